@@ -1,0 +1,1 @@
+"""memplan: plan the memory of a PyTorch step before renting a GPU."""

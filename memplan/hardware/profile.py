@@ -1,0 +1,43 @@
+"""What memplan knows of a GPU: one frozen record per profile file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["cuda", "rocm", "cpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProfile:
+    """One device as the planner sees it. Every figure's source and date stand in its TOML file."""
+
+    name: str
+    """File stem and what users type, e.g. ``h100-80g``."""
+    title: str
+    """The vendor's name, e.g. ``NVIDIA H100 SXM5 80GB``."""
+    kind: Kind
+    """``cpu`` has no CUDA semantics and no caching allocator."""
+    total_bytes: int
+    """What ``torch.cuda.get_device_properties().total_memory`` reports; 0 for ``cpu`` means no fixed limit."""
+    usable_bytes: int
+    """What a fresh process can allocate in all, its CUDA context included."""
+    context_bytes: int
+    """CUDA context plus lazily loaded modules: device memory outside the caching allocator."""
+    cublas_workspace_bytes: int
+    """One cuBLAS workspace (per thread and stream), taken from the caching allocator."""
+    compute_capability: tuple[int, int] | None
+    """``(major, minor)``; None where there is no such thing."""
+    sm_count: int
+    """Streaming multiprocessors (compute units on AMD)."""
+    threads_per_sm: int
+    """Resident threads per multiprocessor."""
+    memory_bandwidth: float
+    """Device memory, bytes per second."""
+    peak_flops: Mapping[str, float]
+    """Dense peak FLOP/s by dtype name (``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``int8``…), no sparsity."""
+    host_link_bandwidth: float
+    """Host to device, one direction, bytes per second."""
+    peer_link_bandwidth: float
+    """NVLink or Infinity Fabric to peers, sum of both directions, bytes per second; 0 without one."""
+    sources: Mapping[str, str]
+    """Field name → source and date."""

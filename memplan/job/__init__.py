@@ -1,0 +1,1 @@
+"""What is asked: targets and options become a job."""

@@ -1,0 +1,1 @@
+"""What the allocator makes of it."""

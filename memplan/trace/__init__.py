@@ -1,0 +1,1 @@
+"""Record a step on fake tensors."""

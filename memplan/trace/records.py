@@ -1,0 +1,152 @@
+"""What a trace is: ops in eager order, storages, and the stream of their births and deaths. Torch-free data.
+
+Time has two scales. An *op index* counts ops; an *event index* counts allocations and frees, several of which may fall
+inside one op (a kernel's scratch) or between two (Python drops a variable). Lifespans in op indices serve planners, the
+event stream serves exact replay.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from memplan.units import Bytes, OpIndex, StorageId
+
+if TYPE_CHECKING:
+    import torch.fx
+
+    from memplan.hardware.profile import GpuProfile
+
+Phase = Literal["setup", "forward", "backward", "optimizer"]
+Place = Literal["device", "host"]
+Role = Literal["parameter", "buffer", "input", "gradient", "optimizer_state", "workspace", "scratch", "intermediate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTraits:
+    """What of a device changes the traced step itself (not merely whether it fits)."""
+
+    kind: Literal["cuda", "cpu"]
+    """``cpu`` traces CPU semantics as they are."""
+    capability: tuple[int, int] = (8, 0)
+    """Compute capability; decides attention kernels."""
+    sm_count: int = 108
+    """Multiprocessors; decides the split of reductions."""
+    threads_per_sm: int = 2048
+    """Resident threads per multiprocessor."""
+    cublas_workspace_bytes: Bytes = Bytes(8_519_680)
+    """One cuBLAS workspace."""
+
+    @classmethod
+    def of(cls, profile: "GpuProfile") -> "DeviceTraits":
+        """The traits of a hardware profile."""
+        if profile.kind == "cpu":
+            return cls(kind="cpu", cublas_workspace_bytes=Bytes(0))
+        return cls(
+            kind="cuda",
+            capability=profile.compute_capability or (8, 0),
+            sm_count=profile.sm_count,
+            threads_per_sm=profile.threads_per_sm,
+            cublas_workspace_bytes=Bytes(profile.cublas_workspace_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One dispatched aten op."""
+
+    index: OpIndex
+    """Position in the trace."""
+    name: str
+    """``aten.mm.default``."""
+    phase: Phase
+    """Forward, backward or optimizer (setup for model building and data)."""
+    module: str
+    """Path of the module whose forward it belongs to (``layers.3.mlp``), also for its backward; empty outside modules."""
+    source: str
+    """``file.py:line`` of the user's innermost frame; empty if unknown."""
+    flops: int
+    """Multiply-adds counted as two, by torch's own registry; 0 for ops that it does not count."""
+    bytes_moved: Bytes
+    """Bytes of tensor arguments plus results: a lower bound on memory traffic."""
+    reads: tuple[StorageId, ...]
+    """Storages of its tensor arguments."""
+    writes: tuple[StorageId, ...]
+    """Storages of its results (new, or mutated arguments)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """One allocation. Every view and every in-place result shares it."""
+
+    id: StorageId
+    """Position in ``Trace.storages``."""
+    nbytes: Bytes
+    """Requested size."""
+    place: Place
+    """Host storages (an optimizer's ``step``, ``torch.arange(n)`` without a device) never count as device memory."""
+    role: Role
+    """What it is, as far as its maker knows; activations and temporaries are told apart by ``memplan.lifetime``."""
+    birth: OpIndex
+    """Op during which it was allocated."""
+    name: str
+    """Qualified parameter, buffer or input name; empty for results of ops."""
+    stream: int = 0
+    """CUDA stream it was allocated on; 0 is the default stream."""
+
+
+class Event(NamedTuple):
+    """One allocation or free, in the order in which eager PyTorch makes them."""
+
+    action: Literal["alloc", "free"]
+    """What happens."""
+    storage: StorageId
+    """To which storage."""
+    op: OpIndex
+    """During this op, or after it and before the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRange:
+    """The part of a trace that is one optimizer step; half-open in both scales."""
+
+    first_op: int
+    end_op: int
+    first_event: int
+    end_event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Counts of the traced model."""
+
+    parameters: int
+    """Elements of all parameters, shared ones once."""
+    trainable_parameters: int
+    """Those that require a gradient."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A recorded run of a few steps: everything that later stages know of the model."""
+
+    device: DeviceTraits
+    """What it was traced for."""
+    model: ModelFacts
+    """Parameter counts."""
+    ops: tuple[Op, ...]
+    """All ops, all steps."""
+    storages: tuple[Storage, ...]
+    """All allocations, indexed by id."""
+    events: tuple[Event, ...]
+    """Births and deaths in order. What is never freed lives on after the trace."""
+    steps: tuple[StepRange, ...]
+    """Traced optimizer steps (inference: forward passes); what precedes the first is set-up."""
+    repeats: bool
+    """Does the last step leave the state that it began with? Then every later step is the same."""
+    assumptions: tuple[str, ...]
+    """What was assumed on the way, each a sentence for the report."""
+    not_modelled: tuple[str, ...]
+    """What the figures leave out, each a phrase for the report."""
+    trace_seconds: float
+    """Wall time of building and running the steps."""
+    graph: "torch.fx.Graph | None"
+    """The ops as one fx graph in execution order; None after the trace has travelled to another process."""
