@@ -1,0 +1,1 @@
+"""Compose the stages: target, options and profile become an estimate."""

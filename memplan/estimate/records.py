@@ -1,0 +1,122 @@
+"""The answer: one frozen record per GPU, the source of every report (JSON contract 1.0)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memplan.trace.records import Phase
+
+
+class Verdict(StrEnum):
+    """Does the step fit?"""
+
+    FITS = "fits"
+    """The upper end of the interval is within usable memory."""
+    TIGHT = "tight"
+    """The point estimate fits, the upper end does not."""
+    OOM = "oom"
+    """The point estimate does not fit."""
+    UNKNOWN = "unknown"
+    """No trustworthy figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """The device of an estimate."""
+
+    name: str
+    title: str
+    total_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakFacts:
+    """The peak and its moment. All bytes are maxima over the replayed steps."""
+
+    requested_bytes: int
+    """Asked for and alive at once."""
+    allocated_bytes: int
+    """In live blocks of the caching allocator."""
+    reserved_bytes: int
+    """In its segments."""
+    device_bytes: int
+    """Reserved plus context and other memory outside the allocator: what nvidia-smi shows."""
+    low_bytes: int
+    """Lower end of the interval around ``device_bytes``."""
+    high_bytes: int
+    """Upper end."""
+    phase: Phase
+    op: str
+    module: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Bytes alive at the peak that one module (or source line) owns."""
+
+    module: str
+    source: str
+    category: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change and what it would bring."""
+
+    change: str
+    """What to type or change."""
+    device_bytes: int
+    """Predicted device peak after it, traced and replayed like the estimate itself."""
+    slowdown: float
+    """Extra time as a share of the step, from FLOPs and bytes; 0.0 for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragmentation:
+    """Shares at the reserved peak."""
+
+    external: float
+    """Reserved but in no live block."""
+    internal: float
+    """In live blocks but not asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One job on one GPU. ``breakdown`` sums to ``peak.device_bytes``."""
+
+    target: str
+    verdict: Verdict
+    gpu: GpuFacts
+    parameters: int
+    trainable_parameters: int
+    options: Mapping[str, str]
+    """What the step was, field → value as text (batch_size, precision, optimizer…), for the report's job line."""
+    peak: PeakFacts
+    breakdown: Mapping[str, int]
+    """Category (``memplan.lifetime.records.Category``), ``fragmentation``, ``context`` → bytes."""
+    owners: tuple[Owner, ...]
+    """Largest first."""
+    fragmentation: Fragmentation
+    flops_per_step: int
+    """Of one repeated optimizer step."""
+    advice: tuple[Advice, ...]
+    """Sorted by slowdown."""
+    assumptions: tuple[str, ...]
+    not_modelled: tuple[str, ...]
+    provenance: Mapping[str, str]
+    """Field → where its value came from."""
+    timings: Mapping[str, float]
+    """``trace_seconds``, ``replay_seconds``."""
+    steps_traced: int
+    repeats: bool
+    torch_version: str
+    memplan_version: str
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Usable minus predicted device peak; negative when it does not fit."""
+        return self.gpu.usable_bytes - self.peak.device_bytes

@@ -1,0 +1,30 @@
+"""What a target gives: the callables of a training step, and where each came from."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A loaded target. Nothing has been built yet; every callable runs later, under fake tensors."""
+
+    model: "Callable[[], torch.nn.Module]"
+    """Builds the model (on CPU, in default dtype; memplan casts and places it)."""
+    batch: Callable[[int, int | None], Any] | None = None
+    """``(batch_size, seq_len)`` → a tensor, a dict (keywords) or a tuple (leading positional items)."""
+    loss: "Callable[[Any, Any], torch.Tensor] | None" = None
+    """``(output, batch)`` → scalar; None takes ``output.loss`` or a scalar output."""
+    optimizer: "Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None" = None
+    """``(parameters)`` → optimizer; None takes the one the options name."""
+    train_step: "Callable[[torch.nn.Module, torch.optim.Optimizer, Any], Any] | None" = None
+    """``(model, optimizer, batch)``: the user's own whole step, replaces forward, loss, backward and optimizer."""
+    generate_inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Extra keywords for ``generate``."""
+    default_seq_len: int | None = None
+    """Sequence length where none is given; None where the model has none."""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    """Field (``model``, ``batch``, ``loss``…) → ``file:line`` it came from."""
