@@ -5,6 +5,7 @@ inside one op (a kernel's scratch) or between two (Python drops a variable). Lif
 event stream serves exact replay.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -149,4 +150,6 @@ class Trace:
     trace_seconds: float
     """Wall time of building and running the steps."""
     graph: "torch.fx.Graph | None"
-    """The ops as one fx graph in execution order; None after the trace has travelled to another process."""
+    """The ops as one fx graph in execution order, each node's ``meta["op"]`` its record."""
+    constants: "Mapping[str, torch.Tensor]"
+    """Tensors that the graph's ``get_attr`` nodes name."""

@@ -1,0 +1,91 @@
+"""The command line: its commands, and how every way to fail becomes an exit code.
+
+A crash never exits 1: that code says "policy not met" and nothing else.
+"""
+
+import os
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from memplan.cli.estimate import estimate
+from memplan.cli.explain import explain
+from memplan.cli.gpus import gpus
+from memplan.cli.presets import presets
+from memplan.errors import ExitCode, MemplanError
+
+INTERRUPTED = 130
+"""Shell convention: 128 + SIGINT."""
+
+app = typer.Typer(
+    name="memplan",
+    help="Does this PyTorch step fit on that GPU? Plan its memory before renting one.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in (estimate, gpus, presets, explain):
+    app.command()(command)
+
+
+@app.callback()
+def _memplan(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, show_default=False)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(f"memplan {_version()}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; None takes those of this process.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        return _exit_code(app(args=arguments, prog_name="memplan", standalone_mode=False))
+    except MemplanError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.BadParameter.__mro__[2] as error:  # Typer's base of usage errors; its home moved in 0.26
+        error.show()
+        return ExitCode.USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except SystemExit as stop:
+        # Typer turns a closed pipe into exit 1, which would read as "policy not met".
+        return ExitCode.DONE if isinstance(stop.__context__, BrokenPipeError) else _exit_code(stop.code)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: any crash is exit 2
+        return _crash(error)
+
+
+def _exit_code(result: object) -> int:
+    return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"error: {message}", err=True)
+    return code
+
+
+def _crash(error: Exception) -> int:
+    if os.environ.get("MEMPLAN_DEBUG") == "1":
+        sys.excepthook(type(error), error, error.__traceback__)
+    return _fail(
+        f"internal error, please report it: {type(error).__name__}: {error}\n"
+        "  hint: MEMPLAN_DEBUG=1 shows where it happened",
+        ExitCode.USAGE,
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("memplan")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,101 @@
+"""From what was typed to a ``JobSpec``: every field checked, every complaint at once, every origin kept."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from memplan.cli.options import CHOICES, flag
+from memplan.errors import MemplanError, UsageError
+from memplan.job.spec import FileTarget, InputSpec, JobSpec, Target
+
+MAX_COUNT = 2**31
+"""Largest accepted batch size, sequence length and the like: beyond it PyTorch's 32-bit indexing ends."""
+_COUNTS = ("batch_size", "seq_len", "grad_accum", "max_new_tokens")
+
+
+def job_spec(target: str, options: Mapping[str, Any], problems: "Problems") -> JobSpec:
+    """The job that a target and its options ask for.
+
+    Args:
+        target: The target as typed.
+        options: ``JobSpec`` field → value from the command line; None, False and an empty list mean not given.
+        problems: Takes what is wrong; the result means something only if that is nothing.
+
+    Returns:
+        The job, with the provenance of every field.
+    """
+    from memplan.job.inputs import parse_input
+    from memplan.job.target import parse_target
+
+    given = {field: value for field, value in options.items() if value is not None and value not in (False, [])}
+    provenance = {field: flag(field) if field in given else "default" for field in options} | {"target": "TARGET"}
+    inputs = tuple(problems.of(parse_input, text) for text in given.pop("inputs", ()))
+    problems.add(*wrong_values(given), *_repeated(inputs))
+    parsed_target = problems.of(_existing_target, parse_target, target)
+    return JobSpec(target=parsed_target, inputs=inputs, provenance=provenance, **given)
+
+
+class Problems:
+    """Collects complaints, so that the user sees all of them in one go."""
+
+    def __init__(self) -> None:
+        self._whats: list[str] = []
+        self._hints: list[str] = []
+
+    def add(self, *whats: str) -> None:
+        """Note complaints."""
+        self._whats += whats
+
+    def of(self, parse: Callable[..., Any], *arguments: Any) -> Any:
+        """What the parser returns; None, and a complaint noted, where it raises a usage error."""
+        try:
+            return parse(*arguments)
+        except MemplanError as error:
+            self.add(error.what)
+            self._hints += [error.hint] if error.hint else []
+            return None
+
+    def raise_if_any(self) -> None:
+        """Complain about everything at once."""
+        if self._whats:
+            raise UsageError("\n".join(self._whats), hint="; ".join(dict.fromkeys(self._hints)) or None)
+
+
+def _existing_target(parse: Callable[[str], Target], text: str) -> Target:
+    target = parse(text)
+    if isinstance(target, FileTarget) and not target.path.is_file():
+        problem = "is a folder, not a Python file" if target.path.is_dir() else "does not exist"
+        raise UsageError(
+            f"target file '{target.path}' {problem}",
+            hint="a target is model.py, model.py:factory, package.module:factory, hf:DIR or preset:NAME",
+        )
+    return target
+
+
+def wrong_values(given: Mapping[str, Any]) -> list[str]:
+    """A sentence for each option whose value cannot be."""
+    problems = [
+        f"{flag(name)} must be one of {', '.join(CHOICES[name])}, not '{given[name]}'"
+        for name in CHOICES
+        if name in given and given[name] not in CHOICES[name]
+    ]
+    problems += [
+        f"{flag(name)} must be between 1 and {MAX_COUNT}, not {given[name]}"
+        for name in _COUNTS
+        if name in given and not 1 <= given[name] <= MAX_COUNT
+    ]
+    # NaN fails every comparison, so the conditions say what is right.
+    if "clip_grad_norm" in given and not given["clip_grad_norm"] > 0:
+        problems.append(f"--clip-grad-norm must be a number above 0, not {given['clip_grad_norm']}")
+    if "timeout" in given and not 0 < given["timeout"] < math.inf:
+        problems.append(f"--timeout must be a number of seconds above 0, not {given['timeout']}")
+    checkpoint = given.get("checkpoint", "none")
+    if checkpoint not in ("none", "full") and not Path(checkpoint).is_file():
+        problems.append(f"--checkpoint must be none, full or a plan file; there is no file '{checkpoint}'")
+    return problems
+
+
+def _repeated(inputs: Iterable[InputSpec | None]) -> list[str]:
+    names = [given.name for given in inputs if given is not None]
+    return [f"--input {name} is given twice" for name in dict.fromkeys(names) if names.count(name) > 1]

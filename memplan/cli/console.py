@@ -1,0 +1,72 @@
+"""Where output goes: results to standard output, progress and errors to standard error."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+PLAIN_WIDTH = 80
+"""Cells per line of a report that does not go to a terminal."""
+# What stands in for the report's symbols where the output's encoding has none of them.
+_ASCII = str.maketrans("✓✗·–→…█▏▎▍▌▋▊▉�", "+x--~~#......#?")
+
+
+def write_plain(text: str, file: TextIO | None = None) -> None:
+    """Write text as it is. A reader that has gone away (``| head``) ends the output, not the command."""
+    stream = file or sys.stdout
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at exit; what is left then goes nowhere, without a complaint.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def write_lines(lines: Iterable["Text"], file: TextIO | None = None) -> None:
+    """Write styled lines, one per line of output: coloured on a terminal that has colour, plain elsewhere."""
+    from rich.console import Console
+
+    stream = file or sys.stdout
+    console = Console(file=stream, highlight=False)
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line, no_wrap=True, overflow="ignore", crop=console.is_terminal)
+    write_plain(_encodable(captured.get(), stream), stream)
+
+
+def terminal_width() -> int:
+    """Cells per line of standard output: the terminal's, or 80 elsewhere; ``COLUMNS`` overrides both."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else PLAIN_WIDTH
+
+
+@contextmanager
+def progress(*, enabled: bool) -> Iterator[Callable[[str], None] | None]:
+    """Show what is going on while it goes on, on a terminal's standard error; elsewhere nothing.
+
+    Yields:
+        What to call with a phase's name, or None where nobody watches.
+    """
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda phase: status.update(Text(phase))
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, errors="replace").decode(encoding)
+    return text

@@ -1,0 +1,88 @@
+"""``memplan estimate``: does this step fit on that GPU, and what is the peak made of?"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from memplan.cli import check, console, options, outputs
+from memplan.errors import ExitCode, UsageError
+from memplan.job.spec import JobSpec
+
+if TYPE_CHECKING:
+    from memplan.estimate.records import Estimate
+    from memplan.hardware.profile import GpuProfile
+
+
+def estimate(
+    target: options.Target,
+    gpu: options.Gpus,
+    allow_network: options.AllowNetwork = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+    batch_size: options.BatchSize = None,
+    seq_len: options.SeqLen = None,
+    inputs: options.Inputs = None,
+    precision: options.Precision = None,
+    optimizer: options.Optimizer = None,
+    optimizer_impl: options.OptimizerImpl = None,
+    grad_accum: options.GradAccum = None,
+    clip_grad_norm: options.ClipGradNorm = None,
+    attention: options.Attention = None,
+    checkpoint: options.Checkpoint = None,
+    mode: options.Mode = None,
+    max_new_tokens: options.MaxNewTokens = None,
+    data_dependent: options.DataDependent = None,
+    profile_dir: options.ProfileDirs = None,
+    formats: options.Formats = None,
+    as_json: options.AsJson = False,
+    explain: options.Explain = False,
+    quiet: options.Quiet = False,
+    fail_on: options.FailOn = None,
+    exit_zero: options.ExitZero = False,
+) -> None:
+    """Predict the peak memory of one training or inference step, without a GPU.
+
+    The target's own code runs on this machine, in a child process, on tensors without data.
+    """
+    typed = dict(locals())  # First, while the parameters are all there is.
+    job = {field.name: typed[field.name] for field in fields(JobSpec) if field.name in typed and field.name != "target"}
+    problems = check.Problems()
+    reports = problems.of(outputs.parse_outputs, formats or [], as_json) or ()
+    problems.add(*check.wrong_values({"timeout": timeout, "fail_on": fail_on or "oom"}))
+    spec = check.job_spec(target, job, problems)
+    profiles = problems.of(load_profiles, gpu, profile_dir or [])
+    problems.raise_if_any()
+    from memplan.estimate import compose
+
+    with console.progress(enabled=not quiet) as tell:
+        estimates = compose.estimate(spec, profiles, timeout=timeout, progress=tell)
+    for report in reports:
+        outputs.write(report, estimates, explain=explain, quiet=quiet)
+    raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
+
+
+def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":
+    """The profiles of all GPUs asked for, each once.
+
+    Raises:
+        UsageError: There is no such folder or GPU.
+    """
+    from memplan.hardware.catalog import load_profile
+
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"--profile-dir '{folder}' is not a folder")
+    return tuple(load_profile(name, profile_dirs=tuple(folders)) for name in dict.fromkeys(names))
+
+
+def exit_code(estimates: "Sequence[Estimate]", fail_on: str | None) -> ExitCode:
+    """1 where ``--fail-on`` says so, 3 where a verdict is UNKNOWN, else 0."""
+    verdicts = {str(estimate.verdict) for estimate in estimates}
+    # The words stand from worst to mildest: a threshold fails for its own verdict and for those before it.
+    thresholds = options.CHOICES["fail_on"]
+    if fail_on is not None and verdicts & set(thresholds[: thresholds.index(fail_on) + 1]):
+        return ExitCode.POLICY
+    return ExitCode.UNKNOWN if "unknown" in verdicts else ExitCode.DONE

@@ -1,0 +1,98 @@
+"""What the user typed as TARGET, read into one of four kinds and written back."""
+
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import assert_never
+
+from memplan.errors import UsageError
+from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, Target
+
+FORMS = "write model.py or model.py:factory, package.module:factory, hf:DIR (or hf:config.json), or preset:NAME"
+
+_NAME = r"[^\W\d]\w*"
+_FILE = re.compile(rf"(?P<path>.+\.py)(?:::?(?P<factory>{_NAME}))?", re.DOTALL)
+_MODULE = re.compile(rf"(?P<module>{_NAME}(?:\.{_NAME})*)::?(?P<factory>{_NAME})")
+_SCHEME = re.compile(r"(?P<scheme>hf|preset):(?P<rest>.*)", re.DOTALL)
+
+
+def parse_target(text: str) -> Target:
+    """Read a target.
+
+    Args:
+        text: ``model.py``, ``model.py:factory`` (or ``::``), ``package.module:factory``, ``hf:…`` or ``preset:…``.
+
+    Returns:
+        The target. A file exists and can be read; modules, hub names and presets are looked up later.
+
+    Raises:
+        UsageError: The text is none of the four forms, or its file is missing (the nearest names are offered).
+    """
+    text = text.strip()
+    if match := _SCHEME.fullmatch(text):
+        return _named(match["scheme"], match["rest"].strip(), text)
+    if match := _FILE.fullmatch(text):
+        return FileTarget(path=_existing(Path(match["path"])), factory=match["factory"])
+    if match := _MODULE.fullmatch(text):
+        return ModuleTarget(module=match["module"], factory=match["factory"])
+    raise UsageError(f"'{text}' is not a target", hint=_what_was_meant(text))
+
+
+def format_target(target: Target) -> str:
+    """Write a target the way it is typed; ``parse_target`` reads it back."""
+    match target:
+        case FileTarget(path=path, factory=None):
+            return str(path)
+        case FileTarget(path=path, factory=factory):
+            return f"{path}:{factory}"
+        case ModuleTarget(module=module, factory=factory):
+            return f"{module}:{factory}"
+        case HubTarget(location=location):
+            return f"hf:{location}"
+        case PresetTarget(name=name):
+            return f"preset:{name}"
+    assert_never(target)
+
+
+def _named(scheme: str, rest: str, text: str) -> Target:
+    if not rest:
+        example = "hf:./llama-config" if scheme == "hf" else "preset:llama-3.1-8b"
+        raise UsageError(f"'{text}' names nothing after '{scheme}:'", hint=f"for example {example}")
+    return HubTarget(location=rest) if scheme == "hf" else PresetTarget(name=rest)
+
+
+def _existing(path: Path) -> Path:
+    try:
+        is_file, is_readable = path.is_file(), os.access(path, os.R_OK)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"'{path}' cannot be opened: {error}") from error
+    if not is_file:
+        raise UsageError(f"there is no file '{path}'", hint=_nearest_files(path))
+    if not is_readable:
+        raise UsageError(f"'{path}' cannot be read", hint="check its permissions")
+    return path
+
+
+def _nearest_files(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"there is no folder '{path.parent}' either; paths start at {Path.cwd()}"
+    names = sorted(file.name for file in path.parent.glob("*.py"))
+    nearest = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5) or names[:3]
+    if not nearest:
+        return f"'{path.parent.resolve()}' holds no Python files"
+    return "did you mean " + " or ".join(str(path.parent / name) for name in nearest) + "?"
+
+
+def _what_was_meant(text: str) -> str:
+    """A hint for text of no known form: what was probably meant, else the four forms."""
+    try:
+        here = Path(text)
+        if here.is_dir() and (here / "config.json").is_file():
+            return f"to load the model configuration in that folder, write hf:{text}"
+        if text and not text.endswith(".py") and Path(f"{text}.py").is_file():
+            return f"did you mean {text}.py?"
+    except (OSError, ValueError):
+        # Not even a path: only the four forms can help.
+        pass
+    return FORMS

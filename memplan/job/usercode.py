@@ -1,0 +1,147 @@
+"""What the user's own code raises, told as one error: what it was doing, where in their file, and what may help."""
+
+import functools
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+import memplan
+from memplan.errors import EstimateError, MemplanError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MEMPLAN = str(Path(memplan.__file__).parent)
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+_INSTALLED = ("site-packages", "dist-packages")
+_LONGEST_MESSAGE = 2000
+
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Top-level module → name to install, where they differ (each project's page on PyPI)."""
+
+_NEEDS_CUDA = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver", "libcuda", "CUDA_HOME", "libcudart")
+"""Phrases by which torch and CUDA extensions say that they want a GPU or its toolkit."""
+
+
+@contextmanager
+def user_code(doing: str) -> Iterator[None]:
+    """Run user code: whatever it raises leaves as an ``EstimateError`` that names the user's own line.
+
+    Args:
+        doing: What runs, as the subject of a sentence: ``model()``, ``model.py``.
+
+    Raises:
+        EstimateError: For any exception, ``SystemExit`` included. Errors of memplan's own pass through.
+    """
+    try:
+        yield
+    except (MemplanError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise explain(error, doing) from error
+
+
+def guarded(function: Callable[P, T], doing: str) -> Callable[P, T]:
+    """The function, with its exceptions told as ``user_code`` tells them."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> T:
+        with user_code(doing):
+            return function(*args, **keywords)
+
+    return call
+
+
+def explain(error: BaseException, doing: str) -> EstimateError:
+    """Tell an exception of user code as an error: its type and message, the user's line, and a hint if there is one."""
+    where = location(error)
+    match error:
+        case SystemExit():
+            return EstimateError(f"{doing} ended the program: sys.exit({error.code!r})", where=where, hint=_hint(error))
+        case SyntaxError(filename=str(filename)):
+            return EstimateError(f"{doing} is not valid Python: {_message(error)}", where=where, hint=_hint(error))
+    return EstimateError(f"{doing} raised {_message(error)}", where=where, hint=_hint(error))
+
+
+def location(error: BaseException) -> str | None:
+    """``file:line`` (``:column`` for a syntax error) of the innermost frame that the user can change.
+
+    That is the innermost frame outside of memplan, torch, the standard library and installed packages; where there is
+    none, the innermost in an installed package other than torch; None where only memplan and torch were running.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        column = f":{error.offset}" if error.offset else ""
+        return f"{display(error.filename)}:{error.lineno or 1}{column}"
+    frames = list(_frames(error.__traceback__))
+    for is_theirs in (is_user_file, _is_library_file):
+        for filename, line in reversed(frames):
+            if is_theirs(filename):
+                return f"{display(filename)}:{line}"
+    return None
+
+
+def is_user_file(filename: str) -> bool:
+    """Is this source file the user's: neither memplan, nor installed, nor the standard library, nor generated?"""
+    return _is_foreign(filename) and not any(part in _INSTALLED for part in Path(filename).parts)
+
+
+def display(filename: str | Path) -> str:
+    """A path as a message shows it: relative to the current folder where it lies inside."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
+    for frame, line in traceback.walk_tb(trace):
+        yield frame.f_code.co_filename, line
+
+
+def _is_foreign(filename: str) -> bool:
+    """Is it code of neither memplan nor Python itself?"""
+    if filename.startswith("<") or Path(filename).is_relative_to(_MEMPLAN):
+        return False
+    is_installed = any(part in _INSTALLED for part in Path(filename).parts)
+    return is_installed or not Path(filename).is_relative_to(_STANDARD_LIBRARY)
+
+
+def _is_library_file(filename: str) -> bool:
+    return _is_foreign(filename) and "torch" not in Path(filename).parts
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return str(error.msg)
+    # format_exception_only also survives a __str__ that raises, and shows notes.
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + " …"
+
+
+def _hint(error: BaseException) -> str | None:
+    text = str(error.args[0]) if error.args else ""
+    if any(phrase in text for phrase in _NEEDS_CUDA):
+        return "this code needs a GPU or the CUDA toolkit: guard it with torch.cuda.is_available()"
+    match error:
+        case SystemExit():
+            return 'move what only a script does below  if __name__ == "__main__":'
+        case ModuleNotFoundError(name=str(name)):
+            package = name.partition(".")[0]
+            return f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"
+        case ImportError() if "relative import" in text:
+            return "files of a package load by name: write package.module:factory and run from the package's folder"
+        case FileNotFoundError():
+            return f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
+        case EOFError():
+            return "there is no terminal to read from while memplan runs the code"
+        case MemoryError():
+            return "build tensors inside model() and batch(), where memplan keeps them from taking memory"
+    return None

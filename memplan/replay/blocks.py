@@ -1,0 +1,87 @@
+"""Blocks of memory in address order, and pools that find the best fitting free one."""
+
+from bisect import bisect_left, insort
+from typing import Final
+
+ADDRESS_BITS: Final = 48
+"""Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA addresses fit."""
+
+
+class Block:
+    """A stretch of one segment. Mutable, unlike records: an allocator changes a few million of them per second of work.
+
+    ``previous`` and ``next`` are the neighbours in address order within the segment; the first block of a segment stays
+    the same object for the segment's life.
+    """
+
+    __slots__ = ("address", "free", "mapped", "next", "pool", "previous", "requested", "size", "since")
+
+    def __init__(self, pool: "Pool", address: int, size: int) -> None:
+        self.pool = pool
+        self.address = address
+        self.size = size
+        self.requested = 0
+        self.free = False
+        self.mapped = True
+        self.previous: Block | None = None
+        self.next: Block | None = None
+        # Searches of the large pools when the block became free; its age for garbage collection.
+        self.since = 0
+
+    @property
+    def is_split(self) -> bool:
+        """Is it only a part of its segment?"""
+        return self.previous is not None or self.next is not None
+
+    def cut(self, size: int) -> "Block":
+        """Keep the first ``size`` bytes and return the rest as the next block."""
+        rest = Block(self.pool, self.address + size, self.size - size)
+        rest.mapped = self.mapped
+        rest.previous = self
+        rest.next = following = self.next
+        if following is not None:
+            following.previous = rest
+        self.next = rest
+        self.size = size
+        return rest
+
+    def absorb(self, following: "Block") -> None:
+        """Take over the next block's bytes; the inverse of ``cut``."""
+        self.size += following.size
+        self.next = after = following.next
+        if after is not None:
+            after.previous = self
+
+
+class Pool:
+    """Free blocks of one stream and one size class (small or large)."""
+
+    __slots__ = ("blocks", "keys", "small", "stream")
+
+    def __init__(self, stream: int, small: bool) -> None:
+        self.stream = stream
+        self.small = small
+        self.keys: list[int] = []
+        self.blocks: dict[int, Block] = {}
+
+    def insert(self, block: Block) -> None:
+        """Offer a block for reuse."""
+        block.free = True
+        key = block.size << ADDRESS_BITS | block.address
+        insort(self.keys, key)
+        self.blocks[key] = block
+
+    def remove(self, block: Block) -> None:
+        """Withdraw a block, before its size or address changes."""
+        block.free = False
+        key = block.size << ADDRESS_BITS | block.address
+        del self.keys[bisect_left(self.keys, key)]
+        del self.blocks[key]
+
+    def position(self, size: int) -> int:
+        """Index in ``keys`` of the smallest block of at least ``size`` bytes, lowest address first."""
+        return bisect_left(self.keys, size << ADDRESS_BITS)
+
+    def at(self, index: int) -> Block:
+        """The block at an index of ``keys``."""
+        return self.blocks[self.keys[index]]

@@ -1,0 +1,160 @@
+"""The caching allocator with ``expandable_segments:True``: one growing segment for each stream and size class.
+
+    address space   ┌───────────┬──────┬──────────┬───────────────────────────────────┐
+                    │ allocated │ free │ allocated│            unmapped               │
+                    └───────────┴──────┴──────────┴───────────────────────────────────┘
+                    ◄──── mapped in units of 2 MiB (small) or 20 MiB (large) ──►◄─────►
+
+Only mapped bytes are reserved. Rules after ``c10/cuda/CUDACachingAllocator.cpp`` (torch 2.13).
+"""
+
+from collections.abc import Iterator
+
+from memplan.replay.blocks import Block, Pool
+from memplan.replay.caching import CachingAllocator, chain_of
+from memplan.replay.policy import MIN_BLOCK, SMALL_SEGMENT
+
+
+class ExpandableAllocator(CachingAllocator):
+    """One device's allocator with expandable segments; the interface is ``CachingAllocator``'s."""
+
+    def empty_cache(self) -> None:
+        """Unmap every unit that lies wholly in a free block, and drop segments with nothing mapped (``unmap_block``)."""
+        for pool in self._pools.values():
+            for block in list(pool.blocks.values()):
+                self._unmap(block)
+        for head in self._ordered_heads():
+            if not head.mapped and head.next is None:
+                del self._heads[head.address]
+
+    @property
+    def segments(self) -> int:
+        """Number of segments with something mapped."""
+        return sum(any(block.mapped for block in chain_of(head)) for head in self._heads.values())
+
+    def _find(self, pool: Pool, size: int) -> Block | None:
+        """Best fit, where the block before unmapped space counts with that space (``get_free_block``)."""
+        self._searches += not pool.small
+        index, last = pool.position(size), len(pool.keys) - 1
+        if index > last:
+            return None
+        while index < last and _reach(pool.at(index + 1)) < _reach(pool.at(index)):
+            index += 1
+        block = pool.at(index)
+        if not self._suits(block, size):
+            return None
+        pool.remove(block)
+        return block
+
+    def _least_rest(self, pool: Pool, size: int) -> int:  # noqa: ARG002 - every rest is split off here
+        return MIN_BLOCK
+
+    def _ask_device(self, pool: Pool, size: int) -> Block | None:
+        """Map more of a segment (``try_allocate_expandable_block``). What a failure has mapped stays, free."""
+        if not self._within_allowance(size):
+            return None
+        block = self._room(pool, size) or self._new_space(pool)
+        while not block.mapped or block.size < size:
+            target = block if not block.mapped else block.next
+            if target is None:
+                return None
+            grown = self._map(target, min(target.size, size - (block.size if block.mapped else 0)))
+            if grown is None:
+                return None
+            block = grown
+        pool.remove(block)
+        return block
+
+    def _room(self, pool: Pool, size: int) -> Block | None:
+        """Lowest place where unmapped space, with a free block before it, is large enough (``find_expandable_block``)."""
+        for block in self._unmapped(pool):
+            before = block.previous
+            start = before if before is not None and before.free else block
+            room, end = 0, start
+            while end is not None and room < size and (end.free or not end.mapped):
+                room += end.size
+                end = end.next
+            if room >= size:
+                return start
+        return None
+
+    def _unmapped(self, pool: Pool) -> Iterator[Block]:
+        for head in self._ordered_heads():
+            if head.pool is pool:
+                yield from (block for block in chain_of(head) if not block.mapped)
+
+    def _new_space(self, pool: Pool) -> Block:
+        nbytes = self._policy.address_space(pool.small, self._device_bytes)
+        address = self._place(nbytes)
+        block = self._heads[address] = Block(pool, address, nbytes)
+        block.mapped = False
+        return block
+
+    def _unit(self, pool: Pool) -> int:
+        return SMALL_SEGMENT if pool.small else self._policy.large_segment_size
+
+    def _map(self, block: Block, size: int) -> Block | None:
+        """Back the first ``size`` bytes, in whole units, and merge with free neighbours (``map_block``)."""
+        unit = self._unit(block.pool)
+        nbytes = -(-size // unit) * unit
+        if self._limit is not None and self.reserved + nbytes > self._limit:
+            return None
+        if nbytes < block.size:
+            block.cut(nbytes)
+        block.mapped = True
+        self.reserved += nbytes
+        return self._offer(block)
+
+    def _offer(self, block: Block) -> Block:
+        """Put a mapped block into its pool, merged with free neighbours."""
+        following, previous = block.next, block.previous
+        if following is not None and following.free:
+            block.pool.remove(following)
+            block.absorb(following)
+        if previous is not None and previous.free:
+            block.pool.remove(previous)
+            previous.absorb(block)
+            block = previous
+        block.since = self._searches
+        block.pool.insert(block)
+        return block
+
+    def _unmap(self, block: Block) -> None:
+        """Return the whole units inside a free block to the device; its ends stay mapped (``unmap_block``)."""
+        unit, pool = self._unit(block.pool), block.pool
+        start = self._origin(block)
+        begin = start + -(-(block.address - start) // unit) * unit
+        end = start + (block.address + block.size - start) // unit * unit
+        if begin >= end:
+            return
+        pool.remove(block)
+        if begin > block.address:
+            middle = block.cut(begin - block.address)
+            pool.insert(block)
+            block = middle
+        if end < block.address + block.size:
+            pool.insert(block.cut(end - begin))
+        block.mapped = False
+        self.reserved -= end - begin
+        if block.next is not None and not block.next.mapped:
+            block.absorb(block.next)
+        if block.previous is not None and not block.previous.mapped:
+            block.previous.absorb(block)
+
+    def _origin(self, block: Block) -> int:
+        """Address of the segment that a block lies in."""
+        while block.previous is not None:
+            block = block.previous
+        return block.address
+
+    def _release_oversize(self, pool: Pool, size: int) -> bool:  # noqa: ARG002 - never touches expandable segments
+        return False
+
+    def _collect_garbage(self) -> None:
+        """Garbage collection leaves expandable segments alone."""
+
+
+def _reach(block: Block) -> int:
+    """A free block's size with the unmapped space behind it."""
+    following = block.next
+    return block.size + (following.size if following is not None and not following.mapped else 0)

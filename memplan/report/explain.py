@@ -1,0 +1,57 @@
+"""What ``--explain`` adds: the figures behind the peak, every assumption, and where each value came from."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.text import Text
+
+from memplan.estimate.records import Estimate, Verdict
+from memplan.report.job import count_of
+from memplan.report.layout import flow, pad, paragraphs, shorten
+from memplan.units import format_bytes
+
+_FIELD_CELLS = 20
+_VALUE_CELLS = 20
+
+
+def explanation(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    """The blocks of the explanation, for the first GPU in figures and for all of them in words."""
+    first = estimates[0]
+    figures = [] if first.verdict is Verdict.UNKNOWN else _figures(first, width)
+    return [
+        figures,
+        paragraphs("assumptions", _distinct(estimates, lambda estimate: estimate.assumptions), width),
+        paragraphs("not modelled", _distinct(estimates, lambda estimate: estimate.not_modelled), width),
+        _provenance(first, width),
+    ]
+
+
+def _distinct(estimates: Sequence[Estimate], phrases: Callable[[Estimate], Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(phrase for estimate in estimates for phrase in phrases(estimate)))
+
+
+def _figures(estimate: Estimate, width: int) -> list[Text]:
+    peak, waste = estimate.peak, estimate.fragmentation
+    sizes = {
+        "requested": peak.requested_bytes,
+        "allocated": peak.allocated_bytes,
+        "reserved": peak.reserved_bytes,
+        "device": peak.device_bytes,
+    }
+    work = f"{count_of(estimate.flops_per_step, 'FLOP')} per step"
+    repeats = "the last repeats" if estimate.repeats else "not yet repeating"
+    return [
+        *flow("memory", (f"{name} {format_bytes(size)}" for name, size in sizes.items()), width),
+        *flow("waste", (f"{waste.external:.1%} external", f"{waste.internal:.1%} internal fragmentation"), width),
+        *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}"), width),
+    ]
+
+
+def _provenance(estimate: Estimate, width: int) -> list[Text]:
+    rows = [
+        Text(
+            f"  {pad(field, _FIELD_CELLS)}  {pad(estimate.options.get(field, ''), _VALUE_CELLS)}  "
+            + shorten(source, width - _FIELD_CELLS - _VALUE_CELLS - 6)
+        )
+        for field, source in sorted(estimate.provenance.items())
+    ]
+    return [Text("where values come from", style="bold"), *rows] if rows else []

@@ -1,0 +1,65 @@
+"""The JSON report, contract 1.0: integers are bytes, keys are sorted, minor versions only add.
+
+An UNKNOWN verdict carries no figures: ``peak``, ``breakdown``, ``headroom_bytes`` and ``fragmentation`` are null.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+from memplan.estimate.records import Estimate, Verdict
+from memplan.report.codes import rule_of
+
+SCHEMA_VERSION = "1.0"
+
+
+def render(estimates: Sequence[Estimate]) -> str:
+    """One estimate as an object; several as ``{"estimates": [...]}`` of the same objects."""
+    documents = [document(estimate) for estimate in estimates]
+    several = {"schema_version": SCHEMA_VERSION, "command": "estimate", "estimates": documents}
+    return json.dumps(documents[0] if len(documents) == 1 else several, sort_keys=True, indent=2, allow_nan=False)
+
+
+def schema() -> Mapping[str, Any]:
+    """The JSON Schema that every report obeys."""
+    loaded: dict[str, Any] = json.loads((files("memplan.report") / "schema" / "estimate-1.0.json").read_text("utf-8"))
+    return loaded
+
+
+def document(estimate: Estimate) -> dict[str, Any]:
+    """One estimate as plain data."""
+    rule = rule_of(estimate.verdict)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "estimate",
+        "target": estimate.target,
+        "verdict": str(estimate.verdict),
+        "code": rule.code if rule else None,
+        "gpu": asdict(estimate.gpu),
+        "model": {"parameters": estimate.parameters, "trainable_parameters": estimate.trainable_parameters},
+        "options": dict(estimate.options),
+        **_figures(estimate),
+        "flops_per_step": estimate.flops_per_step,
+        "owners": [asdict(owner) for owner in estimate.owners],
+        "advice": [asdict(advice) for advice in estimate.advice],
+        "assumptions": list(estimate.assumptions),
+        "not_modelled": list(estimate.not_modelled),
+        "provenance": dict(estimate.provenance),
+        "timings": dict(estimate.timings),
+        "trace": {"steps": estimate.steps_traced, "repeats": estimate.repeats},
+        "versions": {"memplan": estimate.memplan_version, "torch": estimate.torch_version},
+    }
+
+
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    if estimate.verdict is Verdict.UNKNOWN:
+        return dict.fromkeys(("peak", "breakdown", "headroom_bytes", "fragmentation"))
+    return {
+        "peak": asdict(estimate.peak),
+        "breakdown": {str(category): size for category, size in estimate.breakdown.items()},
+        # A device without a fixed limit (the cpu profile) has no headroom to speak of.
+        "headroom_bytes": estimate.headroom_bytes if estimate.gpu.usable_bytes else None,
+        "fragmentation": asdict(estimate.fragmentation),
+    }

@@ -1,0 +1,76 @@
+"""Fitting text from outside into a fixed number of terminal cells. Nothing here wraps a name or a path."""
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len
+from rich.text import Text
+
+ELLIPSIS = "…"
+SEPARATOR = " · "
+LABEL_CELLS = 8
+"""Width of the label column of the report's first lines (``job``, ``read``)."""
+
+
+def clean(text: str) -> str:
+    """The text with control characters, line breaks and direction marks made visible as replacement characters."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut the middle out of a text so that it takes at most ``width`` cells: both ends of a path tell the most."""
+    text = clean(text)
+    if cell_len(text) <= width:
+        return text
+    for kept in range(min(len(text), width) - 1, -1, -1):
+        head, tail = kept // 2, kept - kept // 2
+        short = text[:head] + ELLIPSIS + text[len(text) - tail :]
+        if cell_len(short) <= width:
+            return short
+    return ""
+
+
+def pad(text: str, width: int) -> str:
+    """The text shortened or filled with spaces to exactly ``width`` cells."""
+    short = shorten(text, width)
+    return short + " " * (width - cell_len(short))
+
+
+def spread(left: Text, right: Text, width: int) -> Text:
+    """One line with a part at each margin; the left part gives way where both do not fit."""
+    room = max(0, width - right.cell_len - 2)
+    left = left.copy()
+    left.truncate(room, overflow="ellipsis")
+    return Text.assemble(left, " " * max(0, width - left.cell_len - right.cell_len), right)
+
+
+def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
+    """A label and its items, separated by dots; a line breaks only between items."""
+    room = max(1, width - LABEL_CELLS)
+    lines = [""]
+    for item in (shorten(item, room) for item in items):
+        joined = f"{lines[-1]}{SEPARATOR}{item}" if lines[-1] else item
+        if cell_len(joined) <= room:
+            lines[-1] = joined
+        else:
+            lines.append(item)
+    labels = [label, *[""] * (len(lines) - 1)]
+    return [
+        Text.assemble((name.ljust(LABEL_CELLS), "dim"), line) for name, line in zip(labels, lines, strict=True) if line
+    ]
+
+
+def paragraphs(title: str, sentences: Iterable[str], width: int) -> list[Text]:
+    """A title over sentences that wrap with a hanging indent; nothing at all without sentences."""
+    lines = [line for sentence in sentences for line in _wrap(sentence, max(10, width - 4))]
+    return [Text(title, style="bold"), *lines] if lines else []
+
+
+def _wrap(sentence: str, room: int) -> list[Text]:
+    lines = [""]
+    for word in (shorten(word, room) for word in sentence.split()):
+        joined = f"{lines[-1]} {word}".lstrip()
+        if cell_len(joined) <= room:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    return [Text(("  - " if number == 0 else "    ") + line) for number, line in enumerate(lines)]

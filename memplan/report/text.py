@@ -1,0 +1,139 @@
+"""The text report: what was traced, what the peak is made of, and the verdict last. At most ``width`` cells per line."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from memplan.estimate.records import Estimate, Owner, Verdict
+from memplan.report.bars import apportion, bar
+from memplan.report.explain import explanation
+from memplan.report.job import job_lines
+from memplan.report.layout import clean, pad, shorten, spread
+from memplan.report.verdict import verdict_lines
+from memplan.units import format_bytes
+
+MIN_WIDTH, MAX_WIDTH = 60, 100
+"""Below, lines are cropped by the terminal; above, margins only drift apart."""
+OWNERS_SHOWN = 5
+LABELS = {
+    "parameter": "parameters",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "activation": "activations",
+    "input": "inputs",
+    "buffer": "buffers",
+    "temporary": "temporaries",
+    "workspace": "workspaces",
+    "fragmentation": "allocator slack",
+    "context": "context",
+}
+_LABEL_CELLS = 16
+
+
+def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
+    """Write estimates of one job as lines of styled text.
+
+    Args:
+        estimates: The same job on one or several GPUs; the first is shown in detail.
+        width: Terminal cells per line.
+        explain: Also list every assumption and where each value came from.
+        quiet: Only the verdicts.
+
+    Returns:
+        Lines without line breaks; those of verdicts last.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    blocks = [verdict_lines(estimates, width)]
+    if not quiet:
+        blocks = [job_lines(estimates[0], width), *_detail(estimates, width), *blocks]
+        blocks[-1:-1] = explanation(estimates, width) if explain else [_not_modelled(estimates, width)]
+    return _fit(_join(blocks), width)
+
+
+def _detail(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    first = estimates[0]
+    if first.verdict is Verdict.UNKNOWN:
+        return []
+    title = [Text(f"on {clean(first.gpu.name)}", style="bold")] if len(estimates) > 1 else []
+    return [[*title, *breakdown_lines(first, width), *_peak_lines(first, width)], _owner_lines(first.owners, width)]
+
+
+def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
+    """A line with size, share and bar for every category that has any bytes."""
+    parts = {category: size for category, size in estimate.breakdown.items() if size}
+    sizes = [format_bytes(size) for size in parts.values()]
+    size_cells = max((len(size) for size in [*sizes, format_bytes(estimate.peak.device_bytes)]), default=0)
+    eighths = apportion(list(parts.values()), 8 * (width - _LABEL_CELLS - size_cells - 12))
+    total = sum(parts.values())
+    return [
+        Text.assemble(
+            f"  {pad(LABELS.get(category, category.replace('_', ' ')), _LABEL_CELLS)} {size:>{size_cells}}",
+            f"  {_percent(parts[category] / total):>5}  ",
+            (bar(length), "cyan"),
+        )
+        for category, size, length in zip(parts, sizes, eighths, strict=True)
+    ]
+
+
+def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
+    peak = estimate.peak
+    sizes = [format_bytes(size) for size in (*estimate.breakdown.values(), peak.device_bytes)]
+    interval = f"[{format_bytes(peak.low_bytes)} – {format_bytes(peak.high_bytes)}]"
+    total = f"  {'peak':{_LABEL_CELLS}} {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
+    lines = [Text.assemble((total, "bold"), f"  {interval}"), _moment(estimate, width)]
+    if not estimate.repeats:
+        lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
+    return lines
+
+
+def _moment(estimate: Estimate, width: int) -> Text:
+    peak = estimate.peak
+    around = [shorten(part, width // 3) for part in (peak.op, peak.source) if part]
+    room = width - sum(len(part) + 3 for part in around) - len(peak.phase) - 6
+    place = f"{peak.phase}/{shorten(peak.module, max(room, 8))}" if peak.module else peak.phase
+    return Text("  at " + " · ".join([place, *around]))
+
+
+def _owner_lines(owners: Sequence[Owner], width: int) -> list[Text]:
+    shown = owners[:OWNERS_SHOWN]
+    if not shown:
+        return []
+    sizes = [format_bytes(owner.bytes) for owner in shown]
+    lines = [Text("  held at the peak by", style="dim")]
+    for owner, size in zip(shown, sizes, strict=True):
+        kind = pad(LABELS.get(owner.category, owner.category), _LABEL_CELLS)
+        source = shorten(owner.source, width // 4)
+        head = f"  {size:>{max(map(len, sizes))}}  {kind} "
+        module = shorten(owner.module or "(outside modules)", width - len(head) - len(source) - 4)
+        lines.append(spread(Text(head + module), Text(source, style="dim"), width))
+    return lines
+
+
+def _not_modelled(estimates: Sequence[Estimate], width: int) -> list[Text]:
+    phrases = dict.fromkeys(phrase for estimate in estimates for phrase in estimate.not_modelled)
+    if not phrases:
+        return []
+    more = f" (+{len(phrases) - 1} more: --explain)" if len(phrases) > 1 else ""
+    label = "not modelled: "
+    return [Text.assemble((label, "dim"), shorten(next(iter(phrases)), width - len(label) - len(more)), more)]
+
+
+def _percent(share: float) -> str:
+    return "<1 %" if share < 0.005 else f"{100 * share:.0f} %"
+
+
+def _join(blocks: Iterable[list[Text]]) -> list[Text]:
+    lines: list[Text] = []
+    for block in blocks:
+        if block:
+            lines += [*([Text("")] if lines else []), *block]
+    return lines
+
+
+def _fit(lines: Iterable[Text], width: int) -> list[Text]:
+    fitted = []
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+        fitted.append(line)
+    return fitted

@@ -1,0 +1,68 @@
+"""What the recorder knows of an operator before any call of it: looked up once, then read at every call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from memplan.trace.scratch.rules import Rule, RuleTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One overload, as the recorder sees it."""
+
+    name: str
+    """``aten.mm.default``."""
+    composite: bool
+    """Is it made of other ops under autograd (CompositeImplicitAutograd)?"""
+    is_view: bool
+    """Does its result share an argument's storage without writing it?"""
+    mutated: tuple[int, ...]
+    """Positions of positional arguments that it writes."""
+    mutated_keywords: tuple[str, ...]
+    """Keyword arguments that it writes (``out=``)."""
+    flops: Callable[..., int] | None
+    """torch's own formula, if it has one."""
+    scratch: Rule | None
+    """Rule for its kernel's scratch, if there is one."""
+
+
+def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
+    """Look an operator up in its schema, torch's FLOP registry and the scratch table."""
+    arguments = func._schema.arguments
+    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+    shares = any(result.alias_info is not None for result in func._schema.returns)
+    return Operator(
+        name=str(func),
+        composite=_is_composite(func),
+        is_view=shares and not any(written),
+        mutated=tuple(
+            index
+            for index, (argument, write) in enumerate(zip(arguments, written, strict=True))
+            if write and not argument.kwarg_only
+        ),
+        mutated_keywords=tuple(
+            argument.name for argument, write in zip(arguments, written, strict=True) if write and argument.kwarg_only
+        ),
+        flops=flop_registry.get(func._overloadpacket),
+        scratch=rules.get(str(func)),
+    )
+
+
+def _is_composite(func: torch._ops.OpOverload) -> bool:
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    except RuntimeError:
+        return False
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Tensors in an argument or result, however nested in lists and tuples, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []

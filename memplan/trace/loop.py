@@ -1,0 +1,95 @@
+"""The training loop that is traced: the one most people write, with its local variables.
+
+The locals matter. In a real loop ``output`` and ``loss`` live until the next iteration rebinds them, and with them
+whatever they keep alive; so the loops here are generators that keep their frames between steps, and yield after each.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a loop is made of; every callable runs on fake tensors."""
+
+    model: torch.nn.Module
+    """On its device, in train or eval mode."""
+    optimizer: torch.optim.Optimizer | None
+    """None outside training."""
+    next_batch: Callable[[], Any]
+    """Makes the next batch on the device."""
+    call: Callable[[torch.nn.Module, Any], Any]
+    """``(model, batch)`` → output."""
+    loss: Callable[[Any, Any], torch.Tensor]
+    """``(output, batch)`` → scalar."""
+    train_step: Callable[[torch.nn.Module, Any, Any], Any] | None
+    """The user's own whole step, instead of all of the above but model, optimizer and batch."""
+    autocast: Callable[[], AbstractContextManager[Any]]
+    """The context of forward and loss."""
+    scaler: Any
+    """GradScaler for fp16 under autocast, else None."""
+    accumulate: int
+    """Micro-batches per optimizer step."""
+    clip_norm: float | None
+    """Maximum gradient norm, None for no clipping."""
+
+
+def training(parts: Parts) -> Iterator[None]:
+    """Forward, loss, backward, optimizer step, ``zero_grad()``, again and again; yields after every optimizer step."""
+    optimizer = parts.optimizer
+    assert optimizer is not None
+    batch = output = loss = None
+    while True:
+        for _ in range(parts.accumulate):
+            # ``for batch in loader`` rebinds the name before the new batch is moved to the device.
+            batch = None
+            batch = parts.next_batch()
+            with parts.autocast():
+                output = parts.call(parts.model, batch)
+                loss = parts.loss(output, batch)
+                if parts.accumulate > 1:
+                    loss = loss / parts.accumulate
+            if parts.scaler is None:
+                loss.backward()  # type: ignore[no-untyped-call]
+            else:
+                parts.scaler.scale(loss).backward()
+        _update(parts, optimizer)
+        optimizer.zero_grad()
+        yield
+
+
+def _update(parts: Parts, optimizer: torch.optim.Optimizer) -> None:
+    if parts.clip_norm is not None:
+        if parts.scaler is not None:
+            parts.scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(parts.model.parameters(), parts.clip_norm)
+    if parts.scaler is None:
+        optimizer.step()
+    else:
+        parts.scaler.step(optimizer)
+        parts.scaler.update()
+
+
+def own_steps(parts: Parts) -> Iterator[None]:
+    """The user's own ``train_step``, called with a fresh batch each time; its result lives until the next one's."""
+    assert parts.train_step is not None
+    while True:
+        batch = None
+        batch = parts.next_batch()
+        result = parts.train_step(parts.model, parts.optimizer, batch)  # noqa: F841 - the name keeps it alive
+        yield
+
+
+def inference(parts: Parts) -> Iterator[None]:
+    """Forward passes under ``torch.no_grad()``; yields after each."""
+    with torch.no_grad():
+        while True:
+            batch = None
+            batch = parts.next_batch()
+            with parts.autocast():
+                output = parts.call(parts.model, batch)  # noqa: F841 - the name keeps it alive
+            yield

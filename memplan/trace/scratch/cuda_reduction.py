@@ -1,0 +1,194 @@
+"""Scratch of CUDA reductions: the accumulation buffer and semaphores of split ones, and copies that change the type.
+
+Each op's accumulator is the ``arg_t`` of its functor. Buffers come after the output and go in reverse order, all inside
+``gpu_reduce_kernel`` (aten/src/ATen/native/cuda/Reduce.cuh).
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from memplan.trace.scratch.cuda_iterator import fits_32_bit, iteration, split_32_bit
+from memplan.trace.scratch.cuda_reduce_config import Kernel, global_scratch
+from memplan.trace.scratch.cuda_shapes import argument, first_tensor, frees, nbytes, opmath_bytes
+from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reducer:
+    """How one family of ops reduces."""
+
+    accumulate_bytes: Callable[[torch.dtype], int]
+    """Bytes of the accumulator, by the type that the kernel reads."""
+    dim_position: int | None = 1
+    """Where ``dim`` stands among the arguments; None if all dimensions are reduced."""
+    unroll: int = 4
+    """``vt0`` of the instantiation."""
+    converts: bool = False
+    """Is the input copied to the output's type first, where that is not a mere widening of a half type?"""
+    accumulates_in_output: bool = True
+    """Can partial results of a 64-bit-indexed reduction rest in the output (the accumulator converts to its type)?"""
+
+
+def _pair_with_index(dtype: torch.dtype) -> int:
+    """A value and an int64 index (SharedReduceOps.h MinMaxReductionOps): 16 bytes for every type of up to 8."""
+    return 16 if dtype.itemsize <= 8 else 2 * dtype.itemsize
+
+
+def _welford(dtype: torch.dtype) -> int:
+    """WelfordData<acc, int32_t>: mean, m2, n, nf (SharedReduceOps.h), padded to the alignment of a double."""
+    return 32 if dtype is torch.float64 else 16
+
+
+def _itemsize(dtype: torch.dtype) -> int:
+    return dtype.itemsize
+
+
+SUM = Reducer(accumulate_bytes=opmath_bytes, converts=True)
+"""ReduceSumProdKernel.cu sum_functor and prod_functor; ReduceMomentKernel.cu mean_kernel_impl."""
+EXTREMUM = Reducer(accumulate_bytes=_itemsize)
+"""ReduceMaxValuesKernel.cu, ReduceLogicKernel.cu: func_wrapper over scalar_t."""
+INDEXED_EXTREMUM = Reducer(accumulate_bytes=_pair_with_index, accumulates_in_output=False)
+"""ReduceMinValuesKernel.cu min_launch_kernel, ReduceArgMaxKernel.cu."""
+MOMENT = Reducer(accumulate_bytes=_welford, unroll=2, accumulates_in_output=False)
+"""ReduceMomentKernel.cu std_var_kernel_impl (vt0 = 2)."""
+NORM = Reducer(accumulate_bytes=opmath_bytes, converts=True)
+"""ReduceNormKernel.cu norm_kernel_cuda_impl."""
+
+
+def reduced_dims(tensor: torch.Tensor, dim: object) -> frozenset[int]:
+    """Dimensions that a ``dim`` argument names; none and empty mean all."""
+    if isinstance(dim, int):
+        dim = (dim,)
+    if not isinstance(dim, Collection) or not dim:
+        return frozenset(range(tensor.dim()))
+    return frozenset(d % tensor.dim() for d in dim)
+
+
+def reduction_scratch(
+    call: Call, tensor: torch.Tensor, dims: Collection[int], out_dtype: torch.dtype, reducer: Reducer
+) -> tuple[Scratch, ...]:
+    """Everything that one reduction takes and returns.
+
+    Args:
+        call: Supplies the device.
+        tensor: What is reduced.
+        dims: Which dimensions are.
+        out_dtype: Type of the output.
+        reducer: The kernel family.
+
+    Returns:
+        Allocations and frees in order.
+    """
+    widens = torch.float32 in (tensor.dtype, out_dtype) and opmath_bytes(tensor.dtype) == out_dtype.itemsize
+    cast = reducer.converts and tensor.dtype != out_dtype and not widens
+    dtype = out_dtype if cast else tensor.dtype
+    inner = _launches(call, tensor, dims, dtype, out_dtype, reducer)
+    if not cast:
+        return inner
+    size = tensor.numel() * dtype.itemsize
+    return Scratch("alloc", "cast", size), *inner, *frees("cast")
+
+
+def _launches(
+    call: Call,
+    tensor: torch.Tensor,
+    dims: Collection[int],
+    dtype: torch.dtype,
+    out_dtype: torch.dtype,
+    reducer: Reducer,
+) -> tuple[Scratch, ...]:
+    if tensor.dim() == 0 or not tensor.numel():
+        return ()
+    accumulate = reducer.accumulate_bytes(dtype)
+    kernel = Kernel(in_bytes=dtype.itemsize, accumulate_bytes=accumulate, unroll=reducer.unroll)
+    axes = iteration(
+        tensor.shape, tensor.stride(), dims, in_bytes=dtype.itemsize, out_bytes=out_dtype.itemsize
+    )
+    script: list[Scratch] = []
+    for piece in split_32_bit(axes):
+        sizes = global_scratch(piece, kernel, call.device)
+        if sizes is not None:
+            script += [Scratch("alloc", "buffer", sizes[0]), Scratch("alloc", "semaphores", sizes[1])]
+            script += frees("semaphores", "buffer")
+    # Pieces of a reduction too large for 32-bit indices accumulate across launches: in the output if it can hold
+    # the accumulator, else in a buffer of its own (Reduce.cuh AccumulationBuffer).
+    in_output = reducer.accumulates_in_output and accumulate <= out_dtype.itemsize
+    if fits_32_bit(axes) or in_output or out_dtype.itemsize >= accumulate:
+        return tuple(script)
+    outputs = tensor.numel() // _count(tensor, dims)
+    return Scratch("alloc", "partial", outputs * accumulate), *script, *frees("partial")
+
+
+def _count(tensor: torch.Tensor, dims: Collection[int]) -> int:
+    count = 1
+    for dim in dims:
+        count *= tensor.shape[dim]
+    return count
+
+
+def _rule(reducer: Reducer) -> Rule:
+    def rule(call: Call) -> Script | None:
+        tensor = first_tensor(call)
+        if tensor is None:
+            return None
+        out = call.out[0] if isinstance(call.out, (list, tuple)) else call.out
+        dim = None if reducer.dim_position is None else argument(call, reducer.dim_position, "dim")
+        after = reduction_scratch(call, tensor, reduced_dims(tensor, dim), out.dtype, reducer)
+        return Script(after=after) if after else None
+
+    return rule
+
+
+def _whole(reducer: Reducer) -> Reducer:
+    return Reducer(
+        accumulate_bytes=reducer.accumulate_bytes,
+        dim_position=None,
+        unroll=reducer.unroll,
+        converts=reducer.converts,
+        accumulates_in_output=reducer.accumulates_in_output,
+    )
+
+
+def _log_sum_exp(call: Call) -> Script | None:
+    """``logsumexp_out_impl`` (ReduceOps.cpp): the maxima, a full-size difference, then its sum."""
+    tensor = first_tensor(call)
+    if tensor is None or not tensor.numel():
+        return None
+    dims = reduced_dims(tensor, argument(call, 1, "dim"))
+    maxima = call.out.numel() * tensor.element_size()
+    after = (
+        Scratch("alloc", "maxima", maxima),
+        *reduction_scratch(call, tensor, dims, tensor.dtype, EXTREMUM),
+        Scratch("alloc", "magnitude", maxima),
+        Scratch("alloc", "infinite", call.out.numel()),
+        *frees("infinite", "magnitude"),
+        Scratch("alloc", "difference", nbytes(tensor)),
+        *reduction_scratch(call, torch.empty_like(tensor), dims, tensor.dtype, SUM),
+        *frees("difference", "maxima"),
+    )
+    return Script(after=after)
+
+
+def _named(reducer: Reducer, *names: str) -> dict[str, Rule]:
+    return {f"aten.{name}": _rule(reducer) for name in names}
+
+
+REDUCTION_RULES: Mapping[str, Rule] = {
+    **_named(SUM, "sum.dim_IntList", "mean.dim", "prod.dim_int", "nansum.default"),
+    **_named(_whole(SUM), "sum.default", "mean.default", "prod.default"),
+    **_named(EXTREMUM, "amax.default", "amin.default", "any.dim", "any.dims", "all.dim", "all.dims"),
+    **_named(_whole(EXTREMUM), "max.default", "min.default", "any.default", "all.default"),
+    **_named(INDEXED_EXTREMUM, "max.dim", "min.dim", "argmax.default", "argmin.default"),
+    **_named(MOMENT, "var.correction", "std.correction", "var_mean.correction", "std_mean.correction"),
+    **_named(
+        Reducer(accumulate_bytes=opmath_bytes, dim_position=2, converts=True),
+        "linalg_vector_norm.default",
+        "norm.ScalarOpt_dim",
+        "norm.ScalarOpt_dim_dtype",
+    ),
+    **_named(_whole(NORM), "norm.Scalar"),
+    "aten.logsumexp.default": _log_sum_exp,
+}
+"""Op name → rule."""
