@@ -34,48 +34,60 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def call(model: torch.nn.Module, target: ModuleType, batch: Any) -> torch.Tensor:
-    """Forward and loss, by the contract of target files."""
+def forward(model: torch.nn.Module, batch: Any) -> Any:
+    """Call the model with a batch, by the contract of target files."""
     if isinstance(batch, dict):
-        output = model(**batch)
-    elif isinstance(batch, tuple):
-        code = type(model).forward.__code__
-        # ``nn.Sequential`` and most models name their inputs; self is not one of them.
-        output = model(*batch[: code.co_argcount - 1])
-    else:
-        output = model(batch)
-    if hasattr(target, "loss"):
-        return target.loss(output, batch)
+        return model(**batch)
+    if isinstance(batch, tuple):
+        # Leading items, as many as ``forward`` names (its own first name is self).
+        return model(*batch[: type(model).forward.__code__.co_argcount - 1])
+    return model(batch)
+
+
+def default_loss(output: Any) -> torch.Tensor:
+    """What stands for a target's ``loss``."""
     return output if isinstance(output, torch.Tensor) else output.loss
 
 
 def train(target: ModuleType, options: argparse.Namespace) -> None:
-    """The loop that is measured: build, then ``steps`` optimizer steps."""
-    model = target.model()
-    model.train()
-    make = getattr(target, "optimizer", torch.optim.AdamW)
-    optimizer = make(model.parameters())
-    for _ in range(options.steps):
-        with record_function(STEP):
-            step(model, optimizer, target, options)
+    """The loop that is measured: build, then ``steps`` optimizer steps, as a training script writes them."""
+    model = target.model().train()
+    parameters = model.parameters()
+    optimizer = target.optimizer(parameters) if hasattr(target, "optimizer") else torch.optim.AdamW(parameters)
+    loop = own_steps if hasattr(target, "train_step") else plain_steps
+    loop(model, optimizer, target, options)
 
 
-def step(
+def own_steps(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, target: ModuleType, options: argparse.Namespace
 ) -> None:
-    """One optimizer step; its locals die with it."""
-    if hasattr(target, "train_step"):
-        target.train_step(model, optimizer, target.batch(options.batch_size, options.seq_len))
-        return
-    optimizer.zero_grad()
-    for _ in range(options.grad_accum):
-        batch = target.batch(options.batch_size, options.seq_len)
-        with torch.autocast("cpu", torch.bfloat16) if options.autocast else contextlib.nullcontext():
-            loss = call(model, target, batch)
-        (loss / options.grad_accum if options.grad_accum > 1 else loss).backward()
-    if options.clip_grad_norm:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip_grad_norm)
-    optimizer.step()
+    """The target's own step; what it returns lives until the next."""
+    for _ in range(options.steps):
+        with record_function(STEP):
+            batch = None
+            batch = target.batch(options.batch_size, options.seq_len)
+            result = target.train_step(model, optimizer, batch)  # noqa: F841 - the name keeps it alive
+
+
+def plain_steps(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, target: ModuleType, options: argparse.Namespace
+) -> None:
+    """Forward, loss, backward, step, ``zero_grad``; the loop's names live on into the next iteration."""
+    for _ in range(options.steps):
+        with record_function(STEP):
+            for _ in range(options.grad_accum):
+                batch = None
+                batch = target.batch(options.batch_size, options.seq_len)
+                with torch.autocast("cpu", torch.bfloat16) if options.autocast else contextlib.nullcontext():
+                    output = forward(model, batch)
+                    loss = target.loss(output, batch) if hasattr(target, "loss") else default_loss(output)
+                    if options.grad_accum > 1:
+                        loss = loss / options.grad_accum
+                loss.backward()
+            if options.clip_grad_norm:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip_grad_norm)
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def allocations(roots: list[Any]) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:

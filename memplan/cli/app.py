@@ -6,7 +6,7 @@ A crash never exits 1: that code says "policy not met" and nothing else.
 import os
 import sys
 from importlib import metadata
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,11 @@ from memplan.cli.gpus import gpus
 from memplan.cli.presets import presets
 from memplan.errors import ExitCode, MemplanError
 
+# The base of Typer's usage errors (bad value < usage error < this). Its home moved in Typer 0.26, its place did not.
+if TYPE_CHECKING:
+    _TyperError = typer.BadParameter
+else:
+    _TyperError = typer.BadParameter.__mro__[2]
 INTERRUPTED = 130
 """Shell convention: 128 + SIGINT."""
 
@@ -53,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _exit_code(app(args=arguments, prog_name="memplan", standalone_mode=False))
     except MemplanError as error:
         return _fail(str(error), error.exit_code)
-    except typer.BadParameter.__mro__[2] as error:  # Typer's base of usage errors; its home moved in 0.26
+    except _TyperError as error:
         error.show()
         return ExitCode.USAGE
     except (KeyboardInterrupt, typer.Abort):

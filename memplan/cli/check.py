@@ -7,7 +7,7 @@ from typing import Any
 
 from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, UsageError
-from memplan.job.spec import FileTarget, InputSpec, JobSpec, Target
+from memplan.job.spec import InputSpec, JobSpec
 
 MAX_COUNT = 2**31
 """Largest accepted batch size, sequence length and the like: beyond it PyTorch's 32-bit indexing ends."""
@@ -32,7 +32,7 @@ def job_spec(target: str, options: Mapping[str, Any], problems: "Problems") -> J
     provenance = {field: flag(field) if field in given else "default" for field in options} | {"target": "TARGET"}
     inputs = tuple(problems.of(parse_input, text) for text in given.pop("inputs", ()))
     problems.add(*wrong_values(given), *_repeated(inputs))
-    parsed_target = problems.of(_existing_target, parse_target, target)
+    parsed_target = problems.of(parse_target, target)
     return JobSpec(target=parsed_target, inputs=inputs, provenance=provenance, **given)
 
 
@@ -52,7 +52,7 @@ class Problems:
         try:
             return parse(*arguments)
         except MemplanError as error:
-            self.add(error.what)
+            self.add(f"{error.where}: {error.what}" if error.where else error.what)
             self._hints += [error.hint] if error.hint else []
             return None
 
@@ -60,17 +60,6 @@ class Problems:
         """Complain about everything at once."""
         if self._whats:
             raise UsageError("\n".join(self._whats), hint="; ".join(dict.fromkeys(self._hints)) or None)
-
-
-def _existing_target(parse: Callable[[str], Target], text: str) -> Target:
-    target = parse(text)
-    if isinstance(target, FileTarget) and not target.path.is_file():
-        problem = "is a folder, not a Python file" if target.path.is_dir() else "does not exist"
-        raise UsageError(
-            f"target file '{target.path}' {problem}",
-            hint="a target is model.py, model.py:factory, package.module:factory, hf:DIR or preset:NAME",
-        )
-    return target
 
 
 def wrong_values(given: Mapping[str, Any]) -> list[str]:

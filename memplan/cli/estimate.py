@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from memplan.cli import check, console, options, outputs
-from memplan.errors import ExitCode, UsageError
+from memplan.errors import ExitCode
 from memplan.job.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def estimate(
     target: options.Target,
+    *,
     gpu: options.Gpus,
     allow_network: options.AllowNetwork = False,
     trust_remote_code: options.TrustRemoteCode = False,
@@ -65,17 +66,11 @@ def estimate(
 
 
 def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":
-    """The profiles of all GPUs asked for, each once.
-
-    Raises:
-        UsageError: There is no such folder or GPU.
-    """
+    """The profiles of all GPUs asked for, each once however often and by whatever alias it was named."""
     from memplan.hardware.catalog import load_profile
 
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(f"--profile-dir '{folder}' is not a folder")
-    return tuple(load_profile(name, profile_dirs=tuple(folders)) for name in dict.fromkeys(names))
+    profiles = [load_profile(name, profile_dirs=folders) for name in names]
+    return tuple({profile.name: profile for profile in profiles}.values())
 
 
 def exit_code(estimates: "Sequence[Estimate]", fail_on: str | None) -> ExitCode:

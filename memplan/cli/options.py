@@ -34,17 +34,18 @@ def flag(name: str) -> str:
 
 
 def _option(
-    name: str, panel: str, help_text: str, *, default: str | bool = False, metavar: str | None = None, short: str = ""
+    name: str, panel: str, help_text: str, *, metavar: str | None = None, default: str = "", short: str = ""
 ) -> Any:
     choices = CHOICES.get(name, ())
+    parts = [help_text, ", ".join(choices) + "." if choices else "", f"(default: {default})" if default else ""]
     return typer.Option(
         flag(name),
         *([short] if short else []),
-        help=help_text,
-        metavar="|".join(choices) if choices else metavar,
+        help=" ".join(part for part in parts if part),
+        metavar=metavar,
         autocompletion=(lambda: list(choices)) if choices else None,
         rich_help_panel=panel,
-        show_default=default,
+        show_default=False,
     )
 
 
@@ -63,48 +64,62 @@ Timeout = Annotated[
     _option("timeout", _TARGET, "Limit for running the target's code.", metavar="SECONDS", default="600"),
 ]
 
-BatchSize = Annotated[int | None, _option("batch_size", _STEP, "Samples per micro-batch.", default="1")]
-SeqLen = Annotated[int | None, _option("seq_len", _STEP, "Tokens per sample.", default="the target's own")]
+BatchSize = Annotated[int | None, _option("batch_size", _STEP, "Samples per micro-batch.", metavar="N", default="1")]
+SeqLen = Annotated[int | None, _option("seq_len", _STEP, "Tokens per sample.", metavar="N", default="the target's own")]
 Inputs = Annotated[
     list[str] | None,
-    _option("inputs", _STEP, "A model input, B for batch size, S for sequence length; repeatable.",
+    _option("inputs", _STEP, "A model input; B is the batch size, S the sequence length. Repeatable.",
             metavar="NAME=DTYPE[DIMS]"),
 ]  # fmt: skip
-Precision = Annotated[str | None, _option("precision", _STEP, "-mixed is autocast.", default="fp32")]
-Optimizer = Annotated[str | None, _option("optimizer", _STEP, "", default="the target's own, else adamw")]
-OptimizerImpl = Annotated[str | None, _option("optimizer_impl", _STEP, "", default="as torch chooses on CUDA")]
-GradAccum = Annotated[int | None, _option("grad_accum", _STEP, "Micro-batches per optimizer step.", default="1")]
-ClipGradNorm = Annotated[float | None, _option("clip_grad_norm", _STEP, "Clip gradients to this norm.")]
-Attention = Annotated[str | None, _option("attention", _STEP, "SDPA kernel.", default="as CUDA chooses")]
+Precision = Annotated[str | None, _option("precision", _STEP, "Number format:", metavar="NAME", default="fp32")]
+Optimizer = Annotated[
+    str | None, _option("optimizer", _STEP, "Optimizer:", metavar="NAME", default="the target's own, else adamw")
+]
+OptimizerImpl = Annotated[
+    str | None, _option("optimizer_impl", _STEP, "Its implementation:", metavar="NAME", default="auto, as on CUDA")
+]
+GradAccum = Annotated[
+    int | None, _option("grad_accum", _STEP, "Micro-batches per optimizer step.", metavar="N", default="1")
+]
+ClipGradNorm = Annotated[
+    float | None, _option("clip_grad_norm", _STEP, "Clip gradients to this norm.", metavar="NORM", default="off")
+]
+Attention = Annotated[
+    str | None, _option("attention", _STEP, "SDPA kernel:", metavar="NAME", default="auto, as on CUDA")
+]
 Checkpoint = Annotated[
     str | None,
-    _option("checkpoint", _STEP, "Activation checkpointing.", default="none", metavar="none|full|FILE"),
+    _option("checkpoint", _STEP, "Activation checkpointing: none, full or a plan file.", metavar="PLAN",
+            default="none"),
+]  # fmt: skip
+Mode = Annotated[str | None, _option("mode", _STEP, "What one step is:", metavar="NAME", default="train")]
+MaxNewTokens = Annotated[
+    int | None, _option("max_new_tokens", _STEP, "Tokens decoded by generate.", metavar="N", default="32")
 ]
-Mode = Annotated[str | None, _option("mode", _STEP, "What one step is.", default="train")]
-MaxNewTokens = Annotated[int | None, _option("max_new_tokens", _STEP, "Tokens decoded by generate.", default="32")]
 DataDependent = Annotated[
     str | None,
-    _option("data_dependent", _STEP, "Assumption for sizes that depend on values.", default="balanced"),
+    _option("data_dependent", _STEP, "Sizes that depend on values:", metavar="NAME", default="balanced"),
 ]
 
 Gpus = Annotated[
     list[str],
-    _option("gpu", _DEVICE, "GPU profile, as 'memplan gpus' lists them; repeatable.", metavar="NAME"),
+    _option("gpu", _DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME"),
 ]
 ProfileDirs = Annotated[
     list[Path] | None,
-    _option("profile_dir", _DEVICE, "Folder of further GPU profiles; repeatable.", metavar="DIR"),
+    _option("profile_dir", _DEVICE, "Folder of further GPU profiles. Repeatable.", metavar="DIR"),
 ]
 
 Formats = Annotated[
     list[str] | None,
-    _option("format", _REPORT, "Report format, to standard output or a file; repeatable.", default="text",
-            metavar="text|json[=FILE]", short="-f"),
+    _option("format", _REPORT, "text or json; with =FILE not to standard output. Repeatable.",
+            metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
 AsJson = Annotated[bool, _option("json", _REPORT, "Same as --format json.")]
 Explain = Annotated[bool, _option("explain", _REPORT, "Show every assumption and where each value came from.")]
 Quiet = Annotated[bool, _option("quiet", _REPORT, "Only the verdict, no progress.", short="-q")]
 FailOn = Annotated[
-    str | None, _option("fail_on", _REPORT, "Exit 1 at this verdict or a worse one, on any GPU.", default="never")
+    str | None,
+    _option("fail_on", _REPORT, "Exit 1 at this verdict or a worse one:", metavar="VERDICT", default="never"),
 ]
 ExitZero = Annotated[bool, _option("exit_zero", _REPORT, "Exit 0 whatever the verdict.")]

@@ -23,6 +23,10 @@ class GpuProfile:
     """What a fresh process can allocate in all, its CUDA context included."""
     context_bytes: int
     """CUDA context plus lazily loaded modules: device memory outside the caching allocator."""
+    context_low_bytes: int = 0
+    """The least that was measured on cards of this class; 0: not known."""
+    context_high_bytes: int = 0
+    """The most that was measured on cards of this class; 0: not known."""
     cublas_workspace_bytes: int
     """One cuBLAS workspace (per thread and stream), taken from the caching allocator."""
     compute_capability: tuple[int, int] | None
@@ -41,3 +45,5 @@ class GpuProfile:
     """NVLink or Infinity Fabric to peers, sum of both directions, bytes per second; 0 without one."""
     sources: Mapping[str, str]
     """Field name → source and date."""
+    aliases: tuple[str, ...] = ()
+    """Other names for it, in the form of ``name``."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from memplan.errors import EstimateError
 
@@ -30,7 +30,7 @@ def call_model(model: "torch.nn.Module", batch: object) -> Any:
     return model(batch)
 
 
-def default_loss(output: Any, batch: object) -> "torch.Tensor":
+def default_loss(output: object, batch: object) -> "torch.Tensor":
     """The scalar to differentiate where the target defines no ``loss``.
 
     Args:
@@ -43,7 +43,7 @@ def default_loss(output: Any, batch: object) -> "torch.Tensor":
     Raises:
         EstimateError: The output holds no such scalar.
     """
-    candidates = [getattr(output, "loss", None), output]
+    candidates: list[object] = [getattr(output, "loss", None), output]
     if isinstance(output, Mapping):
         candidates.insert(0, output.get("loss"))
     if isinstance(output, tuple | list) and output:
@@ -65,7 +65,7 @@ def _positional_count(model: "torch.nn.Module") -> int | None:
     return sum(kind in positional for kind in kinds)
 
 
-def _is_scalar(value: object) -> bool:
+def _is_scalar(value: object) -> "TypeGuard[torch.Tensor]":
     import torch
 
     return isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()

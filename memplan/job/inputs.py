@@ -35,7 +35,7 @@ DTYPES: Mapping[str, tuple[Kind, int]] = {
     "uint8": ("integer", 1),
     "bool": ("bool", 1),
 }
-"""Names under ``torch.`` that ``--input`` takes, with their kind and bytes per element (torch docs: Tensor Attributes)."""
+"""dtype names that ``--input`` takes → kind and bytes per element (torch docs: Tensor Attributes)."""
 
 INTEGER_LIMIT = 2
 """Integer inputs are drawn below this: valid as a token of any vocabulary, a class of any classifier and a mask."""
@@ -93,8 +93,9 @@ def _wrong_part(match: re.Match[str], part: str, what: str, hint: str = _FORM) -
 
 
 def _dim(match: re.Match[str], text: str) -> int | Literal["B", "S"]:
-    if text == "B" or text == "S":  # noqa: PLR1714 - mypy narrows to the literals only this way.
-        return text
+    symbols: dict[str, Literal["B", "S"]] = {"B": "B", "S": "S"}
+    if text in symbols:
+        return symbols[text]
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
         raise _wrong_part(match, "dims", f"'{text}' is not a dimension", hint="a positive integer, B or S")
     return int(text)

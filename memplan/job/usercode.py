@@ -3,10 +3,9 @@
 import functools
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 import memplan
@@ -28,6 +27,13 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 """Top-level module → name to install, where they differ (each project's page on PyPI)."""
+
+_HINTS: dict[type[BaseException], str] = {
+    SystemExit: 'move what only a script does below  if __name__ == "__main__":',
+    EOFError: "there is no terminal to read from while memplan runs the code",
+    MemoryError: "build tensors inside model() and batch(), where memplan keeps them from taking memory",
+}
+"""Hints that need to know no more than the kind of exception."""
 
 _NEEDS_CUDA = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver", "libcuda", "CUDA_HOME", "libcudart")
 """Phrases by which torch and CUDA extensions say that they want a GPU or its toolkit."""
@@ -65,12 +71,12 @@ def guarded(function: Callable[P, T], doing: str) -> Callable[P, T]:
 def explain(error: BaseException, doing: str) -> EstimateError:
     """Tell an exception of user code as an error: its type and message, the user's line, and a hint if there is one."""
     where = location(error)
-    match error:
-        case SystemExit():
-            return EstimateError(f"{doing} ended the program: sys.exit({error.code!r})", where=where, hint=_hint(error))
-        case SyntaxError(filename=str(filename)):
-            return EstimateError(f"{doing} is not valid Python: {_message(error)}", where=where, hint=_hint(error))
-    return EstimateError(f"{doing} raised {_message(error)}", where=where, hint=_hint(error))
+    what = f"{doing} raised {_message(error)}"
+    if isinstance(error, SystemExit):
+        what = f"{doing} ended the program: sys.exit({error.code!r})"
+    elif isinstance(error, SyntaxError) and error.filename:
+        what = f"{display(error.filename)} is not valid Python: {error.msg}"
+    return EstimateError(what, where=where, hint=_hint(error))
 
 
 def location(error: BaseException) -> str | None:
@@ -82,12 +88,29 @@ def location(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         column = f":{error.offset}" if error.offset else ""
         return f"{display(error.filename)}:{error.lineno or 1}{column}"
-    frames = list(_frames(error.__traceback__))
+    return innermost([(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)])
+
+
+def innermost(frames: Sequence[tuple[str, int]]) -> str | None:
+    """The innermost frame (file, line; innermost last) that the user can change, by the rule of ``location``."""
     for is_theirs in (is_user_file, _is_library_file):
         for filename, line in reversed(frames):
             if is_theirs(filename):
                 return f"{display(filename)}:{line}"
     return None
+
+
+def told(error: BaseException) -> MemplanError:
+    """Any exception as an error of memplan's: its own as they are, those of user code explained, the rest internal."""
+    if isinstance(error, MemplanError):
+        return error
+    if location(error) is not None or isinstance(error, SystemExit | MemoryError):
+        return explain(error, "the model's code")
+    place = next(reversed([*traceback.walk_tb(error.__traceback__)]), None)
+    where = f"{place[0].f_code.co_filename}:{place[1]}" if place else None
+    return MemplanError(
+        f"internal error: {_message(error)}", where=where, hint="this is a defect of memplan: please report it"
+    )
 
 
 def is_user_file(filename: str) -> bool:
@@ -99,11 +122,6 @@ def display(filename: str | Path) -> str:
     """A path as a message shows it: relative to the current folder where it lies inside."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
-    for frame, line in traceback.walk_tb(trace):
-        yield frame.f_code.co_filename, line
 
 
 def _is_foreign(filename: str) -> bool:
@@ -119,8 +137,6 @@ def _is_library_file(filename: str) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        return str(error.msg)
     # format_exception_only also survives a __str__ that raises, and shows notes.
     text = "".join(traceback.format_exception_only(error)).strip()
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + " …"
@@ -130,18 +146,11 @@ def _hint(error: BaseException) -> str | None:
     text = str(error.args[0]) if error.args else ""
     if any(phrase in text for phrase in _NEEDS_CUDA):
         return "this code needs a GPU or the CUDA toolkit: guard it with torch.cuda.is_available()"
-    match error:
-        case SystemExit():
-            return 'move what only a script does below  if __name__ == "__main__":'
-        case ModuleNotFoundError(name=str(name)):
-            package = name.partition(".")[0]
-            return f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"
-        case ImportError() if "relative import" in text:
-            return "files of a package load by name: write package.module:factory and run from the package's folder"
-        case FileNotFoundError():
-            return f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
-        case EOFError():
-            return "there is no terminal to read from while memplan runs the code"
-        case MemoryError():
-            return "build tensors inside model() and batch(), where memplan keeps them from taking memory"
-    return None
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"
+    if isinstance(error, ImportError) and "relative import" in text:
+        return "files of a package load by name: write package.module:factory and run from the package's folder"
+    if isinstance(error, FileNotFoundError):
+        return f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
+    return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), None)

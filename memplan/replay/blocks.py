@@ -3,8 +3,8 @@
 from bisect import bisect_left, insort
 from typing import Final
 
-ADDRESS_BITS: Final = 48
-"""Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA addresses fit."""
+ADDRESS_BITS: Final = 56
+"""Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA addresses have 48 bits."""
 
 
 class Block:
@@ -14,7 +14,7 @@ class Block:
     the same object for the segment's life.
     """
 
-    __slots__ = ("address", "free", "mapped", "next", "pool", "previous", "requested", "size", "since")
+    __slots__ = ("address", "free", "mapped", "next", "pool", "previous", "requested", "since", "size")
 
     def __init__(self, pool: "Pool", address: int, size: int) -> None:
         self.pool = pool

@@ -286,9 +286,9 @@ class CachingAllocator:
                 self._release(block)
 
 
-def chain_of(head: Block) -> Iterator[Block]:
-    """A segment's blocks in address order."""
-    block: Block | None = head
+def chain_of(first: Block) -> Iterator[Block]:
+    """A block and all that follow it in its segment."""
+    block: Block | None = first
     while block is not None:
         yield block
         block = block.next

@@ -70,11 +70,7 @@ class ExpandableAllocator(CachingAllocator):
         for block in self._unmapped(pool):
             before = block.previous
             start = before if before is not None and before.free else block
-            room, end = 0, start
-            while end is not None and room < size and (end.free or not end.mapped):
-                room += end.size
-                end = end.next
-            if room >= size:
+            if _free_stretch(start, size) >= size:
                 return start
         return None
 
@@ -152,6 +148,16 @@ class ExpandableAllocator(CachingAllocator):
 
     def _collect_garbage(self) -> None:
         """Garbage collection leaves expandable segments alone."""
+
+
+def _free_stretch(start: Block, enough: int) -> int:
+    """Bytes of free and unmapped blocks from ``start`` on; counting stops at ``enough``."""
+    room = 0
+    for block in chain_of(start):
+        if room >= enough or (block.mapped and not block.free):
+            break
+        room += block.size
+    return room
 
 
 def _reach(block: Block) -> int:

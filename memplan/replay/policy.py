@@ -24,8 +24,9 @@ ROUNDUP_INTERVALS: Final = 16
 """Entries of ``roundup_power2_divisions``, one per power of two from 1 MiB to 64 GiB (``kRoundUpPowerOfTwoIntervals``)."""
 ADDRESS_SPACE_SHARE: Final = (9, 8)
 """Address space of an expandable segment over device memory (``ExpandableSegment::ExpandableSegment``)."""
-UNLIMITED_ADDRESS_SPACE: Final = 1 << 16
+UNLIMITED_ADDRESS_SPACE: Final = 1 << 13
 """GiB of address space of an expandable segment where no device size is known: memplan's own, beyond any device."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorPolicy:

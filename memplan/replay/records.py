@@ -20,6 +20,68 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """A request that the device could not serve, after all that the allocator tries."""
+
+    rounded: Bytes
+    """Size of the block that the request needed."""
+    wanted: Bytes
+    """Bytes that the device was asked for."""
+    allocated: Bytes
+    """Bytes in live blocks at that moment."""
+    reserved: Bytes
+    """Bytes in segments at that moment, when everything cached had been released."""
+    stream: int
+    """CUDA stream of the request."""
+    event: int = -1
+    """Index in the stream of the event that failed; -1 outside a replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockLayout:
+    """One block of a segment."""
+
+    address: int
+    """Where it starts."""
+    size: Bytes
+    """Its length."""
+    requested: Bytes
+    """Bytes asked for; 0 for a free block."""
+    state: Literal["allocated", "pending", "free"]
+    """``pending``: freed, but another stream may still use it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLayout:
+    """One segment, or one contiguous mapped stretch of an expandable one."""
+
+    address: int
+    """Where it starts."""
+    size: Bytes
+    """Its length."""
+    stream: int
+    """CUDA stream it belongs to."""
+    small: bool
+    """Does it belong to the small pool?"""
+    blocks: tuple[BlockLayout, ...]
+    """What it is divided into, in address order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLayout:
+    """An allocator's whole state, with the totals that it keeps."""
+
+    segments: tuple[SegmentLayout, ...]
+    """All segments in address order."""
+    requested: Bytes
+    """Bytes asked for and alive."""
+    allocated: Bytes
+    """Bytes in live blocks."""
+    reserved: Bytes
+    """Bytes in segments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryProfile:
     """Peaks and state of an allocator after replaying a stream."""
 
@@ -43,6 +105,12 @@ class MemoryProfile:
     """Optimizer steps replayed until the allocator's state repeated."""
     segments: int
     """Number of segments at the end."""
+    settled: bool = True
+    """Did the allocator's state repeat? False where steps were cut short by ``max_steps`` or by a full device."""
+    retries: int = 0
+    """Times that all cached memory was released to serve one request (``num_alloc_retries``)."""
+    out_of_memory: OutOfMemory | None = None
+    """The request at which the replay ended early, if one could not be served. Peaks then cover what came before."""
 
     @property
     def external_fragmentation(self) -> float:

@@ -34,7 +34,7 @@ RULES: Mapping[str, Rule] = {
         Rule(
             code="MP002",
             title="fits tightly",
-            meaning="The predicted peak fits, but the upper end of its interval does not: a run may or may not succeed.",
+            meaning="The predicted peak fits, but the upper end of its interval does not: a run may fail.",
             remedy="Leave more room before a long run, or try the first step on the real GPU.",
         ),
         Rule(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.text import Text
 
 from memplan.estimate.records import Estimate, Verdict
-from memplan.report.job import count_of
+from memplan.report.job import FLOP_UNITS, scaled
 from memplan.report.layout import flow, pad, paragraphs, shorten
 from memplan.units import format_bytes
 
@@ -14,14 +14,20 @@ _VALUE_CELLS = 20
 
 
 def explanation(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
-    """The blocks of the explanation, for the first GPU in figures and for all of them in words."""
+    """The blocks of the explanation: the first GPU's figures, then all GPUs' words."""
     first = estimates[0]
-    figures = [] if first.verdict is Verdict.UNKNOWN else _figures(first, width)
     return [
-        figures,
+        [] if first.verdict is Verdict.UNKNOWN else _figures(first, width),
+        *caveats(estimates, width),
+        _provenance(first, width),
+    ]
+
+
+def caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    """Every assumption and everything that is left out, of all GPUs."""
+    return [
         paragraphs("assumptions", _distinct(estimates, lambda estimate: estimate.assumptions), width),
         paragraphs("not modelled", _distinct(estimates, lambda estimate: estimate.not_modelled), width),
-        _provenance(first, width),
     ]
 
 
@@ -37,11 +43,15 @@ def _figures(estimate: Estimate, width: int) -> list[Text]:
         "reserved": peak.reserved_bytes,
         "device": peak.device_bytes,
     }
-    work = f"{count_of(estimate.flops_per_step, 'FLOP')} per step"
+    work = f"{scaled(estimate.flops_per_step, FLOP_UNITS)}FLOP per step"
     repeats = "the last repeats" if estimate.repeats else "not yet repeating"
     return [
         *flow("memory", (f"{name} {format_bytes(size)}" for name, size in sizes.items()), width),
-        *flow("waste", (f"{waste.external:.1%} external", f"{waste.internal:.1%} internal fragmentation"), width),
+        *flow(
+            "waste",
+            (f"{100 * waste.external:.1f} % external", f"{100 * waste.internal:.1f} % internal fragmentation"),
+            width,
+        ),
         *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}"), width),
     ]
 

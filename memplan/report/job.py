@@ -7,6 +7,8 @@ from rich.text import Text
 from memplan.estimate.records import Estimate
 from memplan.report.layout import flow, shorten, spread
 
+COUNT_UNITS = {"T": 10**12, "B": 10**9, "M": 10**6, "k": 10**3}
+FLOP_UNITS = {"E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6}
 DEFAULT = "default"
 """Provenance of a value that nobody gave."""
 # These are always shown, in this order; other options only where somebody gave them.
@@ -32,9 +34,9 @@ def job_lines(estimate: Estimate, width: int) -> list[Text]:
 
 def _job_items(estimate: Estimate) -> list[str]:
     options = estimate.options
-    items = [count_of(estimate.parameters, "parameters")]
+    items = [f"{scaled(estimate.parameters, COUNT_UNITS).rstrip()} parameters"]
     if estimate.trainable_parameters != estimate.parameters:
-        items.append(count_of(estimate.trainable_parameters, "trainable"))
+        items.append(f"{scaled(estimate.trainable_parameters, COUNT_UNITS).rstrip()} trainable")
     items += [_leading(field, options) for field in _LEADING if options.get(field, "")]
     others = (field for field in options if field not in _LEADING and options[field])
     items += [f"{field} {options[field]}" for field in others if estimate.provenance.get(field, DEFAULT) != DEFAULT]
@@ -55,9 +57,10 @@ def _leading(field: str, options: Mapping[str, str]) -> str:
             return options[field]
 
 
-def count_of(number: int, what: str) -> str:
-    """A count in short form: ``8.03 B parameters``."""
-    for unit, factor in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("k", 10**3)):
-        if number >= factor * 0.99995:
-            return f"{number / factor:.2f} {unit} {what}"
-    return f"{number} {what}"
+def scaled(number: int, units: Mapping[str, int]) -> str:
+    """A number in the largest unit that it fills: ``8.03 B``."""
+    for unit, factor in units.items():
+        # Step up as soon as rounding to two decimals would fill the unit.
+        if number >= factor * 0.999995:
+            return f"{number / factor:.2f} {unit}"
+    return f"{number} "

@@ -1,14 +1,15 @@
-"""The text report: what was traced, what the peak is made of, and the verdict last. At most ``width`` cells per line."""
+"""The text report: what was traced, what the peak is made of, and the verdict last."""
 
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.estimate.records import Estimate, Owner, Verdict
 from memplan.report.bars import apportion, bar
-from memplan.report.explain import explanation
+from memplan.report.explain import caveats, explanation
 from memplan.report.job import job_lines
-from memplan.report.layout import clean, pad, shorten, spread
+from memplan.report.layout import SEPARATOR, clean, pad, shorten, spread
 from memplan.report.verdict import verdict_lines
 from memplan.units import format_bytes
 
@@ -27,7 +28,7 @@ LABELS = {
     "fragmentation": "allocator slack",
     "context": "context",
 }
-_LABEL_CELLS = 16
+_LABEL_CELLS = 15
 
 
 def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
@@ -46,7 +47,7 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
     blocks = [verdict_lines(estimates, width)]
     if not quiet:
         blocks = [job_lines(estimates[0], width), *_detail(estimates, width), *blocks]
-        blocks[-1:-1] = explanation(estimates, width) if explain else [_not_modelled(estimates, width)]
+        blocks[-1:-1] = explanation(estimates, width) if explain else _short_caveats(estimates, width)
     return _fit(_join(blocks), width)
 
 
@@ -78,20 +79,22 @@ def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
 def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     peak = estimate.peak
     sizes = [format_bytes(size) for size in (*estimate.breakdown.values(), peak.device_bytes)]
-    interval = f"[{format_bytes(peak.low_bytes)} – {format_bytes(peak.high_bytes)}]"
+    interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
     total = f"  {'peak':{_LABEL_CELLS}} {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
-    lines = [Text.assemble((total, "bold"), f"  {interval}"), _moment(estimate, width)]
+    lines = [Text.assemble((total, "bold"), f"  {interval}"), *_moment(estimate, width)]
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
     return lines
 
 
-def _moment(estimate: Estimate, width: int) -> Text:
+def _moment(estimate: Estimate, width: int) -> list[Text]:
     peak = estimate.peak
-    around = [shorten(part, width // 3) for part in (peak.op, peak.source) if part]
-    room = width - sum(len(part) + 3 for part in around) - len(peak.phase) - 6
-    place = f"{peak.phase}/{shorten(peak.module, max(room, 8))}" if peak.module else peak.phase
-    return Text("  at " + " · ".join([place, *around]))
+    place = f"at {peak.phase}/{clean(peak.module)}" if peak.module else f"at {peak.phase}"
+    cause = SEPARATOR.join(clean(part) for part in (peak.op, peak.source) if part)
+    lines = [f"{place}{SEPARATOR}{cause}"] if cause else [place]
+    if cell_len(lines[0]) > width - 2:
+        lines = [place, f"   {cause}"]
+    return [Text("  " + shorten(line, width - 2)) for line in lines]
 
 
 def _owner_lines(owners: Sequence[Owner], width: int) -> list[Text]:
@@ -102,20 +105,22 @@ def _owner_lines(owners: Sequence[Owner], width: int) -> list[Text]:
     lines = [Text("  held at the peak by", style="dim")]
     for owner, size in zip(shown, sizes, strict=True):
         kind = pad(LABELS.get(owner.category, owner.category), _LABEL_CELLS)
-        source = shorten(owner.source, width // 4)
-        head = f"  {size:>{max(map(len, sizes))}}  {kind} "
+        source = shorten(owner.source, 3 * width // 10)
+        head = f"  {size:>{max(map(len, sizes))}}  {kind}  "
         module = shorten(owner.module or "(outside modules)", width - len(head) - len(source) - 4)
         lines.append(spread(Text(head + module), Text(source, style="dim"), width))
     return lines
 
 
-def _not_modelled(estimates: Sequence[Estimate], width: int) -> list[Text]:
-    phrases = dict.fromkeys(phrase for estimate in estimates for phrase in estimate.not_modelled)
+def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    if any(estimate.verdict is Verdict.UNKNOWN for estimate in estimates):
+        return caveats(estimates, width)  # What stands in the way of a figure is never cut short.
+    phrases = list(dict.fromkeys(phrase for estimate in estimates for phrase in estimate.not_modelled))
     if not phrases:
         return []
-    more = f" (+{len(phrases) - 1} more: --explain)" if len(phrases) > 1 else ""
     label = "not modelled: "
-    return [Text.assemble((label, "dim"), shorten(next(iter(phrases)), width - len(label) - len(more)), more)]
+    more = f" (+{len(phrases) - 1} more: --explain)" if len(phrases) > 1 else ""
+    return [[Text.assemble((label, "dim"), shorten(phrases[0], width - len(label) - len(more)), more)]]
 
 
 def _percent(share: float) -> str:

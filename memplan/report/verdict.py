@@ -67,4 +67,4 @@ def _advice_line(advice: Advice, estimate: Estimate, width: int) -> Text:
 
 
 def _slowdown(share: float) -> str:
-    return f"{share:+.0%} time" if abs(share) >= 0.005 else "same time"
+    return f"{100 * share:+.0f} % time" if abs(share) >= 0.005 else "same time"

@@ -5,13 +5,13 @@ Each op's accumulator is the ``arg_t`` of its functor. Buffers come after the ou
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from memplan.trace.scratch.cuda_iterator import fits_32_bit, iteration, split_32_bit
 from memplan.trace.scratch.cuda_reduce_config import Kernel, global_scratch
-from memplan.trace.scratch.cuda_shapes import argument, first_tensor, frees, nbytes, opmath_bytes
+from memplan.trace.scratch.cuda_shapes import HALF_TYPES, argument, first_tensor, frees, nbytes, opmath_bytes, product
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
 
 
@@ -81,7 +81,8 @@ def reduction_scratch(
     Returns:
         Allocations and frees in order.
     """
-    widens = torch.float32 in (tensor.dtype, out_dtype) and opmath_bytes(tensor.dtype) == out_dtype.itemsize
+    # make_reduction (ReduceOps.cpp): half types are widened to float inside the kernel, anything else by a copy.
+    widens = tensor.dtype in HALF_TYPES and out_dtype is torch.float32
     cast = reducer.converts and tensor.dtype != out_dtype and not widens
     dtype = out_dtype if cast else tensor.dtype
     inner = _launches(call, tensor, dims, dtype, out_dtype, reducer)
@@ -103,9 +104,7 @@ def _launches(
         return ()
     accumulate = reducer.accumulate_bytes(dtype)
     kernel = Kernel(in_bytes=dtype.itemsize, accumulate_bytes=accumulate, unroll=reducer.unroll)
-    axes = iteration(
-        tensor.shape, tensor.stride(), dims, in_bytes=dtype.itemsize, out_bytes=out_dtype.itemsize
-    )
+    axes = iteration(tensor.shape, tensor.stride(), dims, in_bytes=dtype.itemsize, out_bytes=out_dtype.itemsize)
     script: list[Scratch] = []
     for piece in split_32_bit(axes):
         sizes = global_scratch(piece, kernel, call.device)
@@ -114,18 +113,11 @@ def _launches(
             script += frees("semaphores", "buffer")
     # Pieces of a reduction too large for 32-bit indices accumulate across launches: in the output if it can hold
     # the accumulator, else in a buffer of its own (Reduce.cuh AccumulationBuffer).
-    in_output = reducer.accumulates_in_output and accumulate <= out_dtype.itemsize
+    in_output = reducer.accumulates_in_output and out_dtype not in HALF_TYPES
     if fits_32_bit(axes) or in_output or out_dtype.itemsize >= accumulate:
         return tuple(script)
-    outputs = tensor.numel() // _count(tensor, dims)
+    outputs = tensor.numel() // product(tensor.shape[dim] for dim in dims)
     return Scratch("alloc", "partial", outputs * accumulate), *script, *frees("partial")
-
-
-def _count(tensor: torch.Tensor, dims: Collection[int]) -> int:
-    count = 1
-    for dim in dims:
-        count *= tensor.shape[dim]
-    return count
 
 
 def _rule(reducer: Reducer) -> Rule:
@@ -142,13 +134,7 @@ def _rule(reducer: Reducer) -> Rule:
 
 
 def _whole(reducer: Reducer) -> Reducer:
-    return Reducer(
-        accumulate_bytes=reducer.accumulate_bytes,
-        dim_position=None,
-        unroll=reducer.unroll,
-        converts=reducer.converts,
-        accumulates_in_output=reducer.accumulates_in_output,
-    )
+    return replace(reducer, dim_position=None)
 
 
 def _log_sum_exp(call: Call) -> Script | None:
@@ -183,7 +169,7 @@ REDUCTION_RULES: Mapping[str, Rule] = {
     **_named(INDEXED_EXTREMUM, "max.dim", "min.dim", "argmax.default", "argmin.default"),
     **_named(MOMENT, "var.correction", "std.correction", "var_mean.correction", "std_mean.correction"),
     **_named(
-        Reducer(accumulate_bytes=opmath_bytes, dim_position=2, converts=True),
+        replace(NORM, dim_position=2),
         "linalg_vector_norm.default",
         "norm.ScalarOpt_dim",
         "norm.ScalarOpt_dim_dtype",

@@ -1,0 +1,160 @@
+"""From measured stages to the answer: verdict, interval, breakdown, owners."""
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from memplan.estimate.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import JobSpec
+from memplan.job.target import format_target
+from memplan.lifetime.owners import by_category, by_owner
+from memplan.lifetime.records import Lifetimes
+from memplan.replay.records import MemoryProfile
+from memplan.replay.stream import RequestStream
+from memplan.trace.records import Event, Trace
+from memplan.units import StorageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A trace on one device: what is alive when, and what the allocator makes of it."""
+
+    lifetimes: Lifetimes
+    """Lifespans, categories, owners."""
+    stream: RequestStream
+    """What was replayed."""
+    memory: MemoryProfile
+    """What came of it."""
+    replay_seconds: float
+    """Wall time of the replay."""
+
+
+def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
+    """Put the answer together."""
+    trace, memory = measured.lifetimes.trace, measured.memory
+    at, alive = _peak_moment(measured)
+    context = profile.context_bytes
+    device_bytes = memory.peak_reserved + context
+    low, high = interval(profile, memory)
+    op = trace.ops[max(at.op, 0)]
+    return Estimate(
+        target=format_target(spec.target),
+        verdict=judge(device_bytes, high, profile.usable_bytes),
+        gpu=GpuFacts(
+            name=profile.name,
+            title=profile.title,
+            total_bytes=profile.total_bytes,
+            usable_bytes=profile.usable_bytes,
+        ),
+        parameters=trace.model.parameters,
+        trainable_parameters=trace.model.trainable_parameters,
+        options=options(spec),
+        peak=PeakFacts(
+            requested_bytes=memory.peak_requested,
+            allocated_bytes=memory.peak_allocated,
+            reserved_bytes=memory.peak_reserved,
+            device_bytes=device_bytes,
+            low_bytes=low,
+            high_bytes=high,
+            phase=op.phase,
+            op=op.name,
+            module=op.module,
+            source=op.source,
+        ),
+        breakdown=_breakdown(measured.lifetimes, alive, memory.peak_reserved, context),
+        owners=_owners(measured.lifetimes, alive),
+        fragmentation=Fragmentation(external=memory.external_fragmentation, internal=memory.internal_fragmentation),
+        flops_per_step=_flops_of_last_step(trace),
+        advice=(),
+        assumptions=trace.assumptions,
+        not_modelled=trace.not_modelled,
+        provenance=dict(spec.provenance),
+        timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
+        steps_traced=len(trace.steps),
+        repeats=trace.repeats,
+        torch_version=_version("torch"),
+        memplan_version=_version("memplan"),
+    )
+
+
+def judge(device_bytes: int, high_bytes: int, usable_bytes: int) -> Verdict:
+    """The verdict: OOM by the point estimate, TIGHT by the upper end. A device without a limit (0) fits everything."""
+    if not usable_bytes or high_bytes <= usable_bytes:
+        return Verdict.FITS
+    return Verdict.OOM if device_bytes > usable_bytes else Verdict.TIGHT
+
+
+def interval(profile: GpuProfile, memory: MemoryProfile) -> tuple[int, int]:
+    """Ends of the interval around the device peak.
+
+    The low end has no fragmentation and the smallest context known for the card; the high end has the largest.
+    """
+    low = memory.peak_allocated + (profile.context_low_bytes or profile.context_bytes)
+    return low, memory.peak_reserved + (profile.context_high_bytes or profile.context_bytes)
+
+
+def options(spec: JobSpec) -> dict[str, str]:
+    """What the step was, as text, for the report's job line."""
+    texts = {
+        "mode": spec.mode,
+        "batch_size": str(spec.batch_size),
+        "precision": spec.precision,
+        "attention": spec.attention,
+        "checkpoint": spec.checkpoint,
+    }
+    if spec.seq_len is not None:
+        texts["seq_len"] = str(spec.seq_len)
+    if spec.mode == "train":
+        texts["optimizer"] = spec.optimizer or "adamw"
+        texts["optimizer_impl"] = spec.optimizer_impl
+        texts["grad_accum"] = str(spec.grad_accum)
+        if spec.clip_grad_norm is not None:
+            texts["clip_grad_norm"] = str(spec.clip_grad_norm)
+    return texts
+
+
+def _peak_moment(measured: Measured) -> tuple[Event, tuple[StorageId, ...]]:
+    """The event at which the allocator holds most, and what is alive then.
+
+    A peak in a later repetition of the step is shown at the same place of the traced one.
+    """
+    stream = measured.stream
+    events = [event for event in measured.lifetimes.trace.events if event.storage in measured.lifetimes.buffers]
+    at = measured.memory.peak_allocated_at
+    if at >= len(events):
+        at = len(stream.prefix) + (at - len(stream.prefix)) % len(stream.step)
+    alive: dict[StorageId, None] = {}
+    for event in events[: at + 1]:
+        if event.action == "alloc":
+            alive[event.storage] = None
+        else:
+            del alive[event.storage]
+    return events[at], tuple(alive)
+
+
+def _breakdown(lifetimes: Lifetimes, alive: tuple[StorageId, ...], reserved: int, context: int) -> dict[str, int]:
+    parts = {str(category): size for category, size in by_category(lifetimes, alive).items()}
+    return parts | {"fragmentation": reserved - sum(parts.values()), "context": context}
+
+
+def _owners(lifetimes: Lifetimes, alive: tuple[StorageId, ...]) -> tuple[Owner, ...]:
+    return tuple(
+        Owner(module=module, source=source, category=str(category), bytes=size)
+        for (module, source, category), size in by_owner(lifetimes, alive)
+    )
+
+
+def _flops_of_last_step(trace: Trace) -> int:
+    if not trace.steps:
+        return 0
+    last = trace.steps[-1]
+    return sum(op.flops for op in trace.ops[last.first_op : last.end_op])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+

@@ -1,0 +1,44 @@
+"""The library call: one job on several devices, in a child process."""
+
+from collections.abc import Callable, Sequence
+
+from memplan.estimate.records import Estimate
+from memplan.hardware.profile import GpuProfile
+from memplan.job.isolate import run_isolated
+from memplan.job.spec import JobSpec
+
+DEFAULT_TIMEOUT = 600.0
+"""Seconds until a job that hangs is given up."""
+
+
+def estimate(
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Estimate, ...]:
+    """Estimate one job on several devices. User code runs in a child process of its own.
+
+    Args:
+        spec: The job.
+        profiles: Devices (``memplan.hardware.catalog.load_profile``).
+        timeout: Seconds after which the child is killed.
+        progress: Told in a few words what happens now.
+
+    Returns:
+        One estimate per profile, in order.
+
+    Raises:
+        UsageError: The target or an option is wrong.
+        EstimateError: User code fails or hangs, or an op has no trustworthy answer.
+    """
+    return run_isolated(_estimate_in_child, spec, tuple(profiles), timeout=timeout, progress=progress)
+
+
+def _estimate_in_child(
+    spec: JobSpec, profiles: tuple[GpuProfile, ...], progress: Callable[[str], None]
+) -> tuple[Estimate, ...]:
+    from memplan.estimate.local import estimate_here
+
+    return estimate_here(spec, profiles, progress=progress)

@@ -1,0 +1,141 @@
+"""Finds GPU profiles by name: ``--profile-dir`` first, then the user's folder, then those that memplan ships."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from memplan.errors import UsageError
+from memplan.hardware.profile import GpuProfile
+from memplan.hardware.schema import make_profile
+
+_VENDOR_PREFIX = re.compile(r"(nvidia-|amd-|tesla-|geforce-|instinct-)+")
+
+
+def load_profile(name: str, *, profile_dirs: Sequence[Path] = ()) -> GpuProfile:
+    """Look up one profile.
+
+    Args:
+        name: File stem or alias, in any case; spaces and underscores count as hyphens, and a vendor's prefix as
+            ``nvidia-smi`` prints it may stand in front (``NVIDIA GeForce RTX 4090``).
+        profile_dirs: Folders to search before the user's and the packaged one, the first winning.
+
+    Returns:
+        The profile.
+
+    Raises:
+        UsageError: No such profile, or its file is not valid.
+    """
+    folders = _folders(profile_dirs)
+    key = normalise(name)
+    if key in _files(folders):
+        return _load(key, folders)
+    profiles = {profile.name: profile for profile in list_profiles(profile_dirs=profile_dirs)}
+    known = {normalise(alias): profile.name for profile in profiles.values() for alias in profile.aliases}
+    if key in known:
+        return profiles[known[key]]
+    raise _unknown(name, known | {name: name for name in profiles})
+
+
+def list_profiles(*, profile_dirs: Sequence[Path] = ()) -> tuple[GpuProfile, ...]:
+    """Every profile that ``load_profile`` finds by file stem, sorted by name with numbers in numeric order.
+
+    Args:
+        profile_dirs: As for ``load_profile``.
+
+    Raises:
+        UsageError: A profile file is not valid.
+    """
+    folders = _folders(profile_dirs)
+    return tuple(_load(name, folders) for name in sorted(_files(folders), key=_natural))
+
+
+def normalise(name: str) -> str:
+    """The one form in which names are compared: ``NVIDIA GeForce RTX 4090`` is ``rtx-4090``."""
+    hyphenated = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    return _VENDOR_PREFIX.sub("", hyphenated, count=1) if _VENDOR_PREFIX.match(hyphenated) else hyphenated
+
+
+def packaged_folder() -> Path:
+    """The shipped profiles: inside the package in a wheel, at the top of the repository in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "hardware_profiles"
+    return inside if inside.is_dir() else package.parent / "hardware_profiles"
+
+
+def user_folder() -> Path:
+    """Where a user's own profiles live; they win over shipped ones of the same name."""
+    return platformdirs.user_config_path("memplan", appauthor=False) / "gpus"
+
+
+def _folders(profile_dirs: Iterable[Path]) -> tuple[Path, ...]:
+    named = tuple(profile_dirs)
+    for folder in named:
+        if not folder.is_dir():
+            raise UsageError(f"'{folder}' is not a folder", where="--profile-dir")
+    return (*named, user_folder(), packaged_folder())
+
+
+def _files(folders: Iterable[Path], *, without: Collection[Path] = ()) -> dict[str, Path]:
+    """Name → file, the earliest folder winning."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(set(folder.glob("*.toml")) - set(without)):
+            found.setdefault(normalise(path.stem), path)
+    return found
+
+
+def _load(name: str, folders: tuple[Path, ...]) -> GpuProfile:
+    table, chain = _table((_files(folders)[name],), folders)
+    return make_profile(table, name=name, where=" over ".join(map(str, chain)))
+
+
+def _table(chain: tuple[Path, ...], folders: tuple[Path, ...]) -> tuple[dict[str, Any], tuple[Path, ...]]:
+    """The table of the chain's last file, laid over those that ``base`` keys lead to, and the whole chain."""
+    path = chain[-1]
+    own = _parse(path)
+    if "base" not in own:
+        return own, chain
+    base = own.pop("base")
+    if not isinstance(base, str):
+        raise UsageError(f"base: expected the name of a profile, found {base!r}", where=str(path))
+    # A file may refine the profile that it hides, so neither it nor the files that led here are candidates.
+    candidates = _files(folders, without=chain)
+    if normalise(base) not in candidates:
+        raise _unknown(base, {name: name for name in candidates}, where=f"{path}, key base")
+    below, chain = _table((*chain, candidates[normalise(base)]), folders)
+    return _overlay(below, own), chain
+
+
+def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    # Aliases name the base alone, and a figure that was replaced loses the base's source with it.
+    merged = {**base, "aliases": [], **own}
+    below, above = base.get("sources"), own.get("sources", {})
+    if isinstance(below, dict) and isinstance(above, dict):
+        merged["sources"] = {key: source for key, source in below.items() if key not in own} | above
+    return merged
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read GPU profile '{path.stem}': {error}", where=str(path)) from error
+
+
+def _unknown(name: str, known: Mapping[str, str], *, where: str | None = None) -> UsageError:
+    """The error for a name that is neither a profile nor an alias; ``known`` leads from both to profile names."""
+    key = normalise(name)
+    begun = [other for other in known if key and other.startswith(key)]
+    near = dict.fromkeys(known[other] for other in (*begun, *difflib.get_close_matches(key, known, n=4)))
+    guess = f"did you mean {' or '.join(list(near)[:4])}? " if near else ""
+    return UsageError(f"unknown GPU '{name}'", where=where, hint=guess + "`memplan gpus` lists every profile")
+
+
+def _natural(name: str) -> tuple[tuple[str, int], ...]:
+    """Sort key with digits by value: ``t4`` < ``v100``, ``a10`` < ``a100``, ``rtx-3060`` < ``rtx-3080``."""
+    return tuple((text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name))

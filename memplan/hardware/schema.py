@@ -1,0 +1,168 @@
+"""Checks one profile table (parsed TOML) and makes the record, reporting every fault at once.
+
+Written by hand rather than with pydantic: importing pydantic alone takes longer than reading every profile.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from typing import Any, get_args
+
+from memplan.errors import UsageError
+from memplan.hardware.profile import GpuProfile, Kind
+from memplan.units import parse_size
+
+DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+"""The dtype names that ``peak_flops`` may hold."""
+
+
+def make_profile(table: Mapping[str, Any], *, name: str, where: str) -> GpuProfile:
+    """Check a profile table and make the record.
+
+    Args:
+        table: The parsed file; sizes in bytes or as text such as ``"79.18GiB"``.
+        name: File stem.
+        where: The file, as errors name it.
+
+    Returns:
+        The profile.
+
+    Raises:
+        UsageError: The table has unknown, missing or wrong keys; all of them are named.
+    """
+    values, faults = _read(table)
+    faults += [f"{key}: missing" for key in sorted(_REQUIRED - table.keys())]
+    faults += [] if faults else list(_contradictions(values))
+    if faults:
+        raise UsageError(
+            f"GPU profile '{name}' is not valid:" + "".join(f"\n    {fault}" for fault in faults),
+            where=where,
+            hint="docs/hardware.md describes every key of a profile",
+        )
+    return GpuProfile(name=name, **values)
+
+
+def _read(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    values: dict[str, Any] = {"compute_capability": None, "sources": {}}
+    faults = []
+    for key, value in table.items():
+        try:
+            values[key] = _reader(key)(value)
+        except (ValueError, OverflowError) as error:
+            faults.append(f"{key}: {error}")
+    return values, faults
+
+
+def _reader(key: str) -> Callable[[object], object]:
+    if key not in _READERS:
+        near = difflib.get_close_matches(key, _READERS, n=1)
+        raise ValueError("unknown key" + (f"; did you mean {near[0]}?" if near else ""))
+    return _READERS[key]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected text, found {value!r}")
+    return value
+
+
+def _kind(value: object) -> str:
+    if value not in get_args(Kind):
+        raise ValueError(f"expected one of {', '.join(get_args(Kind))}, found {value!r}")
+    return str(value)
+
+
+def _count(value: object) -> int:
+    # bool is an int to Python, but ``sm_count = true`` is a slip.
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"expected a whole number of at least 0, found {value!r}")
+    return value
+
+
+def _size(value: object) -> int:
+    return parse_size(value) if isinstance(value, str) else _count(value)
+
+
+def _rate(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise ValueError(f"expected a number of at least 0, found {value!r}")
+    return float(value)
+
+
+def _capability(value: object) -> tuple[int, int]:
+    match value:
+        case [int(major), int(minor)] if not isinstance(major, bool) and min(major, minor) >= 0:
+            return major, minor
+    raise ValueError(f"expected [major, minor], found {value!r}")
+
+
+def _names(value: object) -> tuple[str, ...]:
+    match value:
+        case [*names]:
+            return tuple(_text(name) for name in names)
+        case _:
+            raise ValueError(f"expected a list of names, found {value!r}")
+
+
+def _flops(value: object) -> dict[str, float]:
+    table = _table(value)
+    unknown = sorted(table.keys() - set(DTYPES))
+    if unknown:
+        raise ValueError(f"unknown dtype {', '.join(unknown)}; known: {', '.join(DTYPES)}")
+    return {dtype: _rate(rate) for dtype, rate in table.items()}
+
+
+def _sources(value: object) -> dict[str, str]:
+    table = _table(value)
+    unknown = sorted(table.keys() - _READERS.keys())
+    if unknown:
+        raise ValueError(f"source for an unknown key {', '.join(unknown)}")
+    return {key: _text(source) for key, source in table.items()}
+
+
+def _table(value: object) -> dict[str, object]:
+    match value:
+        case dict():
+            return value
+        case _:
+            raise ValueError(f"expected a table, found {value!r}")
+
+
+_READERS: Mapping[str, Callable[[object], object]] = {
+    "title": _text,
+    "kind": _kind,
+    "aliases": _names,
+    "total_bytes": _size,
+    "usable_bytes": _size,
+    "context_bytes": _size,
+    "context_low_bytes": _size,
+    "context_high_bytes": _size,
+    "cublas_workspace_bytes": _size,
+    "compute_capability": _capability,
+    "sm_count": _count,
+    "threads_per_sm": _count,
+    "memory_bandwidth": _rate,
+    "peak_flops": _flops,
+    "host_link_bandwidth": _rate,
+    "peer_link_bandwidth": _rate,
+    "sources": _sources,
+}
+_OPTIONAL = {"aliases", "context_low_bytes", "context_high_bytes", "compute_capability", "sources"}
+_REQUIRED = _READERS.keys() - _OPTIONAL
+
+
+def _contradictions(values: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that are well formed one by one but cannot hold together."""
+    if values["kind"] == "cpu":
+        return
+    if values["total_bytes"] == 0:
+        yield "total_bytes: 0 means no fixed limit, which only kind 'cpu' may have"
+    if values["usable_bytes"] > values["total_bytes"]:
+        yield "usable_bytes: more than total_bytes"
+    if values["context_bytes"] > values["usable_bytes"]:
+        yield "context_bytes: more than usable_bytes"
+    low, high = values.get("context_low_bytes", 0), values.get("context_high_bytes", 0)
+    if low > values["context_bytes"] or (high and high < values["context_bytes"]):
+        yield "context_bytes: outside context_low_bytes to context_high_bytes"
+    if values["kind"] == "cuda" and values["compute_capability"] is None:
+        yield "compute_capability: missing, and kind 'cuda' needs it"

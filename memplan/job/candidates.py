@@ -1,0 +1,143 @@
+"""Which object of a Python module is the model, and how it is built."""
+
+import difflib
+import importlib.util
+import inspect
+import typing
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from memplan.errors import EstimateError, UsageError
+from memplan.job.places import file_of
+from memplan.job.signatures import EXPECTED, accepts
+from memplan.job.usercode import user_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+_EXAMPLE = "define  def model(): return Net(...)  in the file, or name the factory: model.py:factory"
+
+
+def model_name(module: ModuleType, factory: str | None) -> str:
+    """The name of the model in a module: the one asked for, ``model``, or the only candidate.
+
+    A candidate is a public ``nn.Module`` instance with parameters, a function annotated to return an ``nn.Module``, or
+    an ``nn.Module`` subclass defined here; functions and classes only where they need no arguments.
+
+    Raises:
+        UsageError: There is no such name, no candidate, or more than one.
+    """
+    file = file_of(module)
+    if factory is not None:
+        return _checked(module, factory)
+    if hasattr(module, "model"):
+        return _checked(module, "model")
+    match _candidates(module):
+        case [only]:
+            return only
+        case []:
+            raise UsageError(f"{file} has no model", where=file, hint=_EXAMPLE)
+        case several:
+            what = f"{file} has several candidates for the model: {', '.join(several)}"
+            raise UsageError(what, where=file, hint=f"name one: {file}:{several[-1]}")
+
+
+def model_builder(module: ModuleType, name: str) -> "Callable[[], torch.nn.Module]":
+    """A function that builds the model of that name.
+
+    A ready instance holds real memory; its builder runs the module once more, so that under fake tensors a fake one
+    comes out.
+
+    Raises:
+        EstimateError: When called: the user's code raises, or returns something else than a module.
+    """
+    import torch
+
+    found: Any = getattr(module, name)
+    is_instance = isinstance(found, torch.nn.Module)
+
+    def build() -> torch.nn.Module:
+        with user_code(file_of(module) if is_instance else f"{name}()"):
+            built: object = getattr(_run_again(module), name) if is_instance else found()
+        if not isinstance(built, torch.nn.Module):
+            kind = type(built).__name__
+            raise EstimateError(f"{name}() returned {_article(kind)}, not a torch.nn.Module", where=file_of(module))
+        return built
+
+    return build
+
+
+def _checked(module: ModuleType, name: str) -> str:
+    """The name, if the module has it and it can be called without arguments (or is an instance)."""
+    import torch
+
+    file = file_of(module)
+    if not hasattr(module, name):
+        nearest = difflib.get_close_matches(name, _callables(module)) or _candidates(module)
+        hint = "did you mean " + " or ".join(nearest) + "?" if nearest else _EXAMPLE
+        raise UsageError(f"{file} has no '{name}'", where=file, hint=hint)
+    found: Any = getattr(module, name)
+    if isinstance(found, torch.nn.Module):
+        return name
+    if not callable(found):
+        kind = _article(type(found).__name__)
+        raise UsageError(f"'{name}' in {file} is {kind}, not a function or model", where=file, hint=_EXAMPLE)
+    if not accepts(found):
+        what = f"{name}{inspect.signature(found)} cannot be called without arguments"
+        raise UsageError(what, where=file, hint=_EXAMPLE)
+    return name
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    """Names that could be the model; a class that another candidate returns or instantiates is not a second one."""
+    made = {name: kind for name, value in _public(module).items() if (kind := _made_by(value, module)) is not None}
+    classes = {
+        name: value
+        for name, value in _public(module).items()
+        if _is_own_model_class(value, module) and accepts(value) and value not in made.values()
+    }
+    return [*made, *classes]
+
+
+def _made_by(value: Any, module: ModuleType) -> type | None:
+    """The class of the model that this instance is, or that this function says it returns."""
+    import torch
+
+    if isinstance(value, torch.nn.Module) and any(True for _ in value.parameters()):
+        return type(value)
+    if not isinstance(value, FunctionType) or value.__module__ != module.__name__ or not accepts(value):
+        return None
+    try:
+        returned = typing.get_type_hints(value).get("return")
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        # An annotation that only a type checker can evaluate says nothing here.
+        return None
+    return returned if isinstance(returned, type) and issubclass(returned, torch.nn.Module) else None
+
+
+def _is_own_model_class(value: Any, module: ModuleType) -> bool:
+    import torch
+
+    return isinstance(value, type) and issubclass(value, torch.nn.Module) and value.__module__ == module.__name__
+
+
+def _public(module: ModuleType) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if not name.startswith("_") and name not in EXPECTED}
+
+
+def _callables(module: ModuleType) -> list[str]:
+    return [name for name, value in _public(module).items() if callable(value)]
+
+
+def _run_again(module: ModuleType) -> ModuleType:
+    """Execute the module's source once more, into a module of its own."""
+    assert module.__spec__ is not None and module.__spec__.loader is not None  # noqa: S101, PT018 - import sets both.
+    fresh = importlib.util.module_from_spec(module.__spec__)
+    module.__spec__.loader.exec_module(fresh)
+    return fresh
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,126 @@
+"""From a configuration and a model class to a target: the library's own code, never its weights."""
+
+import importlib.metadata
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from memplan.errors import UsageError
+from memplan.job.huggingface.tasks import DEFAULT_SEQ_LEN, WITHOUT_TOKENS, Task, batch_maker, denoising_loss, positions
+from memplan.job.source import ModelSource
+from memplan.job.spec import JobSpec
+
+if TYPE_CHECKING:
+    import torch
+
+# transformers 5: Trainer sets `config.use_cache = args.use_cache`, whose default is False (trainer.py, training_args.py).
+TRAINER_TURNS_CACHE_OFF = 5
+
+
+def require(library: str, *, where: str) -> None:
+    """Check that a library of the ``hf`` extra is there, without importing it.
+
+    Raises:
+        UsageError: It is not; the hint says what to install.
+    """
+    if importlib.util.find_spec(library) is None:
+        raise UsageError(f"this target needs {library}", where=where, hint='pip install "memplan[hf]"')
+
+
+def source_of(
+    model_class: Any,
+    config: Any,
+    task: Task,
+    *,
+    spec: JobSpec,
+    default_seq_len: int | None = None,
+    provenance: Mapping[str, str] | None = None,
+) -> ModelSource:
+    """A target for one model class and configuration.
+
+    Args:
+        model_class: A transformers or diffusers model class.
+        config: A transformers configuration, or a mapping of constructor arguments for diffusers.
+        task: What it is trained for.
+        spec: The job; mode and checkpointing are read.
+        default_seq_len: Tokens per sample where the job gives none; None takes 2048, or the model's positions if fewer.
+        provenance: Where model and configuration came from.
+
+    Returns:
+        The target. Its model is built on demand, in training mode only for training jobs.
+    """
+    is_diffusion = task == "diffusion"
+    assumptions: dict[str, str] = {}
+    if not is_diffusion:
+        assumptions["use_cache"] = _settle_cache(config, spec)
+    if not default_seq_len:
+        default_seq_len = min(positions(config) or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN)
+    batch_config = _Arguments(model_class, config) if is_diffusion else config
+    return ModelSource(
+        model=_builder(model_class, config, spec),
+        batch=batch_maker(task, batch_config, default_seq_len=default_seq_len, labels=spec.mode == "train"),
+        loss=denoising_loss if is_diffusion else None,
+        default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
+        provenance=_inputs_said(task) | assumptions | dict(provenance or {}),
+    )
+
+
+class _Arguments:
+    """A diffusers model's constructor arguments, defaults included, read as attributes like a configuration's."""
+
+    def __init__(self, model_class: Any, given: Mapping[str, Any]) -> None:
+        parameters = inspect.signature(model_class.__init__).parameters
+        self.__dict__ |= {name: parameter.default for name, parameter in parameters.items()} | dict(given)
+
+
+def _builder(model_class: Any, config: Any, spec: JobSpec) -> "Callable[[], torch.nn.Module]":
+    def model() -> "torch.nn.Module":
+        built: torch.nn.Module = model_class(**config) if isinstance(config, Mapping) else model_class(config)
+        if spec.checkpoint == "full":
+            _checkpoint(built)
+        return built.train(spec.mode == "train")
+
+    return model
+
+
+def _checkpoint(model: Any) -> None:
+    """Turn on the library's own checkpointing of every block, by the newest name that it has."""
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable", "enable_gradient_checkpointing")
+    name = next(name for name in names if hasattr(model, name))
+    try:
+        getattr(model, name)()
+    except ValueError as error:
+        raise UsageError(
+            f"{type(model).__name__} does not support checkpointing", where="--checkpoint full", hint="use a plan file"
+        ) from error
+
+
+def _settle_cache(config: Any, spec: JobSpec) -> str:
+    """Set ``use_cache`` as a Trainer would, and say so: a returned key-value cache lives as long as the output."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    if not hasattr(text, "use_cache"):
+        return "the model has no key-value cache"
+    if spec.mode != "train":
+        return f"{text.use_cache}: the configuration's own"
+    version = importlib.metadata.version("transformers")
+    if spec.checkpoint == "none" and int(version.split(".")[0]) < TRAINER_TURNS_CACHE_OFF:
+        return f"{text.use_cache}: the configuration's own, which the Trainer of transformers {version} keeps"
+    text.use_cache = False
+    config.use_cache = False
+    return "False: as Trainer sets it under checkpointing, and from transformers 5 on always"
+
+
+def _inputs_said(task: Task) -> dict[str, str]:
+    match task:
+        case "causal-lm":
+            inputs = "input_ids and labels, no attention_mask: sequences are packed, none is padded"
+        case "image-classification":
+            inputs = "pixel_values and labels"
+        case "speech-seq2seq":
+            inputs = "input_features of the full window and labels"
+        case "diffusion":
+            inputs = "noisy sample, timestep and conditions; text encoders and autoencoder are not on the device"
+        case _:
+            inputs = "tokens, labels and an attention_mask as padded batches have"
+    return {"batch": inputs}

@@ -1,0 +1,119 @@
+"""``hf:`` targets: a transformers configuration on this disk, or on the hub where the job allows network access."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memplan.errors import UsageError
+from memplan.job.huggingface.build import require, source_of
+from memplan.job.huggingface.tasks import Task
+from memplan.job.source import ModelSource
+from memplan.job.spec import JobSpec
+
+# transformers' own lists of heads (models/auto/modeling_auto.py), the likeliest reading of a bare configuration first.
+_HEADS: Mapping[str, Task] = {
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": "causal-lm",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES": "speech-seq2seq",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES": "seq2seq",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES": "masked-lm",
+    "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES": "image-classification",
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": "sequence-classification",
+    "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES": "contrastive",
+}
+
+
+def hub_source(location: str, *, spec: JobSpec) -> ModelSource:
+    """Load ``hf:LOCATION``.
+
+    Args:
+        location: A folder with ``config.json``, such a file, or ``org/name`` on the hub.
+        spec: The job; the hub is asked only with ``allow_network``, code beside the configuration runs only with
+            ``trust_remote_code``.
+
+    Returns:
+        The target. Its head is the class that ``architectures`` names, else the first that transformers has for the
+        model type.
+
+    Raises:
+        UsageError: transformers is missing, there is no such configuration, it is broken, or no head can be trained.
+    """
+    where = f"hf:{location}"
+    require("transformers", where=where)
+    _check_location(location, spec)
+    config = _read(location, spec, where)
+    model_class, task, how = _head(config, location, spec, where)
+    return source_of(model_class, config, task, spec=spec, provenance={"model": f"{where} ({how})"})
+
+
+def _check_location(location: str, spec: JobSpec) -> None:
+    path = Path(location)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.is_file() or spec.allow_network:
+        return
+    hint = "name a folder that holds config.json, or that file"
+    if location.count("/") == 1 and not location.startswith((".", "~")):
+        hint = f"to fetch the configuration '{location}' from the hub, add --allow-network"
+    raise UsageError(f"there is no configuration '{path}'", where=f"hf:{location}", hint=hint)
+
+
+def _read(location: str, spec: JobSpec, where: str) -> Any:
+    from transformers import AutoConfig, PretrainedConfig
+
+    options = {"local_files_only": not spec.allow_network}
+    try:
+        raw, _rest = PretrainedConfig.get_config_dict(location, **options)
+        config = AutoConfig.from_pretrained(location, trust_remote_code=spec.trust_remote_code, **options)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"transformers cannot read the configuration: {_first_line(error)}", where=where) from error
+    if "tie_word_embeddings" in raw:
+        untie(config, raw)
+    return config
+
+
+def untie(config: Any, said: Mapping[str, Any]) -> None:
+    """Keep ``tie_word_embeddings = false`` where a configuration class overrides it.
+
+    T5's does (transformers 5, T5Config): the checkpoint's own head then decides when weights are loaded, and no
+    weights are loaded here.
+    """
+    if said.get("tie_word_embeddings") is False:
+        config.tie_word_embeddings = False
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _head(config: Any, location: str, spec: JobSpec, where: str) -> tuple[Any, Task, str]:
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    named = (getattr(config, "architectures", None) or [None])[0]
+    for mapping, task in _HEADS.items():
+        heads = getattr(modeling_auto, mapping, {})
+        for names in heads.values():
+            if named in ((names,) if isinstance(names, str) else names):
+                return _class(config, named, location, spec), task, f"{named}, named by architectures"
+    for mapping, task in _HEADS.items():
+        names = getattr(modeling_auto, mapping, {}).get(config.model_type)
+        if names:
+            name = names if isinstance(names, str) else names[0]
+            return getattr(transformers, name), task, f"{name}, transformers' head for {config.model_type}"
+    raise UsageError(
+        f"no head that could be trained is known for '{named or config.model_type}'",
+        where=where,
+        hint="write a model.py whose model() builds it, with its batch() and loss()",
+    )
+
+
+def _class(config: Any, name: str, location: str, spec: JobSpec) -> Any:
+    import transformers
+
+    remote = getattr(config, "auto_map", None) or {}
+    reference = next((path for path in remote.values() if str(path).endswith(f".{name}")), None)
+    if spec.trust_remote_code and reference:
+        from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+        return get_class_from_dynamic_module(reference, location, local_files_only=not spec.allow_network)
+    return getattr(transformers, name)

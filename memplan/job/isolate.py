@@ -1,0 +1,165 @@
+"""Run a function in a fresh process, so that user code can neither hang, exit nor print memplan to death.
+
+parent                                   child (own process group)
+call, pickled      ── stdin  ──►         reads it, then reads nothing more
+"?" on timeout     ── stdin  ──►         answers with the user's line it is at
+end of file        ── stdin  ──►         the parent is gone: ends itself
+frames             ◄── stdout ──         progress, result or error (memplan.job.child)
+our stderr         ◄── stderr ──         whatever user code prints
+"""
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import BinaryIO, TypeVar, TypeVarTuple
+
+from memplan.errors import EstimateError, MemplanError
+from memplan.job.child import LENGTH_BYTES
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_BOOTSTRAP = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from memplan.job.child import main; main(sys.stdin.buffer)"
+)
+"""The child takes the parent's import path, as multiprocessing's spawn does: user code is found wherever we found it."""
+
+_ANSWER_SECONDS = 1.0
+"""How long a child that is out of time may take to say where it is; it cannot answer from inside a C function."""
+
+_Frame = tuple[bytes, bytes]
+
+
+class ChildTraceback(Exception):  # noqa: N818 - a carrier of text, never raised by itself.
+    """The child's traceback, as the ``__cause__`` of the error that came out of it."""
+
+
+def run_isolated(
+    function: Callable[[*Ts], T], *args: *Ts, timeout: float, progress: Callable[[str], None] | None = None
+) -> T:
+    """Run ``function(*args)`` in a fresh Python process.
+
+    Args:
+        function: A function at module level: it travels by name.
+        args: Its arguments; they and the result are pickled.
+        timeout: Wall-clock seconds before the process and all it started are killed.
+        progress: Called here with each text that the function passes to ``memplan.job.child.progress``.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        EstimateError: User code raised, exited, was killed or took too long (exit 3).
+        MemplanError: As the function raised it; or an internal error (exit 2), with the child's traceback as its cause.
+    """
+    call = pickle.dumps(sys.path) + pickle.dumps(pickle.dumps((function, args)))
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter.
+        # -P: a pickle.py in the current folder must not be taken for Python's before the import path is set.
+        [sys.executable, "-P", "-c", _BOOTSTRAP],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        result: T = pickle.loads(_Conversation(process, timeout, progress).result(call))  # noqa: S301 - our own child wrote it.
+    finally:
+        # Also on Ctrl-C: the child has its own process group and does not get the terminal's signal.
+        _end(process)
+    return result
+
+
+class _Conversation:
+    """One call and its answers, read by a thread so that waiting for them can time out on every system."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], timeout: float, progress: Callable[[str], None] | None
+    ) -> None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes.
+        self._process, self._requests = process, process.stdin
+        self._timeout, self._deadline = timeout, time.monotonic() + timeout
+        self._progress = progress
+        self._last_seen = ""
+        self._frames: queue.SimpleQueue[_Frame | None] = queue.SimpleQueue()
+        threading.Thread(target=_read_frames, args=(process.stdout, self._frames), daemon=True).start()
+
+    def result(self, call: bytes) -> bytes:
+        """Send the call and wait for the pickled result."""
+        self._request(call)
+        while True:
+            try:
+                frame = self._frames.get(timeout=max(0.0, self._deadline - time.monotonic()))
+            except queue.Empty:
+                raise self._out_of_time() from None
+            match frame:
+                case None:
+                    raise _died(self._process.wait(), self._last_seen)
+                case (b"P", body):
+                    self._last_seen = body.decode()
+                    if self._progress is not None:
+                        self._progress(self._last_seen)
+                case (b"R", body):
+                    return body
+                case (_, body):
+                    error, trace = pickle.loads(body)  # noqa: S301 - our own child wrote it.
+                    raise error from ChildTraceback(trace)
+
+    def _request(self, data: bytes) -> None:
+        # A child that died early has closed the pipe; the end of its frames says so better.
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(data)
+            self._requests.flush()
+
+    def _out_of_time(self) -> MemplanError:
+        self._request(b"?")
+        where = None
+        with contextlib.suppress(queue.Empty):
+            while (frame := self._frames.get(timeout=_ANSWER_SECONDS)) is not None:
+                if frame[0] == b"W":
+                    where = frame[1].decode() or None
+                    break
+        what = f"the model did not come to an end within {self._timeout:g} seconds{_during(self._last_seen)}"
+        return EstimateError(what, where=where, hint="look for an endless loop or a download, or allow more --timeout")
+
+
+def _read_frames(stream: BinaryIO, frames: "queue.SimpleQueue[_Frame | None]") -> None:
+    """Put each frame into the queue, and None at the end of the stream."""
+    while len(header := stream.read(1 + LENGTH_BYTES)) == 1 + LENGTH_BYTES:
+        frames.put((header[:1], stream.read(int.from_bytes(header[1:], "big"))))
+    frames.put(None)
+
+
+def _died(return_code: int, last_seen: str) -> MemplanError:
+    """The error for a child that ended without an answer."""
+    if return_code >= 0:
+        what = f"the user's code ended the process with exit code {return_code}{_during(last_seen)}"
+        return EstimateError(what, hint="look for os._exit() or a library that exits by itself")
+    name = signal.Signals(-return_code).name
+    what = f"the process was killed by {name}{_during(last_seen)}"
+    if name == "SIGKILL":
+        hint = "probably out of memory: build big tensors inside model() and batch(), not when the file is imported"
+        return EstimateError(what, hint=hint)
+    return EstimateError(what, hint="a compiled extension crashed: try to import and build the model without memplan")
+
+
+def _during(last_seen: str) -> str:
+    return f" (last seen: {last_seen})" if last_seen else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the child with everything it started, and close our ends of its pipes."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # PermissionError: macOS, where the group holds nothing but a finished process.
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()

@@ -1,0 +1,106 @@
+"""From a trace to what a replay plays: the requests of its device storages, and how its last step repeats."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from memplan.replay.records import Request
+from memplan.trace.records import Event, StepRange, Storage, Trace
+from memplan.units import StorageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStream:
+    """A trace's allocations, ready for ``replay_steps(stream.prefix, stream.step, stream.rename, policy=…)``."""
+
+    prefix: tuple[Request, ...]
+    """What comes before the last step; everything, if the last step does not close."""
+    step: tuple[Request, ...]
+    """The last step; empty if it does not close."""
+    rename: Mapping[int, int]
+    """Key that the step frees but did not allocate → the key in its place one repetition later."""
+    closes: bool
+    """Does every storage that the last step frees from before it have an heir, born the same way one step later?"""
+
+
+def device_requests(trace: Trace, events: Sequence[Event] | None = None) -> tuple[Request, ...]:
+    """Requests of a trace's device storages, keyed by storage id.
+
+    Args:
+        trace: The trace.
+        events: A part of ``trace.events``; all of them if not given.
+    """
+    storages = trace.storages
+    return tuple(
+        Request(event.action, event.storage, storages[event.storage].nbytes, storages[event.storage].stream)
+        for event in (trace.events if events is None else events)
+        if storages[event.storage].place == "device"
+    )
+
+
+def request_stream(trace: Trace) -> RequestStream:
+    """Cut a trace before its last step and find out what takes the place of what.
+
+    The heir of a storage is the one born in the next step by the same op of the same module, with the same size, stream
+    and name, and as many alike born before it.
+
+    Args:
+        trace: A trace of whole steps.
+    """
+    heirs = _heirs(trace)
+    cut = trace.steps[-1].first_event if trace.steps and heirs is not None else len(trace.events)
+    return RequestStream(
+        prefix=device_requests(trace, trace.events[:cut]),
+        step=device_requests(trace, trace.events[cut:]),
+        rename={int(old): int(new) for old, new in (heirs or {}).items()},
+        closes=bool(trace.steps) and heirs is not None,
+    )
+
+
+def _heirs(trace: Trace) -> dict[StorageId, StorageId] | None:
+    """Successors of all that the last step frees from before it; None if one has none that is alive in the end."""
+    if not trace.steps:
+        return None
+    last = trace.events[trace.steps[-1].first_event :]
+    born = {event.storage for event in last if event.action == "alloc"}
+    freed = [event.storage for event in last if event.action == "free"]
+    gone = set(freed)
+    next_of = _next_step_twins(trace)
+    heirs: dict[StorageId, StorageId] = {}
+    queue = [key for key in freed if key not in born and trace.storages[key].place == "device"]
+    while queue:
+        old = queue.pop()
+        new = next_of.get(old)
+        if new is None or new in gone:
+            return None
+        heirs[old] = new
+        if new not in born:
+            # It outlives this step and falls one repetition later: then its own heir must be ready.
+            queue.append(new)
+    return heirs
+
+
+def _next_step_twins(trace: Trace) -> dict[StorageId, StorageId]:
+    """Storage → the one born likewise in the next step."""
+    twins: dict[StorageId, StorageId] = {}
+    earlier: dict[Hashable, list[StorageId]] = {}
+    for step in trace.steps:
+        births = _births(trace, step)
+        for likeness, keys in births.items():
+            twins.update(zip(earlier.get(likeness, ()), keys, strict=False))
+        earlier = births
+    return twins
+
+
+def _births(trace: Trace, step: StepRange) -> dict[Hashable, list[StorageId]]:
+    births: dict[Hashable, list[StorageId]] = defaultdict(list)
+    for event in trace.events[step.first_event : step.end_event]:
+        if event.action == "alloc":
+            births[_likeness(trace, trace.storages[event.storage])].append(event.storage)
+    return births
+
+
+def _likeness(trace: Trace, storage: Storage) -> Hashable:
+    op = trace.ops[storage.birth] if storage.birth < len(trace.ops) else None
+    maker = (op.name, op.module, op.phase) if op is not None else None
+    return (maker, storage.nbytes, storage.stream, storage.place, storage.role, storage.name)

@@ -1,0 +1,72 @@
+"""Optimizers and gradient clipping as they run on CUDA parameters: foreach by default, fused where asked for.
+
+torch decides by device name and exact tensor type; fake CPU parameters are neither, so both lists are widened.
+Source: torch/optim/optimizer.py ``_default_to_fused_or_foreach``, torch/utils/_foreach_utils.py ``_has_foreach_support`` (used by
+``clip_grad_norm_`` and ``clip_grad_value_``), torch/optim/optimizer.py ``_get_capturable_supported_devices`` (torch 2.6 to 2.13).
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _foreach_utils
+
+from memplan.trace.cuda.replacements import Attribute, Kernel, attributes, kernels
+
+_DEVICE_LISTS = ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
+"""Functions that name the devices on which CUDA's optimizer paths run."""
+
+
+@contextlib.contextmanager
+def cuda_optimizers() -> Iterator[None]:
+    """Let optimizers take fake CPU parameters for CUDA ones.
+
+    Yields:
+        Nothing.
+    """
+    with attributes(_device_lists()), _fake_tensors_welcome(), kernels(_WITHOUT_META, "Meta"):
+        yield
+
+
+def _device_lists() -> tuple[Attribute, ...]:
+    """Every module that has imported one of the functions holds a name of its own for it."""
+    # torch.optim deletes its submodules' names, so they are found where Python keeps them.
+    modules = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
+    return tuple(
+        Attribute(module, name, _with_cpu(getattr(module, name)))
+        for module in (_foreach_utils, *modules)
+        for name in _DEVICE_LISTS
+        if hasattr(module, name)
+    )
+
+
+def _with_cpu(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    def devices(*args: object, **kwargs: object) -> list[str]:
+        return [*function(*args, **kwargs), "cpu"]
+
+    return devices
+
+
+@contextlib.contextmanager
+def _fake_tensors_welcome() -> Iterator[None]:
+    """The lists of exact types are shared by reference, so they are changed in place."""
+    lists: list[list[type]] = [
+        sys.modules["torch.optim.optimizer"]._foreach_supported_types,  # noqa: SLF001
+        _foreach_utils._foreach_supported_types,  # noqa: SLF001
+    ]
+    for types in lists:
+        types.append(FakeTensor)
+    try:
+        yield
+    finally:
+        for types in lists:
+            types.remove(FakeTensor)
+
+
+def _in_place(*_: object, **__: object) -> None:
+    """The meta kernel of an op that only changes its arguments."""
+
+
+_WITHOUT_META: dict[str, Kernel] = {"_fused_sgd_": _in_place, "_fused_sgd_.tensor_lr": _in_place}
+"""Fused steps that torch has no meta kernel for (``_fused_adam_`` and ``_fused_adamw_`` have one)."""

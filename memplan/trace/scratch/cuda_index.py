@@ -1,0 +1,94 @@
+"""Scratch of indexing: index tensors copied from the host, and the sorting kernel behind accumulation.
+
+Follows aten/src/ATen/native/cuda/Indexing.cu (``index_put_with_sort_kernel``, ``computeLinearIndex``) and
+aten/src/ATen/native/TensorAdvancedIndexing.cpp. ``gather``, ``scatter`` and ``index_add`` use atomics: no scratch.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from memplan.trace.scratch.cuda_cub import key_bits, radix_sort_pairs_bytes
+from memplan.trace.scratch.cuda_shapes import INDEX_BYTES, argument, frees, nbytes, product
+from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
+
+_BOOLEAN = (torch.bool, torch.uint8)
+
+
+def host_copies(call: Call) -> Script | None:
+    """``x[indices]`` with indices on the host: each is copied to the device first."""
+    host = [index for index in argument(call, 1, "indices") if index is not None and call.is_host(index)]
+    copies = tuple(Scratch("alloc", f"index{i}", nbytes(index)) for i, index in enumerate(host))
+    if not copies:
+        return None
+    return Script(before=copies, after=frees(*(copy.key for copy in copies)))
+
+
+def accumulate(call: Call) -> Script | None:
+    """``index_put`` with ``accumulate``: sort linear indices, then add runs of equal ones."""
+    indices = argument(call, 1, "indices")
+    if not argument(call, 3, "accumulate", default=False):
+        return host_copies(call)
+    given = [index for index in indices if index is not None]
+    if any(index.dtype in _BOOLEAN for index in given):
+        return None  # Their number of elements is data.
+    count = product(torch.broadcast_shapes(*(index.shape for index in given)))
+    if not count:
+        return None
+    script = [*_linear_index(call, given, count * INDEX_BYTES)]
+    expanded = _expanded_values(argument(call, 0, "self"), indices, count)
+    values = argument(call, 2, "values")
+    copied = not values.is_contiguous() or values.numel() != expanded
+    if copied:
+        script.append(Scratch("alloc", "values", expanded * values.element_size()))
+    script += _sort(argument(call, 0, "self"), indices, count)
+    script += frees(*(["values"] if copied else []), "index0")
+    return Script(after=tuple(script))
+
+
+def _linear_index(call: Call, given: Sequence[torch.Tensor], size: int) -> list[Scratch]:
+    """Wrap each index (``remainder``), scale it (``mul``) and add it to the first."""
+    script: list[Scratch] = []
+    for position, index in enumerate(given):
+        scaled, wrapped = f"index{position}", f"wrapped{position}"
+        if call.is_host(index):
+            # Wrapped and scaled on the host; only the result is copied.
+            script.append(Scratch("alloc", scaled, size))
+        else:
+            script += [Scratch("alloc", wrapped, size), Scratch("alloc", scaled, size), *frees(wrapped)]
+        if position:
+            script += frees(scaled)
+    return script
+
+
+def _expanded_values(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int) -> int:
+    """Elements of the values once they are expanded to what the indices select."""
+    return count * product(
+        size for dim, size in enumerate(target.shape) if dim >= len(indices) or indices[dim] is None
+    )
+
+
+def _sort(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int) -> list[Scratch]:
+    defined = [dim for dim, index in enumerate(indices) if index is not None]
+    adjacent = defined[-1] - defined[0] + 1 == len(defined)
+    if adjacent:
+        tail = range(defined[-1] + 1, target.dim())
+    else:  # The indexed dimensions are transposed to the front.
+        tail = [dim for dim in range(target.dim()) if dim not in defined]
+    bits = key_bits((target.numel() - 1) // max(1, product(target.shape[dim] for dim in tail)))
+    script = [] if adjacent and target.is_contiguous() else [Scratch("alloc", "target", nbytes(target))]
+    names = ("sorted", "original", "range")
+    script += [Scratch("alloc", name, count * INDEX_BYTES) for name in names]
+    script += [Scratch("alloc", "sort", radix_sort_pairs_bytes(count, bits)), *frees("sort", *reversed(names))]
+    return script + ([] if adjacent and target.is_contiguous() else list(frees("target")))
+
+
+INDEX_RULES: Mapping[str, Rule] = {
+    "aten.index.Tensor": host_copies,
+    "aten._unsafe_index.Tensor": host_copies,
+    "aten.index_put.default": accumulate,
+    "aten.index_put_.default": accumulate,
+    "aten._index_put_impl_.default": accumulate,
+    "aten._unsafe_index_put.default": accumulate,
+}
+"""Op name → rule."""
