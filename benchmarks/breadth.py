@@ -72,7 +72,11 @@ def shrink(config_class: Any) -> Any:
     for key, value in values.items():
         if key.endswith("token_id") and isinstance(value, int):
             smaller[key] = min(value, LARGEST_VOCABULARY - 1)
-    return config_class(**smaller)
+    config = config_class(**smaller)
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        # Published configurations all have one; some classes have no default.
+        config.decoder_start_token_id = 0
+    return config
 
 
 def run_one(task: Task, model_type: str) -> None:

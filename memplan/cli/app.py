@@ -5,7 +5,6 @@ A crash never exits 1: that code says "policy not met" and nothing else.
 
 import os
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,15 +33,30 @@ for command in (estimate, gpus, presets, explain):
     app.command()(command)
 
 
+def _show_version(asked: bool) -> None:
+    if not asked:
+        return
+    from importlib import metadata
+
+    try:
+        version = metadata.version("memplan")
+    except metadata.PackageNotFoundError:
+        version = "(not installed)"
+    typer.echo(f"memplan {version}")
+    raise typer.Exit
+
+
 @app.callback()
 def _memplan(
+    *,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, show_default=False)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True, show_default=False
+        ),
     ] = False,
 ) -> None:
-    if version:
-        typer.echo(f"memplan {_version()}")
-        raise typer.Exit
+    del version  # Its callback has done everything.
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail("interrupted", INTERRUPTED)
     except SystemExit as stop:
         # Typer turns a closed pipe into exit 1, which would read as "policy not met".
-        return ExitCode.DONE if isinstance(stop.__context__, BrokenPipeError) else _exit_code(stop.code)
+        return ExitCode.DONE if not stop.code or isinstance(stop.__context__, BrokenPipeError) else _crash(stop)
     except Exception as error:  # noqa: BLE001 - the last line of defence: any crash is exit 2
         return _crash(error)
 
@@ -79,7 +93,7 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _crash(error: Exception) -> int:
+def _crash(error: BaseException) -> int:
     if os.environ.get("MEMPLAN_DEBUG") == "1":
         sys.excepthook(type(error), error, error.__traceback__)
     return _fail(
@@ -87,10 +101,3 @@ def _crash(error: Exception) -> int:
         "  hint: MEMPLAN_DEBUG=1 shows where it happened",
         ExitCode.USAGE,
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("memplan")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

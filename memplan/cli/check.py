@@ -28,7 +28,9 @@ def job_spec(target: str, options: Mapping[str, Any], problems: "Problems") -> J
     from memplan.job.inputs import parse_input
     from memplan.job.target import parse_target
 
-    given = {field: value for field, value in options.items() if value is not None and value not in (False, [])}
+    given = {
+        field: value for field, value in options.items() if value is not None and value is not False and value != []
+    }
     provenance = {field: flag(field) if field in given else "default" for field in options} | {"target": "TARGET"}
     inputs = tuple(problems.of(parse_input, text) for text in given.pop("inputs", ()))
     problems.add(*wrong_values(given), *_repeated(inputs))
@@ -59,7 +61,9 @@ class Problems:
     def raise_if_any(self) -> None:
         """Complain about everything at once."""
         if self._whats:
-            raise UsageError("\n".join(self._whats), hint="; ".join(dict.fromkeys(self._hints)) or None)
+            listed = "\n  - ".join(["several things are wrong:", *self._whats])
+            hint = "; ".join(dict.fromkeys(self._hints)) or None
+            raise UsageError(listed if len(self._whats) > 1 else self._whats[0], hint=hint)
 
 
 def wrong_values(given: Mapping[str, Any]) -> list[str]:

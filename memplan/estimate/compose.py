@@ -36,9 +36,8 @@ def estimate(
     return run_isolated(_estimate_in_child, spec, tuple(profiles), timeout=timeout, progress=progress)
 
 
-def _estimate_in_child(
-    spec: JobSpec, profiles: tuple[GpuProfile, ...], progress: Callable[[str], None]
-) -> tuple[Estimate, ...]:
+def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[Estimate, ...]:
     from memplan.estimate.local import estimate_here
+    from memplan.job.child import progress
 
     return estimate_here(spec, profiles, progress=progress)

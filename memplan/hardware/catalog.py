@@ -13,7 +13,7 @@ from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
 from memplan.hardware.schema import make_profile
 
-_VENDOR_PREFIX = re.compile(r"(nvidia-|amd-|tesla-|geforce-|instinct-)+")
+_VENDOR_PREFIX = re.compile(r"^(nvidia-|amd-|tesla-|geforce-|instinct-)+")
 
 
 def load_profile(name: str, *, profile_dirs: Sequence[Path] = ()) -> GpuProfile:
@@ -32,8 +32,8 @@ def load_profile(name: str, *, profile_dirs: Sequence[Path] = ()) -> GpuProfile:
     """
     folders = _folders(profile_dirs)
     key = normalise(name)
-    if key in _files(folders):
-        return _load(key, folders)
+    if (path := _files(folders).get(key)) is not None:
+        return _load(path, folders)
     profiles = {profile.name: profile for profile in list_profiles(profile_dirs=profile_dirs)}
     known = {normalise(alias): profile.name for profile in profiles.values() for alias in profile.aliases}
     if key in known:
@@ -51,13 +51,13 @@ def list_profiles(*, profile_dirs: Sequence[Path] = ()) -> tuple[GpuProfile, ...
         UsageError: A profile file is not valid.
     """
     folders = _folders(profile_dirs)
-    return tuple(_load(name, folders) for name in sorted(_files(folders), key=_natural))
+    files = _files(folders)
+    return tuple(_load(files[name], folders) for name in sorted(files, key=_natural))
 
 
 def normalise(name: str) -> str:
     """The one form in which names are compared: ``NVIDIA GeForce RTX 4090`` is ``rtx-4090``."""
-    hyphenated = re.sub(r"[\s_-]+", "-", name.strip().lower())
-    return _VENDOR_PREFIX.sub("", hyphenated, count=1) if _VENDOR_PREFIX.match(hyphenated) else hyphenated
+    return _VENDOR_PREFIX.sub("", re.sub(r"[\s_-]+", "-", name.strip().lower()))
 
 
 def packaged_folder() -> Path:
@@ -89,9 +89,9 @@ def _files(folders: Iterable[Path], *, without: Collection[Path] = ()) -> dict[s
     return found
 
 
-def _load(name: str, folders: tuple[Path, ...]) -> GpuProfile:
-    table, chain = _table((_files(folders)[name],), folders)
-    return make_profile(table, name=name, where=" over ".join(map(str, chain)))
+def _load(path: Path, folders: tuple[Path, ...]) -> GpuProfile:
+    table, chain = _table((path,), folders)
+    return make_profile(table, name=normalise(path.stem), where=" over ".join(map(str, chain)))
 
 
 def _table(chain: tuple[Path, ...], folders: tuple[Path, ...]) -> tuple[dict[str, Any], tuple[Path, ...]]:
@@ -108,12 +108,14 @@ def _table(chain: tuple[Path, ...], folders: tuple[Path, ...]) -> tuple[dict[str
     if normalise(base) not in candidates:
         raise _unknown(base, {name: name for name in candidates}, where=f"{path}, key base")
     below, chain = _table((*chain, candidates[normalise(base)]), folders)
+    if normalise(base) != normalise(path.stem):
+        below.pop("aliases", None)  # They name the base, which is still there.
     return _overlay(below, own), chain
 
 
 def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    # Aliases name the base alone, and a figure that was replaced loses the base's source with it.
-    merged = {**base, "aliases": [], **own}
+    # A figure that is replaced loses the base's source with it.
+    merged = {**base, **own}
     below, above = base.get("sources"), own.get("sources", {})
     if isinstance(below, dict) and isinstance(above, dict):
         merged["sources"] = {key: source for key, source in below.items() if key not in own} | above

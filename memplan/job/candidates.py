@@ -92,13 +92,15 @@ def _checked(module: ModuleType, name: str) -> str:
 
 def _candidates(module: ModuleType) -> list[str]:
     """Names that could be the model; a class that another candidate returns or instantiates is not a second one."""
-    made = {name: kind for name, value in _public(module).items() if (kind := _made_by(value, module)) is not None}
-    classes = {
-        name: value
-        for name, value in _public(module).items()
-        if _is_own_model_class(value, module) and accepts(value) and value not in made.values()
-    }
-    return [*made, *classes]
+    public = _public(module)
+    made = {name: kind for name, value in public.items() if (kind := _made_by(value, module)) is not None}
+    classes = [name for name, value in public.items() if _is_own_model_class(value, module) and accepts(value)]
+    return [*made, *(name for name in classes if not any(_makes(public[by], made[by], public[name]) for by in made))]
+
+
+def _makes(maker: object, kind: type, model_class: type) -> bool:
+    """Does this instance or function, which gives a ``kind``, stand for the class? A function may return a subclass."""
+    return model_class is kind or (isinstance(maker, FunctionType) and issubclass(model_class, kind))
 
 
 def _made_by(value: Any, module: ModuleType) -> type | None:

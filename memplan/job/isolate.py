@@ -30,7 +30,7 @@ _BOOTSTRAP = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from memplan.job.child import main; main(sys.stdin.buffer)"
 )
-"""The child takes the parent's import path, as multiprocessing's spawn does: user code is found wherever we found it."""
+"""The child takes the parent's import path, as multiprocessing's spawn does: what we can import, it can."""
 
 _ANSWER_SECONDS = 1.0
 """How long a child that is out of time may take to say where it is; it cannot answer from inside a C function."""

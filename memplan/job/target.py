@@ -66,7 +66,8 @@ def _existing(path: Path) -> Path:
     try:
         is_file, is_readable = path.is_file(), os.access(path, os.R_OK)
     except (OSError, ValueError) as error:
-        raise UsageError(f"'{path}' cannot be opened: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"'{path}' cannot be a file: {reason}", hint=FORMS) from error
     if not is_file:
         raise UsageError(f"there is no file '{path}'", hint=_nearest_files(path))
     if not is_readable:

@@ -53,7 +53,7 @@ class _Reader:
             start=storage.birth,
             end=end,
             category=self._category(storage, maker, end),
-            module=storage.name or (maker.module if maker else ""),
+            module=_module_of_name(storage) if storage.name else maker.module if maker else "",
             source=maker.source if maker and not storage.name else "",
             stream=storage.stream,
         )
@@ -80,3 +80,8 @@ class _Reader:
 
     def _step(self, op: int) -> int:
         return bisect_right(self._step_ends, op)
+
+
+def _module_of_name(storage: Storage) -> str:
+    """``layers.0.mlp`` for the parameter ``layers.0.mlp.weight`` and for its optimizer state; a batch is its own owner."""
+    return "batch" if storage.role == "input" else storage.name.rpartition(".")[0]

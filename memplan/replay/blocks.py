@@ -4,7 +4,8 @@ from bisect import bisect_left, insort
 from typing import Final
 
 ADDRESS_BITS: Final = 56
-"""Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA addresses have 48 bits."""
+"""Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA's addresses
+have at most 57 bits in theory; all that were ever seen fit in 48."""
 
 
 class Block:

@@ -1,9 +1,9 @@
 """The native CUDA caching allocator, address by address.
 
-What it models: rounding, pools by stream and size class, best fit, splitting and merging, segments, the retry chain when
-the device is full, garbage collection and the options of ``AllocatorPolicy``. What it does not: ``record_stream``, graph
-pools and user pools. Rules after ``c10/cuda/CUDACachingAllocator.cpp`` (torch 2.13); names of its functions stand in
-brackets.
+What it models: rounding, pools by stream and size class, best fit, splitting and merging, segments, the retry chain
+when the device is full, garbage collection and the options of ``AllocatorPolicy``. What it does not: ``record_stream``,
+graph pools and user pools. Rules after ``c10/cuda/CUDACachingAllocator.cpp`` (torch 2.13); names of its functions stand
+in brackets.
 
     segment   ┌────────────┬──────┬────────────────┬───────────┐
               │ allocated  │ free │   allocated    │   free    │   blocks tile it; free neighbours are merged
@@ -130,13 +130,26 @@ class CachingAllocator:
                 if not block.is_split:
                     self._release(block)
 
-    def adopt(self, pool_stream: int, small: bool, address: int, nbytes: int) -> Block:
-        """Add a segment that is one free block, as if an earlier request had left it."""
-        pool = self._pools.setdefault((pool_stream, small), Pool(pool_stream, small))
-        block = self._heads[address] = Block(pool, address, nbytes)
-        self.reserved += nbytes
-        pool.insert(block)
-        return block
+    def adopt(self, segment: SegmentLayout) -> tuple[Block, ...]:
+        """Add a segment as it stands, as if earlier requests had left it.
+
+        Returns:
+            Its blocks in address order.
+        """
+        pool = self._pools.setdefault((segment.stream, segment.small), Pool(segment.stream, segment.small))
+        block = self._heads[segment.address] = Block(pool, segment.address, segment.size)
+        self.reserved += segment.size
+        for part in segment.blocks[:-1]:
+            block = block.cut(part.size)
+        chain = tuple(chain_of(self._heads[segment.address]))
+        for block, part in zip(chain, segment.blocks, strict=True):
+            if part.state == "free":
+                pool.insert(block)
+            else:
+                block.requested = part.requested
+                self.requested += part.requested
+                self.allocated += part.size
+        return chain
 
     def release_segment(self, address: int, nbytes: int) -> bool:
         """Give one segment back; False unless it is there, of that size and without a live block."""
@@ -208,7 +221,7 @@ class CachingAllocator:
         return SMALL_SIZE + 1 if size < self._max_split else _EVERY_SIZE
 
     def _obtain(self, pool: Pool, size: int) -> Block | None:
-        """Ask the device, releasing more and more of what is cached. The pool is never searched again, as in PyTorch."""
+        """Ask the device, releasing more and more of what is cached. As in PyTorch, the pool is not searched again."""
         if self._collects:
             self._collect_garbage()
         block = self._ask_device(pool, size)

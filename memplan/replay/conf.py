@@ -1,4 +1,7 @@
-"""Reads ``PYTORCH_CUDA_ALLOC_CONF`` as PyTorch does (``c10/core/AllocatorConfig.cpp``), with errors that name the key."""
+"""Reads ``PYTORCH_CUDA_ALLOC_CONF`` as PyTorch does, with errors that name the key.
+
+Rules after ``c10/core/AllocatorConfig.cpp`` (torch 2.13).
+"""
 
 import dataclasses
 import difflib
@@ -32,7 +35,8 @@ def parse_conf(text: str) -> AllocatorPolicy:
     """Read the value of ``PYTORCH_CUDA_ALLOC_CONF``.
 
     Args:
-        text: ``key:value`` pairs separated by commas, e.g. ``expandable_segments:True,roundup_power2_divisions:[256:2,>:4]``.
+        text: ``key:value`` pairs separated by commas, e.g.
+            ``expandable_segments:True,roundup_power2_divisions:[256:2,>:4]``.
 
     Returns:
         The policy. Options for host memory, locks and graph capture are accepted and change nothing.
@@ -93,7 +97,7 @@ def _power_of_two(key: str, value: str, *, or_zero: bool = False) -> int:
 
 
 def _divisions(key: str, value: str) -> tuple[int, ...]:
-    """One number for all intervals, or ``[256:1,512:2,>:4]`` with interval starts in MiB (``parseRoundUpPower2Divisions``)."""
+    """One number for all, or ``[256:1,512:2,>:4]`` by starts of intervals in MiB (``parseRoundUpPower2Divisions``)."""
     if not value.startswith("["):
         return (_power_of_two(key, value),) * ROUNDUP_INTERVALS
     if not value.endswith("]"):

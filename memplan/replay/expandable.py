@@ -19,13 +19,12 @@ class ExpandableAllocator(CachingAllocator):
     """One device's allocator with expandable segments; the interface is ``CachingAllocator``'s."""
 
     def empty_cache(self) -> None:
-        """Unmap every unit that lies wholly in a free block, and drop segments with nothing mapped (``unmap_block``)."""
+        """Unmap every unit that lies wholly in a free block; drop segments with nothing mapped (``release_blocks``)."""
         for pool in self._pools.values():
             for block in list(pool.blocks.values()):
-                self._unmap(block)
-        for head in self._ordered_heads():
-            if not head.mapped and head.next is None:
-                del self._heads[head.address]
+                left = self._unmap(block)
+                if not left.mapped and not left.is_split:
+                    del self._heads[left.address]
 
     @property
     def segments(self) -> int:
@@ -66,7 +65,7 @@ class ExpandableAllocator(CachingAllocator):
         return block
 
     def _room(self, pool: Pool, size: int) -> Block | None:
-        """Lowest place where unmapped space, with a free block before it, is large enough (``find_expandable_block``)."""
+        """Lowest unmapped space that is large enough with the free blocks around it (``find_expandable_block``)."""
         for block in self._unmapped(pool):
             before = block.previous
             start = before if before is not None and before.free else block
@@ -115,14 +114,18 @@ class ExpandableAllocator(CachingAllocator):
         block.pool.insert(block)
         return block
 
-    def _unmap(self, block: Block) -> None:
-        """Return the whole units inside a free block to the device; its ends stay mapped (``unmap_block``)."""
+    def _unmap(self, block: Block) -> Block:
+        """Return the whole units inside a free block to the device; its ends stay mapped (``unmap_block``).
+
+        Returns:
+            The unmapped block, or the one given if no unit lies wholly in it.
+        """
         unit, pool = self._unit(block.pool), block.pool
         start = self._origin(block)
         begin = start + -(-(block.address - start) // unit) * unit
         end = start + (block.address + block.size - start) // unit * unit
         if begin >= end:
-            return
+            return block
         pool.remove(block)
         if begin > block.address:
             middle = block.cut(begin - block.address)
@@ -134,8 +137,11 @@ class ExpandableAllocator(CachingAllocator):
         self.reserved -= end - begin
         if block.next is not None and not block.next.mapped:
             block.absorb(block.next)
-        if block.previous is not None and not block.previous.mapped:
-            block.previous.absorb(block)
+        previous = block.previous
+        if previous is not None and not previous.mapped:
+            previous.absorb(block)
+            return previous
+        return block
 
     def _origin(self, block: Block) -> int:
         """Address of the segment that a block lies in."""

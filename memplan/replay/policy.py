@@ -1,4 +1,4 @@
-"""How the CUDA caching allocator is configured: the options of ``PYTORCH_CUDA_ALLOC_CONF`` that decide what it reserves."""
+"""How the CUDA caching allocator is configured, and its constants: all that decides what it reserves."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ from memplan.units import GIB, MIB, Bytes
 MIN_BLOCK: Final = 512
 """Every size is rounded up to it (``kMinBlockSize``)."""
 SMALL_SIZE: Final = MIB
-"""Largest rounded size that the small pool serves; also the largest rest that the large pool does not split off (``kSmallSize``)."""
+"""Largest rounded size in the small pool, and largest rest that the large pool leaves on a block (``kSmallSize``)."""
 SMALL_SEGMENT: Final = 2 * MIB
 """Segments of the small pool (``kSmallBuffer``)."""
 MIN_LARGE_ALLOCATION: Final = 10 * MIB
@@ -21,7 +21,7 @@ LARGE_SEGMENT: Final = Bytes(20 * MIB)
 ROUNDUP_START: Final = MIB
 """Sizes below it use the first entry of ``roundup_power2_divisions`` (``kRoundUpPowerOfTwoStart``)."""
 ROUNDUP_INTERVALS: Final = 16
-"""Entries of ``roundup_power2_divisions``, one per power of two from 1 MiB to 64 GiB (``kRoundUpPowerOfTwoIntervals``)."""
+"""Entries of ``roundup_power2_divisions``, one per power of two (``kRoundUpPowerOfTwoIntervals``)."""
 ADDRESS_SPACE_SHARE: Final = (9, 8)
 """Address space of an expandable segment over device memory (``ExpandableSegment::ExpandableSegment``)."""
 UNLIMITED_ADDRESS_SPACE: Final = 1 << 13
@@ -33,17 +33,20 @@ class AllocatorPolicy:
     """The native caching allocator's options; the defaults are PyTorch's."""
 
     roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDUP_INTERVALS
-    """Divisions between powers of two that sizes are rounded up to, by interval of 1 MiB, 2 MiB … 32 GiB; 0 and 1 round to 512 bytes."""
+    """Steps between powers of two that sizes are rounded up to, from 1 MiB, 2 MiB … 32 GiB on; 0 and 1: 512 bytes."""
     max_split_size: Bytes | None = None
     """Blocks of at least this size are neither split nor given to smaller requests; None splits every size."""
     max_non_split_rounding: Bytes = LARGE_SEGMENT
     """How much larger than the request an unsplittable block may be."""
     garbage_collection_threshold: float = 0.0
-    """Share of the allowed memory above which old cached blocks are released; 0 never does. Needs ``per_process_memory_fraction`` below 1."""
+    """Share of the allowed memory above which old cached blocks are released; 0 never does.
+
+    PyTorch heeds it only where ``per_process_memory_fraction`` is below 1.
+    """
     expandable_segments: bool = False
     """One growing segment for each stream and pool."""
     large_segment_size: Bytes = LARGE_SEGMENT
-    """Segment shared by requests between 1 MiB and 10 MiB, and the unit in which expandable segments of the large pool grow."""
+    """Segment shared by requests between 1 MiB and 10 MiB, and unit of growth of large expandable segments."""
     per_process_memory_fraction: float = 1.0
     """Share of the device that the process may reserve; 1 sets no limit."""
     throw_on_cudamalloc_oom: bool = False
@@ -77,7 +80,7 @@ def _interval(nbytes: int) -> int:
 
 
 def _next_division(nbytes: int, divisions: int) -> int:
-    """Round up to the next of ``divisions`` equal steps between two powers of two (``roundup_power2_next_division``)."""
+    """Round up to the next of ``divisions`` steps between two powers of two (``roundup_power2_next_division``)."""
     floor = 1 << (nbytes.bit_length() - 1)
     step = floor >> (divisions.bit_length() - 1)
     return -(-nbytes // step) * step

@@ -65,6 +65,8 @@ class SegmentLayout:
     """Does it belong to the small pool?"""
     blocks: tuple[BlockLayout, ...]
     """What it is divided into, in address order."""
+    expandable: bool = False
+    """Is it a part of an expandable segment?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from memplan.report.layout import clean, pad, paragraphs, shorten
 from memplan.units import GIB, format_bytes
 
 NOT_KNOWN = "-"
-LEGEND = "total, usable: GiB; GB/s: device memory; TFLOP/s: bf16, dense; cc: compute capability"
+LEGEND = "total, usable: GiB · GB/s: device memory · TFLOP/s: dense bf16 · cc: capability"
 _COLUMNS = (("name", 17), ("total", -6), ("usable", -6), ("GB/s", -5), ("TFLOP/s", -7), ("cc", -4))
 """Heading and cells of each column before the title, which takes the rest; negative: aligned right."""
 _LABEL_CELLS = 21
@@ -117,7 +117,7 @@ def _flops(profile: GpuProfile) -> str:
 
 def _labelled(label: str, value: str, width: int) -> list[Text]:
     """The label before the value's first line; nothing at all without a value."""
-    lines = textwrap.wrap(clean(value), max(10, width - _LABEL_CELLS - 2))
+    lines = textwrap.wrap(clean(value), max(10, width - _LABEL_CELLS - 2), break_on_hyphens=False)
     labels = [label, *[""] * len(lines)]
     return [
         Text.assemble((f"  {name:<{_LABEL_CELLS}}", "dim"), line) for name, line in zip(labels, lines, strict=False)

@@ -48,7 +48,8 @@ def _leading(field: str, options: Mapping[str, str]) -> str:
         case "batch_size":
             return f"batch {options[field]}" + (f" x seq {options['seq_len']}" if options.get("seq_len") else "")
         case "optimizer":
-            return options[field] + (f" ({options['optimizer_impl']})" if options.get("optimizer_impl") else "")
+            implementation = options.get("optimizer_impl", "auto")
+            return options[field] + (f" ({implementation})" if implementation != "auto" else "")
         case "seq_len" | "optimizer_impl":  # said together with their leaders
             return ""
         case "checkpoint":

@@ -64,11 +64,11 @@ def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
     parts = {category: size for category, size in estimate.breakdown.items() if size}
     sizes = [format_bytes(size) for size in parts.values()]
     size_cells = max((len(size) for size in [*sizes, format_bytes(estimate.peak.device_bytes)]), default=0)
-    eighths = apportion(list(parts.values()), 8 * (width - _LABEL_CELLS - size_cells - 12))
+    eighths = apportion(list(parts.values()), 8 * (width - _LABEL_CELLS - size_cells - 13))
     total = sum(parts.values())
     return [
         Text.assemble(
-            f"  {pad(LABELS.get(category, category.replace('_', ' ')), _LABEL_CELLS)} {size:>{size_cells}}",
+            f"  {pad(LABELS.get(category, category.replace('_', ' ')), _LABEL_CELLS)}  {size:>{size_cells}}",
             f"  {_percent(parts[category] / total):>5}  ",
             (bar(length), "cyan"),
         )
@@ -80,7 +80,7 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     peak = estimate.peak
     sizes = [format_bytes(size) for size in (*estimate.breakdown.values(), peak.device_bytes)]
     interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
-    total = f"  {'peak':{_LABEL_CELLS}} {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
+    total = f"  {'peak':{_LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
     lines = [Text.assemble((total, "bold"), f"  {interval}"), *_moment(estimate, width)]
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))

@@ -20,7 +20,7 @@ from memplan.trace.calls import Operator, describe, tensors_in
 from memplan.trace.ledger import Ledger
 from memplan.trace.records import DeviceTraits, Op, Phase, Place, Role
 from memplan.trace.scratch.rules import Call, RuleTable, Script
-from memplan.trace.values import Values
+from memplan.trace.values import NOTHING, TEACHERS, Knowledge, Values
 from memplan.units import Bytes, OpIndex, StorageId
 
 _ASK_DEVICE = torch.ops.prim.device.default
@@ -38,7 +38,7 @@ PlaceRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Place | None]
 class Ref:
     """What the recorder pins on a tensor: the node that made it, its storage and its size."""
 
-    __slots__ = ("nbytes", "node", "position", "storage")
+    __slots__ = ("knowledge", "nbytes", "node", "position", "storage")
 
     def __init__(self, node: torch.fx.Node, position: int | None, storage: StorageId | None, nbytes: int) -> None:
         self.node = node
@@ -46,6 +46,8 @@ class Ref:
         """Index in the node's results, until someone reads it; None if the node is the tensor."""
         self.storage = storage
         self.nbytes = nbytes
+        self.knowledge = NOTHING
+        """What is known of the tensor's elements."""
 
 
 class Recorder(TorchDispatchMode):
@@ -68,6 +70,7 @@ class Recorder(TorchDispatchMode):
         self._operators: dict[Any, Operator] = {}
         self._asked_device = 0
         self._kept: set[str] = set()
+        values.knowledge_of = _knowledge_of
 
     # ------------------------------------------------------------------ what enters from outside
 
@@ -93,6 +96,15 @@ class Recorder(TorchDispatchMode):
         node = self.graph.placeholder(name.replace(".", "_") or "input")
         self._pin(tensor, Ref(node, None, identity, _nbytes(tensor)))
         return identity
+
+    def claim(self, tensor: torch.Tensor, *, role: Role, of: torch.Tensor) -> None:
+        """Say what an op's result turned out to be, and which adopted tensor it belongs to."""
+        storage = _storage(tensor)
+        identity = None if storage is None else self.ledger.find(storage)
+        owner = None if _storage(of) is None else self.ledger.find(of.untyped_storage())
+        if identity is not None and self.ledger.entries[identity].role == "intermediate":
+            self.ledger.entries[identity].role = role
+            self.ledger.entries[identity].name = "" if owner is None else self.ledger.entries[owner].name
 
     # ------------------------------------------------------------------ the hot path
 
@@ -123,7 +135,7 @@ class Recorder(TorchDispatchMode):
         return self._record(func, described, args, kwargs, asked)
 
     def _set_up(self, func: Any, described: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = self.values.run(func, described.name, args, kwargs)
+        result = self.values.run(func, args, kwargs)
         place = self._place(func, args, kwargs, ())
         for tensor in tensors_in(result):
             storage = _storage(tensor)
@@ -147,7 +159,7 @@ class Recorder(TorchDispatchMode):
         node_kwargs = {key: self._argument(value, reads) for key, value in kwargs.items()}
         overwritten = self._overwritten(described.name, args, asked, autograd) if in_backward else None
         # An op's index is taken before it runs, so that frees inside it (of its own temporaries) are its own.
-        result = self.values.run(func, described.name, args, kwargs)
+        result = self.values.run(func, args, kwargs)
         node = self.graph.create_node("call_function", func, node_args, node_kwargs)
         script = self._scratch(described, args, kwargs, result, in_backward)
         held = self._play(script.before, {}) if script else {}
@@ -157,6 +169,8 @@ class Recorder(TorchDispatchMode):
         writes = self._results(result, node, described, overwritten, place, role)
         if described.mutated or described.mutated_keywords:
             writes += self._mutated(described, args, kwargs)
+        if func in TEACHERS or any([ref.knowledge is not NOTHING for ref in reads]):
+            self._learn(func, described, args, kwargs, result, reads)
         if script:
             for identity in reversed(self._play(script.after, held).values()):
                 ledger.release_scratch(identity)
@@ -269,6 +283,24 @@ class Recorder(TorchDispatchMode):
         found = (self._ref(tensor).storage for tensor in tensors_in(written))
         return [identity for identity in found if identity is not None]
 
+    def _learn(
+        self,
+        func: Any,
+        described: Operator,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        reads: list[Ref],
+    ) -> None:
+        learnt = self.values.learn(func, args, kwargs, result, reads)
+        for tensor, knowledge in zip(tensors_in(result), learnt, strict=False):
+            self._ref(tensor).knowledge = knowledge
+        if not learnt and not all(ref.knowledge.value is not None for ref in reads):
+            # An in-place op with something unknown in it: what was known is no longer true.
+            for index in described.mutated:
+                for tensor in tensors_in(args[index]) if index < len(args) else ():
+                    self._ref(tensor).knowledge = NOTHING
+
     def _overwritten(self, name: str, args: tuple[Any, ...], asked: int, autograd: Any) -> StorageId | None:
         if name == "aten.add.Tensor":
             replaced = isinstance(args[1], torch.Tensor) and aliasing.accumulates_in_place(args, asked)
@@ -364,3 +396,8 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def _knowledge_of(tensor: torch.Tensor) -> Knowledge:
+    ref = tensor.__dict__.get("_memplan")
+    return NOTHING if ref is None else ref.knowledge

@@ -12,6 +12,7 @@ from memplan.job.optimizers import make_optimizer
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.trace import loop, precision
+from memplan.trace.calls import tensors_in
 from memplan.trace.place import cast_floats, place_batch, place_model
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, StepRange, Trace
@@ -172,11 +173,8 @@ def _run(parts: loop.Parts, spec: JobSpec, recorder: Recorder, progress: Callabl
 
 
 def mark_optimizer_state(recorder: Recorder) -> None:
-    """Tell which storages are optimizer state: those that the optimizers seen stepping hold."""
+    """Tell which storages are optimizer state, and of which parameter: those that the optimizers seen stepping hold."""
     for optimizer in recorder.attribution.optimizers:
-        for state in optimizer.state.values():
-            for value in state.values() if isinstance(state, dict) else ():
-                if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                    identity = recorder.ledger.find(value.untyped_storage())
-                    if identity is not None and recorder.ledger.entries[identity].role == "intermediate":
-                        recorder.ledger.entries[identity].role = "optimizer_state"
+        for parameter, state in optimizer.state.items():
+            for tensor in tensors_in(list(state.values()) if isinstance(state, dict) else []):
+                recorder.claim(tensor, role="optimizer_state", of=parameter)

@@ -1,6 +1,7 @@
 """The fake world: a FakeTensorMode in which ordinary model code builds, casts and copies itself."""
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -21,9 +22,22 @@ def fake_world() -> Iterator[FakeTensorMode]:
             gc.collect()
             gc.disable()
             stack.callback(gc.enable)
+        stack.enter_context(_quiet())
         stack.enter_context(_module_casts())
         stack.enter_context(_parameter_copies())
         yield stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Failures of shape functions reach the user as one error; torch would log each with its whole traceback as well."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

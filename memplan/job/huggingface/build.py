@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
+from memplan.job.huggingface.materialise import build
 from memplan.job.huggingface.tasks import DEFAULT_SEQ_LEN, WITHOUT_TOKENS, Task, batch_maker, denoising_loss, positions
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
@@ -76,7 +77,7 @@ class _Arguments:
 
 def _builder(model_class: Any, config: Any, spec: JobSpec) -> "Callable[[], torch.nn.Module]":
     def model() -> "torch.nn.Module":
-        built: torch.nn.Module = model_class(**config) if isinstance(config, Mapping) else model_class(config)
+        built = build(lambda: model_class(**config) if isinstance(config, Mapping) else model_class(config))
         if spec.checkpoint == "full":
             _checkpoint(built)
         return built.train(spec.mode == "train")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _foreach_utils
 
-from memplan.trace.cuda.replacements import Attribute, Kernel, attributes, kernels
+from memplan.trace.cuda.replacements import Attribute, attributes
 
 _DEVICE_LISTS = ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
 """Functions that name the devices on which CUDA's optimizer paths run."""
@@ -25,7 +25,7 @@ def cuda_optimizers() -> Iterator[None]:
     Yields:
         Nothing.
     """
-    with attributes(_device_lists()), _fake_tensors_welcome(), kernels(_WITHOUT_META, "Meta"):
+    with attributes(_device_lists()), _fake_tensors_welcome():
         yield
 
 
@@ -63,10 +63,3 @@ def _fake_tensors_welcome() -> Iterator[None]:
         for types in lists:
             types.remove(FakeTensor)
 
-
-def _in_place(*_: object, **__: object) -> None:
-    """The meta kernel of an op that only changes its arguments."""
-
-
-_WITHOUT_META: dict[str, Kernel] = {"_fused_sgd_": _in_place, "_fused_sgd_.tensor_lr": _in_place}
-"""Fused steps that torch has no meta kernel for (``_fused_adam_`` and ``_fused_adamw_`` have one)."""

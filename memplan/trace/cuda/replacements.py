@@ -73,3 +73,19 @@ def attributes(table: tuple[Attribute, ...]) -> Iterator[None]:
 
 
 _INHERITED = object()
+
+
+def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Run a composite op's own C++ (or replaced) kernel, as eager PyTorch does.
+
+    Args:
+        op: The op as it reached a dispatch mode.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+
+    Returns:
+        ``NotImplemented`` if the op is a leaf.
+    """
+    if op.namespace != "aten" or not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), COMPOSITE):  # noqa: SLF001
+        return NotImplemented
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001

@@ -1,8 +1,8 @@
 """Scratch of the backward of ``nn.Embedding``: many indices are sorted and their gradients summed by segments.
 
-Follows aten/src/ATen/native/cuda/Embedding.cu (``embedding_dense_backward_cuda``) and EmbeddingBackwardKernel.cu of 2026.
-Left out: the temporaries of CUB's unique-by-key and scan, about 8 bytes per tile of some thousand indices, whose
-tile sizes are tuned by architecture. The fused branch is younger than torch 2.13 may be; it only applies to tables with few rows.
+Follows aten/src/ATen/native/cuda/Embedding.cu (``embedding_dense_backward_cuda``) and EmbeddingBackwardKernel.cu as of
+2026. Left out: the temporaries of CUB's unique-by-key and scan, about 8 bytes per tile of some thousand indices, whose
+tile sizes are tuned by architecture. Older releases lack the fused branch, which only serves tables with few rows.
 """
 
 from collections.abc import Mapping

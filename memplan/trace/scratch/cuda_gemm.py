@@ -4,8 +4,8 @@ Follows aten/src/ATen/native/cuda/cuBlasCommonArgs.h and Blas.cpp (``prepare_mat
 ``prepare_batch_matrix_for_cublas``) and aten/src/ATen/cuda/CublasHandlePool.cpp. The workspace comes right after the
 output of the first product on a handle, before which nothing else has used it, and stays: the forward thread has one,
 the autograd thread another. cublasLt (``addmm`` with a bias) shares it wherever TORCH_CUBLASLT_UNIFIED_WORKSPACE is on,
-the default of torch 2.13's CUDA builds (torch/backends/cuda/__init__.py blas_workspace_size); earlier releases took up to
-some MiB more for one call.
+the default of torch 2.13's CUDA builds (torch/backends/cuda/__init__.py ``blas_workspace_size``); releases that do not
+unify take CUBLASLT_WORKSPACE_SIZE more during such a call, which is left out.
 """
 
 from collections.abc import Callable, Mapping

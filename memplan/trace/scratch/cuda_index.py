@@ -32,7 +32,7 @@ def accumulate(call: Call) -> Script | None:
     given = [index for index in indices if index is not None]
     if any(index.dtype in _BOOLEAN for index in given):
         return None  # Their number of elements is data.
-    count = product(torch.broadcast_shapes(*(index.shape for index in given)))
+    count = product(_broadcast([index.shape for index in given]))
     if not count:
         return None
     script = [*_linear_index(call, given, count * INDEX_BYTES)]
@@ -44,6 +44,13 @@ def accumulate(call: Call) -> Script | None:
     script += _sort(argument(call, 0, "self"), indices, count)
     script += frees(*(["values"] if copied else []), "index0")
     return Script(after=tuple(script))
+
+
+def _broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
+    """The shape that several shapes broadcast to."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return [next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True)]
 
 
 def _linear_index(call: Call, given: Sequence[torch.Tensor], size: int) -> list[Scratch]:
@@ -63,18 +70,14 @@ def _linear_index(call: Call, given: Sequence[torch.Tensor], size: int) -> list[
 
 def _expanded_values(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int) -> int:
     """Elements of the values once they are expanded to what the indices select."""
-    return count * product(
-        size for dim, size in enumerate(target.shape) if dim >= len(indices) or indices[dim] is None
-    )
+    return count * product(size for dim, size in enumerate(target.shape) if dim >= len(indices) or indices[dim] is None)
 
 
 def _sort(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int) -> list[Scratch]:
     defined = [dim for dim, index in enumerate(indices) if index is not None]
     adjacent = defined[-1] - defined[0] + 1 == len(defined)
-    if adjacent:
-        tail = range(defined[-1] + 1, target.dim())
-    else:  # The indexed dimensions are transposed to the front.
-        tail = [dim for dim in range(target.dim()) if dim not in defined]
+    # Indexed dimensions that are not adjacent are transposed to the front; a slice is what follows them.
+    tail = [dim for dim in range(target.dim()) if dim not in defined and (not adjacent or dim > defined[-1])]
     bits = key_bits((target.numel() - 1) // max(1, product(target.shape[dim] for dim in tail)))
     script = [] if adjacent and target.is_contiguous() else [Scratch("alloc", "target", nbytes(target))]
     names = ("sorted", "original", "range")

@@ -9,9 +9,19 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from memplan.trace.records import DeviceTraits
 from memplan.trace.scratch.cuda_iterator import fits_32_bit, iteration, split_32_bit
 from memplan.trace.scratch.cuda_reduce_config import Kernel, global_scratch
-from memplan.trace.scratch.cuda_shapes import HALF_TYPES, argument, first_tensor, frees, nbytes, opmath_bytes, product
+from memplan.trace.scratch.cuda_shapes import (
+    HALF_TYPES,
+    Layout,
+    argument,
+    first_tensor,
+    frees,
+    nbytes,
+    opmath_bytes,
+    product,
+)
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
 
 
@@ -67,12 +77,12 @@ def reduced_dims(tensor: torch.Tensor, dim: object) -> frozenset[int]:
 
 
 def reduction_scratch(
-    call: Call, tensor: torch.Tensor, dims: Collection[int], out_dtype: torch.dtype, reducer: Reducer
+    device: DeviceTraits, tensor: Layout, dims: Collection[int], out_dtype: torch.dtype, reducer: Reducer
 ) -> tuple[Scratch, ...]:
     """Everything that one reduction takes and returns.
 
     Args:
-        call: Supplies the device.
+        device: Multiprocessors and threads.
         tensor: What is reduced.
         dims: Which dimensions are.
         out_dtype: Type of the output.
@@ -85,38 +95,33 @@ def reduction_scratch(
     widens = tensor.dtype in HALF_TYPES and out_dtype is torch.float32
     cast = reducer.converts and tensor.dtype != out_dtype and not widens
     dtype = out_dtype if cast else tensor.dtype
-    inner = _launches(call, tensor, dims, dtype, out_dtype, reducer)
+    inner = _launches(device, tensor._replace(dtype=dtype), dims, out_dtype, reducer)
     if not cast:
         return inner
-    size = tensor.numel() * dtype.itemsize
-    return Scratch("alloc", "cast", size), *inner, *frees("cast")
+    return Scratch("alloc", "cast", tensor.numel * dtype.itemsize), *inner, *frees("cast")
 
 
 def _launches(
-    call: Call,
-    tensor: torch.Tensor,
-    dims: Collection[int],
-    dtype: torch.dtype,
-    out_dtype: torch.dtype,
-    reducer: Reducer,
+    device: DeviceTraits, tensor: Layout, dims: Collection[int], out_dtype: torch.dtype, reducer: Reducer
 ) -> tuple[Scratch, ...]:
-    if tensor.dim() == 0 or not tensor.numel():
+    if not tensor.shape or not tensor.numel:
         return ()
-    accumulate = reducer.accumulate_bytes(dtype)
-    kernel = Kernel(in_bytes=dtype.itemsize, accumulate_bytes=accumulate, unroll=reducer.unroll)
-    axes = iteration(tensor.shape, tensor.stride(), dims, in_bytes=dtype.itemsize, out_bytes=out_dtype.itemsize)
+    in_bytes, out_bytes = tensor.dtype.itemsize, out_dtype.itemsize
+    accumulate = reducer.accumulate_bytes(tensor.dtype)
+    kernel = Kernel(in_bytes=in_bytes, accumulate_bytes=accumulate, unroll=reducer.unroll)
+    axes = iteration(tensor.shape, tensor.strides, dims, in_bytes=in_bytes, out_bytes=out_bytes)
     script: list[Scratch] = []
     for piece in split_32_bit(axes):
-        sizes = global_scratch(piece, kernel, call.device)
+        sizes = global_scratch(piece, kernel, device)
         if sizes is not None:
             script += [Scratch("alloc", "buffer", sizes[0]), Scratch("alloc", "semaphores", sizes[1])]
             script += frees("semaphores", "buffer")
     # Pieces of a reduction too large for 32-bit indices accumulate across launches: in the output if it can hold
     # the accumulator, else in a buffer of its own (Reduce.cuh AccumulationBuffer).
     in_output = reducer.accumulates_in_output and out_dtype not in HALF_TYPES
-    if fits_32_bit(axes) or in_output or out_dtype.itemsize >= accumulate:
+    if fits_32_bit(axes) or in_output or out_bytes >= accumulate:
         return tuple(script)
-    outputs = tensor.numel() // product(tensor.shape[dim] for dim in dims)
+    outputs = tensor.numel // product(tensor.shape[dim] for dim in dims)
     return Scratch("alloc", "partial", outputs * accumulate), *script, *frees("partial")
 
 
@@ -127,7 +132,7 @@ def _rule(reducer: Reducer) -> Rule:
             return None
         out = call.out[0] if isinstance(call.out, (list, tuple)) else call.out
         dim = None if reducer.dim_position is None else argument(call, reducer.dim_position, "dim")
-        after = reduction_scratch(call, tensor, reduced_dims(tensor, dim), out.dtype, reducer)
+        after = reduction_scratch(call.device, Layout.of(tensor), reduced_dims(tensor, dim), out.dtype, reducer)
         return Script(after=after) if after else None
 
     return rule
@@ -143,15 +148,15 @@ def _log_sum_exp(call: Call) -> Script | None:
     if tensor is None or not tensor.numel():
         return None
     dims = reduced_dims(tensor, argument(call, 1, "dim"))
-    maxima = call.out.numel() * tensor.element_size()
+    maxima, layout = nbytes(call.out), Layout.of(tensor)
     after = (
         Scratch("alloc", "maxima", maxima),
-        *reduction_scratch(call, tensor, dims, tensor.dtype, EXTREMUM),
+        *reduction_scratch(call.device, layout, dims, tensor.dtype, EXTREMUM),
         Scratch("alloc", "magnitude", maxima),
         Scratch("alloc", "infinite", call.out.numel()),
         *frees("infinite", "magnitude"),
         Scratch("alloc", "difference", nbytes(tensor)),
-        *reduction_scratch(call, torch.empty_like(tensor), dims, tensor.dtype, SUM),
+        *reduction_scratch(call.device, layout, dims, tensor.dtype, SUM),
         *frees("difference", "maxima"),
     )
     return Script(after=after)

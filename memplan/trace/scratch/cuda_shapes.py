@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,46 @@ INDEX_BYTES = 8
 """Bytes of an int64 index."""
 FLOAT_BYTES = 4
 """Bytes of a float32."""
+
+
+class Layout(NamedTuple):
+    """What a rule needs to know of a tensor, which need not exist."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "Layout":
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    @property
+    def numel(self) -> int:
+        """Elements."""
+        return product(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense copy."""
+        return self.numel * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Do the elements lie in row-major order?"""
+        step = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != step:
+                return False
+            step *= size
+        return True
+
+    def swapped(self, first: int, second: int) -> "Layout":
+        """The layout with two dimensions exchanged."""
+        order = list(range(len(self.shape)))
+        order[first], order[second] = second, first
+        return Layout(tuple(self.shape[d] for d in order), tuple(self.strides[d] for d in order), self.dtype)
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
@@ -52,11 +92,10 @@ def first_tensor(call: Call) -> torch.Tensor | None:
     return None
 
 
-def copy_if_strided(key: str, tensor: torch.Tensor | None) -> tuple[Scratch, ...]:
+def copy_if_strided(key: str, tensor: torch.Tensor | Layout) -> tuple[Scratch, ...]:
     """What ``tensor.contiguous()`` allocates: nothing if the tensor already is."""
-    if tensor is None or tensor.is_contiguous():
-        return ()
-    return (Scratch("alloc", key, nbytes(tensor)),)
+    layout = tensor if isinstance(tensor, Layout) else Layout.of(tensor)
+    return () if layout.is_contiguous else (Scratch("alloc", key, layout.nbytes),)
 
 
 def allocations(sizes: Iterable[tuple[str, int]]) -> tuple[Scratch, ...]:

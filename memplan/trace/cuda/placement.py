@@ -1,0 +1,224 @@
+"""Device or host: where a new tensor of a fake CPU trace would lie on a CUDA machine.
+
+At dispatch level every fake tensor says ``cpu``. What tells them apart is what Python asked for, so a torch function mode reads
+and rewrites device arguments on their way in: ``cuda`` becomes ``cpu`` and the request is kept for whoever records allocations.
+
+Rules: an explicit device is device memory, save the string ``"cpu"`` (a ``torch.device("cpu")`` object comes from ``x.device`` of a
+fake tensor and means the place of ``x``, which trains on the device); a factory without a device makes a host tensor; anything
+else lies where its operands lie, on the device if any does.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _device
+from torch.utils.weak import WeakIdKeyDictionary
+
+from memplan.trace.records import Place
+
+Args = tuple[Any, ...]
+Function = Callable[..., Any]
+Handler = Callable[[Args, dict[str, Any]], Any]
+
+_CPU = torch.device("cpu")
+_HOST_ONLY: tuple[Function, ...] = (torch.from_numpy, torch.frombuffer)
+"""Factories that know no device argument."""
+
+
+class Placement:
+    """What the running Python call asks for, and the places of the tensors made before."""
+
+    def __init__(self) -> None:
+        self.asked: Place | None = None
+        """The place that the torch call now running asks for; None: nothing was asked."""
+        self.default: Place = "host"
+        """Place of a factory call without a device; ``device`` while a model is built that will be moved there."""
+        self.is_host: Callable[[torch.Tensor], bool] = _nowhere
+        """Does this tensor lie on the host? Set by whoever records allocations."""
+
+    def rule(self, func: object, args: Args, kwargs: Mapping[str, Any]) -> Place | None:
+        """Where the new storages of the op now dispatched lie.
+
+        Args:
+            func: The op.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+
+        Returns:
+            None: where its tensor arguments lie, on the device if any does.
+        """
+        del func
+        if self.asked is not None:
+            return self.asked
+        # What neither Python asked for nor tensors decide is made inside C++: autograd's zeros, an attention mask.
+        return None if any(_has_tensor(value) for value in (*args, *kwargs.values())) else "device"
+
+    @contextlib.contextmanager
+    def asking(self, place: Place | None) -> Iterator[None]:
+        """While a call runs, its allocations lie there."""
+        former, self.asked = self.asked, place
+        try:
+            yield
+        finally:
+            self.asked = former
+
+
+def _has_tensor(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_tensor(item) for item in value)
+    return isinstance(value, torch.Tensor)
+
+
+def _nowhere(_: torch.Tensor) -> bool:
+    return False
+
+
+def place_named(device: object) -> Place | None:
+    """The place that a ``device=`` argument names.
+
+    Args:
+        device: String, ``torch.device`` or index.
+
+    Returns:
+        None for devices that hold no data (``meta``).
+    """
+    match device:
+        case torch.device():
+            return None if device.type == "meta" else "device"
+        case str():
+            kind = device.partition(":")[0]
+            return None if kind == "meta" else "host" if kind == "cpu" else "device"
+        case _:
+            return "device"
+
+
+def _place_of_default(device: torch.device) -> Place | None:
+    """A default device was named by the user, so ``cpu`` is the host."""
+    return place_named(device.type)
+
+
+class DeviceRewriting(TorchFunctionMode):
+    """Lets code that names CUDA devices run on fake CPU tensors.
+
+    Args:
+        placement: Told what each call asks for.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__()
+        self._placement = placement
+        # Flags that GradScaler's check writes; tensors compare by element, so by identity.
+        self._overflow_flags = WeakIdKeyDictionary()
+        self._factories = frozenset((*_device._device_constructors(), *_HOST_ONLY))
+        tensor = torch.Tensor
+        # Getters are slot wrappers: a new object at every access, but equal and of equal hash.
+        self._handlers: dict[Function, Handler] = {
+            tensor.to: self._to,
+            tensor.cuda: self._cuda,
+            tensor.cpu: self._cpu,
+            tensor.pin_memory: self._pin_memory,
+            tensor.get_device: lambda args, _: -1 if placement.is_host(args[0]) else 0,
+            tensor.is_cuda.__get__: lambda args, _: not placement.is_host(args[0]),
+            tensor.is_cpu.__get__: lambda args, _: placement.is_host(args[0]),
+            torch.as_tensor: self._as_tensor,
+            torch._amp_foreach_non_finite_check_and_unscale_: self._check_overflow,  # noqa: SLF001
+            tensor.item: self._item,
+        }
+
+    def __torch_function__(
+        self, func: Function, types: Iterable[type], args: Args = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:  # noqa: ANN401
+        """Rewrite what concerns devices; everything else passes at the cost of two look-ups."""
+        handler = self._handlers.get(func)
+        if handler is not None:
+            return handler(args, dict(kwargs or {}))
+        if (kwargs and "device" in kwargs) or func in self._factories:
+            return self._make(func, args, dict(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _make(self, func: Function, args: Args, kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """A factory call, or any other with ``device=``."""
+        device = kwargs.get("device")
+        if device is None and func in self._factories:
+            # torch.set_default_device and ``with torch.device(...)`` act below this mode, so they are asked here.
+            device = _device.CURRENT_DEVICE
+            place = self._placement.default if device is None else _place_of_default(device)
+        else:
+            place = None if device is None else place_named(device)
+        if device is not None and place is not None:
+            kwargs["device"] = _CPU
+        with self._placement.asking(place):
+            return func(*args, **kwargs)
+
+    def _to(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
+        tensor, *rest = args
+        if "device" in kwargs:
+            place = self._target(tensor, kwargs.pop("device"))
+        elif rest and (rest[0] is None or isinstance(rest[0], str | int | torch.device)):
+            place = self._target(tensor, rest.pop(0))
+            if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
+                kwargs["dtype"] = rest.pop(0)
+        else:
+            other = kwargs.get("other", rest[0] if rest else None)
+            place = self._place(other) if isinstance(other, torch.Tensor) else self._place(tensor)
+            return self._move(tensor, place, tuple(rest), kwargs)
+        # What is left are non_blocking and copy, in this order.
+        kwargs.update(zip(("non_blocking", "copy"), rest, strict=False))
+        if kwargs.get("dtype", 0) is None:
+            del kwargs["dtype"]
+        if place is None:
+            return torch.Tensor.to(tensor, "meta", **kwargs)
+        return self._move(tensor, place, (), kwargs)
+
+    def _cuda(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
+        kwargs.pop("device", None)
+        return self._move(args[0], "device", (), kwargs)
+
+    def _cpu(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
+        return self._move(args[0], "host", (), kwargs)
+
+    def _pin_memory(self, args: Args, _: dict[str, Any]) -> torch.Tensor:
+        with self._placement.asking("host"):
+            return args[0].clone()
+
+    def _as_tensor(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
+        data = args[0] if args else kwargs["data"]
+        if isinstance(data, torch.Tensor):
+            names = ("dtype", "device")
+            options = dict(zip(names, args[1:], strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
+            return self._to((data,), {name: value for name, value in options.items() if value is not None})
+        kwargs.setdefault("device", args[2] if len(args) > 2 else None)
+        return self._make(torch.as_tensor, args[:2], kwargs)  # type: ignore[no-any-return]
+
+    def _move(self, tensor: torch.Tensor, place: Place, rest: Args, kwargs: dict[str, Any]) -> torch.Tensor:
+        """A change of place is a copy even though both places are fake CPU."""
+        if place == self._place(tensor) or tensor.device.type == "meta":
+            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
+        if rest:
+            options = rest[1:]
+            kwargs = {"dtype": _dtype(rest[0]), **dict(zip(("non_blocking",), options, strict=False)), **kwargs}
+        kwargs.pop("other", None)
+        with self._placement.asking(place):
+            return torch.Tensor.to(tensor, _CPU, **{**kwargs, "copy": True})
+
+    def _target(self, tensor: torch.Tensor, device: object) -> Place | None:
+        return self._place(tensor) if device is None else place_named(device)
+
+    def _place(self, tensor: torch.Tensor) -> Place:
+        return "host" if self._placement.is_host(tensor) else "device"
+
+    def _check_overflow(self, args: Args, kwargs: dict[str, Any]) -> None:
+        """GradScaler's check: the flag that it writes is assumed to stay 0."""
+        found_inf = args[1] if len(args) > 1 else kwargs["found_inf"]
+        self._overflow_flags[found_inf] = True
+        torch._amp_foreach_non_finite_check_and_unscale_(*args, **kwargs)  # noqa: SLF001
+
+    def _item(self, args: Args, _: dict[str, Any]) -> Any:  # noqa: ANN401
+        return 0.0 if args[0] in self._overflow_flags else torch.Tensor.item(args[0])
+
+
+def _dtype(like: object) -> torch.dtype | None:
+    return like.dtype if isinstance(like, torch.Tensor) else like if isinstance(like, torch.dtype) else None

@@ -1,0 +1,55 @@
+"""The one context manager that installs all of CUDA's ways and takes them away again."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from memplan.trace.cuda.attention import Attention, cuda_attention
+from memplan.trace.cuda.attention_choice import AttentionKernel
+from memplan.trace.cuda.dropout import KERNELS as DROPOUT
+from memplan.trace.cuda.optimizers import cuda_optimizers
+from memplan.trace.cuda.placement import DeviceRewriting, Placement
+from memplan.trace.cuda.replacements import kernels
+from memplan.trace.cuda.runtime import cuda_runtime
+from memplan.trace.records import DeviceTraits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaSemantics:
+    """What a recorder asks while CUDA semantics are installed."""
+
+    device: DeviceTraits
+    """The GPU that is played."""
+    placement: Placement
+    """Tells device from host; the recorder sets ``placement.is_host`` and asks ``placement.rule``."""
+    attention_kernels: Counter[AttentionKernel] = field(default_factory=Counter)
+    """How often each attention kernel was taken."""
+
+
+@contextlib.contextmanager
+def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> Iterator[CudaSemantics]:
+    """Let torch code on fake CPU tensors run the ops that CUDA would run.
+
+    Args:
+        device: The GPU; its ``kind`` must be ``cuda``.
+        attention: Kernel of scaled_dot_product_attention; ``auto`` chooses as CUDA would.
+
+    Yields:
+        What the recorder asks. torch is as before when the context ends.
+
+    Raises:
+        EstimateError: From within, where the forced attention kernel cannot run a call.
+    """
+    semantics = CudaSemantics(device=device, placement=Placement())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cuda_runtime(device))
+        stack.enter_context(cuda_optimizers())
+        stack.enter_context(kernels(DROPOUT))
+        stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))
+        stack.enter_context(DeviceRewriting(semantics.placement))
+        yield semantics
+
+
+def _count(semantics: CudaSemantics, kernel: AttentionKernel) -> None:
+    semantics.attention_kernels[kernel] += 1

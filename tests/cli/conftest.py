@@ -1,0 +1,54 @@
+"""The command line in process, with the estimate itself made by hand."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from memplan.cli.app import main
+from memplan.estimate import compose
+from memplan.estimate.records import Estimate
+from memplan.job.spec import JobSpec
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+FITS = importlib.import_module("example_estimates").FITS
+
+
+@dataclass
+class Library:
+    """Stands in for the library call: remembers what it was asked and gives the answers that a test put in."""
+
+    answers: tuple[Estimate, ...] = ()
+    failure: BaseException | None = None
+    specs: list[JobSpec] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
+
+    def estimate(
+        self, spec: JobSpec, profiles: tuple, *, timeout: float, progress: Callable[[str], None] | None
+    ) -> tuple[Estimate, ...]:
+        self.specs.append(spec)
+        self.gpus += [profile.name for profile in profiles]
+        self.timeouts.append(timeout)
+        if self.failure is not None:
+            raise self.failure
+        return self.answers
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    stand_in = Library(answers=(FITS,))
+    monkeypatch.setattr(compose, "estimate", stand_in.estimate)
+    return stand_in
+
+
+@pytest.fixture
+def run(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """``memplan estimate model.py --gpu h100-80g`` with further words, in a folder that has a ``model.py``."""
+    (tmp_path / "model.py").write_text("def model(): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return lambda *words: main(["estimate", "model.py", "--gpu", "h100-80g", *words])

@@ -1,0 +1,135 @@
+"""From words to a job: values, provenance, and every complaint at once."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memplan.cli.check import MAX_COUNT
+from memplan.job.spec import FileTarget, InputSpec, JobSpec
+
+Run = Callable[..., int]
+
+EVERY_OPTION = {
+    "--batch-size": ("8", "batch_size", 8),
+    "--seq-len": ("4096", "seq_len", 4096),
+    "--precision": ("bf16-mixed", "precision", "bf16-mixed"),
+    "--optimizer": ("paged-adamw-8bit", "optimizer", "paged-adamw-8bit"),
+    "--optimizer-impl": ("fused", "optimizer_impl", "fused"),
+    "--grad-accum": ("4", "grad_accum", 4),
+    "--clip-grad-norm": ("1.5", "clip_grad_norm", 1.5),
+    "--attention": ("cudnn", "attention", "cudnn"),
+    "--checkpoint": ("full", "checkpoint", "full"),
+    "--mode": ("generate", "mode", "generate"),
+    "--input": ("x=float32[B,3,224]", "inputs", (InputSpec(name="x", dtype="float32", dims=("B", 3, 224)),)),
+    "--data-dependent": ("worst", "data_dependent", "worst"),
+    "--max-new-tokens": ("7", "max_new_tokens", 7),
+}
+
+
+def test_without_options_a_job_has_the_defaults_of_the_spec(run: Run, library) -> None:
+    assert run() == 0
+    (spec,) = library.specs
+    assert spec == JobSpec(target=FileTarget(path=Path("model.py")), provenance=spec.provenance)
+    assert spec.provenance["target"] == "TARGET"
+    assert {source for name, source in spec.provenance.items() if name != "target"} == {"default"}
+    assert library.gpus == ["h100-80g"]
+    assert library.timeouts == [600.0]
+
+
+@pytest.mark.parametrize("option", EVERY_OPTION)
+def test_each_option_reaches_its_field_with_its_provenance(run: Run, library, option: str) -> None:
+    word, name, value = EVERY_OPTION[option]
+    assert run(option, word) == 0
+    (spec,) = library.specs
+    assert getattr(spec, name) == value
+    assert spec.provenance[name] == option
+    assert [given for given in spec.provenance.values() if given not in ("default", "TARGET")] == [option]
+
+
+@pytest.mark.parametrize(("option", "name"), [("--allow-network", "allow_network"),
+                                              ("--trust-remote-code", "trust_remote_code")])  # fmt: skip
+def test_flags_reach_their_fields(run: Run, library, option: str, name: str) -> None:
+    assert run(option) == 0
+    assert getattr(library.specs[0], name) is True
+    assert library.specs[0].provenance[name] == option
+
+
+def test_a_given_value_that_equals_the_default_is_still_given(run: Run, library) -> None:
+    assert run("--batch-size", "1") == 0
+    assert library.specs[0].provenance["batch_size"] == "--batch-size"
+
+
+def test_a_gpu_named_twice_is_estimated_once(run: Run, library) -> None:
+    assert run("--gpu", "h100-80g", "--gpu", "cpu") == 0
+    assert library.gpus == ["h100-80g", "cpu"]
+
+
+@pytest.mark.parametrize("option", ["--batch-size", "--seq-len", "--grad-accum", "--max-new-tokens"])
+@pytest.mark.parametrize("value", [0, -1, MAX_COUNT + 1, 10**30])
+def test_counts_out_of_range_are_refused(run: Run, library, capsys, option: str, value: int) -> None:
+    assert run(option, str(value)) == 2
+    assert f"{option} must be between 1 and 2147483648, not {value}" in capsys.readouterr().err
+    assert not library.specs
+
+
+@pytest.mark.parametrize("option", ["--batch-size", "--seq-len", "--grad-accum", "--max-new-tokens"])
+@pytest.mark.parametrize("value", [1, MAX_COUNT])
+def test_the_ends_of_the_range_are_accepted(run: Run, option: str, value: int) -> None:
+    assert run(option, str(value)) == 0
+
+
+@pytest.mark.parametrize("option", ["--clip-grad-norm", "--timeout"])
+@pytest.mark.parametrize("value", ["nan", "-1", "0", "-inf"])
+def test_numbers_that_are_none_are_refused(run: Run, capsys, option: str, value: str) -> None:
+    assert run(option, value) == 2
+    assert option in capsys.readouterr().err
+
+
+def test_an_endless_timeout_is_refused_and_an_endless_norm_is_not(run: Run, library) -> None:
+    assert run("--timeout", "inf") == 2
+    assert run("--clip-grad-norm", "inf") == 0
+    assert library.specs[-1].clip_grad_norm == math.inf
+
+
+@pytest.mark.parametrize("option", ["--precision", "--optimizer", "--optimizer-impl", "--attention", "--mode",
+                                    "--data-dependent", "--fail-on", "--format"])  # fmt: skip
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(run: Run, capsys, option: str) -> None:
+    assert run(option, "fancy") == 2
+    error = capsys.readouterr().err
+    assert f"{option} must be one of " in error
+    assert "not 'fancy'" in error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--batch-size", "many"),
+        ("--batch-size", "nan"),
+        ("--batch-size", "1.5"),
+        ("--gpu", "no-such-gpu"),
+        ("--profile-dir", "no-such-folder"),
+        ("--checkpoint", "no-such-file.json"),
+        ("--input", "x=float32"),
+        ("--input", "x=float32[B]", "--input", "x=float32[B]"),
+        ("--format", "json=no-such-folder/report.json"),
+        ("--format", "json="),
+        ("--format", "text", "--json"),
+        ("--no-such-option",),
+    ],
+)
+def test_wrong_words_exit_2_before_anything_is_traced(run: Run, library, capsys, words: tuple[str, ...]) -> None:
+    assert run(*words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    assert captured.err.strip()
+    assert not library.specs
+
+
+def test_all_complaints_come_at_once(run: Run, capsys) -> None:
+    assert run("--batch-size", "0", "--gpu", "no-such-gpu", "--mode", "fly", "-f", "pdf", "--timeout", "nan") == 2
+    error = capsys.readouterr().err
+    for word in ("--batch-size", "no-such-gpu", "'fly'", "'pdf'", "--timeout"):
+        assert word in error

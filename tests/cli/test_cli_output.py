@@ -1,0 +1,174 @@
+"""Where reports go and what the exit code says."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
+
+from memplan.cli import console
+from memplan.cli.app import main
+from memplan.errors import EstimateError, UsageError
+from memplan.estimate.records import Estimate
+from memplan.report.text import render
+
+Run = Callable[..., int]
+
+
+@pytest.mark.parametrize(
+    ("answers", "threshold", "code"),
+    [
+        ([OOM], None, 0),
+        ([UNKNOWN], None, 3),
+        ([FITS], "oom", 0),
+        ([FITS], "unknown", 0),
+        ([TIGHT], "oom", 0),
+        ([TIGHT], "tight", 1),
+        ([TIGHT], "unknown", 1),
+        ([OOM], "oom", 1),
+        ([OOM], "tight", 1),
+        ([OOM], "unknown", 1),
+        ([UNKNOWN], "oom", 3),
+        ([UNKNOWN], "tight", 3),
+        ([UNKNOWN], "unknown", 1),
+        ([FITS, OOM], "oom", 1),
+        ([UNKNOWN, OOM], "oom", 1),
+        ([FITS, UNKNOWN], None, 3),
+    ],
+)
+def test_the_exit_code_follows_the_verdicts(
+    run: Run, library, answers: list[Estimate], threshold: str | None, code: int
+) -> None:
+    library.answers = tuple(answers)
+    words = ["--fail-on", threshold] if threshold else []
+    assert run(*words) == code
+    assert run(*words, "--exit-zero") == 0
+
+
+def test_text_goes_to_standard_output_plain_and_at_80_columns(run: Run, library, capsys) -> None:
+    library.answers = (LONG, OOM)
+    assert run("--explain") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "\x1b" not in captured.out
+    assert max(len(line) for line in captured.out.splitlines()) <= 80
+    assert "✗ OOM" in captured.out
+
+
+def test_quiet_is_the_verdict_alone(run: Run, library, capsys) -> None:
+    library.answers = (FITS, TIGHT)
+    assert run("-q") == 0
+    assert [line[:6].split()[0] for line in capsys.readouterr().out.splitlines()] == ["✓", "!"]
+
+
+@pytest.mark.parametrize("words", [("--json",), ("-f", "json"), ("--format", "json")])
+def test_json_is_all_that_is_printed(run: Run, capsys, words: tuple[str, ...]) -> None:
+    assert run(*words) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "fits"
+
+
+def test_json_keeps_long_names_on_one_line_and_whole(run: Run, library, capsys) -> None:
+    library.answers = (LONG,)
+    assert run("--json") == 0
+    assert json.loads(capsys.readouterr().out)["peak"]["module"] == LONG.peak.module
+
+
+def test_several_reports_at_once(run: Run, capsys) -> None:
+    assert run("-f", "text", "-f", "json=report.json", "-f", "text=report.txt") == 0
+    assert json.loads(Path("report.json").read_text())["verdict"] == "fits"
+    assert Path("report.txt").read_text() == capsys.readouterr().out
+
+
+def test_a_report_to_a_file_leaves_standard_output_empty(run: Run, capsys) -> None:
+    assert run("-f", "json=report.json") == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "words"),
+    [
+        (EstimateError("no meta kernel for flash::fwd", where="model.py:7", hint="register one"), 3,
+         ["error: no meta kernel for flash::fwd", "at model.py:7", "hint: register one"]),
+        (UsageError("no such preset"), 2, ["error: no such preset"]),
+        (ZeroDivisionError("division by zero"), 2, ["internal error, please report", "MEMPLAN_DEBUG=1"]),
+        (SystemError("odd"), 2, ["internal error, please report"]),
+        (RecursionError("deep"), 2, ["internal error, please report"]),
+        (MemoryError(), 2, ["internal error, please report"]),
+        (KeyboardInterrupt(), 130, []),
+        (SystemExit(1), 2, ["internal error"]),
+    ],
+)  # fmt: skip
+def test_every_failure_has_its_code_and_no_traceback(
+    run: Run, library, capsys, monkeypatch, failure: BaseException, code: int, words: list[str]
+) -> None:
+    monkeypatch.delenv("MEMPLAN_DEBUG", raising=False)
+    library.failure = failure
+    assert run("--json") == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    for word in words:
+        assert word in captured.err
+
+
+def test_debug_shows_where_it_happened(run: Run, library, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("MEMPLAN_DEBUG", "1")
+    library.failure = ZeroDivisionError("division by zero")
+    assert run() == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_output_without_unicode_gets_plain_letters(monkeypatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    console.write_lines(render([OOM]))
+    stream.seek(0)
+    text = stream.read()
+    assert "x OOM" in text
+    assert "####" in text
+
+
+def test_progress_is_shown_to_nobody_but_a_terminal(capsys) -> None:
+    with console.progress(enabled=True) as tell:
+        assert tell is None
+    with console.progress(enabled=False) as tell:
+        assert tell is None
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with console.progress(enabled=True) as tell:
+        assert tell is not None
+        tell("tracing [bold]model[/bold]")
+    assert "tracing [bold]model[/bold]" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("code", ["MP001", "mp002", "MP003"])
+def test_explain_says_what_a_finding_means(capsys, code: str) -> None:
+    assert main(["explain", code]) == 0
+    assert capsys.readouterr().out.startswith(f"{code.upper()}  ")
+
+
+def test_explain_lists_all_findings(capsys) -> None:
+    assert main(["explain"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["MP001", "MP002", "MP003"]
+
+
+def test_explain_of_an_unknown_code_is_a_usage_error(capsys) -> None:
+    assert main(["explain", "MP999"]) == 2
+    assert "MP001" in capsys.readouterr().err
+
+
+def test_every_choice_of_the_help_is_one_that_is_accepted(capsys) -> None:
+    assert main(["estimate", "--help"]) == 0
+    assert "DTYPE[DIMS]" in capsys.readouterr().out

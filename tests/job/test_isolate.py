@@ -1,0 +1,245 @@
+"""The child process: results, progress, timeouts and every way in which user code can end it."""
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from memplan.errors import EstimateError, ExitCode, MemplanError, UsageError
+from memplan.job.child import progress
+from memplan.job.isolate import ChildTraceback, run_isolated
+
+SECONDS = 20.0
+
+
+def add(left, right):
+    return left + right
+
+
+def report(texts):
+    for text in texts:
+        progress(text)
+    return len(texts)
+
+
+def shout(text):
+    print(text)
+    os.system(f"echo {text}")
+    os.write(1, text.encode())
+    print(text, file=sys.stderr)
+    return "quiet"
+
+
+def hang():
+    progress("tracing step 1")
+    while True:
+        time.sleep(0.01)
+
+
+def hang_at_exit():
+    atexit.register(time.sleep, 60)
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    return os.getpid()
+
+
+def leave_a_grandchild_and_hang(pid_file):
+    with open(pid_file, "w") as file:
+        file.write(f"{os.getpid()} {subprocess.Popen(['sleep', '60']).pid}\n")
+    hang()
+
+
+def raise_usage_error():
+    raise UsageError("no such preset", where="--preset", hint="did you mean gpt2?")
+
+
+def raise_value_error():
+    raise ValueError("boom")
+
+
+def end_with(code):
+    os._exit(code)
+
+
+def exit_with(code):
+    sys.exit(code)
+
+
+def kill_self(number):
+    os.kill(os.getpid(), number)
+    time.sleep(SECONDS)
+
+
+def ask():
+    return input()
+
+
+def unpicklable():
+    return lambda: 0
+
+
+def environment():
+    heavy = {"torch", "numpy", "asyncio", "typer", "rich"} & set(sys.modules)
+    return os.getpid(), sys.path, heavy
+
+
+def big(size):
+    return b"x" * size
+
+
+def test_results_come_back_from_another_process():
+    assert run_isolated(add, 2, 3, timeout=SECONDS) == 5
+    pid, path, heavy = run_isolated(environment, timeout=SECONDS)
+    assert pid != os.getpid()
+    assert path == sys.path
+    assert heavy == set()
+
+
+def test_big_arguments_and_results_pass():
+    assert run_isolated(big, 10**7, timeout=SECONDS) == b"x" * 10**7
+    assert run_isolated(add, b"x" * 10**7, b"y", timeout=SECONDS)[-2:] == b"xy"
+
+
+def test_progress_is_relayed_in_order():
+    seen = []
+    texts = ["tracing step 1", "two\nlines", "Ψ" * 10_000, ""]
+    assert run_isolated(report, texts, timeout=SECONDS, progress=seen.append) == 4
+    assert seen == texts
+    assert run_isolated(report, texts, timeout=SECONDS) == 4
+
+
+def test_progress_outside_of_a_child_is_silent(capfd):
+    progress("nothing")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_user_prints_never_reach_our_output(capfd):
+    assert run_isolated(shout, "HERE", timeout=SECONDS) == "quiet"
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("HERE") == 4
+
+
+def test_timeout_says_where_the_code_was():
+    start = time.monotonic()
+    with pytest.raises(EstimateError, match="within 0.5 seconds") as caught:
+        run_isolated(hang, timeout=0.5)
+    assert 0.5 <= time.monotonic() - start < 5
+    assert caught.value.exit_code == ExitCode.UNKNOWN == 3
+    assert "tracing step 1" in caught.value.what
+    first = hang.__code__.co_firstlineno
+    assert any((caught.value.where or "").endswith(f"test_isolate.py:{first + line}") for line in range(1, 4))
+
+
+def test_timeout_kills_the_whole_group(tmp_path):
+    pid_file = tmp_path / "pids"
+    with pytest.raises(EstimateError):
+        run_isolated(leave_a_grandchild_and_hang, str(pid_file), timeout=1.0)
+    assert_gone(pid_file.read_text().split())
+
+
+def test_exit_hooks_and_threads_cannot_hang():
+    start = time.monotonic()
+    pid = run_isolated(hang_at_exit, timeout=SECONDS)
+    assert time.monotonic() - start < 10
+    assert_gone([pid])
+
+
+def test_errors_of_memplan_arrive_as_they_are():
+    with pytest.raises(UsageError) as caught:
+        run_isolated(raise_usage_error, timeout=SECONDS)
+    error = caught.value
+    assert (error.what, error.where, error.hint) == ("no such preset", "--preset", "did you mean gpt2?")
+    assert isinstance(error.__cause__, ChildTraceback)
+    assert "in raise_usage_error" in str(error.__cause__)
+
+
+def test_other_errors_of_user_code_are_explained():
+    with pytest.raises(EstimateError, match="ValueError: boom") as caught:
+        run_isolated(raise_value_error, timeout=SECONDS)
+    line = raise_value_error.__code__.co_firstlineno + 1
+    assert (caught.value.where or "").endswith(f"test_isolate.py:{line}")
+
+
+def test_an_error_without_user_code_is_internal():
+    with pytest.raises(MemplanError, match="internal error") as caught:
+        run_isolated(unpicklable, timeout=SECONDS)
+    assert caught.value.exit_code == ExitCode.USAGE == 2
+    assert "child.py" in (caught.value.where or "")
+
+
+@pytest.mark.parametrize("code", [0, 1, 77])
+def test_os_exit_is_told(code):
+    with pytest.raises(EstimateError, match=f"exit code {code}") as caught:
+        run_isolated(end_with, code, timeout=SECONDS)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("code", [0, None, "stop"])
+def test_sys_exit_is_told(code):
+    with pytest.raises(EstimateError) as caught:
+        run_isolated(exit_with, code, timeout=SECONDS)
+    assert f"sys.exit({code!r})" in caught.value.what
+
+
+@pytest.mark.parametrize(("number", "hint"), [(signal.SIGKILL, "out of memory"), (signal.SIGSEGV, "extension")])
+def test_signals_are_told(number, hint):
+    with pytest.raises(EstimateError, match=number.name) as caught:
+        run_isolated(kill_self, int(number), timeout=SECONDS)
+    assert hint in (caught.value.hint or "")
+
+
+def test_user_code_reads_no_input():
+    with pytest.raises(EstimateError, match="EOFError") as caught:
+        run_isolated(ask, timeout=SECONDS)
+    assert "terminal" in (caught.value.hint or "")
+
+
+def test_an_error_in_the_progress_callback_ends_the_child():
+    def fail(text):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_isolated(hang, timeout=SECONDS, progress=fail)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_child_dies_with_its_parent(tmp_path, number):
+    pid_file = tmp_path / "pids"
+    code = f"""
+        import sys
+        sys.path[:] = {sys.path!r}
+        from memplan.job.isolate import run_isolated
+        from {__name__} import leave_a_grandchild_and_hang
+        run_isolated(leave_a_grandchild_and_hang, {str(pid_file)!r}, timeout=60.0)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stderr=subprocess.DEVNULL)
+    wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
+    parent.send_signal(number)
+    parent.wait(10)
+    assert_gone(pid_file.read_text().split())
+
+
+def wait_until(is_done):
+    deadline = time.monotonic() + 10
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        # A killed orphan may stay a zombie where nobody reaps it.
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def assert_gone(pids):
+    wait_until(lambda: not any(is_running(int(pid)) for pid in pids))

@@ -1,0 +1,53 @@
+"""Hypothesis: any estimate that the records allow, however odd its names and sizes."""
+
+from example_estimates import make_estimate
+from hypothesis import strategies as st
+
+from memplan.estimate.records import Advice, Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
+from memplan.lifetime.records import Category
+
+SIZES = st.integers(0, 2**62) | st.integers(0, 2**20)
+NAMES = st.text(max_size=120)
+SHARES = st.floats(0, 1)
+CATEGORIES = [*map(str, Category), "fragmentation", "context"]
+OWNERS = st.builds(Owner, module=NAMES, source=NAMES, category=st.sampled_from(CATEGORIES), bytes=SIZES)
+ADVICE = st.builds(Advice, change=NAMES, device_bytes=SIZES, slowdown=st.floats(-1, 1000))
+GPUS = st.builds(GpuFacts, name=NAMES, title=NAMES, total_bytes=SIZES, usable_bytes=SIZES)
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    breakdown = draw(st.fixed_dictionaries(dict.fromkeys(CATEGORIES, SIZES)))
+    peak = draw(
+        st.builds(
+            PeakFacts,
+            requested_bytes=SIZES,
+            allocated_bytes=SIZES,
+            reserved_bytes=SIZES,
+            device_bytes=st.just(sum(breakdown.values())),
+            low_bytes=SIZES,
+            high_bytes=SIZES,
+            phase=st.sampled_from(["setup", "forward", "backward", "optimizer"]),
+            op=NAMES,
+            module=NAMES,
+            source=NAMES,
+        )
+    )
+    return make_estimate(
+        draw(st.sampled_from(Verdict)),
+        draw(GPUS),
+        breakdown,
+        peak=peak,
+        target=draw(NAMES),
+        parameters=draw(SIZES),
+        trainable_parameters=draw(SIZES),
+        options=draw(st.dictionaries(st.sampled_from(["batch_size", "seq_len", "precision", "odd"]) | NAMES, NAMES)),
+        provenance=draw(st.dictionaries(st.sampled_from(["batch_size", "odd"]) | NAMES, NAMES, max_size=6)),
+        owners=tuple(draw(st.lists(OWNERS, max_size=7))),
+        advice=tuple(draw(st.lists(ADVICE, max_size=7))),
+        fragmentation=Fragmentation(external=draw(SHARES), internal=draw(SHARES)),
+        flops_per_step=draw(SIZES),
+        assumptions=tuple(draw(st.lists(NAMES, max_size=3))),
+        not_modelled=tuple(draw(st.lists(NAMES, max_size=3))),
+        repeats=draw(st.booleans()),
+    )

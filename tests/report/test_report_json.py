@@ -1,0 +1,91 @@
+"""The JSON report: the contract 1.0 of the design, checked against the schema that is shipped."""
+
+import json
+
+import pytest
+from estimate_strategies import estimates
+from example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator, ValidationError
+
+from memplan.estimate.records import Estimate
+from memplan.report.json import document, render, schema
+
+VALIDATOR = Draft202012Validator(schema())
+# Typed from the design document, not from the code.
+CONTRACT = {
+    "schema_version", "command", "target", "verdict", "gpu", "model", "peak", "breakdown", "owners", "advice",
+    "assumptions", "not_modelled", "provenance", "timings",
+}  # fmt: skip
+ADDED = {"code", "options", "headroom_bytes", "fragmentation", "flops_per_step", "trace", "versions"}
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(schema())
+
+
+@settings(max_examples=100)
+@given(st.lists(estimates(), min_size=1, max_size=3))
+def test_every_report_obeys_the_schema_and_has_sorted_keys(shown: list[Estimate]) -> None:
+    text = render(shown)
+    read = json.loads(text, object_pairs_hook=lambda pairs: dict(_sorted(pairs)))
+    VALIDATOR.validate(read)
+    assert [read] == [document(one) for one in shown] or read["estimates"] == [document(one) for one in shown]
+
+
+def _sorted(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
+    return pairs
+
+
+def test_the_keys_are_those_of_the_contract_and_of_the_schema() -> None:
+    described = schema()["$defs"]["estimate"]["properties"]
+    assert set(document(FITS)) == CONTRACT | ADDED == set(described)
+    for part in ("gpu", "model", "trace", "versions"):
+        assert set(document(FITS)[part]) == set(described[part]["properties"])
+    assert set(document(FITS)["peak"]) == set(described["peak"]["anyOf"][0]["properties"])
+
+
+def test_figures_are_those_of_the_estimate() -> None:
+    read = json.loads(render([OOM]))
+    assert read["schema_version"] == "1.0"
+    assert (read["command"], read["verdict"], read["code"]) == ("estimate", "oom", "MP001")
+    assert read["breakdown"] == BREAKDOWN
+    assert read["peak"]["device_bytes"] == sum(BREAKDOWN.values())
+    assert read["headroom_bytes"] == 41_900_000_000 - sum(BREAKDOWN.values())
+    assert read["model"] == {"parameters": 8_030_261_248, "trainable_parameters": 8_030_261_248}
+    assert read["advice"][0] == {
+        "change": "--checkpoint full --batch-size 2", "device_bytes": 38 << 30, "slowdown": 0.31,
+    }  # fmt: skip
+    assert read["provenance"]["batch_size"] == "--batch-size"
+
+
+def test_unknown_carries_no_figures() -> None:
+    read = json.loads(render([UNKNOWN]))
+    assert [read[key] for key in ("peak", "breakdown", "headroom_bytes", "fragmentation")] == [None] * 4
+
+
+def test_without_a_limit_there_is_no_headroom() -> None:
+    read = json.loads(render([make_estimate(gpu=CPU)]))
+    assert read["headroom_bytes"] is None
+    assert read["peak"]["device_bytes"] == sum(BREAKDOWN.values())
+
+
+def test_several_estimates_are_a_list_in_the_order_given() -> None:
+    read = json.loads(render([OOM, FITS]))
+    assert set(read) == {"schema_version", "command", "estimates"}
+    assert [one["gpu"]["name"] for one in read["estimates"]] == ["a100-40g", "h100-80g"]
+
+
+@pytest.mark.parametrize("key", sorted(CONTRACT))
+def test_the_schema_notices_a_missing_key(key: str) -> None:
+    broken = document(FITS)
+    del broken[key]
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(broken)
+
+
+def test_the_schema_refuses_figures_without_trust() -> None:
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(document(FITS) | {"verdict": "unknown"})

@@ -1,0 +1,123 @@
+"""The text report: laws over any estimate, and goldens of the final text."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from estimate_strategies import estimates
+from example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+
+from memplan.estimate.records import Estimate, Verdict
+from memplan.report.text import breakdown_lines, render
+from memplan.report.verdict import SYMBOLS, statement
+from memplan.units import GIB
+
+CASES = {
+    "fits": [FITS],
+    "tight": [TIGHT],
+    "oom": [OOM],
+    "unknown": [UNKNOWN],
+    "long-names": [LONG],
+    "cpu-without-limit": [make_estimate(gpu=CPU)],
+    "does-not-repeat": [make_estimate(repeats=False)],
+    "lora": [make_estimate(trainable_parameters=3_407_872)],
+    "several": [OOM, FITS, UNKNOWN],
+}
+
+
+def plain(shown: list[Estimate], **options: object) -> list[str]:
+    return [line.plain for line in render(shown, **options)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str, snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain(CASES[name])) == snapshot
+
+
+@pytest.mark.parametrize("name", ["oom", "long-names", "several", "unknown"])
+def test_golden_explained(name: str, snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain(CASES[name], explain=True)) == snapshot
+
+
+def test_golden_quiet(snapshot: SnapshotAssertion) -> None:
+    assert "\n".join(plain([OOM, FITS], quiet=True)) == snapshot
+
+
+@settings(max_examples=150)
+@given(st.lists(estimates(), min_size=1, max_size=3), st.booleans(), st.integers(20, 200))
+def test_no_line_is_wider_than_asked_or_holds_a_line_break(shown: list[Estimate], explain: bool, width: int) -> None:
+    for line in plain(shown, explain=explain, width=width):
+        assert cell_len(line) <= min(max(width, 60), 100)
+        assert line.isprintable()
+
+
+@settings(max_examples=100)
+@given(estimates())
+def test_the_terminal_prints_each_line_as_it_is(shown: Estimate) -> None:
+    file = StringIO()
+    console = Console(file=file, width=80, highlight=False)
+    lines = render([shown])
+    for line in lines:
+        console.print(line, no_wrap=True)
+    assert file.getvalue().split("\n")[:-1] == [line.plain for line in lines]
+
+
+@settings(max_examples=100)
+@given(estimates())
+def test_the_bars_add_up_to_the_same_length_whatever_the_sizes(shown: Estimate) -> None:
+    lengths = {"█": 8, "▉": 7, "▊": 6, "▋": 5, "▌": 4, "▍": 3, "▎": 2, "▏": 1}
+    lines = breakdown_lines(shown, 80)
+    sizes = [size for size in shown.breakdown.values() if size]
+    assert len(lines) == len(sizes)
+    drawn = [sum(lengths.get(char, 0) for char in line.plain) for line in lines]
+    if sizes:
+        assert sum(drawn) >= 8 * 25
+        for size, length in zip(sizes, drawn, strict=True):
+            assert abs(length / sum(drawn) - size / sum(sizes)) <= 1 / sum(drawn)
+
+
+@given(estimates())
+def test_the_verdict_is_told_in_word_and_symbol_on_the_last_block(shown: Estimate) -> None:
+    lines = plain([shown])
+    last = lines[max(index for index, line in enumerate(["", *lines]) if not line) :]
+    symbols = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
+    assert re.match(rf"\{symbols[shown.verdict]} {shown.verdict.name}\b", last[0])
+
+
+def test_symbols_differ() -> None:
+    assert len(set(SYMBOLS.values())) == len(Verdict)
+
+
+@given(estimates().map(lambda shown: replace(shown, verdict=Verdict.UNKNOWN, advice=())))
+def test_an_unknown_verdict_prints_no_size(shown: Estimate) -> None:
+    named = replace(shown, target="t", gpu=H100, options={}, provenance={}, assumptions=(), not_modelled=())
+    text = "\n".join(plain([named]) + plain([named], explain=True))
+    assert not re.search(r"\d (B|KiB|MiB|GiB|TiB)\b(?! parameters| trainable)", text)
+
+
+def test_statements_say_the_difference_that_matters() -> None:
+    used = sum(FITS.breakdown.values())
+    assert statement(replace(FITS, gpu=replace(H100, usable_bytes=used + 3 * GIB))).startswith("3.00 GiB free")
+    short = replace(FITS, gpu=replace(A100, usable_bytes=used - 2 * GIB), verdict=Verdict.OOM)
+    assert statement(short).startswith("2.00 GiB over")
+    assert statement(make_estimate(gpu=CPU)) == "no fixed limit"
+
+
+def test_markup_in_names_is_shown_not_obeyed() -> None:
+    shown = make_estimate(target="[red]model.py[/red]")
+    file = StringIO()
+    Console(file=file, force_terminal=True, width=80).print(render([shown])[0])
+    assert "[red]model.py[/red]" in re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+
+
+def test_options_that_somebody_gave_are_on_the_job_line_and_defaults_are_not() -> None:
+    text = "\n".join(plain([FITS]))
+    assert "grad_accum 4" in text
+    assert "attention" not in text
+    assert "data_dependent" not in text
