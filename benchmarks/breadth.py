@@ -33,7 +33,9 @@ BATCH, TOKENS = 2, 32
 
 # Size keys of configurations → a small value. Ratios between them are kept consistent: 4 heads of 16 make 64.
 SMALL: Mapping[str, int] = {
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"), 64),
+    **dict.fromkeys(
+        ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"), 64
+    ),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), 2),
     **dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),

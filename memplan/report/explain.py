@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.text import Text
 
 from memplan.estimate.records import Estimate, Verdict
-from memplan.report.job import FLOP_UNITS, scaled
+from memplan.report.job import DEFAULT, FLOP_UNITS, scaled
 from memplan.report.layout import flow, pad, paragraphs, shorten
 from memplan.units import format_bytes
 
@@ -63,5 +63,7 @@ def _provenance(estimate: Estimate, width: int) -> list[Text]:
             + shorten(source, width - _FIELD_CELLS - _VALUE_CELLS - 6)
         )
         for field, source in sorted(estimate.provenance.items())
+        # Defaults of options that do not apply to this step would only be noise.
+        if field in estimate.options or source != DEFAULT
     ]
     return [Text("where values come from", style="bold"), *rows] if rows else []

@@ -1,5 +1,6 @@
 """Fitting text from outside into a fixed number of terminal cells. Nothing here wraps a name or a path."""
 
+import re
 from collections.abc import Iterable
 
 from rich.cells import cell_len
@@ -7,6 +8,7 @@ from rich.text import Text
 
 ELLIPSIS = "…"
 SEPARATOR = " · "
+_INSTALLED = re.compile(r"^.*(site|dist)-packages[\\/]")
 LABEL_CELLS = 8
 """Width of the label column of the report's first lines (``job``, ``read``)."""
 
@@ -27,6 +29,11 @@ def shorten(text: str, width: int) -> str:
         if cell_len(short) <= width:
             return short
     return ""
+
+
+def source_line(source: str) -> str:
+    """A source line as people say it: a library's file starts at the library, not at the root of the disk."""
+    return _INSTALLED.sub("", source)
 
 
 def pad(text: str, width: int) -> str:

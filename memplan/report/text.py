@@ -9,7 +9,7 @@ from memplan.estimate.records import Estimate, Owner, Verdict
 from memplan.report.bars import apportion, bar
 from memplan.report.explain import caveats, explanation
 from memplan.report.job import job_lines
-from memplan.report.layout import SEPARATOR, clean, pad, shorten, spread
+from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line, spread
 from memplan.report.verdict import verdict_lines
 from memplan.units import format_bytes
 
@@ -90,7 +90,7 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
 def _moment(estimate: Estimate, width: int) -> list[Text]:
     peak = estimate.peak
     place = f"at {peak.phase}/{clean(peak.module)}" if peak.module else f"at {peak.phase}"
-    cause = SEPARATOR.join(clean(part) for part in (peak.op, peak.source) if part)
+    cause = SEPARATOR.join(clean(part) for part in (peak.op, source_line(peak.source)) if part)
     lines = [f"{place}{SEPARATOR}{cause}"] if cause else [place]
     if cell_len(lines[0]) > width - 2:
         lines = [place, f"   {cause}"]
@@ -105,7 +105,7 @@ def _owner_lines(owners: Sequence[Owner], width: int) -> list[Text]:
     lines = [Text("  held at the peak by", style="dim")]
     for owner, size in zip(shown, sizes, strict=True):
         kind = pad(LABELS.get(owner.category, owner.category), _LABEL_CELLS)
-        source = shorten(owner.source, 3 * width // 10)
+        source = shorten(source_line(owner.source), 3 * width // 10)
         head = f"  {size:>{max(map(len, sizes))}}  {kind}  "
         module = shorten(owner.module or "(outside modules)", width - len(head) - len(source) - 4)
         lines.append(spread(Text(head + module), Text(source, style="dim"), width))

@@ -6,7 +6,7 @@ scratch of kernels, comes from a table of rules (``scratch``); values that fake 
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memplan.trace import aliasing
 from memplan.trace.attribution import Attribution
 from memplan.trace.calls import Operator, describe, tensors_in
+from memplan.trace.cuda.replacements import decompose
 from memplan.trace.ledger import Ledger
 from memplan.trace.records import DeviceTraits, Op, Phase, Place, Role
 from memplan.trace.scratch.rules import Call, RuleTable, Script
@@ -99,9 +100,7 @@ class Recorder(TorchDispatchMode):
 
     def claim(self, tensor: torch.Tensor, *, role: Role, of: torch.Tensor) -> None:
         """Say what an op's result turned out to be, and which adopted tensor it belongs to."""
-        storage = _storage(tensor)
-        identity = None if storage is None else self.ledger.find(storage)
-        owner = None if _storage(of) is None else self.ledger.find(of.untyped_storage())
+        identity, owner = self._identity(tensor), self._identity(of)
         if identity is not None and self.ledger.entries[identity].role == "intermediate":
             self.ledger.entries[identity].role = role
             self.ledger.entries[identity].name = "" if owner is None else self.ledger.entries[owner].name
@@ -127,7 +126,7 @@ class Recorder(TorchDispatchMode):
         if described.composite and torch.is_inference_mode_enabled():
             # Under inference mode composites arrive whole; their inner allocations would be lost.
             with self:
-                result = func.decompose(*args, **kwargs)
+                result = decompose(func, args, kwargs)
             if result is not NotImplemented:
                 return result
         if not self.recording:
@@ -136,7 +135,8 @@ class Recorder(TorchDispatchMode):
 
     def _set_up(self, func: Any, described: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self.values.run(func, args, kwargs)
-        place = self._place(func, args, kwargs, ())
+        operands = (self._identity(tensor) for tensor in tensors_in([*args, *kwargs.values()]))
+        place = self._place(func, args, kwargs, operands)
         for tensor in tensors_in(result):
             storage = _storage(tensor)
             if storage is not None and self.ledger.find(storage) is None:
@@ -163,7 +163,7 @@ class Recorder(TorchDispatchMode):
         node = self.graph.create_node("call_function", func, node_args, node_kwargs)
         script = self._scratch(described, args, kwargs, result, in_backward)
         held = self._play(script.before, {}) if script else {}
-        place = self._place(func, args, kwargs, reads)
+        place = self._place(func, args, kwargs, (ref.storage for ref in reads))
         is_gradient = autograd is not None and autograd.name() == "torch::autograd::AccumulateGrad"
         role: Role = "gradient" if is_gradient else "intermediate"
         writes = self._results(result, node, described, overwritten, place, role)
@@ -309,7 +309,7 @@ class Recorder(TorchDispatchMode):
         return self._ref(args[0]).storage if replaced else None
 
     def _place(
-        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], reads: "list[Ref] | tuple[()]"
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], operands: Iterable[StorageId | None]
     ) -> Place:
         if self._place_rule is None:
             return self.default_place
@@ -317,17 +317,19 @@ class Recorder(TorchDispatchMode):
         if ruled is not None:
             return ruled
         entries = self.ledger.entries
-        places = [entries[ref.storage].place for ref in reads if ref.storage is not None]
-        if not places:
-            return self.default_place
-        return "device" if "device" in places else "host"
+        places = {entries[identity].place for identity in operands if identity is not None}
+        return "device" if "device" in places else "host" if places else self.default_place
+
+    def _identity(self, tensor: torch.Tensor) -> StorageId | None:
+        storage = _storage(tensor)
+        return None if storage is None else self.ledger.find(storage)
 
     # ------------------------------------------------------------------ scratch and notes
 
     def is_host(self, tensor: torch.Tensor) -> bool:
         """Does this tensor lie in host memory?"""
-        identity = self._ref(tensor).storage
-        return identity is not None and self.ledger.entries[identity].place == "host"
+        identity = self._identity(tensor)
+        return (self.default_place if identity is None else self.ledger.entries[identity].place) == "host"
 
     def _scratch(
         self, described: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, in_backward: bool

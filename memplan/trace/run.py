@@ -11,6 +11,7 @@ from memplan.job.defaults import call_model, default_loss
 from memplan.job.optimizers import make_optimizer
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
+from memplan.job.usercode import user_code
 from memplan.trace import loop, precision
 from memplan.trace.calls import tensors_in
 from memplan.trace.place import cast_floats, place_batch, place_model
@@ -50,8 +51,9 @@ def trace_job(
     values = Values(worst_case=spec.data_dependent == "worst")
     with ExitStack() as stack:
         stack.enter_context(fake_world())
-        means = stack.enter_context(semantics(device, spec))
+        means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
+        means.ask_host(recorder.is_host)
         stack.enter_context(recorder.attribution.watching())
         stack.enter_context(recorder)
         recorder.default_place = "device" if device.kind == "cpu" else "host"
@@ -69,7 +71,7 @@ def trace_job(
         steps=tuple(steps.ranges),
         repeats=steps.repeats,
         assumptions=tuple(values.assumptions),
-        not_modelled=tuple(means.not_modelled(recorder.ops)),
+        not_modelled=tuple(means.not_modelled({op.name for op in recorder.ops})),
         trace_seconds=time.perf_counter() - started,
         graph=recorder.graph,
         constants=recorder.constants,
@@ -78,7 +80,8 @@ def trace_job(
 
 def _build(source: ModelSource, spec: JobSpec) -> torch.nn.Module:
     dtype = precision.model_dtype(spec.precision)
-    model = source.model()
+    with user_code("model()"):
+        model = source.model()
     if dtype is not None:
         model = model.to(dtype)
     return model.train(spec.mode == "train")
@@ -114,7 +117,8 @@ def _parts(
 
 def _optimizer(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> torch.optim.Optimizer:
     if spec.optimizer is None and source.optimizer is not None:
-        return source.optimizer(model.parameters())
+        with user_code("optimizer()"):
+            return source.optimizer(model.parameters())
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return make_optimizer(spec.optimizer or "adamw", trainable, impl=spec.optimizer_impl)
 
@@ -124,7 +128,8 @@ def _next_batch(recorder: Recorder, source: ModelSource, spec: JobSpec) -> Any:
     assert source.batch is not None
     recorder.attribution.begin_forward()
     recording, recorder.recording = recorder.recording, False
-    batch = source.batch(spec.batch_size, spec.seq_len or source.default_seq_len)
+    with user_code("batch()"):
+        batch = source.batch(spec.batch_size, spec.seq_len or source.default_seq_len)
     dtype = precision.model_dtype(spec.precision)
     if dtype is not None:
         batch = cast_floats(batch, dtype)
@@ -146,7 +151,8 @@ class _Steps:
         first_op, first_event = len(self._recorder.ops), len(self._recorder.ledger.events)
         before = self._recorder.ledger.live_sizes()
         self._recorder.recording = True
-        next(steps)
+        with user_code(f"step {len(self.ranges) + 1}"):
+            next(steps)
         self._recorder.recording = False
         mark_optimizer_state(self._recorder)
         self.repeats = self._recorder.ledger.live_sizes() == before

@@ -1,12 +1,16 @@
 """Which device's semantics hold while a trace runs: CUDA's rules on fake CPU tensors, or the CPU's own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from memplan.job.spec import JobSpec
+import torch
+
+from memplan.job.spec import Attention
+from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
-from memplan.trace.records import DeviceTraits, Op
+from memplan.trace.records import DeviceTraits
+from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
 
 
@@ -18,14 +22,27 @@ class Semantics:
     """Scratch of its kernels."""
     place_rule: PlaceRule | None
     """Host or device; None where there is no such difference."""
-    not_modelled: Callable[[Sequence[Op]], Sequence[str]]
-    """What the figures leave out, given the ops that ran."""
+    ask_host: Callable[[Callable[[torch.Tensor], bool]], None]
+    """Takes the recorder's answer to "does this tensor lie in host memory?"."""
+    not_modelled: Callable[[Iterable[str]], Iterable[str]]
+    """What the figures leave out, given the names of the ops that ran."""
 
 
 @contextmanager
-def semantics(device: DeviceTraits, spec: JobSpec) -> Iterator[Semantics]:
+def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]:
     """Install the semantics of a device for the length of the context."""
     if device.kind == "cpu":
-        yield Semantics(scratch_rules={}, place_rule=None, not_modelled=lambda _: ())
+        yield Semantics(scratch_rules={}, place_rule=None, ask_host=lambda _: None, not_modelled=lambda _: ())
         return
-    yield Semantics(scratch_rules={}, place_rule=lambda *_: None, not_modelled=lambda _: ())
+    with cuda_semantics(device, attention=attention) as cuda:
+
+        def ask_host(is_host: Callable[[torch.Tensor], bool]) -> None:
+            cuda.placement.is_host = is_host
+
+        yield Semantics(
+            scratch_rules=CUDA_RULES, place_rule=cuda.placement.rule, ask_host=ask_host, not_modelled=_unknown_scratch
+        )
+
+
+def _unknown_scratch(names: Iterable[str]) -> Iterable[str]:
+    return (f"{name}: its kernel's own work space" for name in not_covered(names))

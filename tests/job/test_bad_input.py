@@ -1,7 +1,6 @@
 """Bad targets from end to end: parsed, loaded and built in a child process, each with its exit code and a clear message."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,23 +33,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_good_file_loads():
-    Path("model.py").write_text(GOOD)
-    assert attempt("model.py") == (4, (2, 3))
-
-
 LOOP = "import time\ndef model():\n    while True:\n        time.sleep(0.1)\ndef batch(n):\n    return None\n"
 
 CASES = {
     "syntax error": ("def model(:\n", 3, "model.py is not valid Python", "model.py:1:11", None),
     "null bytes": ("x = '\0'\n", 3, "null bytes", None, None),
-    "factory raises": (
-        GOOD.replace("return torch.nn", "raise ValueError('boom')\n    return torch.nn"),
-        3,
-        "model() raised ValueError: boom",
-        "model.py:3",
-        None,
-    ),
     "factory raises inside torch": (
         GOOD.replace("Linear(3, 1)", "Linear(3, 'x')"),
         3,
@@ -58,8 +45,7 @@ CASES = {
         "model.py:3",
         None,
     ),
-    "import raises": (GOOD + "1 / 0\n", 3, "model.py raised ZeroDivisionError: division by zero", "model.py:6", None),
-    "batch raises": (GOOD.replace("ones(batch_size, 3)", "ones(-1)"), 3, "batch() raised RuntimeError", "model.py:5", None),
+    "import raises": ("x = 1\n1 / 0\n", 3, "model.py raised ZeroDivisionError: division by zero", "model.py:2", None),
     "package missing": ("import no_such_package\n", 3, "ModuleNotFoundError", "model.py:1", "pip install no_such_package"),
     "package with another name": ("import cv2\n", 3, "ModuleNotFoundError", "model.py:1", "pip install opencv-python"),
     "relative import": ("from .layers import x\n", 3, "relative import", "model.py:1", "package.module:factory"),
@@ -87,7 +73,6 @@ CASES = {
         "model.py:4",
         None,
     ),
-    "no candidate": ("x = 1\n", 2, "model.py has no model", "model.py", "def model()"),
     "ambiguous candidates": (
         "from torch import nn\nclass A(nn.Module):\n    pass\nclass B(nn.Module):\n    pass\n",
         2,
@@ -95,7 +80,6 @@ CASES = {
         "model.py",
         "model.py:B",
     ),
-    "no batch": ("import torch\nmodel = torch.nn.Linear(3, 1)\n", 2, "no batch()", "model.py", "def batch(batch_size)"),
 }
 
 
@@ -137,7 +121,14 @@ def test_hanging_factory():
     with pytest.raises(MemplanError, match="within 2 seconds") as caught:
         attempt("model.py", timeout=2.0)
     assert caught.value.exit_code == 3
-    assert caught.value.where in {None, "model.py:3", "model.py:4"}
+
+
+def test_hanging_import():
+    Path("model.py").write_text("import time\n\nwhile True:\n    time.sleep(0.1)\n")
+    with pytest.raises(MemplanError, match="within 2 seconds") as caught:
+        attempt("model.py", timeout=2.0)
+    assert caught.value.exit_code == 3
+    assert caught.value.where == "model.py:4"
 
 
 def test_a_model_that_prints_leaves_our_output_alone(capfd):
@@ -153,8 +144,10 @@ def test_a_file_in_the_current_folder_does_not_shadow_the_standard_library():
     for name in ("pickle.py", "threading.py", "signal.py"):
         Path(name).write_text("raise RuntimeError('shadowed')\n")
     Path("sub").mkdir()
-    Path("sub/model.py").write_text(GOOD)
-    assert attempt("sub/model.py") == (4, (2, 3))
+    Path("sub/model.py").write_text("1 / 0\n")
+    with pytest.raises(MemplanError, match="ZeroDivisionError") as caught:
+        attempt("sub/model.py")
+    assert caught.value.where == str(Path("sub/model.py:1"))
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads everything")
@@ -164,10 +157,3 @@ def test_unreadable_file():
     with pytest.raises(MemplanError, match="cannot be read") as caught:
         attempt("model.py")
     assert caught.value.exit_code == 2
-
-
-def test_the_import_path_of_the_parent_is_not_changed():
-    before = list(sys.path)
-    Path("model.py").write_text(GOOD)
-    attempt("model.py")
-    assert sys.path == before

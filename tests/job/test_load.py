@@ -250,3 +250,28 @@ def test_a_module_whose_import_fails_is_user_code(load, tmp_path):
     with pytest.raises(EstimateError) as caught:
         load_source(JobSpec(target=ModuleTarget(module="broken_zoo", factory="net")))
     assert caught.value.where == "broken_zoo.py:1"
+
+
+@pytest.mark.parametrize("function", ["model()", "batch()", "loss()", "optimizer()", "train_step()"])
+def test_what_each_function_raises_is_told_with_its_line(load, function):
+    texts = {
+        "model()": "def model():\n    {}return nn.Linear(3, 1)\n",
+        "batch()": "def batch(n):\n    {}return n\n",
+        "loss()": "def loss(output, batch):\n    {}return output\n",
+        "optimizer()": "def optimizer(parameters):\n    {}return 0\n",
+        "train_step()": "def train_step(model, optimizer, batch):\n    {}return 0\n",
+    }
+    text = "".join(each.format("1 / 0; " if name == function else "") for name, each in texts.items())
+    source = load(text)
+    arguments = {"model()": (), "batch()": (1, None), "loss()": (0, 0), "optimizer()": ([],), "train_step()": (0, 0, 0)}
+    for name, values in arguments.items():
+        call = getattr(source, name.removesuffix("()"))
+        if name != function:
+            call(*values)
+            continue
+        with pytest.raises(EstimateError) as caught:
+            call(*values)
+        assert caught.value.exit_code == ExitCode.UNKNOWN
+        assert caught.value.what == f"{function} raised ZeroDivisionError: division by zero"
+        assert caught.value.where == f"model.py:{4 + 2 * list(texts).index(name)}"
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -100,13 +100,14 @@ class NaiveAllocator:
         if self.gc and self.allowed:
             self.collect()
         wanted = self.segment_bytes(size)
-        if not self.fits(wanted) and self.max_split:
-            self.drop_oversize(size, stream, small)
-        if not self.fits(wanted):
+        served = self.fits(wanted) or (
+            self.max_split and self.drop_oversize(size, stream, small) and self.fits(wanted)
+        )
+        if not served:
             self.retries += 1
             self.segments = [s for s in self.segments if not self.empty(s)]
-        if not self.fits(wanted):
-            return None
+            if not self.fits(wanted):
+                return None
         segment = {"address": self.end, "size": wanted, "stream": stream, "small": small, "idle": None}
         self.end += wanted
         self.segments.append(segment)
@@ -126,14 +127,13 @@ class NaiveAllocator:
         enough = [s for s in mine if s["size"] >= key]
         if enough:
             self.drop(enough[0])
-            return
+            return True
         released = 0
         while mine and released < key:
             segment = mine.pop()
             released += segment["size"]
             self.drop(segment)
-        if released < key:
-            return  # the real one does not even try again here; what it released stays released
+        return released >= key  # short of that the device is not asked again; what was released stays so
 
     def collect(self):
         target = self.reserved() - int(self.gc * self.allowed)

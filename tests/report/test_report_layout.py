@@ -3,13 +3,14 @@
 import itertools
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.report.bars import apportion, bar
-from memplan.report.layout import LABEL_CELLS, clean, flow, pad, paragraphs, shorten, spread
+from memplan.report.layout import LABEL_CELLS, clean, flow, pad, paragraphs, shorten, source_line, spread
 
 WIDTHS = st.integers(1, 100)
 TEXTS = st.text(max_size=200)
@@ -77,3 +78,16 @@ def test_bars_of_the_parts_are_as_long_as_the_whole(sizes: list[int], cells: int
 def test_a_bar_is_as_long_as_it_says(eighths: int) -> None:
     lengths = Counter({"█": 8, "▉": 7, "▊": 6, "▋": 5, "▌": 4, "▍": 3, "▎": 2, "▏": 1})
     assert sum(lengths[block] for block in bar(eighths)) == eighths
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("/usr/lib/python3/dist-packages/torch/nn/functional.py:12", "torch/nn/functional.py:12"),
+        (r"C:\venv\Lib\site-packages\torch\nn\functional.py:12", r"torch\nn\functional.py:12"),
+        ("/home/me/model.py:7", "/home/me/model.py:7"),
+        ("", ""),
+    ],
+)
+def test_a_library_s_source_line_starts_at_the_library(source: str, shown: str) -> None:
+    assert source_line(source) == shown

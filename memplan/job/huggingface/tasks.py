@@ -42,7 +42,9 @@ WITHOUT_TOKENS: frozenset[Task] = frozenset({"image-classification", "diffusion"
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "seq_length", "max_seq_len")
 
 
-def batch_maker(task: Task, config: Any, *, default_seq_len: int | None, labels: bool) -> "Callable[[int, int | None], Batch]":
+def batch_maker(
+    task: Task, config: Any, *, default_seq_len: int | None, labels: bool
+) -> "Callable[[int, int | None], Batch]":
     """A ``batch`` function for one task.
 
     Args:
@@ -95,7 +97,8 @@ def _vocabulary(config: Any) -> int:
     size = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
     if not isinstance(size, int):
         raise UsageError(
-            f"{type(config).__name__} has no vocabulary size", hint="give the model's inputs with --input NAME=dtype[dims]"
+            f"{type(config).__name__} has no vocabulary size",
+            hint="give the model's inputs with --input NAME=dtype[dims]",
         )
     return size
 
@@ -173,7 +176,10 @@ def _size_conditions(config: Any, batch_size: int) -> Batch:
     times = 6  # Original size, crop and target size: two numbers each.
     pooled = config.projection_class_embeddings_input_dim - times * config.addition_time_embed_dim
     return {
-        "added_cond_kwargs": {"text_embeds": torch.randn(batch_size, pooled), "time_ids": torch.randn(batch_size, times)}
+        "added_cond_kwargs": {
+            "text_embeds": torch.randn(batch_size, pooled),
+            "time_ids": torch.randn(batch_size, times),
+        }
     }
 
 

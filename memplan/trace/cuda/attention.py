@@ -1,18 +1,19 @@
 """scaled_dot_product_attention as CUDA runs it: the kernel is chosen as there, and its padding made as there.
 
-Source: aten/src/ATen/native/transformers/attention.cpp ``scaled_dot_product_attention``, ``preprocess_mask``, ``pad_last_dim``,
-``convert_boolean_attn_mask`` (torch 2.6 to 2.13). Outputs are shaped by torch's own meta kernels, which also serve backward.
-The math decomposition is torch's own composite: it runs the same ops on both devices.
+Source: aten/src/ATen/native/transformers/attention.cpp ``scaled_dot_product_attention``, ``preprocess_mask``,
+``pad_last_dim``, ``convert_boolean_attn_mask`` (torch 2.6 to 2.13). Outputs are shaped by torch's own meta kernels, which
+also serve backward. The math decomposition is torch's own composite: it runs the same ops on both devices.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import pad
 
 from memplan.errors import EstimateError
+from memplan.job.spec import Attention
 from memplan.trace.cuda.attention_choice import (
     CUDNN_FIRST_ORDER,
     DEFAULT_ORDER,
@@ -24,9 +25,7 @@ from memplan.trace.cuda.attention_choice import (
     default_order,
     objection,
 )
-from memplan.trace.cuda.replacements import Kernel, kernels
-
-Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
+from memplan.trace.cuda.replacements import kernels
 
 FLASH_ALIGNMENT = 8
 """attention.cpp ``pad_last_dim<8>``: head sizes are padded to a multiple."""
@@ -38,6 +37,19 @@ CUDNN_MASKED = -65504.0
 _BACKENDS: dict[int, AttentionKernel] = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
 """ATen/SDPBackend.h ``SDPBackend``."""
 _CODES = {kernel: code for code, kernel in _BACKENDS.items()}
+
+
+class Arguments(NamedTuple):
+    """The arguments of ``aten::scaled_dot_product_attention``."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    dropout: float
+    is_causal: bool
+    scale: float | None
+    enable_gqa: bool
 
 
 @contextlib.contextmanager
@@ -56,7 +68,7 @@ def cuda_attention(
     """
     cudnn_version = default_cudnn_version(torch.__version__)
 
-    def scaled_dot_product_attention(
+    def scaled_dot_product_attention(  # noqa: PLR0917 (the schema's order)
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
@@ -67,33 +79,14 @@ def cuda_attention(
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        call = AttentionCall(
-            query=Operand.of(query),
-            key=Operand.of(key),
-            value=Operand.of(value),
-            mask=None if attn_mask is None else Operand.of(attn_mask),
-            dropout=dropout_p,
-            is_causal=is_causal,
-            enable_gqa=enable_gqa,
-            grad_enabled=torch.is_grad_enabled(),
-            deterministic=_strictly_deterministic(),
-            capability=capability,
-            cudnn_version=cudnn_version,
-        )
+        arguments = Arguments(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        call = _describe(arguments, capability, cudnn_version)
         kernel = kernel_for(call, attention)
         if note is not None:
             note(kernel)
-        match kernel:
-            case "flash":
-                return _flash(query, key, value, dropout_p, is_causal, scale)
-            case "efficient":
-                return _efficient(query, key, value, attn_mask, call.trains, dropout_p, is_causal, scale)
-            case "cudnn":
-                return _cudnn(query, key, value, attn_mask, call.trains, dropout_p, is_causal, scale)
-            case "math":
-                return _math(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return _run(kernel, arguments, trains=call.trains)
 
-    table: dict[str, Kernel] = {"scaled_dot_product_attention": scaled_dot_product_attention}
+    table = {"scaled_dot_product_attention": scaled_dot_product_attention}
     with _priority(default_order(capability, cudnn_version)), kernels(table):
         yield
 
@@ -126,85 +119,99 @@ def kernel_for(call: AttentionCall, attention: Attention) -> AttentionKernel:
     return choice.kernel
 
 
-def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, is_causal: bool, scale: float | None
-) -> torch.Tensor:
-    size = query.size(-1)
+def _describe(arguments: Arguments, capability: tuple[int, int], cudnn_version: int) -> AttentionCall:
+    return AttentionCall(
+        query=Operand.of(arguments.query),
+        key=Operand.of(arguments.key),
+        value=Operand.of(arguments.value),
+        mask=None if arguments.mask is None else Operand.of(arguments.mask),
+        dropout=arguments.dropout,
+        is_causal=arguments.is_causal,
+        enable_gqa=arguments.enable_gqa,
+        grad_enabled=torch.is_grad_enabled(),
+        deterministic=torch.are_deterministic_algorithms_enabled()
+        and not torch.is_deterministic_algorithms_warn_only_enabled(),
+        capability=capability,
+        cudnn_version=cudnn_version,
+    )
+
+
+def _run(kernel: AttentionKernel, arguments: Arguments, *, trains: bool) -> torch.Tensor:
+    match kernel:
+        case "flash":
+            return _flash(arguments)
+        case "efficient":
+            return _efficient(arguments, trains=trains)
+        case "cudnn":
+            return _cudnn(arguments, trains=trains)
+        case "math":
+            return _math(arguments)
+
+
+def _flash(call: Arguments) -> torch.Tensor:
+    size = call.query.size(-1)
     # The scale belongs to the head size before padding.
-    scale = size**-0.5 if scale is None else scale
-    out: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention(  # noqa: SLF001
-        _padded(query, FLASH_ALIGNMENT),
-        _padded(key, FLASH_ALIGNMENT),
-        _padded(value, FLASH_ALIGNMENT),
-        dropout,
-        is_causal,
-        False,  # noqa: FBT003 (return_debug_mask, positional in the schema)
-        scale=scale,
+    scale = size**-0.5 if call.scale is None else call.scale
+    padded = [_padded(tensor) for tensor in (call.query, call.key, call.value)]
+    return_debug_mask = False
+    out: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention(
+        *padded, call.dropout, call.is_causal, return_debug_mask, scale=scale
     )[0]
     return out if out.size(-1) == size else out.narrow(-1, 0, size)
 
 
-def _efficient(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    trains: bool,
-    dropout: float,
-    is_causal: bool,
-    scale: float | None,
-) -> torch.Tensor:
-    bias = _additive(mask, query.dtype, -float("inf"))
+def _efficient(call: Arguments, *, trains: bool) -> torch.Tensor:
+    bias = _additive(call, -float("inf"))
     if bias is not None:
         if not _aligned(bias):
-            # The copy is padded and the view on it keeps the mask's own length.
-            bias = _padded(bias, MASK_ALIGNMENT, always=True).narrow(-1, 0, bias.size(-1))
-        bias = bias.expand(query.size(0), query.size(1), query.size(2), key.size(2))
-    out: torch.Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(  # noqa: SLF001
-        query, key, value, bias, trains, dropout, is_causal, scale=scale
+            # ``pad_bias``: a padded copy, and a view on it of the mask's own length.
+            size = bias.size(-1)
+            bias = pad(bias, (0, MASK_ALIGNMENT - size % MASK_ALIGNMENT)).narrow(-1, 0, size)
+        bias = bias.expand(*call.query.shape[:3], call.key.size(2))
+    out: torch.Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
+        call.query, call.key, call.value, bias, trains, call.dropout, call.is_causal, scale=call.scale
     )[0]
     return out
 
 
-def _cudnn(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    trains: bool,
-    dropout: float,
-    is_causal: bool,
-    scale: float | None,
-) -> torch.Tensor:
-    bias = _additive(mask, query.dtype, CUDNN_MASKED)
-    out: torch.Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(  # noqa: SLF001
-        query, key, value, bias, trains, dropout, is_causal, False, scale=scale  # noqa: FBT003
+def _cudnn(call: Arguments, *, trains: bool) -> torch.Tensor:
+    bias = _additive(call, CUDNN_MASKED)
+    return_debug_mask = False
+    out: torch.Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
+        call.query,
+        call.key,
+        call.value,
+        bias,
+        trains,
+        call.dropout,
+        call.is_causal,
+        return_debug_mask,
+        scale=call.scale,
     )[0]
     return out
 
 
-def _math(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> torch.Tensor:
-    bias = _additive(mask, query.dtype, -float("inf"))
-    out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(  # noqa: SLF001
-        query, key, value, bias, dropout, is_causal, scale=scale, enable_gqa=enable_gqa
+def _math(call: Arguments) -> torch.Tensor:
+    bias = _additive(call, -float("inf"))
+    out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+        call.query,
+        call.key,
+        call.value,
+        bias,
+        call.dropout,
+        call.is_causal,
+        scale=call.scale,
+        enable_gqa=call.enable_gqa,
     )[0]
     return out
 
 
-def _additive(mask: torch.Tensor | None, dtype: torch.dtype, masked: float) -> torch.Tensor | None:
+def _additive(call: Arguments, masked: float) -> torch.Tensor | None:
     """``convert_boolean_attn_mask``: a boolean mask becomes one in the query's dtype."""
+    mask = call.mask
     if mask is None or mask.dtype != torch.bool:
         return mask
-    return torch.where(mask, 0.0, torch.scalar_tensor(masked, dtype=dtype, device=mask.device))
+    return torch.where(mask, 0.0, torch.scalar_tensor(masked, dtype=call.query.dtype, device=mask.device))
 
 
 def _aligned(mask: torch.Tensor) -> bool:
@@ -212,41 +219,36 @@ def _aligned(mask: torch.Tensor) -> bool:
     return mask.stride(-1) == 1 and all(step % MASK_ALIGNMENT == 0 for step in mask.stride()[:-1])
 
 
-def _padded(tensor: torch.Tensor, alignment: int, *, always: bool = False) -> torch.Tensor:
-    """Zeros at the end of the last dimension up to a multiple (``always``: ``pad_bias`` adds a whole one if it fits)."""
-    rest = tensor.size(-1) % alignment
-    return pad(tensor, (0, alignment - rest)) if rest or always else tensor
-
-
-def _strictly_deterministic() -> bool:
-    return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+def _padded(tensor: torch.Tensor) -> torch.Tensor:
+    """``pad_last_dim``."""
+    rest = tensor.size(-1) % FLASH_ALIGNMENT
+    return pad(tensor, (0, FLASH_ALIGNMENT - rest)) if rest else tensor
 
 
 def _enabled() -> frozenset[AttentionKernel]:
-    """torch's switches, which ``sdpa_kernel`` sets too."""
-    cuda = torch.backends.cuda
+    """The switches of torch.backends.cuda, which ``sdpa_kernel`` sets too."""
     switches: dict[AttentionKernel, bool] = {
-        "flash": cuda.flash_sdp_enabled(),
-        "efficient": cuda.mem_efficient_sdp_enabled(),
-        "cudnn": cuda.cudnn_sdp_enabled(),
-        "math": cuda.math_sdp_enabled(),
+        "flash": torch._C._get_flash_sdp_enabled(),
+        "efficient": torch._C._get_mem_efficient_sdp_enabled(),
+        "cudnn": torch._C._get_cudnn_sdp_enabled(),
+        "math": torch._C._get_math_sdp_enabled(),
     }
     return frozenset(kernel for kernel, enabled in switches.items() if enabled)
 
 
 def _order() -> tuple[AttentionKernel, ...]:
-    """torch's present order, which ``sdpa_kernel(set_priority=True)`` changes."""
-    codes = torch._C._get_sdp_priority_order()  # noqa: SLF001
-    return tuple(_BACKENDS[code] for code in codes if code in _BACKENDS)
+    """The order now set, which ``sdpa_kernel(set_priority=True)`` changes."""
+    return tuple(_BACKENDS[code] for code in torch._C._get_sdp_priority_order() if code in _BACKENDS)
 
 
 @contextlib.contextmanager
 def _priority(order: tuple[AttentionKernel, ...]) -> Iterator[None]:
     """Start from the order that CUDA would start from, unless the user has set another."""
-    former = torch._C._get_sdp_priority_order()  # noqa: SLF001
+    former = torch._C._get_sdp_priority_order()
     if order == CUDNN_FIRST_ORDER and _order() == DEFAULT_ORDER:
-        torch._C._set_sdp_priority_order([*(_CODES[kernel] for kernel in order)])  # noqa: SLF001
+        rest = [code for code in former if code not in _BACKENDS]
+        torch._C._set_sdp_priority_order([*(_CODES[kernel] for kernel in order), *rest])
     try:
         yield
     finally:
-        torch._C._set_sdp_priority_order(former)  # noqa: SLF001
+        torch._C._set_sdp_priority_order(former)

@@ -25,7 +25,7 @@ CUDNN_RELEASES: tuple[tuple[tuple[int, int], int], ...] = (
     ((2, 7), 90501),
     ((2, 0), 90100),
 )
-"""First torch release → the cuDNN its default CUDA wheel brings (nvidia-cudnn pins of the published wheels; 2.11: 9.19)."""
+"""First torch release → the cuDNN that its default CUDA wheel brings (nvidia-cudnn pins of the published wheels)."""
 
 _HALF = (torch.float16, torch.bfloat16)
 _CUDNN_LARGEST_DIM = 65_535
@@ -43,7 +43,9 @@ class Operand(NamedTuple):
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Operand":
         """The facts of a tensor."""
-        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad, int(tensor.storage_offset()))
+        return cls(
+            tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad, int(tensor.storage_offset())
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,9 @@ def _efficient_offset(call: AttentionCall) -> str | None:
     if call.capability < (8, 0):
         return None
     alignment = gemm_alignment(call.capability, call.query.dtype)
-    return None if all(x.offset % alignment == 0 for x in call.operands) else "an operand's storage offset is not aligned"
+    return (
+        None if all(x.offset % alignment == 0 for x in call.operands) else "an operand's storage offset is not aligned"
+    )
 
 
 def gemm_alignment(capability: Capability, dtype: torch.dtype) -> int:
@@ -336,7 +340,9 @@ def _dtype(call: AttentionCall, allowed: tuple[torch.dtype, ...]) -> str | None:
     dtypes = {x.dtype for x in call.operands}
     if len(dtypes) == 1 and dtypes <= set(allowed):
         return None
-    return f"q, k and v must share one dtype of {', '.join(map(str, allowed))}, not {', '.join(sorted(map(str, dtypes)))}"
+    return (
+        f"q, k and v must share one dtype of {', '.join(map(str, allowed))}, not {', '.join(sorted(map(str, dtypes)))}"
+    )
 
 
 def _sm(call: AttentionCall) -> str:
@@ -381,4 +387,4 @@ CHECKS: Mapping[AttentionKernel, tuple[Check, ...]] = {
     ),
     "math": (),
 }
-"""``can_use_flash_attention``, ``can_use_mem_efficient_attention``, ``can_use_cudnn_attention``: their filters in order."""
+"""The filters of ``can_use_flash_attention``, ``can_use_mem_efficient_attention``, ``can_use_cudnn_attention``."""

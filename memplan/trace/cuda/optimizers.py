@@ -1,13 +1,15 @@
 """Optimizers and gradient clipping as they run on CUDA parameters: foreach by default, fused where asked for.
 
-torch decides by device name and exact tensor type; fake CPU parameters are neither, so both lists are widened.
-Source: torch/optim/optimizer.py ``_default_to_fused_or_foreach``, torch/utils/_foreach_utils.py ``_has_foreach_support`` (used by
-``clip_grad_norm_`` and ``clip_grad_value_``), torch/optim/optimizer.py ``_get_capturable_supported_devices`` (torch 2.6 to 2.13).
+Torch decides by device name and exact tensor type; fake CPU parameters are neither, so both lists are widened.
+Source: torch/optim/optimizer.py ``_default_to_fused_or_foreach``, ``_get_capturable_supported_devices``;
+torch/utils/_foreach_utils.py ``_has_foreach_support``, used by ``clip_grad_norm_`` and ``clip_grad_value_`` (torch 2.6 to
+2.13).
 """
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _foreach_utils
@@ -51,9 +53,9 @@ def _with_cpu(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
 @contextlib.contextmanager
 def _fake_tensors_welcome() -> Iterator[None]:
     """The lists of exact types are shared by reference, so they are changed in place."""
-    lists: list[list[type]] = [
-        sys.modules["torch.optim.optimizer"]._foreach_supported_types,  # noqa: SLF001
-        _foreach_utils._foreach_supported_types,  # noqa: SLF001
+    lists: list[list[Any]] = [
+        sys.modules["torch.optim.optimizer"]._foreach_supported_types,
+        _foreach_utils._foreach_supported_types,
     ]
     for types in lists:
         types.append(FakeTensor)
@@ -62,4 +64,3 @@ def _fake_tensors_welcome() -> Iterator[None]:
     finally:
         for types in lists:
             types.remove(FakeTensor)
-

@@ -1,11 +1,12 @@
 """Device or host: where a new tensor of a fake CPU trace would lie on a CUDA machine.
 
-At dispatch level every fake tensor says ``cpu``. What tells them apart is what Python asked for, so a torch function mode reads
-and rewrites device arguments on their way in: ``cuda`` becomes ``cpu`` and the request is kept for whoever records allocations.
+At dispatch level every fake tensor says ``cpu``. What tells them apart is what Python asked for, so a torch function mode
+reads and rewrites device arguments on their way in: ``cuda`` becomes ``cpu`` and the request is kept for whoever records
+allocations.
 
-Rules: an explicit device is device memory, save the string ``"cpu"`` (a ``torch.device("cpu")`` object comes from ``x.device`` of a
-fake tensor and means the place of ``x``, which trains on the device); a factory without a device makes a host tensor; anything
-else lies where its operands lie, on the device if any does.
+Rules: an explicit device is device memory, save the string ``"cpu"`` (a ``torch.device("cpu")`` object comes from
+``x.device`` of a fake tensor, and what asks for it trains on the device); a factory without a device makes a host tensor;
+anything else lies where its operands lie, on the device if any does.
 """
 
 import contextlib
@@ -121,16 +122,16 @@ class DeviceRewriting(TorchFunctionMode):
             tensor.cpu: self._cpu,
             tensor.pin_memory: self._pin_memory,
             tensor.get_device: lambda args, _: -1 if placement.is_host(args[0]) else 0,
-            tensor.is_cuda.__get__: lambda args, _: not placement.is_host(args[0]),
-            tensor.is_cpu.__get__: lambda args, _: placement.is_host(args[0]),
+            _getter("is_cuda"): lambda args, _: not placement.is_host(args[0]),
+            _getter("is_cpu"): lambda args, _: placement.is_host(args[0]),
             torch.as_tensor: self._as_tensor,
-            torch._amp_foreach_non_finite_check_and_unscale_: self._check_overflow,  # noqa: SLF001
+            torch._amp_foreach_non_finite_check_and_unscale_: self._check_overflow,
             tensor.item: self._item,
         }
 
     def __torch_function__(
         self, func: Function, types: Iterable[type], args: Args = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         """Rewrite what concerns devices; everything else passes at the cost of two look-ups."""
         handler = self._handlers.get(func)
         if handler is not None:
@@ -139,7 +140,7 @@ class DeviceRewriting(TorchFunctionMode):
             return self._make(func, args, dict(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
-    def _make(self, func: Function, args: Args, kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def _make(self, func: Function, args: Args, kwargs: dict[str, Any]) -> Any:
         """A factory call, or any other with ``device=``."""
         device = kwargs.get("device")
         if device is None and func in self._factories:
@@ -188,10 +189,13 @@ class DeviceRewriting(TorchFunctionMode):
         data = args[0] if args else kwargs["data"]
         if isinstance(data, torch.Tensor):
             names = ("dtype", "device")
-            options = dict(zip(names, args[1:], strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
+            options = dict(zip(names, args[1:], strict=False)) | {
+                name: kwargs[name] for name in names if name in kwargs
+            }
             return self._to((data,), {name: value for name, value in options.items() if value is not None})
         kwargs.setdefault("device", args[2] if len(args) > 2 else None)
-        return self._make(torch.as_tensor, args[:2], kwargs)  # type: ignore[no-any-return]
+        made: torch.Tensor = self._make(torch.as_tensor, args[:2], kwargs)
+        return made
 
     def _move(self, tensor: torch.Tensor, place: Place, rest: Args, kwargs: dict[str, Any]) -> torch.Tensor:
         """A change of place is a copy even though both places are fake CPU."""
@@ -214,10 +218,16 @@ class DeviceRewriting(TorchFunctionMode):
         """GradScaler's check: the flag that it writes is assumed to stay 0."""
         found_inf = args[1] if len(args) > 1 else kwargs["found_inf"]
         self._overflow_flags[found_inf] = True
-        torch._amp_foreach_non_finite_check_and_unscale_(*args, **kwargs)  # noqa: SLF001
+        torch._amp_foreach_non_finite_check_and_unscale_(*args, **kwargs)
 
-    def _item(self, args: Args, _: dict[str, Any]) -> Any:  # noqa: ANN401
+    def _item(self, args: Args, _: dict[str, Any]) -> Any:
         return 0.0 if args[0] in self._overflow_flags else torch.Tensor.item(args[0])
+
+
+def _getter(name: str) -> Function:
+    """What a function mode is given when code reads a property of a tensor."""
+    getter: Function = vars(torch._C.TensorBase)[name].__get__
+    return getter
 
 
 def _dtype(like: object) -> torch.dtype | None:

@@ -1,4 +1,4 @@
-"""The two ways in which CUDA's behaviour is put in: kernels in torch's dispatcher, and attributes of torch's modules."""
+"""The two ways in which CUDA's behaviour is put in: kernels in torch's dispatcher, attributes of torch's modules."""
 
 import contextlib
 import warnings
@@ -10,7 +10,7 @@ import torch
 Kernel = Callable[..., Any]
 
 COMPOSITE = "CompositeImplicitAutograd"
-"""Replacing this kernel serves grad mode, no_grad and ``OpOverload.decompose`` (which recorders call in inference mode)."""
+"""Replacing this kernel serves grad mode, no_grad and ``decompose`` (which recorders call in inference mode)."""
 
 
 class Attribute(NamedTuple):
@@ -26,14 +26,15 @@ def kernels(table: Mapping[str, Kernel], key: str = COMPOSITE) -> Iterator[None]
     """Replace aten kernels.
 
     Args:
-        table: Op name without ``aten::`` (``dropout``, ``lstm.input``) to kernel. Ops that this torch does not have are left out.
+        table: Op name without ``aten::`` (``dropout``, ``lstm.input``) to kernel. Ops that this torch does not have are
+            left out.
         key: Dispatch key to register at.
 
     Yields:
         Nothing; torch's own kernels are back when the context ends.
     """
-    # torch.library.Library restores what it replaced when it is destroyed; this context manager is the way to destroy it.
-    with torch.library._scoped_library("aten", "IMPL") as library:  # noqa: SLF001
+    # A library restores what it replaced when it is destroyed, and this context manager is the way to destroy it.
+    with torch.library._scoped_library("aten", "IMPL") as library:
         with warnings.catch_warnings():
             # Replacing is the purpose; torch says so once per process.
             warnings.simplefilter("ignore")
@@ -75,7 +76,7 @@ def attributes(table: tuple[Attribute, ...]) -> Iterator[None]:
 _INHERITED = object()
 
 
-def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run a composite op's own C++ (or replaced) kernel, as eager PyTorch does.
 
     Args:
@@ -86,6 +87,6 @@ def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[
     Returns:
         ``NotImplemented`` if the op is a leaf.
     """
-    if op.namespace != "aten" or not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), COMPOSITE):  # noqa: SLF001
+    if op.namespace != "aten" or not torch._C._dispatch_has_kernel_for_dispatch_key(op._name, COMPOSITE):
         return NotImplemented
-    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

@@ -32,6 +32,10 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def is_capturing(self) -> bool:
+        """No CUDA graph is being captured."""
+        return False
+
     def wait_stream(self, stream: object) -> None:
         """Nothing runs."""
 
@@ -80,7 +84,7 @@ class _Generator(torch.Generator):
 
     def __new__(cls, device: object = None) -> Self:
         del device
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
 
 @contextlib.contextmanager
@@ -174,6 +178,7 @@ def _accelerator() -> list[Attribute]:
         "current_device_index": 0,
         "current_device_idx": 0,
         "current_accelerator": torch.device("cuda"),
+        "current_stream": Stream(),
         "synchronize": None,
         "set_device_index": None,
         "empty_cache": None,

@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from memplan.trace.cuda.attention import Attention, cuda_attention
+from memplan.job.spec import Attention
+from memplan.trace.cuda.attention import cuda_attention
 from memplan.trace.cuda.attention_choice import AttentionKernel
+from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
 from memplan.trace.cuda.optimizers import cuda_optimizers
 from memplan.trace.cuda.placement import DeviceRewriting, Placement
@@ -47,6 +49,7 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
         stack.enter_context(cuda_optimizers())
         stack.enter_context(kernels(DROPOUT))
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))
+        stack.enter_context(cuda_autocast())
         stack.enter_context(DeviceRewriting(semantics.placement))
         yield semantics
 

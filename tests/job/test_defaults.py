@@ -1,0 +1,106 @@
+"""How a model is called on what ``batch`` returns, and which scalar is taken as the loss."""
+
+from collections import OrderedDict, UserDict, namedtuple
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from memplan.errors import EstimateError, ExitCode
+from memplan.job.defaults import call_model, default_loss
+
+ONE, TWO, LABEL = torch.tensor(1.0), torch.tensor(2.0), torch.tensor(9.0)
+
+
+class Echo(nn.Module):
+    """Returns what it was called with."""
+
+    def forward(self, first, second=None):
+        return first, second
+
+
+class Star(nn.Module):
+    def forward(self, *items):
+        return items
+
+
+class Wrapper(nn.Module):
+    """Passes anything on, as DDP does."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *items, **keywords):
+        return self.module(*items, **keywords)
+
+
+class KeywordOnly(nn.Module):
+    def forward(self, first, *, second=0):
+        return first, second
+
+
+Pair = namedtuple("Pair", ["image", "label"])
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "result"),
+    [
+        (Echo(), ONE, (ONE, None)),
+        (Echo(), {"second": TWO, "first": ONE}, (ONE, TWO)),
+        (Echo(), UserDict(first=ONE), (ONE, None)),
+        (Echo(), (ONE,), (ONE, None)),
+        (Echo(), (ONE, TWO, LABEL), (ONE, TWO)),
+        (Echo(), [ONE, TWO, LABEL], (ONE, TWO)),
+        (Echo(), Pair(ONE, TWO), (ONE, TWO)),
+        (KeywordOnly(), (ONE, LABEL), (ONE, 0)),
+        (Star(), (ONE, TWO, LABEL), (ONE, TWO, LABEL)),
+        (Wrapper(Echo()), (ONE, TWO, LABEL), (ONE, TWO)),
+        (Echo(), "text", ("text", None)),
+    ],
+)
+def test_calls(model, batch, result):
+    assert call_model(model, batch) == result
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        ONE,
+        ONE.reshape(1, 1),
+        (ONE, torch.ones(3)),
+        [ONE],
+        {"loss": ONE, "logits": torch.ones(3)},
+        SimpleNamespace(loss=ONE, logits=torch.ones(3)),
+        OrderedDict(loss=ONE),
+    ],
+)
+def test_losses(output):
+    assert default_loss(output, None).item() == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        (torch.ones(4, 10), "a tensor of shape [4, 10] (float32)"),
+        (torch.tensor(3), "a tensor of shape [] (int64)"),
+        ((torch.ones(3), ONE), "a tuple"),
+        ((), "a tuple"),
+        ({"logits": ONE}, "a dict"),
+        (SimpleNamespace(loss=None), "a SimpleNamespace"),
+        (None, "a NoneType"),
+    ],
+)
+def test_no_loss(output, what):
+    with pytest.raises(EstimateError) as caught:
+        default_loss(output, {"input_ids": ONE})
+    assert what in caught.value.what
+    assert "def loss(output, batch)" in (caught.value.hint or "")
+    assert caught.value.exit_code == ExitCode.UNKNOWN
+
+
+def test_missing_labels_are_named():
+    with pytest.raises(EstimateError) as caught:
+        default_loss(SimpleNamespace(loss=None), {"input_ids": ONE})
+    assert "labels" in (caught.value.hint or "")
