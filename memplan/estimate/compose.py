@@ -37,7 +37,11 @@ def estimate(
 
 
 def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[Estimate, ...]:
+    import gc
+
     from memplan.estimate.local import estimate_here
     from memplan.job.child import progress
 
+    # The process ends with its answer: looking for garbage among millions of live objects would only take time.
+    gc.disable()
     return estimate_here(spec, profiles, progress=progress)

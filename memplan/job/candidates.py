@@ -1,9 +1,9 @@
 """Which object of a Python module is the model, and how it is built."""
 
 import difflib
-import importlib.util
 import inspect
 import typing
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,8 @@ def model_name(module: ModuleType, factory: str | None) -> str:
 def model_builder(module: ModuleType, name: str) -> "Callable[[], torch.nn.Module]":
     """A function that builds the model of that name.
 
-    A ready instance holds real memory; its builder runs the module once more, so that under fake tensors a fake one
-    comes out.
+    A ready instance was made when its module was imported, perhaps of real memory; its builder runs the module once
+    more, so that under fake tensors a fake one comes out, and the first is freed.
 
     Raises:
         EstimateError: When called: the user's code raises, or returns something else than a module.
@@ -56,17 +56,20 @@ def model_builder(module: ModuleType, name: str) -> "Callable[[], torch.nn.Modul
     import torch
 
     found: Any = getattr(module, name)
-    is_instance = isinstance(found, torch.nn.Module)
+    if isinstance(found, torch.nn.Module):
+        # The builder holds the name alone: it must not keep the first instance alive.
+        return partial(_built, partial(_rebuilt, module, name), file_of(module), file_of(module))
+    return partial(_built, found, f"{name}()", file_of(module))
 
-    def build() -> torch.nn.Module:
-        with user_code(file_of(module) if is_instance else f"{name}()"):
-            built: object = getattr(_run_again(module), name) if is_instance else found()
-        if not isinstance(built, torch.nn.Module):
-            kind = type(built).__name__
-            raise EstimateError(f"{name}() returned {_article(kind)}, not a torch.nn.Module", where=file_of(module))
-        return built
 
-    return build
+def _built(make: "Callable[[], object]", doing: str, file: str) -> "torch.nn.Module":
+    import torch
+
+    with user_code(doing):
+        built = make()
+    if not isinstance(built, torch.nn.Module):
+        raise EstimateError(f"{doing} returned {_article(type(built).__name__)}, not a torch.nn.Module", where=file)
+    return built
 
 
 def _checked(module: ModuleType, name: str) -> str:
@@ -133,12 +136,12 @@ def _callables(module: ModuleType) -> list[str]:
     return [name for name, value in _public(module).items() if callable(value)]
 
 
-def _run_again(module: ModuleType) -> ModuleType:
-    """Execute the module's source once more, into a module of its own."""
+def _rebuilt(module: ModuleType, name: str) -> object:
+    """The instance of that name after running its module once more, in place: only one instance is alive at a time."""
     assert module.__spec__ is not None and module.__spec__.loader is not None  # noqa: S101, PT018 - import sets both.
-    fresh = importlib.util.module_from_spec(module.__spec__)
-    module.__spec__.loader.exec_module(fresh)
-    return fresh
+    delattr(module, name)
+    module.__spec__.loader.exec_module(module)
+    return getattr(module, name)
 
 
 def _article(kind: str) -> str:

@@ -1,6 +1,7 @@
 """What the user's own code raises, told as one error: what it was doing, where in their file, and what may help."""
 
 import functools
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,6 @@ from memplan.errors import EstimateError, MemplanError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MEMPLAN = str(Path(memplan.__file__).parent)
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _INSTALLED = ("site-packages", "dist-packages")
 _LONGEST_MESSAGE = 2000
@@ -93,7 +93,7 @@ def location(error: BaseException) -> str | None:
 
 def innermost(frames: Sequence[tuple[str, int]]) -> str | None:
     """The innermost frame (file, line; innermost last) that the user can change, by the rule of ``location``."""
-    for is_theirs in (is_user_file, _is_library_file):
+    for is_theirs in (is_user_file, _is_foreign):
         for filename, line in reversed(frames):
             if is_theirs(filename):
                 return f"{display(filename)}:{line}"
@@ -125,15 +125,18 @@ def display(filename: str | Path) -> str:
 
 
 def _is_foreign(filename: str) -> bool:
-    """Is it code of neither memplan nor Python itself?"""
-    if filename.startswith("<") or Path(filename).is_relative_to(_MEMPLAN):
+    """Is it code of neither memplan, torch nor Python itself?"""
+    if filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in _own_folders()):
         return False
     is_installed = any(part in _INSTALLED for part in Path(filename).parts)
     return is_installed or not Path(filename).is_relative_to(_STANDARD_LIBRARY)
 
 
-def _is_library_file(filename: str) -> bool:
-    return _is_foreign(filename) and "torch" not in Path(filename).parts
+def _own_folders() -> Iterator[Path]:
+    """Folders of memplan and torch, wherever they are installed; a torch that is not imported raises nothing."""
+    for module in (memplan, sys.modules.get("torch")):
+        if module is not None and module.__file__:
+            yield Path(module.__file__).parent
 
 
 def _message(error: BaseException) -> str:

@@ -8,15 +8,28 @@
 Only mapped bytes are reserved. Rules after ``c10/cuda/CUDACachingAllocator.cpp`` (torch 2.13).
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable
 
 from memplan.replay.blocks import Block, Pool
 from memplan.replay.caching import CachingAllocator, chain_of
-from memplan.replay.policy import MIN_BLOCK, SMALL_SEGMENT
+from memplan.replay.policy import MIN_BLOCK, SMALL_SEGMENT, AllocatorPolicy
 
 
 class ExpandableAllocator(CachingAllocator):
-    """One device's allocator with expandable segments; the interface is ``CachingAllocator``'s."""
+    """One device's allocator with expandable segments; arguments and interface are ``CachingAllocator``'s."""
+
+    def __init__(
+        self,
+        policy: AllocatorPolicy,
+        *,
+        limit_bytes: int | None = None,
+        device_bytes: int | None = None,
+        place: Callable[[int], int] | None = None,
+    ) -> None:
+        super().__init__(policy, limit_bytes=limit_bytes, device_bytes=device_bytes, place=place)
+        # Few at any time: the end of each segment, and what was given back in between.
+        self._unmapped: defaultdict[Pool, set[Block]] = defaultdict(set)
 
     def empty_cache(self) -> None:
         """Unmap every unit that lies wholly in a free block; drop segments with nothing mapped (``release_blocks``)."""
@@ -25,6 +38,7 @@ class ExpandableAllocator(CachingAllocator):
                 left = self._unmap(block)
                 if not left.mapped and not left.is_split:
                     del self._heads[left.address]
+                    self._unmapped[pool].remove(left)
 
     @property
     def segments(self) -> int:
@@ -66,23 +80,19 @@ class ExpandableAllocator(CachingAllocator):
 
     def _room(self, pool: Pool, size: int) -> Block | None:
         """Lowest unmapped space that is large enough with the free blocks around it (``find_expandable_block``)."""
-        for block in self._unmapped(pool):
+        for block in sorted(self._unmapped[pool], key=lambda block: block.address):
             before = block.previous
             start = before if before is not None and before.free else block
             if _free_stretch(start, size) >= size:
                 return start
         return None
 
-    def _unmapped(self, pool: Pool) -> Iterator[Block]:
-        for head in self._ordered_heads():
-            if head.pool is pool:
-                yield from (block for block in chain_of(head) if not block.mapped)
-
     def _new_space(self, pool: Pool) -> Block:
         nbytes = self._policy.address_space(pool.small, self._device_bytes)
         address = self._place(nbytes)
         block = self._heads[address] = Block(pool, address, nbytes)
         block.mapped = False
+        self._unmapped[pool].add(block)
         return block
 
     def _unit(self, pool: Pool) -> int:
@@ -94,8 +104,10 @@ class ExpandableAllocator(CachingAllocator):
         nbytes = -(-size // unit) * unit
         if self._limit is not None and self.reserved + nbytes > self._limit:
             return None
+        unmapped = self._unmapped[block.pool]
+        unmapped.remove(block)
         if nbytes < block.size:
-            block.cut(nbytes)
+            unmapped.add(block.cut(nbytes))
         block.mapped = True
         self.reserved += nbytes
         return self._offer(block)
@@ -135,12 +147,14 @@ class ExpandableAllocator(CachingAllocator):
             pool.insert(block.cut(end - begin))
         block.mapped = False
         self.reserved -= end - begin
-        if block.next is not None and not block.next.mapped:
-            block.absorb(block.next)
-        previous = block.previous
+        following, previous = block.next, block.previous
+        if following is not None and not following.mapped:
+            self._unmapped[pool].remove(following)
+            block.absorb(following)
         if previous is not None and not previous.mapped:
             previous.absorb(block)
             return previous
+        self._unmapped[pool].add(block)
         return block
 
     def _origin(self, block: Block) -> int:

@@ -3,14 +3,17 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from memplan.errors import EstimateError
-from memplan.replay.blocks import Block
 from memplan.replay.caching import CachingAllocator, bump_addresses
 from memplan.replay.policy import SMALL_SEGMENT, SMALL_SIZE, AllocatorPolicy
 from memplan.replay.records import BlockLayout, SegmentLayout
 from memplan.replay.snapshot import DeviceSnapshot, SnapshotEvent
 from memplan.units import Bytes
+
+if TYPE_CHECKING:
+    from memplan.replay.blocks import Block
 
 _SPARE_ADDRESSES = 1 << 50
 """Where segments go that the real allocator did not ask for: beyond all CUDA addresses."""
@@ -61,7 +64,8 @@ def replay_history(snapshot: DeviceSnapshot, *, policy: AllocatorPolicy | None =
         policy: The options that it ran with; PyTorch's defaults if not given.
 
     Raises:
-        EstimateError: The device used expandable segments, whose history does not say where they begin.
+        EstimateError: The device used expandable segments, whose history does not say where they begin; or the history
+            contradicts itself.
     """
     if any(segment.expandable for segment in snapshot.layout.segments):
         raise EstimateError("this history is of expandable segments, which cannot be replayed from a snapshot")
@@ -78,8 +82,9 @@ class _Comparison:
         self.snapshot = snapshot
         self.allocator = CachingAllocator(policy, place=self._place)
         self.live: dict[int, Block] = {}
+        self.extents: dict[int, int] = {}
         for segment in start_state(snapshot, policy):
-            self.live.update({block.address: block for block in self.allocator.adopt(segment) if not block.free})
+            self._adopt(segment)
         self.spare = bump_addresses(_SPARE_ADDRESSES)
         self.pending: list[SnapshotEvent] = []
         self.index = 0
@@ -128,24 +133,37 @@ class _Comparison:
 
     def _release(self, event: SnapshotEvent) -> None:
         if self.allocator.release_segment(event.address, event.nbytes):
+            del self.extents[event.address]
             self.matched["segment"] += 1
         else:
             self._differ(f"the GPU gave back the segment at {event.address}, the model cannot")
 
     def _place(self, nbytes: int) -> int:
         """Where the model's next segment goes: where the GPU's went, if it took one of the same size just now."""
-        if self.pending and self.pending[-1].nbytes == nbytes:
+        if self.pending and self.pending[-1].nbytes == nbytes and not self._taken(self.pending[-1]):
             self.matched["segment"] += 1
-            return self.pending.pop().address
-        self._differ(f"the model needs a segment of {nbytes} bytes, the GPU did not")
-        return self.spare(nbytes)
+            address = self.pending.pop().address
+        else:
+            self._differ(f"the model needs a segment of {nbytes} bytes, the GPU did not")
+            address = self.spare(nbytes)
+        self.extents[address] = nbytes
+        return address
+
+    def _taken(self, event: SnapshotEvent) -> bool:
+        """Does the model, after an earlier difference, still hold addresses that the GPU takes anew?"""
+        end = event.address + event.nbytes
+        return any(start < end and event.address < start + size for start, size in self.extents.items())
 
     def _adopt_pending(self) -> None:
-        """Keep segments that only the GPU has, so that one difference does not make every later one."""
+        """Keep segments that only the GPU has: later requests may fit them."""
         for event in self.pending:
-            whole = BlockLayout(address=event.address, size=Bytes(event.nbytes), requested=Bytes(0), state="free")
-            self.allocator.adopt(_segment(event, (whole,)))
+            if event.nbytes and not self._taken(event):
+                self._adopt(_segment(event, (_free_block(event.address, event.address + event.nbytes),)))
         self.pending.clear()
+
+    def _adopt(self, segment: SegmentLayout) -> None:
+        self.extents[segment.address] = segment.size
+        self.live.update({block.address: block for block in self.allocator.adopt(segment) if not block.free})
 
     def _differ(self, what: str) -> None:
         self.first_mismatch = self.first_mismatch or f"event {self.index}: {what}"
@@ -189,6 +207,9 @@ def start_state(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> tuple[Segm
     Args:
         snapshot: One device of a snapshot, without expandable segments.
         policy: The options that it ran with; they say how large a block a request gets.
+
+    Raises:
+        EstimateError: No such state exists.
     """
     segments = {segment.address: segment for segment in snapshot.layout.segments}
     live = {block.address: block for segment in segments.values() for block in segment.blocks if block.state != "free"}
@@ -204,7 +225,17 @@ def start_state(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> tuple[Segm
                 segments[event.address] = _segment(event, ())
             case _:
                 pass
-    return tuple(_filled(segments, live))
+    return _sound(tuple(_filled(segments, live)))
+
+
+def _sound(segments: tuple[SegmentLayout, ...]) -> tuple[SegmentLayout, ...]:
+    """Refuse segments that no allocator can be in; what is between their blocks is tiled here and cannot be wrong."""
+    end = 0
+    for segment in segments:
+        if segment.address < end or not segment.size:
+            raise EstimateError(f"this history contradicts itself about the segment at {segment.address}")
+        end = segment.address + segment.size
+    return segments
 
 
 def _block(event: SnapshotEvent, policy: AllocatorPolicy) -> BlockLayout:

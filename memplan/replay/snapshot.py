@@ -36,7 +36,7 @@ _UNREADABLE = (
     ImportError,
     RecursionError,
 )
-"""What ``pickle`` raises on damaged or hostile bytes (its documentation lists some and says that there may be others)."""
+"""What ``pickle`` raises on damaged or hostile bytes; its documentation says that the list is open."""
 
 
 class SnapshotEvent(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memplan.replay.records import Request
-from memplan.trace.records import Event, StepRange, Storage, Trace
+from memplan.trace.records import Event, Storage, Trace
 from memplan.units import StorageId
 
 
@@ -41,17 +41,19 @@ def device_requests(trace: Trace, events: Sequence[Event] | None = None) -> tupl
 def request_stream(trace: Trace) -> RequestStream:
     """Cut a trace before its last step and find out what takes the place of what.
 
-    The heir of a storage is the one born in the next step by the same op of the same module, with the same size, stream
-    and name, and as many alike born before it.
+    The heir of a storage is the one born in the next step by the same op of the same module (or under the same name),
+    with the same size and stream, and as many alike born before it. Frees after the last step belong to the end of the
+    program, not to the step, and are left out.
 
     Args:
         trace: A trace of whole steps.
     """
     heirs = _heirs(trace)
-    cut = trace.steps[-1].first_event if trace.steps and heirs is not None else len(trace.events)
+    end = trace.steps[-1].end_event if trace.steps else len(trace.events)
+    cut = trace.steps[-1].first_event if trace.steps and heirs is not None else end
     return RequestStream(
         prefix=device_requests(trace, trace.events[:cut]),
-        step=device_requests(trace, trace.events[cut:]),
+        step=device_requests(trace, trace.events[cut:end]),
         rename={int(old): int(new) for old, new in (heirs or {}).items()},
         closes=bool(trace.steps) and heirs is not None,
     )
@@ -61,7 +63,7 @@ def _heirs(trace: Trace) -> dict[StorageId, StorageId] | None:
     """Successors of all that the last step frees from before it; None if one has none that is alive in the end."""
     if not trace.steps:
         return None
-    last = trace.events[trace.steps[-1].first_event :]
+    last = trace.events[trace.steps[-1].first_event : trace.steps[-1].end_event]
     born = {event.storage for event in last if event.action == "alloc"}
     freed = [event.storage for event in last if event.action == "free"]
     gone = set(freed)
@@ -84,17 +86,19 @@ def _next_step_twins(trace: Trace) -> dict[StorageId, StorageId]:
     """Storage → the one born likewise in the next step."""
     twins: dict[StorageId, StorageId] = {}
     earlier: dict[Hashable, list[StorageId]] = {}
+    start = 0
     for step in trace.steps:
-        births = _births(trace, step)
+        # What precedes a step, such as placing its batch, counts as part of it.
+        births = _births(trace, trace.events[start : step.end_event])
         for likeness, keys in births.items():
             twins.update(zip(earlier.get(likeness, ()), keys, strict=False))
-        earlier = births
+        earlier, start = births, step.end_event
     return twins
 
 
-def _births(trace: Trace, step: StepRange) -> dict[Hashable, list[StorageId]]:
+def _births(trace: Trace, events: Sequence[Event]) -> dict[Hashable, list[StorageId]]:
     births: dict[Hashable, list[StorageId]] = defaultdict(list)
-    for event in trace.events[step.first_event : step.end_event]:
+    for event in events:
         if event.action == "alloc":
             births[_likeness(trace, trace.storages[event.storage])].append(event.storage)
     return births
@@ -102,5 +106,6 @@ def _births(trace: Trace, step: StepRange) -> dict[Hashable, list[StorageId]]:
 
 def _likeness(trace: Trace, storage: Storage) -> Hashable:
     op = trace.ops[storage.birth] if storage.birth < len(trace.ops) else None
-    maker = (op.name, op.module, op.phase) if op is not None else None
+    # What has a name was placed, between whichever ops that happened to be.
+    maker = (op.name, op.module, op.phase) if op is not None and not storage.name else None
     return (maker, storage.nbytes, storage.stream, storage.place, storage.role, storage.name)

@@ -36,6 +36,11 @@ def source_line(source: str) -> str:
     return _INSTALLED.sub("", source)
 
 
+def file_name(source: str) -> str:
+    """A source line without its folders."""
+    return re.split(r"[\\/]", source)[-1]
+
+
 def pad(text: str, width: int) -> str:
     """The text shortened or filled with spaces to exactly ``width`` cells."""
     short = shorten(text, width)

@@ -5,30 +5,18 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.estimate.records import Estimate, Owner, Verdict
+from memplan.estimate.records import Estimate, Verdict
 from memplan.report.bars import apportion, bar
 from memplan.report.explain import caveats, explanation
 from memplan.report.job import job_lines
-from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line, spread
+from memplan.report.labels import LABEL_CELLS, LABELS
+from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line
+from memplan.report.owners import owner_lines
 from memplan.report.verdict import verdict_lines
 from memplan.units import format_bytes
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
 """Below, lines are cropped by the terminal; above, margins only drift apart."""
-OWNERS_SHOWN = 5
-LABELS = {
-    "parameter": "parameters",
-    "gradient": "gradients",
-    "optimizer_state": "optimizer state",
-    "activation": "activations",
-    "input": "inputs",
-    "buffer": "buffers",
-    "temporary": "temporaries",
-    "workspace": "workspaces",
-    "fragmentation": "allocator slack",
-    "context": "context",
-}
-_LABEL_CELLS = 15
 
 
 def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
@@ -56,7 +44,7 @@ def _detail(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
     if first.verdict is Verdict.UNKNOWN:
         return []
     title = [Text(f"on {clean(first.gpu.name)}", style="bold")] if len(estimates) > 1 else []
-    return [[*title, *breakdown_lines(first, width), *_peak_lines(first, width)], _owner_lines(first.owners, width)]
+    return [[*title, *breakdown_lines(first, width), *_peak_lines(first, width)], owner_lines(first.owners, width)]
 
 
 def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
@@ -64,11 +52,11 @@ def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
     parts = {category: size for category, size in estimate.breakdown.items() if size}
     sizes = [format_bytes(size) for size in parts.values()]
     size_cells = max((len(size) for size in [*sizes, format_bytes(estimate.peak.device_bytes)]), default=0)
-    eighths = apportion(list(parts.values()), 8 * (width - _LABEL_CELLS - size_cells - 13))
+    eighths = apportion(list(parts.values()), 8 * (width - LABEL_CELLS - size_cells - 13))
     total = sum(parts.values())
     return [
         Text.assemble(
-            f"  {pad(LABELS.get(category, category.replace('_', ' ')), _LABEL_CELLS)}  {size:>{size_cells}}",
+            f"  {pad(LABELS.get(category, category.replace('_', ' ')), LABEL_CELLS)}  {size:>{size_cells}}",
             f"  {_percent(parts[category] / total):>5}  ",
             (bar(length), "cyan"),
         )
@@ -80,7 +68,7 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     peak = estimate.peak
     sizes = [format_bytes(size) for size in (*estimate.breakdown.values(), peak.device_bytes)]
     interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
-    total = f"  {'peak':{_LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
+    total = f"  {'peak':{LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
     lines = [Text.assemble((total, "bold"), f"  {interval}"), *_moment(estimate, width)]
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
@@ -88,28 +76,15 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
 
 
 def _moment(estimate: Estimate, width: int) -> list[Text]:
-    peak = estimate.peak
+    peak, room = estimate.peak, width - 5
     place = f"at {peak.phase}/{clean(peak.module)}" if peak.module else f"at {peak.phase}"
-    cause = SEPARATOR.join(clean(part) for part in (peak.op, source_line(peak.source)) if part)
-    lines = [f"{place}{SEPARATOR}{cause}"] if cause else [place]
-    if cell_len(lines[0]) > width - 2:
-        lines = [place, f"   {cause}"]
-    return [Text("  " + shorten(line, width - 2)) for line in lines]
-
-
-def _owner_lines(owners: Sequence[Owner], width: int) -> list[Text]:
-    shown = owners[:OWNERS_SHOWN]
-    if not shown:
-        return []
-    sizes = [format_bytes(owner.bytes) for owner in shown]
-    lines = [Text("  held at the peak by", style="dim")]
-    for owner, size in zip(shown, sizes, strict=True):
-        kind = pad(LABELS.get(owner.category, owner.category), _LABEL_CELLS)
-        source = shorten(source_line(owner.source), 3 * width // 10)
-        head = f"  {size:>{max(map(len, sizes))}}  {kind}  "
-        module = shorten(owner.module or "(outside modules)", width - len(head) - len(source) - 4)
-        lines.append(spread(Text(head + module), Text(source, style="dim"), width))
-    return lines
+    source = shorten(source_line(peak.source), room // 2)
+    op = shorten(peak.op.removesuffix(".default"), room - cell_len(SEPARATOR + source))
+    cause = SEPARATOR.join(part for part in (op, source) if part)
+    together = f"  {place}{SEPARATOR}{cause}" if cause else f"  {place}"
+    if cell_len(together) <= width:
+        return [Text(together)]
+    return [Text("  " + shorten(place, width - 2)), Text(f"     {cause}")]
 
 
 def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:

@@ -16,10 +16,14 @@ class Operator:
 
     name: str
     """``aten.mm.default``."""
+    label: str
+    """Its name as a node's: ``mm_default``."""
     composite: bool
     """Is it made of other ops under autograd (CompositeImplicitAutograd)?"""
     is_view: bool
     """Does its result share an argument's storage without writing it?"""
+    is_silent: bool
+    """Does it only write arguments and return nothing (``_foreach_add_``)? On fake tensors there is nothing to run."""
     mutated: tuple[int, ...]
     """Positions of positional arguments that it writes."""
     mutated_keywords: tuple[str, ...]
@@ -37,8 +41,10 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
     shares = any(result.alias_info is not None for result in func._schema.returns)
     return Operator(
         name=str(func),
+        label=func.__name__.replace(".", "_"),
         composite=_is_composite(func),
         is_view=shares and not any(written),
+        is_silent=any(written) and not func._schema.returns,
         mutated=tuple(
             index
             for index, (argument, write) in enumerate(zip(arguments, written, strict=True))

@@ -73,6 +73,11 @@ class Recorder(TorchDispatchMode):
         self._kept: set[str] = set()
         values.knowledge_of = _knowledge_of
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Tell torch not to wrap every dispatch in a guard against ``torch.compile``: what runs here is eager."""
+        return False
+
     # ------------------------------------------------------------------ what enters from outside
 
     def adopt(self, tensor: torch.Tensor, *, role: Role, name: str) -> StorageId | None:
@@ -159,8 +164,8 @@ class Recorder(TorchDispatchMode):
         node_kwargs = {key: self._argument(value, reads) for key, value in kwargs.items()}
         overwritten = self._overwritten(described.name, args, asked, autograd) if in_backward else None
         # An op's index is taken before it runs, so that frees inside it (of its own temporaries) are its own.
-        result = self.values.run(func, args, kwargs)
-        node = self.graph.create_node("call_function", func, node_args, node_kwargs)
+        result = None if described.is_silent else self.values.run(func, args, kwargs)
+        node = self.graph.create_node("call_function", func, node_args, node_kwargs, f"{described.label}_{ledger.op}")
         script = self._scratch(described, args, kwargs, result, in_backward)
         held = self._play(script.before, {}) if script else {}
         place = self._place(func, args, kwargs, (ref.storage for ref in reads))

@@ -61,21 +61,21 @@ def trace_job(
         source = load()
         model = _build(source, spec)
         steps = _run(_parts(recorder, source, model, spec, device), spec, recorder, progress)
-        facts = _facts(model)
-    return Trace(
-        device=device,
-        model=facts,
-        ops=tuple(recorder.ops),
-        storages=recorder.ledger.storages(),
-        events=tuple(recorder.ledger.events),
-        steps=tuple(steps.ranges),
-        repeats=steps.repeats,
-        assumptions=tuple(values.assumptions),
-        not_modelled=tuple(means.not_modelled({op.name for op in recorder.ops})),
-        trace_seconds=time.perf_counter() - started,
-        graph=recorder.graph,
-        constants=recorder.constants,
-    )
+        # Still inside the fake world: there the garbage collector is off, which walks all these records otherwise.
+        return Trace(
+            device=device,
+            model=_facts(model),
+            ops=tuple(recorder.ops),
+            storages=recorder.ledger.storages(),
+            events=tuple(recorder.ledger.events),
+            steps=tuple(steps.ranges),
+            repeats=steps.repeats,
+            assumptions=tuple(values.assumptions),
+            not_modelled=tuple(means.not_modelled({op.name for op in recorder.ops})),
+            trace_seconds=time.perf_counter() - started,
+            graph=recorder.graph,
+            constants=recorder.constants,
+        )
 
 
 def _build(source: ModelSource, spec: JobSpec) -> torch.nn.Module:

@@ -10,6 +10,7 @@ from memplan.job.spec import Attention
 from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
 from memplan.trace.records import DeviceTraits
+from memplan.trace.scratch.cpu_table import CPU_RULES
 from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
 
@@ -32,7 +33,7 @@ class Semantics:
 def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]:
     """Install the semantics of a device for the length of the context."""
     if device.kind == "cpu":
-        yield Semantics(scratch_rules={}, place_rule=None, ask_host=lambda _: None, not_modelled=lambda _: ())
+        yield Semantics(scratch_rules=CPU_RULES, place_rule=None, ask_host=lambda _: None, not_modelled=lambda _: ())
         return
     with cuda_semantics(device, attention=attention) as cuda:
 

@@ -1,4 +1,4 @@
-"""Bad targets from end to end: parsed, loaded and built in a child process, each with its exit code and a clear message."""
+"""Bad targets end to end: parsed, loaded and built in a child process, each with its message and exit code."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,10 @@ from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
 
-GOOD = "import torch\ndef model():\n    return torch.nn.Linear(3, 1)\ndef batch(batch_size):\n    return torch.ones(batch_size, 3)\n"
+GOOD = (
+    "import torch\ndef model():\n    return torch.nn.Linear(3, 1)\n"
+    "def batch(batch_size):\n    return torch.ones(batch_size, 3)\n"
+)
 
 
 def build(spec):
@@ -46,7 +49,13 @@ CASES = {
         None,
     ),
     "import raises": ("x = 1\n1 / 0\n", 3, "model.py raised ZeroDivisionError: division by zero", "model.py:2", None),
-    "package missing": ("import no_such_package\n", 3, "ModuleNotFoundError", "model.py:1", "pip install no_such_package"),
+    "package missing": (
+        "import no_such_package\n",
+        3,
+        "ModuleNotFoundError",
+        "model.py:1",
+        "pip install no_such_package",
+    ),
     "package with another name": ("import cv2\n", 3, "ModuleNotFoundError", "model.py:1", "pip install opencv-python"),
     "relative import": ("from .layers import x\n", 3, "relative import", "model.py:1", "package.module:factory"),
     "file missing": ("open('weights.bin')\n", 3, "FileNotFoundError", "model.py:1", "folder that memplan runs in"),
@@ -98,7 +107,7 @@ def test_bad_files(text, code, what, where, hint):
 
 def test_missing_file():
     Path("model.py").write_text(GOOD)
-    with pytest.raises(MemplanError, match="no file 'modle.py'") as caught:
+    with pytest.raises(MemplanError, match=r"no file 'modle\.py'") as caught:
         attempt("modle.py")
     assert caught.value.exit_code == 2
 

@@ -1,7 +1,8 @@
 """How a model is called on what ``batch`` returns, and which scalar is taken as the loss."""
 
-from collections import OrderedDict, UserDict, namedtuple
+from collections import OrderedDict, UserDict
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -41,7 +42,9 @@ class KeywordOnly(nn.Module):
         return first, second
 
 
-Pair = namedtuple("Pair", ["image", "label"])
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: torch.Tensor
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """``--input``: parsing without torch, tensors with it."""
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +27,8 @@ dims = st.lists(st.one_of(st.integers(1, 10**12), st.sampled_from("BS")), max_si
 
 @given(names, st.sampled_from(sorted(DTYPES)), dims, st.sampled_from(["", " "]))
 def test_what_is_written_is_read(name, dtype, dims, space):
-    text = f"{name}{space}={dtype}[{('%s,%s' % ('', space)).join(map(str, dims))}]"
+    separator = f",{space}"
+    text = f"{name}{space}={dtype}[{separator.join(map(str, dims))}]"
     assert parse_input(text) == InputSpec(name=name, dtype=dtype, dims=tuple(dims))
 
 
@@ -61,10 +64,8 @@ def test_other_shapes_of_text_show_the_form(text):
 
 @given(st.text())
 def test_any_text_is_an_input_or_a_usage_error(text):
-    try:
-        parse_input(text)
-    except UsageError as error:
-        assert error.hint
+    with contextlib.suppress(UsageError):
+        assert parse_input(text).name.isidentifier()
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))

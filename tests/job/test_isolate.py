@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,10 +30,10 @@ def report(texts):
 
 
 def shout(text):
-    print(text)
+    print(text)  # noqa: T201
     os.system(f"echo {text}")
     os.write(1, text.encode())
-    print(text, file=sys.stderr)
+    print(text, file=sys.stderr)  # noqa: T201
     return "quiet"
 
 
@@ -49,8 +50,7 @@ def hang_at_exit():
 
 
 def leave_a_grandchild_and_hang(pid_file):
-    with open(pid_file, "w") as file:
-        file.write(f"{os.getpid()} {subprocess.Popen(['sleep', '60']).pid}\n")
+    Path(pid_file).write_text(f"{os.getpid()} {subprocess.Popen(['sleep', '60']).pid}\n")
     hang()
 
 
@@ -127,7 +127,7 @@ def test_user_prints_never_reach_our_output(capfd):
 
 def test_timeout_says_where_the_code_was():
     start = time.monotonic()
-    with pytest.raises(EstimateError, match="within 0.5 seconds") as caught:
+    with pytest.raises(EstimateError, match=r"within 0\.5 seconds") as caught:
         run_isolated(hang, timeout=0.5)
     assert 0.5 <= time.monotonic() - start < 5
     assert caught.value.exit_code == ExitCode.UNKNOWN == 3
@@ -235,8 +235,7 @@ def wait_until(is_done):
 def is_running(pid):
     try:
         # A killed orphan may stay a zombie where nobody reaps it.
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ from memplan.job.spec import FileTarget, JobSpec, ModuleTarget
 
 HEAD = "import torch\nfrom torch import nn\n"
 BATCH = "def batch(batch_size):\n    return torch.randn(batch_size, 3)\n"
-NET = "class Net(nn.Module):\n    def __init__(self, width=3):\n        super().__init__()\n        self.head = nn.Linear(width, 1)\n    def forward(self, x):\n        return self.head(x)\n"
+NET = (
+    "class Net(nn.Module):\n"
+    "    def __init__(self, width=3):\n"
+    "        super().__init__()\n"
+    "        self.head = nn.Linear(width, 1)\n"
+    "    def forward(self, x):\n"
+    "        return self.head(x)\n"
+)
 
 
 @pytest.fixture
@@ -89,12 +97,18 @@ def test_several_candidates_are_listed(load):
     error = refused(load, NET + "class Other(nn.Module):\n    pass\n" + BATCH)
     assert "Net, Other" in error.what
     assert "model.py:Other" in (error.hint or "")
-    assert load(NET + "class Other(nn.Module):\n    pass\n" + BATCH, factory="Other").provenance["model"] == "model.py:9"
+    assert (
+        load(NET + "class Other(nn.Module):\n    pass\n" + BATCH, factory="Other").provenance["model"] == "model.py:9"
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "class Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n", "def build():\n    pass\n"],
+    [
+        "",
+        "class Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n",
+        "def build():\n    pass\n",
+    ],
 )
 def test_no_candidate(load, text):
     error = refused(load, text + BATCH)
@@ -128,6 +142,15 @@ def test_a_ready_instance_is_fake_under_fake_tensors(load):
     with FakeTensorMode() as mode:
         weight = source.model().weight
     assert getattr(weight, "fake_mode", None) is mode
+
+
+def test_the_first_ready_instance_is_freed_before_the_next_is_built(load):
+    Path("tally.py").write_text("import weakref\nLIVE = weakref.WeakSet()\nCOUNTS = []\n")
+    count = "from tally import LIVE, COUNTS\nCOUNTS.append(len(LIVE))\nnet = nn.Linear(3, 1)\nLIVE.add(net)\n"
+    source = load(count + BATCH)
+    assert sys.modules["model"].net is not None
+    assert source.model() is sys.modules["model"].net
+    assert sys.modules["tally"].COUNTS == [0, 0]
 
 
 def test_missing_batch_shows_three_lines_to_paste(load):
@@ -191,7 +214,9 @@ def test_wrong_signatures_of_batch(load, signature, given, message):
     assert error.where == "model.py:9"
 
 
-@pytest.mark.parametrize("text", ["def loss(output):\n    return 0\n", "def optimizer():\n    return 0\n", "loss = 3\n"])
+@pytest.mark.parametrize(
+    "text", ["def loss(output):\n    return 0\n", "def optimizer():\n    return 0\n", "loss = 3\n"]
+)
 def test_other_functions_are_checked(load, text):
     assert refused(load, NET + text + BATCH).where == "model.py:9"
 
@@ -217,8 +242,6 @@ def test_siblings_dataclasses_and_pickles_work(load):
 
 
 def test_a_file_called_like_a_loaded_module_does_not_replace_it(load):
-    import types
-
     assert isinstance(load(NET + BATCH, name="types.py").model(), torch.nn.Module)
     assert sys.modules["types"] is types
 

@@ -16,7 +16,7 @@ from memplan.job.optimizers import IMPLEMENTATIONS, make_optimizer
 from memplan.job.spec import OptimizerImpl, OptimizerName
 
 SHAPES = [(400, 300), (70, 100), (4096,), (4095,), (7,)]
-"""120,000 elements (paged), 7,000 (8-bit, the last block not full), 4,096 (8-bit, exactly at the limit), two smaller."""
+"""120,000 elements (paged), 7,000 (the last block not full), 4,096 (exactly at the limit of 8 bits), two smaller."""
 NUMELS = [math.prod(shape) for shape in SHAPES]
 ALL = sum(NUMELS)
 
@@ -88,7 +88,7 @@ SMALL = [numel for numel in NUMELS if numel < 4096]
 ADAFACTOR = 4 * (400 + 300 + 70 + 100 + 4096 + 4095 + 7)
 """Rows plus columns of matrices, whole vectors (Shazeer & Stern 2018)."""
 EIGHT_BIT_BYTES = 2 * (sum(EIGHT_BIT) + 4 * (469 + 28 + 16)) + 2 * 256 * 4 + 8 * sum(SMALL)
-"""Two bytes an element, two fp32 maxima per 256 (469, 28 and 16 blocks), two shared maps, two fp32 states for the rest."""
+"""Two bytes an element, two fp32 maxima per 256 (469, 28, 16 blocks), two shared maps; two fp32 states for the rest."""
 
 
 @pytest.mark.parametrize(

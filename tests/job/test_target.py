@@ -1,5 +1,6 @@
 """Targets: four forms, read and written; everything else is a usage error that helps."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,14 @@ def test_missing_folder_is_said(folder):
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":", "model", "package.module", "model.py:", "model.py:1", "a b:c", "x:y:z", "model.txt", "\0", "\0.py"]
+    "text",
+    ["", ":", "model", "package.module", "model.py:", "model.py:1", "a b:c", "x:y:z", "model.txt", "\0", "\0.py"],
 )
 def test_nonsense_is_a_usage_error(folder, text):
     touch("model.py.bak")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         parse_target(text)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("form", ["model.py:factory", "package.module:factory", "hf:", "preset:"])
@@ -103,9 +106,6 @@ def test_directory_called_like_a_file(folder):
 
 @given(st.one_of(st.text(), st.text(alphabet="ab.:py\\/hf "), st.text(min_size=300).map(lambda text: text + ".py")))
 def test_any_text_is_a_target_or_a_usage_error(text):
-    try:
+    with contextlib.suppress(UsageError):
         target = parse_target(text)
-    except UsageError as error:
-        assert error.hint
-    else:
         assert parse_target(format_target(target)) == target

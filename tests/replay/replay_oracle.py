@@ -3,7 +3,9 @@
 Written from the rules in prose; shares neither code nor representation with memplan.replay.
 """
 
-KB, MB = 1024, 1024 * 1024
+from itertools import pairwise
+
+MB = 1024 * 1024
 
 
 def power_of_two_steps(nbytes, divisions):
@@ -75,9 +77,10 @@ class NaiveAllocator:
                 for address, hole in self.holes(segment):
                     if hole >= size and (best is None or (hole, address) < best[:2]):
                         best = (hole, address, segment)
-        if best and self.max_split:
-            if (size < self.max_split <= best[0]) or (size >= self.max_split and best[0] >= size + self.rounding):
-                best = None
+        if best and self.max_split and size < self.max_split <= best[0]:
+            best = None
+        if best and self.max_split and size >= self.max_split and best[0] >= size + self.rounding:
+            best = None
         if best is None:
             segment = self.cuda_malloc(size, stream, small)
             if segment is None:
@@ -100,9 +103,7 @@ class NaiveAllocator:
         if self.gc and self.allowed:
             self.collect()
         wanted = self.segment_bytes(size)
-        served = self.fits(wanted) or (
-            self.max_split and self.drop_oversize(size, stream, small) and self.fits(wanted)
-        )
+        served = self.fits(wanted) or (self.max_split and self.drop_oversize(size, stream, small) and self.fits(wanted))
         if not served:
             self.retries += 1
             self.segments = [s for s in self.segments if not self.empty(s)]
@@ -195,7 +196,7 @@ class NaiveExpandable:
         for start, end in mine:
             cuts |= {start, end}
         edges, found = sorted(cuts), []
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             if any(a <= start < z for a, z in mine):
                 found.append(None)
                 continue
@@ -235,7 +236,7 @@ class NaiveExpandable:
         return block
 
     def grow(self, pool, size):
-        """Map at the lowest place with room; sets ``grown``. False when the device is full (partly mapped space stays)."""
+        """Map at the lowest place with room; sets ``grown``. False when the device is full; what was mapped stays."""
         unit = self.unit(pool[1])
         spaces = self.stretches(pool)
         for index, space in enumerate(spaces):
@@ -268,7 +269,7 @@ class NaiveExpandable:
         self.live = [b for b in self.live if b is not block]
 
     def empty_cache(self):
-        for pool, units in self.mapped.items():
+        for pool, units in list(self.mapped.items()):
             if not units:
                 continue
             base, unit = self.base(pool), self.unit(pool[1])
@@ -281,4 +282,4 @@ class NaiveExpandable:
             if units and not used:
                 # A space that loses its last unit is given up; the next one lies elsewhere.
                 del self.bases[pool]
-            units &= used
+            self.mapped[pool] = units & used

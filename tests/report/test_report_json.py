@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from estimate_strategies import estimates
+from estimate_strategies import LAW, estimates
 from example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
@@ -25,7 +25,7 @@ def test_the_schema_is_a_schema() -> None:
     Draft202012Validator.check_schema(schema())
 
 
-@settings(max_examples=100)
+@LAW
 @given(st.lists(estimates(), min_size=1, max_size=3))
 def test_every_report_obeys_the_schema_and_has_sorted_keys(shown: list[Estimate]) -> None:
     text = render(shown)

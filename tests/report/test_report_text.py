@@ -5,20 +5,29 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from estimate_strategies import estimates
+from estimate_strategies import LAW, OWNERS, estimates
 from example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from memplan.estimate.records import Estimate, Verdict
+from memplan.estimate.records import Estimate, Owner, Verdict
+from memplan.report.owners import grouped
 from memplan.report.text import breakdown_lines, render
 from memplan.report.verdict import SYMBOLS, statement
 from memplan.units import GIB
 
+LAYERS = make_estimate(
+    owners=tuple(
+        Owner(module=f"model.layers.{layer}.mlp", source="modeling_llama.py:176", category=category, bytes=size << 20)
+        for layer in range(32)
+        for category, size in (("parameter", 336), ("activation", 60))
+    )
+)
 CASES = {
+    "repeated-layers": [LAYERS],
     "fits": [FITS],
     "tight": [TIGHT],
     "oom": [OOM],
@@ -49,7 +58,7 @@ def test_golden_quiet(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(plain([OOM, FITS], quiet=True)) == snapshot
 
 
-@settings(max_examples=150)
+@LAW
 @given(st.lists(estimates(), min_size=1, max_size=3), st.booleans(), st.integers(20, 200))
 def test_no_line_is_wider_than_asked_or_holds_a_line_break(shown: list[Estimate], explain: bool, width: int) -> None:
     for line in plain(shown, explain=explain, width=width):
@@ -57,7 +66,7 @@ def test_no_line_is_wider_than_asked_or_holds_a_line_break(shown: list[Estimate]
         assert line.isprintable()
 
 
-@settings(max_examples=100)
+@LAW
 @given(estimates())
 def test_the_terminal_prints_each_line_as_it_is(shown: Estimate) -> None:
     file = StringIO()
@@ -68,7 +77,7 @@ def test_the_terminal_prints_each_line_as_it_is(shown: Estimate) -> None:
     assert file.getvalue().split("\n")[:-1] == [line.plain for line in lines]
 
 
-@settings(max_examples=100)
+@LAW
 @given(estimates())
 def test_the_bars_add_up_to_the_same_length_whatever_the_sizes(shown: Estimate) -> None:
     lengths = {"█": 8, "▉": 7, "▊": 6, "▋": 5, "▌": 4, "▍": 3, "▎": 2, "▏": 1}
@@ -82,6 +91,7 @@ def test_the_bars_add_up_to_the_same_length_whatever_the_sizes(shown: Estimate) 
             assert abs(length / sum(drawn) - size / sum(sizes)) <= 1 / sum(drawn)
 
 
+@LAW
 @given(estimates())
 def test_the_verdict_is_told_in_word_and_symbol_on_the_last_block(shown: Estimate) -> None:
     lines = plain([shown])
@@ -94,6 +104,7 @@ def test_symbols_differ() -> None:
     assert len(set(SYMBOLS.values())) == len(Verdict)
 
 
+@LAW
 @given(estimates().map(lambda shown: replace(shown, verdict=Verdict.UNKNOWN, advice=())))
 def test_an_unknown_verdict_prints_no_size(shown: Estimate) -> None:
     named = replace(shown, target="t", gpu=H100, options={}, provenance={}, assumptions=(), not_modelled=())
@@ -121,3 +132,29 @@ def test_options_that_somebody_gave_are_on_the_job_line_and_defaults_are_not() -
     assert "grad_accum 4" in text
     assert "attention" not in text
     assert "data_dependent" not in text
+
+
+def test_repeated_blocks_are_one_owner() -> None:
+    assert [(owner.module, owner.category, owner.bytes >> 20) for owner in grouped(LAYERS.owners)] == [
+        ("model.layers.*.mlp x32", "parameter", 32 * 336),
+        ("model.layers.*.mlp x32", "activation", 32 * 60),
+    ]
+
+
+@pytest.mark.parametrize("module", ["", "conv2d", "layer1.0.conv1", "0", "block.1x1"])
+def test_an_owner_alone_keeps_its_name(module: str) -> None:
+    owner = Owner(module=module, source="", category="parameter", bytes=1)
+    assert grouped([owner]) == [owner]
+
+
+def test_numbers_inside_names_do_not_group() -> None:
+    owners = [Owner(module=name, source="", category="parameter", bytes=1) for name in ("conv1", "conv2", "norm.1x1")]
+    assert len(grouped(owners)) == 3
+
+
+@LAW
+@given(st.lists(OWNERS, max_size=20))
+def test_groups_hold_all_bytes_largest_first(owners: list[Owner]) -> None:
+    groups = grouped(owners)
+    assert sum(group.bytes for group in groups) == sum(owner.bytes for owner in owners)
+    assert [group.bytes for group in groups] == sorted((group.bytes for group in groups), reverse=True)

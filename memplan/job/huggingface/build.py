@@ -15,7 +15,7 @@ from memplan.job.spec import JobSpec
 if TYPE_CHECKING:
     import torch
 
-# transformers 5: Trainer sets `config.use_cache = args.use_cache`, whose default is False (trainer.py, training_args.py).
+# transformers 5, trainer.py: `config.use_cache = args.use_cache`, whose default is False (training_args.py).
 TRAINER_TURNS_CACHE_OFF = 5
 
 
@@ -36,6 +36,7 @@ def source_of(
     *,
     spec: JobSpec,
     default_seq_len: int | None = None,
+    own_head: bool = False,
     provenance: Mapping[str, str] | None = None,
 ) -> ModelSource:
     """A target for one model class and configuration.
@@ -46,6 +47,7 @@ def source_of(
         task: What it is trained for.
         spec: The job; mode and checkpointing are read.
         default_seq_len: Tokens per sample where the job gives none; None takes 2048, or the model's positions if fewer.
+        own_head: The published weights have an output head of their own although the configuration class ties it.
         provenance: Where model and configuration came from.
 
     Returns:
@@ -59,7 +61,7 @@ def source_of(
         default_seq_len = min(positions(config) or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN)
     batch_config = _Arguments(model_class, config) if is_diffusion else config
     return ModelSource(
-        model=_builder(model_class, config, spec),
+        model=_builder(model_class, config, spec, own_head=own_head),
         batch=batch_maker(task, batch_config, default_seq_len=default_seq_len, labels=spec.mode == "train"),
         loss=denoising_loss if is_diffusion else None,
         default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
@@ -75,14 +77,36 @@ class _Arguments:
         self.__dict__ |= {name: parameter.default for name, parameter in parameters.items()} | dict(given)
 
 
-def _builder(model_class: Any, config: Any, spec: JobSpec) -> "Callable[[], torch.nn.Module]":
+def said_untied(config: Any, said: Mapping[str, Any]) -> bool:
+    """Does a configuration say ``tie_word_embeddings = false`` where its class insists on true?
+
+    T5's does (transformers 5, T5Config.__post_init__): whether the head is tied is then decided by the checkpoint,
+    which is never loaded here.
+    """
+    return said.get("tie_word_embeddings") is False and bool(getattr(config, "tie_word_embeddings", False))
+
+
+def _builder(model_class: Any, config: Any, spec: JobSpec, *, own_head: bool) -> "Callable[[], torch.nn.Module]":
+    def make() -> "torch.nn.Module":
+        made: torch.nn.Module = model_class(**config) if isinstance(config, Mapping) else model_class(config)
+        if own_head:
+            _untie_head(made)
+        return made
+
     def model() -> "torch.nn.Module":
-        built = build(lambda: model_class(**config) if isinstance(config, Mapping) else model_class(config))
+        built = build(make)
         if spec.checkpoint == "full":
             _checkpoint(built)
         return built.train(spec.mode == "train")
 
     return model
+
+
+def _untie_head(model: Any) -> None:
+    import torch
+
+    head = model.get_output_embeddings()
+    head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
 
 
 def _checkpoint(model: Any) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
-from memplan.job.huggingface.build import require, source_of
+from memplan.job.huggingface.build import require, said_untied, source_of
 from memplan.job.huggingface.tasks import Task
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
@@ -40,9 +40,10 @@ def hub_source(location: str, *, spec: JobSpec) -> ModelSource:
     where = f"hf:{location}"
     require("transformers", where=where)
     _check_location(location, spec)
-    config = _read(location, spec, where)
+    config, said = _read(location, spec, where)
     model_class, task, how = _head(config, location, spec, where)
-    return source_of(model_class, config, task, spec=spec, provenance={"model": f"{where} ({how})"})
+    own_head = said_untied(config, said)
+    return source_of(model_class, config, task, spec=spec, own_head=own_head, provenance={"model": f"{where} ({how})"})
 
 
 def _check_location(location: str, spec: JobSpec) -> None:
@@ -57,28 +58,17 @@ def _check_location(location: str, spec: JobSpec) -> None:
     raise UsageError(f"there is no configuration '{path}'", where=f"hf:{location}", hint=hint)
 
 
-def _read(location: str, spec: JobSpec, where: str) -> Any:
+def _read(location: str, spec: JobSpec, where: str) -> tuple[Any, Mapping[str, Any]]:
+    """The configuration, and what its file says."""
     from transformers import AutoConfig, PretrainedConfig
 
     options = {"local_files_only": not spec.allow_network}
     try:
-        raw, _rest = PretrainedConfig.get_config_dict(location, **options)
+        said, _rest = PretrainedConfig.get_config_dict(location, **options)
         config = AutoConfig.from_pretrained(location, trust_remote_code=spec.trust_remote_code, **options)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"transformers cannot read the configuration: {_first_line(error)}", where=where) from error
-    if "tie_word_embeddings" in raw:
-        untie(config, raw)
-    return config
-
-
-def untie(config: Any, said: Mapping[str, Any]) -> None:
-    """Keep ``tie_word_embeddings = false`` where a configuration class overrides it.
-
-    T5's does (transformers 5, T5Config): the checkpoint's own head then decides when weights are loaded, and no
-    weights are loaded here.
-    """
-    if said.get("tie_word_embeddings") is False:
-        config.tie_word_embeddings = False
+    return config, said
 
 
 def _first_line(error: Exception) -> str:

@@ -5,10 +5,11 @@ schedules ask fake tensors for numbers that they do not have. The libraries' own
 they load every checkpoint; so the model is built there, and its tensors are then made anew in the caller's fake mode.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 
@@ -38,8 +39,9 @@ def _materialise(model: "torch.nn.Module") -> None:
 
     made: dict[torch.Tensor, torch.Tensor] = {}
     for module in model.modules():
-        own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
-        own |= dict(module.named_buffers(recurse=False, remove_duplicate=False))
+        own: dict[str, torch.Tensor] = {}
+        own |= module.named_parameters(recurse=False, remove_duplicate=False)
+        own |= module.named_buffers(recurse=False, remove_duplicate=False)
         # Some modules keep a tensor as a plain attribute, for instance rotary embeddings their first frequencies.
         own |= {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
         for name, tensor in own.items():

@@ -19,7 +19,7 @@ class Preset:
     name: str
     """What users type after ``preset:``."""
     family: str
-    """Stem of the file it stands in, e.g. ``llama``."""
+    """Heading it is listed under, e.g. ``llama``."""
     library: Literal["transformers", "diffusers"]
     """Whose model code it builds on."""
     task: Task

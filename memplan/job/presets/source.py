@@ -4,8 +4,7 @@ import copy
 from typing import Any
 
 from memplan.errors import UsageError
-from memplan.job.huggingface.build import require, source_of
-from memplan.job.huggingface.hub import untie
+from memplan.job.huggingface.build import require, said_untied, source_of
 from memplan.job.presets.catalog import Preset, find_preset
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
@@ -34,13 +33,13 @@ def preset_source(name: str, *, spec: JobSpec) -> ModelSource:
     config: Any = copy.deepcopy(dict(preset.config))
     if preset.config_class:
         config = _named(preset, preset.config_class, where)(**config)
-        untie(config, preset.config)
     return source_of(
         model_class,
         config,
         preset.task,
         spec=spec,
         default_seq_len=preset.seq_len,
+        own_head=said_untied(config, preset.config),
         provenance={"model": f"{where}: {preset.library}.{preset.model_class}, figures from {preset.source}"},
     )
 

@@ -6,12 +6,13 @@ How a recorder uses it (its dispatch mode lies above the fake mode; the order of
         cuda.placement.is_host = recorder.is_host       # Tensor -> bool, for tensors made before
         ...                                             # build, forward, backward, optimizer step
 
-In ``__torch_dispatch__`` an op that allocates asks ``cuda.placement.rule(func, args, kwargs)``: ``device``, ``host``, or
-None for "where its tensor arguments lie, on the device if any does". Seeds and offsets of the attention kernels come back
-as fake CPU tensors like all else; they are 8- and 16-byte device allocations.
+In ``__torch_dispatch__`` an op that allocates asks ``cuda.placement.rule(func, args, kwargs)``: ``device``, ``host``,
+or None for "where its tensor arguments lie, on the device if any does". Seeds and offsets of the attention kernels
+come back as fake CPU tensors like all else; they are 8- and 16-byte device allocations.
 
-Under ``torch.inference_mode`` composite ops reach a dispatch mode whole; take them apart with ``decompose`` below and not
-with ``OpOverload.decompose``, which prefers Python decompositions (``dropout`` in eval mode would clone its input).
+Under ``torch.inference_mode`` composite ops reach a dispatch mode whole; take them apart with ``decompose`` below and
+not with ``OpOverload.decompose``, which prefers Python decompositions (``dropout`` in eval mode would clone its
+input).
 """
 
 from memplan.trace.cuda.replacements import decompose

@@ -1,8 +1,8 @@
 """scaled_dot_product_attention as CUDA runs it: the kernel is chosen as there, and its padding made as there.
 
 Source: aten/src/ATen/native/transformers/attention.cpp ``scaled_dot_product_attention``, ``preprocess_mask``,
-``pad_last_dim``, ``convert_boolean_attn_mask`` (torch 2.6 to 2.13). Outputs are shaped by torch's own meta kernels, which
-also serve backward. The math decomposition is torch's own composite: it runs the same ops on both devices.
+``pad_last_dim``, ``convert_boolean_attn_mask`` (torch 2.6 to 2.13). Outputs are shaped by torch's own meta kernels,
+which also serve backward. The math decomposition is torch's own composite: it runs the same ops on both devices.
 """
 
 import contextlib

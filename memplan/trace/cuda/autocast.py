@@ -4,8 +4,8 @@
 dispatcher enters autocast for fake CPU tensors, and Python kernels do there what ``WrapFunction_`` does for CUDA.
 ``torch.autocast("cpu")`` means CUDA's too: device-agnostic code reads ``cpu`` off a fake tensor.
 
-Source: aten/src/ATen/autocast_mode.h ``WrapFunction_``, autocast_mode.cpp ``cached_cast`` (torch 2.13; for inference mode
-pytorch/pytorch#158232).
+Source: aten/src/ATen/autocast_mode.h ``WrapFunction_``, autocast_mode.cpp ``cached_cast`` (torch 2.13; for inference
+mode pytorch/pytorch#158232).
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from memplan.trace.cuda import autocast_lists as lists
-from memplan.trace.cuda.replacements import Attribute, Kernel, attributes, kernels
+from memplan.trace.cuda.replacements import Attribute, Kernel, attributes, has_kernel, kernels, overload
 
 Args = tuple[Any, ...]
 _KEY = "AutocastCPU"
@@ -120,15 +120,7 @@ def _autocast_by(key: str) -> frozenset[str]:
         for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("aten::")
     )
-    return frozenset(name for name in names if _has_kernel(name, key))
-
-
-def _has_kernel(name: str, key: str) -> bool:
-    try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key))
-    except RuntimeError:
-        # A schema of TorchScript's own that the dispatcher does not know.
-        return False
+    return frozenset(name for name in names if has_kernel(name, key))
 
 
 def _without_autocast() -> contextlib.AbstractContextManager[None]:
@@ -143,7 +135,7 @@ def _casting(cache: WeightCache, target: Callable[[Args], torch.dtype]) -> Calla
     """Kernels that cast all arguments: to the low dtype, to fp32, or to the widest."""
 
     def make(name: str) -> Kernel:
-        op = _overload(name)
+        op = overload(name)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with _without_autocast():
@@ -155,7 +147,7 @@ def _casting(cache: WeightCache, target: Callable[[Args], torch.dtype]) -> Calla
 
 
 def _call(op: Kernel, args: Args, kwargs: Mapping[str, Any], cache: WeightCache, dtype: torch.dtype) -> Any:
-    """Cast, call, free: compilers evaluate the argument pack right to left and destroy its temporaries left to right."""
+    """Cast, call, free: GCC evaluates the argument pack right to left; its temporaries die left to right."""
     names = list(kwargs)
     casts: list[Any] = [None] * (len(args) + len(names))
     values = [*args, *kwargs.values()]
@@ -181,7 +173,7 @@ def _widest(values: Args) -> torch.dtype:
 
 def _setting_dtype(name: str) -> Kernel:
     """``fp32_set_opt_dtype``."""
-    op = _overload(name)
+    op = overload(name)
     position = [argument.name for argument in op._schema.arguments].index("dtype")
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -197,8 +189,8 @@ def _setting_dtype(name: str) -> Kernel:
 
 def _appending_dtype(name: str) -> Kernel:
     """``fp32_append_dtype``."""
-    op = _overload(lists.FP32_APPEND_DTYPE[name])
-    arguments = _overload(name)._schema.arguments
+    op = overload(lists.FP32_APPEND_DTYPE[name])
+    arguments = overload(name)._schema.arguments
 
     def kernel(*args: Any) -> Any:
         with _without_autocast():
@@ -216,12 +208,6 @@ def _banned(name: str) -> Kernel:
         )
 
     return kernel
-
-
-def _overload(name: str) -> torch._ops.OpOverload:
-    operator, _, overload = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, operator), overload or "default")
-    return found
 
 
 def _state_functions(cache: WeightCache) -> tuple[Attribute, ...]:

@@ -1,10 +1,12 @@
 """CUDA's autocast lists: which ops run in the low dtype, which in fp32, which promote.
 
-A frozen table rather than one read from the installed header: it can be reviewed, works for installations without headers, and a
-test holds it against both ``ATen/autocast_mode.h`` and the dispatcher of the installed torch. Which of these ops a torch release
-casts is asked of its own dispatcher (an op has a kernel for ``AutocastCUDA`` or not), so the table may name ops of any release.
+A frozen table rather than one read from the installed header: it can be reviewed, works for installations without
+headers, and a test holds it against both ``ATen/autocast_mode.h`` and the dispatcher of the installed torch. Which of
+these ops a torch release casts is asked of its own dispatcher (an op has a kernel for ``AutocastCUDA`` or not), so the
+table may name ops of any release.
 
-Source: aten/src/ATen/autocast_mode.h ``AT_FORALL_*`` and autocast_mode.cpp ``TORCH_LIBRARY_IMPL(aten, Autocast)``, torch 2.13.
+Source: aten/src/ATen/autocast_mode.h ``AT_FORALL_*`` and autocast_mode.cpp ``TORCH_LIBRARY_IMPL(aten, Autocast)``,
+torch 2.13.
 """
 
 LOWER_PRECISION = [
@@ -122,7 +124,7 @@ FP32_SET_OPT_DTYPE = [
     "sum",
     "sum.dim_IntList",
 ]
-"""``AT_FORALL_FP32_SET_OPT_DTYPE``: they run on the input as it is with ``dtype=float32``, unless the caller names a dtype."""
+"""``AT_FORALL_FP32_SET_OPT_DTYPE``: no cast, but ``dtype=float32`` unless the caller names a dtype."""
 
 FP32_APPEND_DTYPE = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
 """``AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE``: op → the overload with a dtype that runs instead."""

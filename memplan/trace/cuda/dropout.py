@@ -1,7 +1,7 @@
 """Dropout as CUDA runs it: one fused kernel with a boolean mask, where CPU multiplies by noise of the input's dtype.
 
-Source: aten/src/ATen/native/Dropout.cpp ``dropout``, ``is_fused_kernel_acceptable``, ``_dropout_impl`` (torch 2.6 to 2.13).
-In-place, feature and alpha dropout run the same composite on both devices and are left alone.
+Source: aten/src/ATen/native/Dropout.cpp ``dropout``, ``is_fused_kernel_acceptable``, ``_dropout_impl`` (torch 2.6 to
+2.13). In-place, feature and alpha dropout run the same composite on both devices and are left alone.
 """
 
 import torch

@@ -1,9 +1,9 @@
 """Optimizers and gradient clipping as they run on CUDA parameters: foreach by default, fused where asked for.
 
-Torch decides by device name and exact tensor type; fake CPU parameters are neither, so both lists are widened.
-Source: torch/optim/optimizer.py ``_default_to_fused_or_foreach``, ``_get_capturable_supported_devices``;
-torch/utils/_foreach_utils.py ``_has_foreach_support``, used by ``clip_grad_norm_`` and ``clip_grad_value_`` (torch 2.6 to
-2.13).
+Torch decides by device name and exact tensor type; fake CPU parameters are neither, so both lists are widened. Source:
+torch/optim/optimizer.py ``_default_to_fused_or_foreach``, ``_get_capturable_supported_devices``;
+torch/utils/_foreach_utils.py ``_has_foreach_support``, used by ``clip_grad_norm_`` and ``clip_grad_value_`` (torch 2.6
+to 2.13).
 """
 
 import contextlib

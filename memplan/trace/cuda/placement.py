@@ -1,12 +1,12 @@
 """Device or host: where a new tensor of a fake CPU trace would lie on a CUDA machine.
 
-At dispatch level every fake tensor says ``cpu``. What tells them apart is what Python asked for, so a torch function mode
-reads and rewrites device arguments on their way in: ``cuda`` becomes ``cpu`` and the request is kept for whoever records
-allocations.
+At dispatch level every fake tensor says ``cpu``. What tells them apart is what Python asked for, so a torch function
+mode reads and rewrites device arguments on their way in: ``cuda`` becomes ``cpu`` and the request is kept for whoever
+records allocations.
 
 Rules: an explicit device is device memory, save the string ``"cpu"`` (a ``torch.device("cpu")`` object comes from
-``x.device`` of a fake tensor, and what asks for it trains on the device); a factory without a device makes a host tensor;
-anything else lies where its operands lie, on the device if any does.
+``x.device`` of a fake tensor, and what asks for it trains on the device); a factory without a device makes a host
+tensor; anything else lies where its operands lie, on the device if any does.
 """
 
 import contextlib
@@ -156,60 +156,44 @@ class DeviceRewriting(TorchFunctionMode):
 
     def _to(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
         tensor, *rest = args
-        if "device" in kwargs:
-            place = self._target(tensor, kwargs.pop("device"))
-        elif rest and (rest[0] is None or isinstance(rest[0], str | int | torch.device)):
-            place = self._target(tensor, rest.pop(0))
-            if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
-                kwargs["dtype"] = rest.pop(0)
-        else:
-            other = kwargs.get("other", rest[0] if rest else None)
-            place = self._place(other) if isinstance(other, torch.Tensor) else self._place(tensor)
-            return self._move(tensor, place, tuple(rest), kwargs)
-        # What is left are non_blocking and copy, in this order.
-        kwargs.update(zip(("non_blocking", "copy"), rest, strict=False))
-        if kwargs.get("dtype", 0) is None:
-            del kwargs["dtype"]
-        if place is None:
-            return torch.Tensor.to(tensor, "meta", **kwargs)
-        return self._move(tensor, place, (), kwargs)
+        options = dict(zip(_TO_OPTIONS[_kind(rest)], rest, strict=False)) | kwargs
+        device, other = options.pop("device", None), options.pop("other", None)
+        if device is None and other is None:
+            return torch.Tensor.to(*args, **kwargs)
+        if other is not None:
+            return self._move(tensor, self._place(other), {"dtype": other.dtype, **options})
+        return self._move(tensor, place_named(device), options)
 
     def _cuda(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
         kwargs.pop("device", None)
-        return self._move(args[0], "device", (), kwargs)
+        return self._move(args[0], "device", kwargs)
 
     def _cpu(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
-        return self._move(args[0], "host", (), kwargs)
+        return self._move(args[0], "host", kwargs)
 
     def _pin_memory(self, args: Args, _: dict[str, Any]) -> torch.Tensor:
         with self._placement.asking("host"):
-            return args[0].clone()
+            pinned: torch.Tensor = args[0].clone()
+        return pinned
 
     def _as_tensor(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
-        data = args[0] if args else kwargs["data"]
+        options = dict(zip(("data", "dtype", "device"), args, strict=False)) | kwargs
+        data = options.pop("data")
         if isinstance(data, torch.Tensor):
-            names = ("dtype", "device")
-            options = dict(zip(names, args[1:], strict=False)) | {
-                name: kwargs[name] for name in names if name in kwargs
-            }
-            return self._to((data,), {name: value for name, value in options.items() if value is not None})
-        kwargs.setdefault("device", args[2] if len(args) > 2 else None)
-        made: torch.Tensor = self._make(torch.as_tensor, args[:2], kwargs)
+            moved: torch.Tensor = self._to((data,), options) if options else data
+            return moved
+        made: torch.Tensor = self._make(torch.as_tensor, (data,), options)
         return made
 
-    def _move(self, tensor: torch.Tensor, place: Place, rest: Args, kwargs: dict[str, Any]) -> torch.Tensor:
-        """A change of place is a copy even though both places are fake CPU."""
-        if place == self._place(tensor) or tensor.device.type == "meta":
-            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
-        if rest:
-            options = rest[1:]
-            kwargs = {"dtype": _dtype(rest[0]), **dict(zip(("non_blocking",), options, strict=False)), **kwargs}
-        kwargs.pop("other", None)
+    def _move(self, tensor: torch.Tensor, place: Place | None, options: dict[str, Any]) -> torch.Tensor:
+        """``Tensor.to``; a change of place is a copy even though both places are fake CPU."""
+        options = {name: value for name, value in options.items() if value is not None}
+        if place is None:
+            return torch.Tensor.to(tensor, "meta", **options)
+        if place == self._place(tensor):
+            return torch.Tensor.to(tensor, _CPU, **options)
         with self._placement.asking(place):
-            return torch.Tensor.to(tensor, _CPU, **{**kwargs, "copy": True})
-
-    def _target(self, tensor: torch.Tensor, device: object) -> Place | None:
-        return self._place(tensor) if device is None else place_named(device)
+            return torch.Tensor.to(tensor, _CPU, **{**options, "copy": True})
 
     def _place(self, tensor: torch.Tensor) -> Place:
         return "host" if self._placement.is_host(tensor) else "device"
@@ -230,5 +214,15 @@ def _getter(name: str) -> Function:
     return getter
 
 
-def _dtype(like: object) -> torch.dtype | None:
-    return like.dtype if isinstance(like, torch.Tensor) else like if isinstance(like, torch.dtype) else None
+def _kind(positional: list[Any]) -> str:
+    """Which of the overloads of ``Tensor.to`` a call means."""
+    first = positional[0] if positional else None
+    return "other" if isinstance(first, torch.Tensor) else "dtype" if isinstance(first, torch.dtype) else "device"
+
+
+_TO_OPTIONS = {
+    "device": ("device", "dtype", "non_blocking", "copy"),
+    "dtype": ("dtype", "non_blocking", "copy"),
+    "other": ("other", "non_blocking", "copy"),
+}
+"""Positional parameters of the overloads of ``Tensor.to``."""

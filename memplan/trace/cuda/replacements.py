@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 Kernel = Callable[..., Any]
 
@@ -44,11 +46,63 @@ def kernels(table: Mapping[str, Kernel], key: str = COMPOSITE) -> Iterator[None]
         yield
 
 
+@contextlib.contextmanager
+def fake_kernels(table: Mapping[str, Kernel]) -> Iterator[None]:
+    """Replace what fake tensors take for the shapes and dtypes of an op's results.
+
+    Args:
+        table: Op name without ``aten::`` to a function of fake tensors that returns fake tensors.
+
+    Yields:
+        Nothing. Fake results cached before are forgotten at both ends.
+    """
+    rules: dict[Any, Kernel] = fake_impls.op_implementations_dict
+    # An entry here keeps fake tensors from preferring torch's decomposition to the rule.
+    metas: dict[Any, Kernel] = torch._decomp.meta_table
+    former = dict(rules), dict(metas)
+    here = {overload(name): kernel for name, kernel in table.items() if exists(name)}
+    rules.update({op: _fake_rule(kernel) for op, kernel in here.items()})
+    metas.update(here)
+    FakeTensorMode.cache_clear()
+    try:
+        yield
+    finally:
+        for now, before in zip((rules, metas), former, strict=True):
+            now.clear()
+            now.update(before)
+        FakeTensorMode.cache_clear()
+
+
+def _fake_rule(kernel: Kernel) -> Kernel:
+    def rule(fake_mode: FakeTensorMode, op: object, *args: Any, **kwargs: Any) -> Any:
+        del op
+        with fake_mode:
+            return kernel(*args, **kwargs)
+
+    return rule
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    """The op of a name as in the tables: ``softmax.int``, ``dropout``."""
+    operator, _, suffix = name.partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, operator), suffix or "default")
+    return found
+
+
+def has_kernel(name: str, key: str) -> bool:
+    """Does this torch know the op and have a kernel of its own for it at a dispatch key?"""
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key))
+    except RuntimeError:
+        # The dispatcher knows no such op (TorchScript has schemas of its own).
+        return False
+
+
 def exists(name: str) -> bool:
     """Does this torch know the op ``aten::{name}``?"""
-    operator, _, overload = name.partition(".")
+    operator, _, suffix = name.partition(".")
     packet = getattr(torch.ops.aten, operator, None)
-    return packet is not None and hasattr(packet, overload or "default")
+    return packet is not None and hasattr(packet, suffix or "default")
 
 
 @contextlib.contextmanager
@@ -85,8 +139,9 @@ def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[
         kwargs: Keyword arguments.
 
     Returns:
-        ``NotImplemented`` if the op is a leaf.
+        ``NotImplemented`` if the op is a leaf on CUDA.
     """
-    if op.namespace != "aten" or not torch._C._dispatch_has_kernel_for_dispatch_key(op._name, COMPOSITE):
+    name = op._name.removeprefix("aten::")
+    if op.namespace != "aten" or not has_kernel(name, COMPOSITE) or has_kernel(name, "CPU"):
         return NotImplemented
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

@@ -10,10 +10,13 @@ from memplan.trace.cuda.attention import cuda_attention
 from memplan.trace.cuda.attention_choice import AttentionKernel
 from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
+from memplan.trace.cuda.norms import cuda_norms
 from memplan.trace.cuda.optimizers import cuda_optimizers
 from memplan.trace.cuda.placement import DeviceRewriting, Placement
 from memplan.trace.cuda.replacements import kernels
+from memplan.trace.cuda.rnn import cuda_rnn
 from memplan.trace.cuda.runtime import cuda_runtime
+from memplan.trace.cuda.softmax import KERNELS as SOFTMAX
 from memplan.trace.records import DeviceTraits
 
 
@@ -47,7 +50,9 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
     with contextlib.ExitStack() as stack:
         stack.enter_context(cuda_runtime(device))
         stack.enter_context(cuda_optimizers())
-        stack.enter_context(kernels(DROPOUT))
+        stack.enter_context(kernels({**DROPOUT, **SOFTMAX}))
+        stack.enter_context(cuda_norms())
+        stack.enter_context(cuda_rnn())
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))
         stack.enter_context(cuda_autocast())
         stack.enter_context(DeviceRewriting(semantics.placement))

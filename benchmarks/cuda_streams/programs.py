@@ -1,0 +1,132 @@
+"""The known programs as generators: set-up up to the first yield, what the snapshot saw up to the second."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from cuda_streams import large_lm, medium_lm
+from cuda_streams.snapshot import Stream
+from memplan.trace.place import place_batch, place_model
+from memplan.trace.recorder import Recorder
+from memplan.trace.records import DeviceTraits
+from memplan.trace.scratch.cuda_table import CUDA_RULES
+from memplan.trace.values import Values
+from memplan.trace.world import fake_world
+from memplan.units import Bytes
+
+AMPERE = DeviceTraits(kind="cuda", capability=(8, 0), sm_count=108, threads_per_sm=2048)
+HOPPER = DeviceTraits(
+    kind="cuda", capability=(9, 0), sm_count=132, threads_per_sm=2048, cublas_workspace_bytes=Bytes(33_554_432)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program with the device that it ran on."""
+
+    device: DeviceTraits
+    run: Callable[[Recorder], Iterator[None]]
+
+
+def medium_training(recorder: Recorder, context: int) -> Iterator[None]:
+    model = medium_lm.LanguageModel(context)
+    place_model(recorder, model)
+    optimizer = medium_lm.AdamW(model.parameters())
+    shape = (medium_lm.BATCH, context)
+    warm_up = [torch.zeros(medium_lm.WARM_UP_STEPS, *shape, dtype=torch.long) for _ in range(2)]
+    measured = [torch.zeros(1, *shape, dtype=torch.long) for _ in range(2)]
+    place_batch(recorder, [warm_up, measured])
+    recorder.recording = True
+    # The first of the warm-up steps leaves behind what all of them do.
+    output = model(warm_up[0][0])
+    loss = medium_lm.cross_entropy(output, warm_up[1][0])
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    del output, loss
+    yield
+    output = model(measured[0][0])
+    loss = medium_lm.cross_entropy(output, measured[1][0])
+    loss.backward()
+    optimizer.step()
+    yield
+
+
+def medium_inference(recorder: Recorder, context: int) -> Iterator[None]:
+    model = medium_lm.LanguageModel(context).eval()
+    place_model(recorder, model)
+    shape = (medium_lm.BATCH, context)
+    warm_up = torch.zeros(medium_lm.WARM_UP_STEPS, *shape, dtype=torch.long)
+    measured = torch.zeros(1, *shape, dtype=torch.long)
+    place_batch(recorder, [warm_up, measured])
+    recorder.recording = True
+    with torch.inference_mode():
+        model(warm_up[0])
+        yield
+        model(measured[0])
+        yield
+
+
+def large_training(recorder: Recorder, context: int) -> Iterator[None]:
+    model = large_lm.LanguageModel(context)
+    place_model(recorder, model)
+    optimizer = large_lm.AdamW(model.parameters())
+    batch = torch.zeros(large_lm.BATCH, context, dtype=torch.long)
+    place_batch(recorder, batch)
+    recorder.default_place = "host"
+    rows = torch.arange(large_lm.BATCH * context)
+    recorder.default_place = "device"
+    recorder.recording = True
+    yield
+    optimizer.zero_grad()
+    logits = model(batch)
+    loss = large_lm.cross_entropy(logits, batch, rows)
+    loss.backward()
+    optimizer.step()
+    yield
+
+
+PROGRAMS = {
+    "wedsonlin_medium_256_training_memory_snapshot.pickle": Program(
+        device=AMPERE, run=lambda recorder: medium_training(recorder, 256)
+    ),
+    "wedsonlin_medium_128_inference_memory_snapshot.pickle": Program(
+        device=AMPERE, run=lambda recorder: medium_inference(recorder, 128)
+    ),
+    "kkaitlyn_memory_ctx128_fullstep.pickle": Program(
+        device=HOPPER, run=lambda recorder: large_training(recorder, 128)
+    ),
+}
+"""Snapshot file → program."""
+
+
+@contextmanager
+def recording(device: DeviceTraits) -> Iterator[Recorder]:
+    """A recorder with CUDA's kernel scratch, in a fake world; everything lies on the device unless told otherwise."""
+    with ExitStack() as stack:
+        stack.enter_context(fake_world())
+        recorder = Recorder(device, CUDA_RULES, None, Values(worst_case=False))
+        stack.enter_context(recorder.attribution.watching())
+        yield stack.enter_context(recorder)
+
+
+def predict(program: Program) -> Stream:
+    """The stream of what a program does between its two yields."""
+    with recording(program.device) as recorder:
+        steps = program.run(recorder)
+        next(steps)
+        first = len(recorder.ledger.events)
+        next(steps)
+        events, storages = tuple(recorder.ledger.events), recorder.ledger.storages()
+    base, taken = 0, []
+    for position, event in enumerate(events):
+        storage = storages[event.storage]
+        if storage.place == "host" or not storage.nbytes:
+            continue
+        if position >= first:
+            taken.append((event.action, int(storage.nbytes)))
+        else:
+            base += storage.nbytes if event.action == "alloc" else -storage.nbytes
+    return Stream(steps=tuple(taken), base_bytes=base)

@@ -1,0 +1,72 @@
+"""The innermost line that the user can change, and the words around it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from memplan.errors import EstimateError, UsageError
+from memplan.job.usercode import explain, guarded, innermost, is_user_file, location, user_code
+
+MINE = str(Path.cwd() / "mine.py")
+TORCH = str(Path(torch.__file__).parent / "nn" / "modules" / "linear.py")
+LIBRARY = str(Path("/somewhere/lib/python3.11/site-packages/transformers/models/llama.py"))
+STANDARD = str(Path(os.__file__).parent / "json" / "decoder.py")
+MEMPLAN = str(Path(explain.__code__.co_filename))
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([(MEMPLAN, 1), (MINE, 2), (TORCH, 3), (MEMPLAN, 4), (TORCH, 5)], "mine.py:2"),
+        ([(MINE, 2), (LIBRARY, 3), (TORCH, 4)], "mine.py:2"),
+        ([(MINE, 2), (MINE, 9), (STANDARD, 3)], "mine.py:9"),
+        ([(MEMPLAN, 1), (LIBRARY, 3), (TORCH, 4)], f"{LIBRARY}:3"),
+        ([(MEMPLAN, 1), (TORCH, 4), ("<string>", 1), ("<frozen importlib._bootstrap>", 2)], None),
+        ([], None),
+    ],
+)
+def test_innermost_frame_of_the_user(frames, expected):
+    assert innermost(frames) == expected
+
+
+def test_only_own_files_are_the_users():
+    assert is_user_file(MINE)
+    assert not any(map(is_user_file, (TORCH, LIBRARY, STANDARD, MEMPLAN, "<string>")))
+
+
+def test_a_call_into_the_standard_library_is_told_at_the_call():
+    with pytest.raises(EstimateError) as caught, user_code("model()"):
+        json.loads("{")
+    assert caught.value.what.startswith("model() raised json.decoder.JSONDecodeError: Expecting property name")
+    assert (caught.value.where or "").partition(":")[0].endswith("test_usercode.py")
+
+
+def test_memplan_errors_and_interrupts_pass():
+    for error in (UsageError("x"), EstimateError("y"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as caught, user_code("model()"):
+            raise error
+        assert caught.value is error
+
+
+def test_a_guarded_function_is_the_function():
+    def area(width, height=2):
+        """Width times height."""
+        return width * height
+
+    assert guarded(area, "area()")(3) == 6
+    assert guarded(area, "area()").__doc__ == area.__doc__
+
+
+def test_notes_are_shown_and_long_messages_are_cut():
+    error = ValueError("x" * 10_000)
+    assert len(explain(error, "model()").what) < 3000
+    noted = ValueError("boom")
+    noted.add_note("in layer 3")
+    assert "boom\nin layer 3" in explain(noted, "model()").what
+
+
+def test_an_exception_that_was_never_raised_has_no_place():
+    assert location(ValueError()) is None

@@ -1,0 +1,168 @@
+"""Replays against an unrolled stream, and the laws of profiles."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_streams import requests, sizes
+
+from memplan.errors import MemplanError
+from memplan.replay.cpu import NoCaching
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import Request
+from memplan.replay.replay import replay, replay_steps
+from memplan.units import MIB
+
+quick = settings(deadline=None, max_examples=80)
+policies = st.sampled_from(
+    [
+        AllocatorPolicy(),
+        AllocatorPolicy(expandable_segments=True),
+        AllocatorPolicy(max_split_size=20 * MIB),
+        AllocatorPolicy(per_process_memory_fraction=0.75, garbage_collection_threshold=0.5),
+        NoCaching(),
+    ]
+)
+limits = st.one_of(st.none(), st.integers(60, 400).map(lambda mib: mib * MIB))
+
+
+@st.composite
+def programs(draw):
+    """One step: ("alloc", name, nbytes, stream) and ("free", name, age), where age 1 was born one step earlier."""
+    names = draw(st.integers(1, 7))
+    events = []
+    for name in range(names):
+        birth = ("alloc", name, draw(sizes), draw(st.integers(0, 1)))
+        events.insert(draw(st.integers(0, len(events))), birth)
+        age = draw(st.sampled_from([0, 0, 0, 1, 1, 2, None]) if name else st.sampled_from([0, 1, 2]))
+        if age is not None:
+            first = events.index(birth) + 1 if age == 0 else 0
+            events.insert(draw(st.integers(first, len(events))), ("free", name, age))
+    return events
+
+
+def unroll(program, steps, first=0):
+    """Steps ``first`` to ``steps`` with a fresh key for every birth."""
+    for step in range(first, steps):
+        for action, name, amount, *stream in program:
+            if action == "alloc":
+                yield Request("alloc", 1000 * step + name, amount, stream[0])
+            elif step - amount >= 0:
+                yield Request("free", 1000 * (step - amount) + name, 0, 0)
+
+
+def successors(program, step):
+    """Who stands in for whom after ``step``, as a trace of steps 0 to ``step`` would show."""
+    return {
+        1000 * (step - back) + name: 1000 * (step - back + 1) + name
+        for action, name, age, *_ in program
+        if action == "free"
+        for back in range(1, age + 1)
+    }
+
+
+@quick
+@given(programs(), policies, limits)
+def test_repeating_a_step_equals_unrolling_it(program, policy, limit):
+    prefix, step = list(unroll(program, 2)), list(unroll(program, 3, first=2))
+    options = {"policy": policy, "limit_bytes": limit}
+    repeated = replay_steps(prefix, step, successors(program, 2), max_steps=6, **options)
+    unrolled = replay(list(unroll(program, 2 + repeated.steps_replayed)), **options)
+    same = {"steps_replayed": repeated.steps_replayed, "settled": repeated.settled}
+    assert repeated == dataclasses.replace(unrolled, **same)
+    assert repeated.settled or repeated.steps_replayed == 6 or repeated.out_of_memory is not None
+    if repeated.settled:
+        longer = replay(list(unroll(program, 2 + repeated.steps_replayed + 7)), **options)
+        kept = ("peak_requested", "peak_allocated", "peak_reserved", "peak_allocated_at", "peak_reserved_at")
+        assert [getattr(longer, name) for name in kept] == [getattr(repeated, name) for name in kept]
+        assert longer.out_of_memory is None
+
+
+@quick
+@given(requests(), policies, limits)
+def test_profile_laws(stream, policy, limit):
+    profile = replay(stream, policy=policy, limit_bytes=limit)
+    assert profile.peak_requested <= profile.peak_allocated <= profile.peak_reserved
+    assert profile.end_reserved <= profile.peak_reserved <= (limit or profile.peak_reserved)
+    assert profile.requested_at_reserved_peak <= profile.allocated_at_reserved_peak <= profile.peak_reserved
+    assert 0 <= profile.external_fragmentation < 1
+    assert 0 <= profile.internal_fragmentation < 1
+    if profile.out_of_memory:
+        failed = profile.out_of_memory
+        assert stream[failed.event].action == "alloc"
+        assert stream[failed.event].nbytes <= failed.rounded
+        assert not profile.settled
+    elif profile.peak_reserved:
+        assert stream[profile.peak_reserved_at].action == stream[profile.peak_allocated_at].action == "alloc"
+
+
+@quick
+@given(requests(), policies, st.integers(0, 60))
+def test_peaks_only_grow(stream, policy, cut):
+    part, whole = replay(stream[:cut], policy=policy), replay(stream, policy=policy)
+    for name in ("peak_requested", "peak_allocated", "peak_reserved"):
+        assert getattr(part, name) <= getattr(whole, name)
+
+
+@quick
+@given(requests())
+def test_without_caching_everything_is_what_was_asked_for(stream):
+    alive, peak = {}, 0
+    for request in stream:
+        if request.action == "alloc":
+            alive[request.key] = request.nbytes
+        else:
+            del alive[request.key]
+        peak = max(peak, sum(alive.values()))
+    profile = replay(stream, policy=NoCaching())
+    assert (profile.peak_requested, profile.peak_allocated, profile.peak_reserved) == (peak, peak, peak)
+    assert profile.end_reserved == sum(alive.values())
+    assert (profile.external_fragmentation, profile.internal_fragmentation) == (0, 0)
+
+
+def test_gradients_that_outlive_the_step():
+    """The set-up's gradient is freed after the next one is born: two at once, whichever step."""
+    prefix = [Request("alloc", 0, 30 * MIB, 0)]
+    step = [Request("alloc", 1, 30 * MIB, 0), Request("free", 0, 0, 0)]
+    profile = replay_steps(prefix, step, {0: 1}, policy=AllocatorPolicy())
+    assert (profile.peak_reserved, profile.segments, profile.settled) == (60 * MIB, 2, True)
+    # The live gradient is in the second segment, the first, the second again: as after the first step.
+    assert profile.steps_replayed == 3
+
+
+def test_a_leak_never_settles():
+    profile = replay_steps([], [Request("alloc", 0, 30 * MIB, 0)], {}, policy=AllocatorPolicy(), max_steps=5)
+    assert (profile.settled, profile.steps_replayed, profile.peak_reserved) == (False, 5, 150 * MIB)
+
+
+def test_out_of_memory_in_a_later_step_is_named():
+    step = [Request("alloc", 0, 512, 0), Request("alloc", 1, 30 * MIB, 0)]
+    profile = replay_steps([], step, {}, policy=AllocatorPolicy(), limit_bytes=100 * MIB)
+    assert profile.out_of_memory is not None
+    assert profile.out_of_memory.event == 7
+    assert (profile.steps_replayed, profile.settled) == (4, False)
+    assert profile.out_of_memory.reserved == 92 * MIB
+
+
+@pytest.mark.parametrize(
+    ("prefix", "step", "rename", "complaint"),
+    [
+        ("+0", "-0", {}, "does not replace"),
+        ("+0", "-0 +1", {0: 1, 5: 1}, "not alive when the step begins"),
+        ("+0", "-0 +1 -1", {0: 1}, "not alive when the step ends"),
+        ("+0 +1", "-0 -1 +2", {0: 2, 1: 2}, "in place of several"),
+        ("+0", "+1", {0: 1}, "would be lost"),
+    ],
+)
+def test_a_rename_that_does_not_close_the_step_is_refused(prefix, step, rename, complaint):
+    def read(text):
+        return [Request("alloc" if word[0] == "+" else "free", int(word[1:]), 512, 0) for word in text.split()]
+
+    with pytest.raises(ValueError, match=complaint):
+        replay_steps(read(prefix), read(step), rename, policy=AllocatorPolicy())
+
+
+def test_freeing_what_is_not_alive_is_refused():
+    with pytest.raises(MemplanError, match="event 1 frees allocation 7"):
+        replay([Request("alloc", 0, 1, 0), Request("free", 7, 0, 0)], policy=AllocatorPolicy())
