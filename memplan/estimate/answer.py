@@ -48,7 +48,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         ),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
-        options=options(spec),
+        options=options(spec, trace),
         peak=PeakFacts(
             requested_bytes=memory.peak_requested,
             allocated_bytes=memory.peak_allocated,
@@ -68,7 +68,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         advice=(),
         assumptions=trace.assumptions,
         not_modelled=trace.not_modelled,
-        provenance=dict(spec.provenance),
+        provenance=provenance(spec, trace),
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
         steps_traced=len(trace.steps),
         repeats=trace.repeats,
@@ -93,7 +93,13 @@ def interval(profile: GpuProfile, memory: MemoryProfile) -> tuple[int, int]:
     return low, memory.peak_reserved + (profile.context_high_bytes or profile.context_bytes)
 
 
-def options(spec: JobSpec) -> dict[str, str]:
+def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:
+    """Where every field's value came from: what the user typed stands before what the target says, that before defaults."""
+    typed = {field: origin for field, origin in spec.provenance.items() if origin != "default"}
+    return dict(spec.provenance) | dict(trace.provenance) | typed
+
+
+def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     """What the step was, as text, for the report's job line."""
     texts = {
         "mode": spec.mode,
@@ -102,10 +108,11 @@ def options(spec: JobSpec) -> dict[str, str]:
         "attention": spec.attention,
         "checkpoint": spec.checkpoint,
     }
-    if spec.seq_len is not None:
-        texts["seq_len"] = str(spec.seq_len)
+    if trace.seq_len is not None:
+        texts["seq_len"] = str(trace.seq_len)
     if spec.mode == "train":
-        texts["optimizer"] = spec.optimizer or "adamw"
+        own = "optimizer" in trace.provenance or "train_step" in trace.provenance
+        texts["optimizer"] = spec.optimizer or ("the target's own" if own else "adamw")
         texts["optimizer_impl"] = spec.optimizer_impl
         texts["grad_accum"] = str(spec.grad_accum)
         if spec.clip_grad_norm is not None:

@@ -1,12 +1,15 @@
 """The whole path in one process: load, trace, order, replay, and compose the answer. Runs in the child."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from memplan.estimate.advice import advise
 from memplan.estimate.answer import Measured, compose
 from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
+from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
@@ -15,37 +18,51 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.replay import Policy, replay, replay_steps
 from memplan.replay.stream import request_stream
 from memplan.trace.records import DeviceTraits
+from memplan.trace.run import trace_job
 
 
 def estimate_here(
-    spec: JobSpec, profiles: Sequence[GpuProfile], *, progress: Callable[[str], None] = lambda _: None
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    advice: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Estimate, ...]:
     """Estimate one job on several devices, tracing once for each kind of device that changes the step.
 
     Args:
         spec: The job.
         profiles: Devices, in the order of the answers.
+        advice: Look for changes that make it fit, where it does not? Each costs a trace.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As for its stages.
     """
-    lifetimes: dict[DeviceTraits, Lifetimes] = {}
+    tracer = _Tracer(progress)
     answers = []
     for profile in profiles:
-        traits = DeviceTraits.of(profile)
-        if traits not in lifetimes:
-            lifetimes[traits] = _lifetimes(spec, traits, progress)
-        progress(f"replaying on {profile.name}")
-        answers.append(compose(spec, profile, measure(lifetimes[traits], profile)))
+        answer = tracer.estimate(profile, spec)
+        if advice:
+            answer = dataclasses.replace(answer, advice=advise(spec, answer, partial(tracer.estimate, profile)))
+        answers.append(answer)
     return tuple(answers)
 
 
-def _lifetimes(spec: JobSpec, traits: DeviceTraits, progress: Callable[[str], None]) -> Lifetimes:
-    from memplan.job.load import load_source
-    from memplan.trace.run import trace_job
+class _Tracer:
+    """Traces each job once for each kind of device, and remembers."""
 
-    return build_lifetimes(trace_job(partial(load_source, spec), spec, traits, progress=progress))
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._lifetimes: dict[tuple[str, DeviceTraits], Lifetimes] = {}
+
+    def estimate(self, profile: GpuProfile, spec: JobSpec) -> Estimate:
+        traits = DeviceTraits.of(profile)
+        key = repr(spec), traits
+        if key not in self._lifetimes:
+            self._lifetimes[key] = build_lifetimes(trace_job(partial(load_source, spec), spec, traits, progress=self._progress))
+        self._progress(f"replaying on {profile.name}")
+        return compose(spec, profile, measure(self._lifetimes[key], profile))
 
 
 def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:

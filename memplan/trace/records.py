@@ -143,6 +143,10 @@ class Trace:
     """Traced optimizer steps (inference: forward passes); what precedes the first is set-up."""
     repeats: bool
     """Does the last step leave the state that it began with? Then every later step is the same."""
+    seq_len: int | None
+    """Tokens per sample that the batches were made with; None where the target has no such thing."""
+    provenance: Mapping[str, str]
+    """Where the target's parts came from: ``model``, ``batch``, ``loss``… → ``file:line``."""
     assumptions: tuple[str, ...]
     """What was assumed on the way, each a sentence for the report."""
     not_modelled: tuple[str, ...]

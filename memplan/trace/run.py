@@ -70,6 +70,8 @@ def trace_job(
             events=tuple(recorder.ledger.events),
             steps=tuple(steps.ranges),
             repeats=steps.repeats,
+            seq_len=spec.seq_len or source.default_seq_len,
+            provenance=dict(source.provenance),
             assumptions=tuple(values.assumptions),
             not_modelled=tuple(means.not_modelled({op.name for op in recorder.ops})),
             trace_seconds=time.perf_counter() - started,

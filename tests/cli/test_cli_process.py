@@ -91,6 +91,19 @@ def test_a_reader_that_goes_away_is_no_failure(words: tuple[str, ...]) -> None:
     assert done.stderr == ""
 
 
+def test_a_reader_that_goes_away_does_not_change_the_verdict() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-c", INJECT.format(body="return (OOM,)"), str(ROOT / "tests" / "report"),
+             "estimate", "preset:gpt2", "--gpu", "h100-80g", "--fail-on", "oom"],
+            cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("words", [["--help"], ["estimate", "--help"], ["gpus"], ["presets"], ["explain", "MP001"]])
 def test_light_commands_are_light(words: list[str]) -> None:
     code = (

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from memplan.cli.presets import presets as presets_command
 from memplan.errors import UsageError
 from memplan.job.huggingface import TASKS
 from memplan.job.presets import catalog, find_preset, list_presets, preset_source
@@ -230,3 +231,10 @@ def test_shared_configuration_keys_reach_each_preset() -> None:
     (preset,) = catalog._family(facts)
     assert isinstance(preset, Preset)
     assert preset.config == {"a": 1, "b": 2, "c": None}
+
+
+def test_the_command_prints_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+    presets_command(json=True)
+    assert len(json.loads(capsys.readouterr().out)["presets"]) == len(NAMES)
+    presets_command(json=False)
+    assert "llama-3.1-8b" in capsys.readouterr().out

@@ -1,16 +1,22 @@
 """From traces to request streams: who takes whose place in the next step."""
 
 import dataclasses
+from functools import partial
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_streams import sizes
 
+from memplan.job.load import load_source
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
-from memplan.replay.replay import replay_steps
+from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import device_requests, request_stream
-from memplan.trace.records import Event, Op, StepRange, Storage, Trace
+from memplan.trace.records import DeviceTraits, Event, Op, StepRange, Storage, Trace
+from memplan.trace.run import trace_job
 
 
 def op(index, name):
@@ -130,3 +136,52 @@ def test_a_trace_without_steps_is_all_prefix():
     trace, _ = trace_of([[("alloc", "a", "mm", 512, "device")]])
     stream = request_stream(dataclasses.replace(trace, steps=()))
     assert (stream.closes, stream.prefix, stream.step) == (False, (Request("alloc", 0, 512, 1),), ())
+
+
+def test_frees_after_the_last_step_are_left_out():
+    """The loop's own variables go when the program ends; within the step they live on into the next one."""
+    trace, ids = trace_of([[("alloc", "a", "mm", 512, "device")], [("free", "a"), ("alloc", "b", "mm", 512, "device")]])
+    ended = dataclasses.replace(trace, events=(*trace.events, Event("free", ids["b"], 1)))
+    assert request_stream(ended) == request_stream(trace)
+    assert request_stream(ended).rename == {ids["a"]: ids["b"]}
+
+
+def test_named_storages_are_matched_by_name_whatever_op_follows():
+    trace, ids = trace_of(
+        [
+            [("alloc", "batch 0", "zeros", 512, "device")],
+            [("free", "batch 0"), ("alloc", "batch 1", "add", 512, "device")],
+        ]
+    )
+    named = tuple(dataclasses.replace(storage, name="batch.0") for storage in trace.storages)
+    assert not request_stream(trace).closes
+    assert request_stream(dataclasses.replace(trace, storages=named)).rename == {ids["batch 0"]: ids["batch 1"]}
+
+
+USER_CODE = """
+import torch
+
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 10))
+
+def batch(batch_size, seq_len=None):
+    return (torch.randn(batch_size, 256),)
+
+def loss(output, batch):
+    return output.float().mean()
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"grad_accum": 3}, {"mode": "inference"}, {"precision": "bf16"}])
+def test_real_traces_close_and_settle(tmp_path, options):
+    (tmp_path / "user_model.py").write_text(USER_CODE)
+    spec = JobSpec(target=FileTarget(path=tmp_path / "user_model.py"), batch_size=64, **options)
+    trace = trace_job(partial(load_source, spec), spec, DeviceTraits(kind="cuda"))
+    stream = request_stream(trace)
+    assert trace.repeats
+    assert stream.closes
+    for old, new in stream.rename.items():
+        assert trace.storages[old].nbytes == trace.storages[new].nbytes
+    profile = replay_steps(stream.prefix, stream.step, stream.rename, policy=AllocatorPolicy())
+    assert profile.settled
+    assert profile.peak_requested == replay(stream.prefix + stream.step, policy=NoCaching()).peak_requested

@@ -32,7 +32,11 @@ def _copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
 
 
 def layer_norm(call: Call) -> Script:
-    """layer_norm.cpp layer_norm_cpu: input, weight and bias made contiguous."""
+    """layer_norm.cpp layer_norm_cpu: input, weight and bias made contiguous; statistics in the type of a wider weight."""
+    source, weight = call.args[0], call.args[2]
+    if weight is not None and weight.element_size() > source.element_size():
+        for statistics in call.out[1:]:
+            enlarge(statistics, statistics.numel() * weight.element_size())
     return _script(_copies(call, (0, 2, 3)))
 
 

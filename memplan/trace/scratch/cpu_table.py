@@ -1,11 +1,16 @@
 """Scratch of CPU kernels, op by op.
 
-Truth here is what torch.profiler's memory events report: everything that passes through PyTorch's CPU allocator, oneDNN's
-reordered tensors and scratchpads included. ``benchmarks/cpu_truth.py`` holds the table against real runs.
+Truth here is what torch.profiler's memory events report: everything that passes through PyTorch's CPU allocator, which
+oneDNN's reordered tensors and scratchpads do too. ``benchmarks/cpu_truth.py`` holds the table against real runs.
 """
 
-from memplan.trace.scratch import cpu_convolution, cpu_kernels, cpu_recurrent
+from memplan.trace.scratch import cpu_convolution, cpu_kernels, cpu_matmul, cpu_recurrent
 from memplan.trace.scratch.rules import RuleTable
 
-CPU_RULES: RuleTable = {**cpu_kernels.RULES, **cpu_convolution.RULES, **cpu_recurrent.RULES}
+CPU_RULES: RuleTable = {
+    **cpu_kernels.RULES,
+    **cpu_matmul.RULES,
+    **cpu_convolution.RULES,
+    **cpu_recurrent.RULES,
+}
 """Op name → rule; ops without one take no scratch worth counting."""

@@ -61,7 +61,6 @@ NOT_COVERED: tuple[str, ...] = (
     # CUB's temporaries depend on tiles tuned by architecture.
     "aten.topk",
     "aten.kthvalue",
-    "aten.unique",
     "aten._unique2",
     "aten.unique_dim",
     "aten.unique_consecutive",

@@ -77,7 +77,11 @@ CASES = [
     ("grouped queries under a mask: efficient has none", call(key_heads=2, enable_gqa=True, mask=mask(1, 128)), "math"),
     ("empty keys (check_nonzero_sequence_lengths_dense)", call(keys=0), "math"),
     ("beyond sm121", call(capability=(13, 0)), "math"),
-    ("head size 1 ignores its stride only for flash", replace(call(1), key=operand((2, 8, 128, 1), stride=(1024, 128, 1, 9))), "flash"),
+    (
+        "head size 1 ignores its stride only for flash",
+        replace(call(1), key=operand((2, 8, 128, 1), stride=(1024, 128, 1, 9))),
+        "flash",
+    ),
 ]
 
 

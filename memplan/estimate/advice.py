@@ -1,0 +1,112 @@
+"""What would make a step fit: single changes, each traced and replayed like the estimate itself, never scaled by a rule of thumb."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from memplan.errors import MemplanError
+from memplan.estimate.records import Advice, Estimate, Verdict
+from memplan.job.spec import JobSpec
+
+Attempt = Callable[[JobSpec], Estimate]
+"""Estimates a changed job on the same device."""
+
+
+class Change(NamedTuple):
+    """One thing to change about a job."""
+
+    text: str
+    """What to type."""
+    spec: JobSpec
+    """The job after it."""
+
+
+def advise(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> tuple[Advice, ...]:
+    """Changes after which a step that does not fit does, cheapest in time first.
+
+    Args:
+        spec: The job.
+        estimate: Its estimate; one that fits needs no advice.
+        attempt: Estimates a changed job on the same device.
+
+    Returns:
+        Only changes whose own estimate fits.
+    """
+    if estimate.verdict not in (Verdict.OOM, Verdict.TIGHT):
+        return ()
+    found = [_advice(change, spec, estimate, attempt) for change in single_changes(spec)]
+    found.append(_smaller_batch(spec, estimate, attempt))
+    return tuple(sorted((advice for advice in found if advice is not None), key=lambda advice: advice.slowdown))
+
+
+def single_changes(spec: JobSpec) -> Iterator[Change]:
+    """Changes worth trying for a job, batch size aside."""
+    if spec.mode != "train":
+        if spec.precision == "fp32":
+            yield Change("--precision bf16", dataclasses.replace(spec, precision="bf16"))
+        return
+    if spec.checkpoint == "none":
+        yield Change("--checkpoint full", dataclasses.replace(spec, checkpoint="full"))
+    if spec.precision == "fp32":
+        yield Change("--precision bf16-mixed", dataclasses.replace(spec, precision="bf16-mixed"))
+    if spec.optimizer in (None, "adam", "adamw"):
+        if spec.optimizer_impl in ("auto", "foreach"):
+            yield Change("--optimizer-impl fused", dataclasses.replace(spec, optimizer="adamw", optimizer_impl="fused"))
+        yield Change("--optimizer paged-adamw-8bit", dataclasses.replace(spec, optimizer="paged-adamw-8bit"))
+
+
+def _advice(change: Change, spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advice | None:
+    try:
+        after = attempt(change.spec)
+    except MemplanError:
+        # A change that this job cannot make (no repeated blocks, an optimizer of its own) is no advice.
+        return None
+    if after.verdict is not Verdict.FITS:
+        return None
+    return Advice(
+        change=change.text,
+        device_bytes=after.peak.device_bytes,
+        slowdown=_slowdown(spec, estimate, change.spec, after),
+    )
+
+
+def _slowdown(spec: JobSpec, before: Estimate, changed: JobSpec, after: Estimate) -> float:
+    """Extra arithmetic per sample as a share; what costs memory traffic alone (an optimizer) counts nothing."""
+    if not before.flops_per_step:
+        return 0.0
+    per_sample = after.flops_per_step / changed.batch_size / (before.flops_per_step / spec.batch_size)
+    return max(0.0, per_sample - 1)
+
+
+def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advice | None:
+    """The largest batch that fits, by secants: each guess is traced, and the two nearest ones give the next."""
+    over, under = (spec.batch_size, estimate), None
+    guess = spec.batch_size // 2
+    for _ in range(_MOST_GUESSES):
+        if guess < 1 or (under is not None and guess <= under[0]) or guess >= over[0]:
+            break
+        try:
+            after = attempt(dataclasses.replace(spec, batch_size=guess))
+        except MemplanError:
+            return None
+        if after.verdict is Verdict.FITS:
+            under = guess, after
+        else:
+            over = guess, after
+        guess = _next_guess(over, under, estimate.gpu.usable_bytes)
+    if under is None:
+        return None
+    return Advice(change=f"--batch-size {under[0]}", device_bytes=under[1].peak.device_bytes, slowdown=0.0)
+
+
+_MOST_GUESSES = 6
+
+
+def _next_guess(over: tuple[int, Estimate], under: tuple[int, Estimate] | None, usable: int) -> int:
+    if under is None:
+        return over[0] // 2
+    (large, high), (small, low) = over, under
+    slope = (high.peak.high_bytes - low.peak.high_bytes) / (large - small)
+    if slope <= 0:
+        return small
+    return min(large - 1, max(small + 1, small + int((usable - low.peak.high_bytes) / slope)))

@@ -1,0 +1,176 @@
+"""Scratch of kernels worked out by hand from their C++ source, and figures published or measured elsewhere."""
+
+import pytest
+import torch
+
+from memplan.trace.scratch.cuda_cub import radix_sort_pairs_bytes
+from memplan.trace.scratch.cuda_efficient_attention import Block, backward_block
+from tests.trace.scratch.calls import A100, allocated, meta, played, script, strided
+
+BF16 = torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("items", "bits", "size"), [(512, 14, 1), (2048, 14, 1), (4096, 14, 72_191), (8192, 14, 138_751)]
+)
+def test_sort_temporaries_seen_on_real_gpus(items, bits, size):
+    assert radix_sort_pairs_bytes(items, bits) == size
+
+
+def test_pow_of_a_number_takes_eight_bytes_as_seen():
+    assert played(script("aten.pow.Scalar", 10_000.0, meta(64), out=meta(64))) == [("alloc", 8), ("free", 8)]
+    assert script("aten.pow.Scalar", 1, meta(64), out=meta(64)) is None
+
+
+def test_expanded_gradient_is_cloned_for_bmm_as_seen():
+    # 40,960,000 bytes in a real trace: the gradient of a sum over (1, 1024, 10000) logits.
+    expanded = meta(1).expand(1, 1024, 10_000)
+    found = played(script("aten.bmm.default", expanded, meta(1, 10_000, 768), out=meta(1, 1024, 768)))
+    assert found == [("alloc", 40_960_000), ("keep", A100.cublas_workspace_bytes), ("free", 40_960_000)]
+
+
+def test_large_embedding_sums_segments():
+    # 8192 tokens, width 4096: 819 + 8192 partial rows in float, 148 MB.
+    grad, indices = meta(4, 2048, 4096), meta(4, 2048, dtype=torch.int64)
+    found = script("aten.embedding_dense_backward.default", grad, indices, 32_000, -1, False, out=meta(32_000, 4096))
+    assert found.after[-1].nbytes == (819 + 8192) * 4096 * 4
+    keys = [step.key for step in found.before if step.action == "alloc"]
+    assert keys == ["sorted", "original", "range", "sort"]
+
+
+def test_small_embedding_needs_nothing():
+    grad, indices = meta(2, 512, 64), meta(2, 512, dtype=torch.int64)
+    assert script("aten.embedding_dense_backward.default", grad, indices, 100, -1, False, out=meta(100, 64)) is None
+
+
+def test_flash_backward_with_shared_heads():
+    # 1000 queries pad to 1024, head size 80 to 96; two of eight heads hold keys.
+    query, key = (meta(2, 1000, heads, 80, dtype=BF16).transpose(1, 2) for heads in (8, 2))
+    found = script(
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        query, query, key, key, query, meta(2, 8, 1000), None, None, 1000, 1000, 0.0, True, None, None,
+        out=(query, key, key),
+    )  # fmt: skip
+    rows = 2 * 8 * 1024
+    assert allocated(found) == [rows * 4, rows * 96 * 4, 2 * 1000 * 8 * 80 * 2, 2 * 1000 * 8 * 80 * 2]
+
+
+def test_flash_backward_copies_a_gradient_in_another_layout():
+    query = meta(2, 128, 4, 64, dtype=BF16).transpose(1, 2)
+    gradient = meta(2, 4, 128, 64, dtype=BF16)
+    found = script(
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        gradient, query, query, query, query, None, None, None, 128, 128, 0.0, True, None, None, out=(query,) * 3,
+    )  # fmt: skip
+    assert [step.nbytes for step in found.before] == [2 * 4 * 128 * 64 * 2]
+
+
+def test_flash_decoding_splits_long_keys():
+    query, key = meta(1, 1, 8, 128, dtype=BF16).transpose(1, 2), meta(1, 8192, 8, 128, dtype=BF16).transpose(1, 2)
+    found = allocated(script("aten._scaled_dot_product_flash_attention.default", query, key, key, out=(query,)))
+    # 8 blocks for 216 slots, 64 blocks of keys: some number of splits, with one float row and one float each.
+    splits = found[0] // (8 * 4)
+    assert 1 < splits <= 64
+    assert found == [splits * 8 * 4, splits * 8 * 128 * 4]
+    assert script("aten._scaled_dot_product_flash_attention.default", query, key, key, 0.1, out=(query,)) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "half", "capability", "block"),
+    [
+        (64, True, (8, 0), Block(64, 64, in_registers=True)),
+        (128, True, (8, 0), Block(128, 128, in_registers=True)),
+        (80, True, (8, 6), Block(128, 64, in_registers=True)),
+        (128, True, (8, 6), Block(64, 64, in_registers=False)),
+        (64, False, (8, 0), Block(64, 64, in_registers=False)),
+    ],
+)
+def test_backward_tiles_of_efficient_attention(head, half, capability, block):
+    assert backward_block(head, half=half, dropout=False, capability=capability) == block
+
+
+def test_efficient_backward_in_half_precision():
+    heads = meta(2, 256, 8, 64, dtype=BF16).transpose(1, 2)
+    found = script(
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+        heads, heads, heads, heads, None, heads, None, None, None, 0.0, [True] * 3 + [False], True, out=(heads,) * 3,
+    )  # fmt: skip
+    # Row sums in float, then four query tiles of 64 x 64 floats with 16 bytes of bookkeeping for each of 16 heads.
+    assert allocated(found) == [2 * 8 * 256 * 4, 16 * 4 * (16 + 64 * 64 * 4)]
+
+
+def test_softmax_backward_multiplies_first():
+    scores = meta(4, 16, 512, 512)
+    found = script("aten._softmax_backward_data.default", scores, scores, -1, torch.float32, out=scores)
+    size = 4 * 16 * 512 * 512 * 4
+    assert played(found) == [("alloc", size), ("free", size)]
+
+
+def test_layer_norm_backward_splits_many_rows():
+    # 131,072 rows of 512: 16 blocks across leave 2048 of the 4096 blocks of rows.
+    x, weight = meta(64, 2048, 512), meta(512)
+    found = script(
+        "aten.native_layer_norm_backward.default",
+        x, x, [512], meta(64, 2048, 1), meta(64, 2048, 1), weight, weight, [True, True, True], out=(x, weight, weight),
+    )  # fmt: skip
+    blocks = 2048 * 512 * 4
+    assert allocated(found)[:2] == [blocks, blocks]
+    # Each sum makes a new gradient and drops the one allocated at first.
+    assert allocated(found).count(512 * 4) == 2
+    few = meta(2, 2048, 512)
+    assert script(
+        "aten.native_layer_norm_backward.default",
+        few, few, [512], None, None, weight, weight, [True, True, True], out=(few, weight, weight),
+    ) is None  # fmt: skip
+
+
+def test_group_norm_scales_in_float():
+    x, stat = meta(2, 320, 64, 64, dtype=BF16), meta(2, 32, dtype=BF16)
+    forward = script("aten.native_group_norm.default", x, meta(320), meta(320), 2, 320, 4096, 32, 1e-5, out=(x,))
+    assert allocated(forward) == [2 * 32 * 4, 2 * 32 * 4, 2 * 320 * 4, 2 * 320 * 4]
+    backward = script(
+        "aten.native_group_norm_backward.default", x, x, stat, stat, meta(320), 2, 320, 4096, 32, [True] * 3, out=(x,)
+    )
+    assert allocated(backward) == [2 * 320 * 4] * 2 + [2 * 32 * 4] * 2 + [2 * 320 * 4]
+
+
+def test_foreach_norm_has_one_partial_per_chunk():
+    tensors = [meta(100), meta(65_537), meta(10)]
+    assert played(script("aten._foreach_norm.Scalar", tensors, 2, out=[meta()])) == [
+        ("alloc", 3 * 2 * 4),
+        ("free", 3 * 2 * 4),
+    ]
+
+
+def test_logsumexp_holds_a_full_difference():
+    logits = meta(64, 1000)
+    found = allocated(script("aten.logsumexp.default", logits, [1], out=meta(64)))
+    assert found == [64 * 4, 64 * 4, 64, 64 * 1000 * 4]
+
+
+def test_short_sorts_number_one_row():
+    scores = meta(32, 512)
+    assert allocated(script("aten.sort.default", scores, -1, out=(scores, scores))) == [512 * 8]
+    assert script("aten.sort.default", meta(2, 5000), -1, out=None) is None
+
+
+def test_indices_on_the_host_are_copied():
+    table, index = meta(100, 8), meta(10, dtype=torch.int64)
+    found = played(script("aten.index.Tensor", table, [index], out=meta(10, 8), host=(index,)))
+    assert found == [("alloc", 80), ("free", 80)]
+    assert script("aten.index.Tensor", table, [index], out=meta(10, 8)) is None
+
+
+def test_index_put_copies_strided_values_and_targets():
+    target, index = strided((50, 20), (1, 50)), meta(10, dtype=torch.int64)
+    found = script("aten.index_put_.default", target, [index], meta(1).expand(10, 20), True, out=target)
+    sizes = allocated(found)
+    assert 10 * 20 * 4 in sizes
+    assert 50 * 20 * 4 in sizes
+
+
+def test_welford_accumulators_take_sixteen_bytes():
+    x = meta(8, 2**20)
+    found = allocated(script("aten.var.correction", x, [1], out=meta(8)))
+    total = allocated(script("aten.sum.dim_IntList", x, [1], out=meta(8)))
+    assert found[0] == 4 * total[0]
