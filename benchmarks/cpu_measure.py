@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+Event = tuple[int, int, int, tuple[str, ...]]
+"""Time, address, bytes (negative for a free), names of the profiler ranges around it, outermost first."""
 STEP = "truth.step"
 """Name of the profiler range around one optimizer step."""
 
@@ -90,8 +92,8 @@ def plain_steps(
             optimizer.zero_grad()
 
 
-def allocations(roots: list[Any]) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
-    """Every allocator event as (time, address, bytes, names of the ranges around it, outermost first)."""
+def allocations(roots: list[Any]) -> Iterator[Event]:
+    """Every allocator event in a tree of profiler events."""
     stack = [(root, ()) for root in roots]
     while stack:
         node, around = stack.pop()
@@ -102,7 +104,7 @@ def allocations(roots: list[Any]) -> Iterator[tuple[int, int, int, tuple[str, ..
             stack.extend((child, (*around, node.name)) for child in node.children)
 
 
-def run(body: Callable[[], None]) -> tuple[list[tuple[int, int, int, tuple[str, ...]]], list[int]]:
+def run(body: Callable[[], None]) -> tuple[list[Event], list[int]]:
     """Profile ``body``; all allocator events in order of time, and the end times of its steps."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         body()
@@ -112,7 +114,7 @@ def run(body: Callable[[], None]) -> tuple[list[tuple[int, int, int, tuple[str, 
     return sorted(allocations(results.experimental_event_tree()), key=lambda event: event[0]), sorted(ends)
 
 
-def summarize(events: list[tuple[int, int, int, tuple[str, ...]]], ends: list[int]) -> dict[str, Any]:
+def summarize(events: list[Event], ends: list[int]) -> dict[str, Any]:
     """Peak, live bytes at the end of each step, and the op around the peak."""
     live, peak, where, marks = 0, 0, (), []
     waiting = list(ends)

@@ -121,7 +121,9 @@ def main() -> None:
             continue
         error = 100 * (guess["peak"] / real["peak"] - 1)
         errors.append(abs(error))
-        print(f"{case.name:<26}{real['peak']:>14,}{guess['peak']:>14,}{error:>+9.3f}%  {guess['at']} | {real['at'][-1]}")
+        print(
+            f"{case.name:<26}{real['peak']:>14,}{guess['peak']:>14,}{error:>+9.3f}%  {guess['at']} | {real['at'][-1]}"
+        )
     if errors:
         print(f"{len(errors)} models: median |error| {statistics.median(errors):.4f} %, worst {max(errors):.4f} %")
 

@@ -27,6 +27,7 @@ def in_common(real: tuple[Step, ...], predicted: tuple[Step, ...]) -> int:
 
 
 def main(folder: Path) -> None:
+    """Print one line per program."""
     for name, program in PROGRAMS.items():
         if not (folder / name).exists():
             print(f"{name}: not in {folder}")
@@ -39,7 +40,8 @@ def main(folder: Path) -> None:
         share = 100 * common / max(len(real.steps), len(predicted.steps))
         print(
             f"{name}: {len(real.steps)} events, {share:.2f} % in common; peak {real.peak():,} B, "
-            f"error {predicted.peak() - real.peak():+,} B (base {predicted.base_bytes - real.base_bytes:+,} B); {seconds:.1f} s"
+            f"error {predicted.peak() - real.peak():+,} B; base {predicted.base_bytes - real.base_bytes:+,} B; "
+            f"{seconds:.1f} s"
         )
 
 

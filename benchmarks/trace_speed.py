@@ -70,7 +70,9 @@ def main() -> None:
     parser.add_argument("--gpu", default="h100-80g")
     options = parser.parse_args()
     device = DeviceTraits.of(load_profile(options.gpu))
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+    )
     print(f"batch 1 x {_SEQ_LEN}, bf16, AdamW, two steps, for {options.gpu}; medians of {options.rounds} rounds")
     print(f"{'preset':16} {'bare s':>8} {'trace s':>8} {'trace/bare':>11} {'(min-max)':>13} {'to first':>9}")
     first = None
@@ -83,7 +85,9 @@ def main() -> None:
         alone, whole = statistics.median(seconds["bare"]), statistics.median(seconds["trace"])
         first = first or whole
         spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
-        print(f"{name:16} {alone:8.2f} {whole:8.2f} {statistics.median(ratios):11.2f} {spread:>13} {whole / first:9.2f}")
+        print(
+            f"{name:16} {alone:8.2f} {whole:8.2f} {statistics.median(ratios):11.2f} {spread:>13} {whole / first:9.2f}"
+        )
 
 
 if __name__ == "__main__":

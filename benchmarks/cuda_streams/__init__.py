@@ -1,1 +1,1 @@
-"""Programs whose CUDA allocation streams were published as memory snapshots, written anew op for op, and how to compare."""
+"""Programs whose CUDA allocation streams were published as memory snapshots, written anew op for op."""

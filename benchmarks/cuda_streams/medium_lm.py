@@ -1,8 +1,9 @@
+# ruff: noqa: D101, D102, D103 - a program as its author would write it; the module docstring says what it is.
 """The program behind the ``wedsonlin_medium_*`` snapshots (github.com/Wedsonlin/assignment2-systems, torch 2.11).
 
-A decoder of 24 layers in float32 with hand-written attention, softmax, loss and AdamW. Written anew from the repository's
-model at commit 882ca8d and from the line numbers in the snapshots' frames; what had to be kept is the order of tensor
-ops and how long Python variables hold their results.
+A decoder of 24 layers in float32 with hand-written attention, softmax, loss and AdamW. Written anew from the
+repository's model at commit 882ca8d and from the line numbers in the snapshots' frames; what had to be kept is the
+order of tensor ops and how long Python variables hold their results.
 """
 
 import math

@@ -11,7 +11,7 @@ from cuda_streams.snapshot import Stream
 from memplan.trace.place import place_batch, place_model
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
-from memplan.trace.scratch.cuda_table import CUDA_RULES
+from memplan.trace.semantics import semantics
 from memplan.trace.values import Values
 from memplan.trace.world import fake_world
 from memplan.units import Bytes
@@ -31,6 +31,7 @@ class Program:
 
 
 def medium_training(recorder: Recorder, context: int) -> Iterator[None]:
+    """One step after warm-up."""
     model = medium_lm.LanguageModel(context)
     place_model(recorder, model)
     optimizer = medium_lm.AdamW(model.parameters())
@@ -55,6 +56,7 @@ def medium_training(recorder: Recorder, context: int) -> Iterator[None]:
 
 
 def medium_inference(recorder: Recorder, context: int) -> Iterator[None]:
+    """One forward pass in inference mode after another."""
     model = medium_lm.LanguageModel(context).eval()
     place_model(recorder, model)
     shape = (medium_lm.BATCH, context)
@@ -70,22 +72,34 @@ def medium_inference(recorder: Recorder, context: int) -> Iterator[None]:
 
 
 def large_training(recorder: Recorder, context: int) -> Iterator[None]:
+    """The first step of a process: it makes the optimizer's state and the cuBLAS workspaces."""
     model = large_lm.LanguageModel(context)
     place_model(recorder, model)
     optimizer = large_lm.AdamW(model.parameters())
     batch = torch.zeros(large_lm.BATCH, context, dtype=torch.long)
     place_batch(recorder, batch)
-    recorder.default_place = "host"
-    rows = torch.arange(large_lm.BATCH * context)
-    recorder.default_place = "device"
     recorder.recording = True
     yield
     optimizer.zero_grad()
     logits = model(batch)
-    loss = large_lm.cross_entropy(logits, batch, rows)
+    loss = large_lm.cross_entropy(logits, batch)
     loss.backward()
     optimizer.step()
     yield
+
+
+def large_mixed_forward(recorder: Recorder, context: int) -> Iterator[None]:
+    """The first forward pass of a process, with gradients, under bfloat16 autocast."""
+    model = large_lm.LanguageModel(context)
+    place_model(recorder, model)
+    batch = torch.zeros(large_lm.BATCH, context, dtype=torch.long)
+    place_batch(recorder, batch)
+    recorder.recording = True
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        yield
+        logits = model(batch)
+        yield
+        del logits
 
 
 PROGRAMS = {
@@ -98,18 +112,25 @@ PROGRAMS = {
     "kkaitlyn_memory_ctx128_fullstep.pickle": Program(
         device=HOPPER, run=lambda recorder: large_training(recorder, 128)
     ),
+    "kkaitlyn_memory_ctx128_forward_mixed.pickle": Program(
+        device=HOPPER, run=lambda recorder: large_mixed_forward(recorder, 128)
+    ),
 }
 """Snapshot file → program."""
 
 
 @contextmanager
 def recording(device: DeviceTraits) -> Iterator[Recorder]:
-    """A recorder with CUDA's kernel scratch, in a fake world; everything lies on the device unless told otherwise."""
+    """A recorder with CUDA's semantics in a fake world, put together as ``memplan.trace.run`` does."""
     with ExitStack() as stack:
         stack.enter_context(fake_world())
-        recorder = Recorder(device, CUDA_RULES, None, Values(worst_case=False))
+        means = stack.enter_context(semantics(device, "auto"))
+        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False))
+        means.ask_host(recorder.is_host)
         stack.enter_context(recorder.attribution.watching())
-        yield stack.enter_context(recorder)
+        stack.enter_context(recorder)
+        recorder.default_place = "host"
+        yield recorder
 
 
 def predict(program: Program) -> Stream:

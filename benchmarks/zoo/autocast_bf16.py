@@ -7,9 +7,7 @@ from torch.nn import functional
 
 def model() -> nn.Module:
     """A patch convolution and a deep perceptron with layer norms."""
-    blocks = [
-        nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4)
-    ]
+    blocks = [nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4)]
     return nn.Sequential(nn.Conv2d(3, 256, 8, 8), nn.Flatten(2), nn.Linear(64, 256), *blocks, nn.Linear(256, 10))
 
 

@@ -14,7 +14,11 @@ class Deep(nn.Module):
         self.stem = nn.Linear(64, width)
         self.blocks = nn.ModuleList(
             nn.Sequential(
-                nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * width, width)
+                nn.LayerNorm(width),
+                nn.Linear(width, 4 * width),
+                nn.GELU(),
+                nn.Dropout(0.1),
+                nn.Linear(4 * width, width),
             )
             for _ in range(depth)
         )

@@ -26,7 +26,7 @@ class Block:
         self.mapped = True
         self.previous: Block | None = None
         self.next: Block | None = None
-        # Searches of the large pools when the block became free; its age for garbage collection.
+        # Searches of the large pools when the block became free: the age of a whole segment, for garbage collection.
         self.since = 0
 
     @property

@@ -96,9 +96,7 @@ class CachingAllocator:
         if block is None:
             return None
         if block.size - size >= self._least_rest(pool, size):
-            rest = block.cut(size)
-            rest.since = self._searches
-            pool.insert(rest)
+            pool.insert(block.cut(size))
         block.requested = nbytes
         self.requested += nbytes
         self.allocated += block.size

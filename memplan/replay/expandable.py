@@ -122,7 +122,6 @@ class ExpandableAllocator(CachingAllocator):
             block.pool.remove(previous)
             previous.absorb(block)
             block = previous
-        block.since = self._searches
         block.pool.insert(block)
         return block
 

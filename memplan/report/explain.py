@@ -6,11 +6,11 @@ from rich.text import Text
 
 from memplan.estimate.records import Estimate, Verdict
 from memplan.report.job import DEFAULT, FLOP_UNITS, scaled
-from memplan.report.layout import flow, pad, paragraphs, shorten
+from memplan.report.layout import flow, hanging, pad, paragraphs
 from memplan.units import format_bytes
 
-_FIELD_CELLS = 20
-_VALUE_CELLS = 20
+_FIELD_CELLS = 16
+_VALUE_CELLS = 12
 
 
 def explanation(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
@@ -57,13 +57,14 @@ def _figures(estimate: Estimate, width: int) -> list[Text]:
 
 
 def _provenance(estimate: Estimate, width: int) -> list[Text]:
+    options = estimate.options
+    # Defaults of options that do not apply to this step would only be noise.
+    told = {field: source for field, source in estimate.provenance.items() if field in options or source != DEFAULT}
     rows = [
-        Text(
-            f"  {pad(field, _FIELD_CELLS)}  {pad(estimate.options.get(field, ''), _VALUE_CELLS)}  "
-            + shorten(source, width - _FIELD_CELLS - _VALUE_CELLS - 6)
+        Text(line)
+        for field, source in sorted(told.items())
+        for line in hanging(
+            f"  {pad(field, _FIELD_CELLS)}  {pad(options.get(field, ''), _VALUE_CELLS)}  ", source, width
         )
-        for field, source in sorted(estimate.provenance.items())
-        # Defaults of options that do not apply to this step would only be noise.
-        if field in estimate.options or source != DEFAULT
     ]
     return [Text("where values come from", style="bold"), *rows] if rows else []

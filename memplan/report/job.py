@@ -23,13 +23,18 @@ def job_lines(estimate: Estimate, width: int) -> list[Text]:
     given = (
         f"{field} {source}"
         for field, source in sorted(estimate.provenance.items())
-        if source != DEFAULT and field != "target"
+        if source != DEFAULT and field != "target" and _is_place(source)
     )
     return [
         spread(Text(versions, style="dim"), target, width),
         *flow("job", _job_items(estimate), width),
         *flow("read", given, width),
     ]
+
+
+def _is_place(source: str) -> bool:
+    """An option or a file and line, rather than a sentence, which ``--explain`` has room for."""
+    return not any(char.isspace() for char in source)
 
 
 def _job_items(estimate: Estimate) -> list[str]:

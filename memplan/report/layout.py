@@ -73,11 +73,14 @@ def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
 
 def paragraphs(title: str, sentences: Iterable[str], width: int) -> list[Text]:
     """A title over sentences that wrap with a hanging indent; nothing at all without sentences."""
-    lines = [line for sentence in sentences for line in _wrap(sentence, max(10, width - 4))]
+    lines = [Text(line) for sentence in sentences for line in hanging("  - ", sentence, width) if sentence.strip()]
     return [Text(title, style="bold"), *lines] if lines else []
 
 
-def _wrap(sentence: str, room: int) -> list[Text]:
+def hanging(head: str, sentence: str, width: int) -> list[str]:
+    """A head and a sentence, whose further lines start below its first word."""
+    indent = cell_len(head)
+    room = max(1, width - indent)
     lines = [""]
     for word in (shorten(word, room) for word in sentence.split()):
         joined = f"{lines[-1]} {word}".lstrip()
@@ -85,4 +88,4 @@ def _wrap(sentence: str, room: int) -> list[Text]:
             lines[-1] = joined
         else:
             lines.append(word)
-    return [Text(("  - " if number == 0 else "    ") + line) for number, line in enumerate(lines)]
+    return [(" " * indent if number else head) + line for number, line in enumerate(lines)]

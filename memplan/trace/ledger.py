@@ -6,8 +6,11 @@ Several storages may stand for one allocation: where a dispatch mode makes autog
 """
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -68,11 +71,24 @@ class Ledger:
         self._release(old)
         return new
 
-    def resize(self, storage: torch.UntypedStorage) -> None:
-        """Enter that a storage has changed its size: a new allocation of the new size, the old one freed."""
-        entry = self.entries[self._ids[storage._cdata]]
-        if entry.nbytes != storage.nbytes():
-            self.move(storage, place=entry.place, role=entry.role, name=entry.name)
+    @contextmanager
+    def watching_resizes(self) -> Iterator[None]:
+        """Follow ``UntypedStorage.resize_``, which no dispatch mode sees (FSDP frees and regrows parameters by it)."""
+        original = torch.UntypedStorage.resize_
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            result = original(storage, size)
+            identity = self.find(storage)
+            if identity is not None and self.entries[identity].nbytes != storage.nbytes():
+                entry = self.entries[identity]
+                self.move(storage, place=entry.place, role=entry.role, name=entry.name)
+            return result
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
 
     def scratch(self, nbytes: int, *, role: Role = "scratch", name: str = "") -> StorageId:
         """Enter an allocation without a storage: a kernel's own."""

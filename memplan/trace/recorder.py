@@ -6,7 +6,8 @@ scratch of kernels, comes from a table of rules (``scratch``); values that fake 
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,6 +73,12 @@ class Recorder(TorchDispatchMode):
         self._asked_device = 0
         self._kept: set[str] = set()
         values.knowledge_of = _knowledge_of
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record everything that runs in the context."""
+        with self.attribution.watching(), self.ledger.watching_resizes(), self:
+            yield
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

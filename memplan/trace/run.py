@@ -54,8 +54,7 @@ def trace_job(
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
-        stack.enter_context(recorder.attribution.watching())
-        stack.enter_context(recorder)
+        stack.enter_context(recorder.watching())
         recorder.default_place = "device" if device.kind == "cpu" else "host"
         progress("building the model")
         source = load()

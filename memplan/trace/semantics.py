@@ -11,6 +11,7 @@ from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
 from memplan.trace.records import DeviceTraits
 from memplan.trace.scratch.cpu_table import CPU_RULES
+from memplan.trace.scratch.cpu_table import CPU_RULES
 from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
 

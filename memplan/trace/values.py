@@ -11,6 +11,7 @@ Whatever is not known is assumed, and the report says so: routing is balanced (o
 every expert), a mask selects everything, a comparison holds, numbers are one.
 """
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
@@ -82,15 +83,15 @@ class Values:
             result: Its result.
             known: What its tensor arguments carry, in order.
         """
+        if func in _CONSTANTS or (known and all(each.knowledge.value is not None for each in known)):
+            values = self._run_for_real(func, args, kwargs, result)
+            if values:
+                return [Knowledge(value=value) for value in values]
         rule = _RULES.get(func)
         if rule is not None:
             return (rule(self, args, kwargs, result),)
         if func in _RESULT_CLASSES:
             return NOTHING, _classes_of_dim(_RESULT_CLASSES[func])(self, args, kwargs, result)
-        if func in _CONSTANTS or (known and all(each.knowledge.value is not None for each in known)):
-            values = self._run_for_real(func, args, kwargs, result)
-            if values:
-                return [Knowledge(value=value) for value in values]
         if known and func in _KEEPERS:
             first = known[0].knowledge
             return (Knowledge(density=first.density, classes=first.classes),)
@@ -142,6 +143,9 @@ def _item(values: Values, _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) 
     if value is not None:
         with unset_fake_temporarily():
             return value.item()
+    density = values.knowledge_of(tensor).density
+    if tensor.dtype is torch.bool and density in (0.0, 1.0):
+        return bool(density)
     if tensor.dtype is torch.bool:
         values.assume("data-dependent conditions hold")
         return True
@@ -251,13 +255,11 @@ def _classes_of_dim(position: int) -> _Rule:
     return rule
 
 
-def _equal(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
-    """``index == k``, ``index == arange(E)``: true once in as many classes as there are."""
+def _equal(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """``index == k``, ``index == arange(E)``: true once in as many classes as there are; ``mask == 0`` inverts it."""
     sides = [values.knowledge_of(side) for side in args[:2] if isinstance(side, torch.Tensor)]
-    if all(side.value is not None for side in sides) and result.numel() <= SMALL:
-        with unset_fake_temporarily():
-            first, second = (values._real(side) for side in args[:2])
-            return Knowledge(value=first == second)
+    if sides[0].density is not None and not isinstance(args[1], torch.Tensor) and args[1] == 0:
+        return Knowledge(density=1 - sides[0].density)
     classes = [side.classes for side in sides if side.classes] + [
         side.value.numel() for side in sides if side.value is not None and side.value.numel() > 1
     ]
@@ -278,12 +280,25 @@ def _inverted(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], __: A
     return NOTHING if density is None else Knowledge(density=1 - density)
 
 
-def _any(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
-    known = values.knowledge_of(args[0])
-    if known.value is not None:
-        with unset_fake_temporarily():
-            return Knowledge(value=known.value.any()) if result.numel() == 1 else NOTHING
-    return Knowledge(density=1.0 if known.density is None or known.density > 0 else 0.0)
+def _any(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    density = values.knowledge_of(args[0]).density
+    return NOTHING if density is None else Knowledge(density=float(density > 0))
+
+
+def _filled(_: Values, args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
+    return Knowledge(density=float(args[1])) if args[1] in (0, 1) else NOTHING
+
+
+def _uniform(combine: Callable[[bool, bool], bool]) -> _Rule:
+    """``&`` and ``|`` of masks that are true everywhere or nowhere (which sequences of a batch are finished)."""
+
+    def rule(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+        sides = [values.knowledge_of(side).density if isinstance(side, torch.Tensor) else None for side in args[:2]]
+        if not all(side in (0.0, 1.0) for side in sides):
+            return NOTHING
+        return Knowledge(density=float(combine(*map(bool, sides))))
+
+    return rule
 
 
 def _random_below(_: Values, args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
@@ -309,6 +324,12 @@ _RULES: Mapping[Any, _Rule] = {
     aten.bitwise_not.default: _inverted,
     aten.any.default: _any,
     aten.any.dim: _any,
+    aten.max.default: _any,
+    aten.ones.default: _certain(1.0),
+    aten.zeros.default: _certain(0.0),
+    aten.full.default: _filled,
+    aten.bitwise_and.Tensor: _uniform(operator.and_),
+    aten.bitwise_or.Tensor: _uniform(operator.or_),
     aten.randint.default: _random_below,
     aten.randint.low: _random_below,
 }

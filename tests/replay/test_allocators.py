@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from replay_oracle import NaiveAllocator, NaiveExpandable
 from replay_streams import requests
 
-from memplan.replay.caching import CachingAllocator
+from memplan.replay.caching import CachingAllocator, bump_addresses
 from memplan.replay.expandable import ExpandableAllocator
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.validate import validate
@@ -188,3 +188,84 @@ def test_zero_bytes_take_nothing(kind):
     allocator = kind(AllocatorPolicy())
     allocator.free(allocator.allocate(0, 0))
     assert (allocator.reserved, allocator.layout().segments) == (0, ())
+
+
+def test_an_oversize_block_serves_requests_nearly_of_its_size():
+    """With 20 MiB of tolerance, a free block of 60 MiB serves 40 MiB and 512 bytes, not 40 MiB; and it is not split."""
+    for nbytes, reused in ((40 * MIB, False), (40 * MIB + 512, True)):
+        allocator = CachingAllocator(AllocatorPolicy(max_split_size=Bytes(20 * MIB)))
+        allocator.free(allocator.allocate(60 * MIB, 0))
+        block = allocator.allocate(nbytes, 0)
+        assert (block.address == 0) == reused
+        assert allocator.allocated == (60 if reused else 40) * MIB
+
+
+def test_too_little_oversize_memory_leads_to_a_full_flush():
+    """Releasing the 20 MiB block would make room for 22 MiB, but less than the 21 MiB asked for: everything goes."""
+    allocator = CachingAllocator(AllocatorPolicy(max_split_size=Bytes(20 * MIB)), limit_bytes=24 * MIB)
+    for block in [allocator.allocate(1, 0), allocator.allocate(MIB + 1, 0)]:
+        allocator.free(block)
+    assert allocator.allocate(21 * MIB, 0) is not None
+    assert (allocator.retries, allocator.reserved) == (1, 22 * MIB)
+
+
+def expandable(limit_mib=None):
+    limit = None if limit_mib is None else limit_mib * MIB
+    return ExpandableAllocator(AllocatorPolicy(expandable_segments=True), limit_bytes=limit, device_bytes=8 * GIB)
+
+
+def test_expandable_prefers_a_larger_hole_to_its_growing_end():
+    """Holes of 12 MiB at 0 and 6 MiB at the end, behind which the segment can grow: 4 MiB go to the first."""
+    allocator = expandable()
+    first, _ = allocator.allocate(12 * MIB, 0), allocator.allocate(2 * MIB, 0)
+    allocator.free(first)
+    assert allocator.allocate(4 * MIB, 0).address == 0
+
+
+def test_expandable_prefers_the_lower_of_equal_holes():
+    allocator = expandable()
+    blocks = [allocator.allocate(2 * MIB, 0) for _ in range(5)]
+    allocator.free(blocks[3])
+    allocator.free(blocks[1])
+    assert allocator.allocate(2 * MIB, 0).address == blocks[1].address
+
+
+def test_expandable_fills_unmapped_gaps_before_it_grows():
+    allocator = expandable(limit_mib=160)
+    _, hole, _ = (allocator.allocate(size * MIB, 0) for size in (20, 60, 20))
+    allocator.free(hole)
+    assert allocator.allocate(70 * MIB, 0).address == 100 * MIB
+    assert (allocator.retries, allocator.reserved) == (1, 120 * MIB)
+    assert allocator.allocate(30 * MIB, 0).address == 20 * MIB
+    assert (allocator.retries, allocator.reserved) == (1, 160 * MIB)
+
+
+def two_blocks(policy=None, place=None):
+    """Two live segments of 30 MiB each."""
+    allocator = CachingAllocator(policy or AllocatorPolicy(), limit_bytes=400 * MIB, place=place)
+    return allocator, allocator.allocate(30 * MIB, 0), allocator.allocate(30 * MIB, 0)
+
+
+def test_fingerprints_ignore_addresses_and_nothing_else():
+    allocator, low, high = two_blocks()
+    state = allocator.fingerprint({1: low, 2: high})
+    elsewhere, other_low, other_high = two_blocks(place=bump_addresses(1 << 40))
+    assert elsewhere.fingerprint({1: other_low, 2: other_high}) == state
+    assert allocator.fingerprint({1: high, 2: low}) != state
+    assert allocator.fingerprint({1: low}) != state
+    unnamed = allocator.fingerprint({})
+    allocator.free(low)
+    assert allocator.fingerprint({}) != unnamed
+
+
+def test_fingerprints_hold_the_age_of_free_memory_where_it_matters():
+    """A search that finds its block elsewhere changes nothing but the age of what stays free."""
+    collecting = AllocatorPolicy(per_process_memory_fraction=0.5, garbage_collection_threshold=0.5)
+    for policy, same in ((collecting, False), (AllocatorPolicy(), True)):
+        allocator, low, _ = two_blocks(policy)
+        passing = allocator.allocate(3 * MIB, 0)
+        allocator.free(low)
+        before = allocator.fingerprint({})
+        allocator.free(passing)
+        allocator.allocate(3 * MIB, 0)
+        assert (allocator.fingerprint({}) == before) == same

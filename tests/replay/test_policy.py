@@ -99,6 +99,11 @@ def test_every_option_arrives():
     )
 
 
+def test_the_rest_of_the_divisions_spares_the_first_interval():
+    """``parseRoundUpPower2Divisions`` fills from the entry after the last one named, and counts from the first."""
+    assert parse_conf("roundup_power2_divisions:[>:4]").roundup_power2_divisions == (0,) + (4,) * 15
+
+
 @pytest.mark.parametrize(
     ("text", "key", "hint"),
     [

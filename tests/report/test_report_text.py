@@ -158,3 +158,11 @@ def test_groups_hold_all_bytes_largest_first(owners: list[Owner]) -> None:
     groups = grouped(owners)
     assert sum(group.bytes for group in groups) == sum(owner.bytes for owner in owners)
     assert [group.bytes for group in groups] == sorted((group.bytes for group in groups), reverse=True)
+
+
+def test_a_sentence_of_provenance_is_kept_for_explain_and_shown_there_whole() -> None:
+    sentence = "input_ids and labels, no attention_mask: sequences are packed, none is padded"
+    shown = make_estimate(provenance={"batch": sentence, "seq_len": "--seq-len"})
+    assert "packed" not in "\n".join(plain([shown]))
+    assert "seq_len --seq-len" in "\n".join(plain([shown]))
+    assert sentence in " ".join(" ".join(plain([shown], explain=True)).split())

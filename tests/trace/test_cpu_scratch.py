@@ -67,7 +67,9 @@ def predicted_curve(func, args, kwargs):
         )
         script = CPU_RULES[str(func)](call) or Script()
     given_storages = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
-    made = {s._cdata: s.nbytes() for s in (t.untyped_storage() for t in tree_leaves(out) if isinstance(t, torch.Tensor))}
+    made = {
+        s._cdata: s.nbytes() for s in (t.untyped_storage() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
+    }
     result_bytes = sum(size for key, size in made.items() if key not in given_storages)
     held, live, peak = {}, 0, 0
     for step in (*script.before, None, *script.after):
@@ -87,7 +89,7 @@ def predicted_curve(func, args, kwargs):
 def compare(func, *args, slack=0, **kwargs):
     real_peak, real_end = real_curve(func, args, kwargs)
     peak, end = predicted_curve(func, args, kwargs)
-    assert end == pytest.approx(real_end, abs=16)
+    assert end == pytest.approx(real_end, abs=max(slack, 16))
     assert peak == pytest.approx(real_peak, abs=max(slack, 16)), f"{peak - real_peak:+} bytes of {real_peak}"
 
 
@@ -139,7 +141,7 @@ def test_convolution_backward_takes_what_the_table_says(arguments):
 
 
 @measured_machine
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.integers(2, 5),
     inputs=st.integers(1, 70),
@@ -189,6 +191,8 @@ def test_lstm_forward_and_backward(shape):
         aten.mkldnn_rnn_layer_backward.default,
         *(source, *weights, hx, cx, output, hidden, cell, torch.ones_like(output), None, None, reverse),
         *(mode, width, layers, biases, train, bidirectional, sizes, first, workspace),
+        # On fakes both gradients of the bias are one tensor; the real kernel copies it.
+        slack=weights[2].nbytes,
     )
 
 
@@ -276,9 +280,10 @@ def test_the_benchmark_measures_what_can_be_counted_by_hand():
             del product  # autograd saves the sum's shape only
             kept = torch.empty(300)  # 1,200
             del kept
-            loss.backward()  # 4 of ones, then 20,000 of gradient
+            # 4 of ones, which the sum's backward expands and the product's copies to 2,000; then 20,000 of gradient.
+            loss.backward()
 
     figures = measure.summarize(*measure.run(body))
-    assert figures["peak"] == 20_000 + 4_000 + 4 + 4 + 20_000
+    assert figures["peak"] == 20_000 + 4_000 + 4 + 4 + 2_000 + 20_000
     assert figures["steps"] == [20_000 + 4_000 + 4 + 20_000]
     assert figures["end"] == 0

@@ -9,6 +9,7 @@ mode pytorch/pytorch#158232).
 """
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -32,15 +33,15 @@ def cuda_autocast() -> Iterator[None]:
     """
     cache = WeightCache()
     former = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-    with attributes(_state_functions(cache)), kernels(_kernels(cache), _KEY):
-        torch.set_autocast_dtype("cuda", torch.get_autocast_dtype("cuda"))
-        torch.set_autocast_enabled("cuda", torch.is_autocast_enabled("cuda"))
-        try:
+    try:
+        with attributes(_state_functions(cache)), kernels(_kernels(cache), _KEY):
+            torch.set_autocast_dtype("cuda", torch.get_autocast_dtype("cuda"))
+            torch.set_autocast_enabled("cuda", torch.is_autocast_enabled("cuda"))
             yield
-        finally:
-            cache.clear()
-    torch.set_autocast_enabled("cpu", former[0])
-    torch.set_autocast_dtype("cpu", former[1])
+    finally:
+        cache.clear()
+        torch.set_autocast_enabled("cpu", former[0])
+        torch.set_autocast_dtype("cpu", former[1])
 
 
 class WeightCache:
@@ -113,8 +114,9 @@ def _kernels(cache: WeightCache) -> dict[str, Kernel]:
     return table
 
 
+@functools.cache
 def _autocast_by(key: str) -> frozenset[str]:
-    """Aten ops that this torch has a kernel for at a dispatch key."""
+    """Aten ops that this torch itself has a kernel for at a dispatch key; first asked before any is replaced."""
     names = (
         schema.name.removeprefix("aten::") + (f".{schema.overload_name}" if schema.overload_name else "")
         for schema in torch._C._jit_get_all_schemas()

@@ -1,9 +1,9 @@
 """Scratch of convolutions on CPU: oneDNN's reordered copies, the columns of PyTorch's own kernel.
 
 oneDNN computes on layouts of its own choice. Where the user's tensors have another, ideep copies them
-(``reorder_if_differ_in``, third_party/ideep/include/ideep/operators/conv.hpp) through PyTorch's allocator: source and weights
-before the result, the result itself afterwards, in aten/src/ATen/native/mkldnn/Conv.cpp. Measured with torch 2.13
-(oneDNN 3.12) on AVX-512 (AMD EPYC), one thread, over some 200 shapes.
+(``reorder_if_differ_in``, third_party/ideep/include/ideep/operators/conv.hpp) through PyTorch's allocator: source and
+weights before the result, the result itself afterwards, in aten/src/ATen/native/mkldnn/Conv.cpp. Measured with torch
+2.13 (oneDNN 3.12) on AVX-512 (AMD EPYC), one thread, over some 200 shapes.
 """
 
 from dataclasses import dataclass
@@ -31,13 +31,18 @@ _SMALL_INPUT = 20_480
 """Below it a single image stays with PyTorch's own kernel (Convolution.cpp ConvParams::use_mkldnn)."""
 _SMALL_BATCH = 16
 """Below it 1x1 filters do, where there is one thread (same place)."""
+_AVX2_LANES = 8
+_FEWEST_INPUTS_BLOCKED = 3
+"""Up to so many input channels weight gradients read the source as it lies (measured)."""
+_NARROWEST_WEIGHT_BLOCK = 8
+"""Channels per group that blocked kernels need for weight gradients; below they are a matrix product (measured)."""
 _WIDEST_DEPTHWISE = 3
 """Filter side up to which oneDNN's depthwise kernel computes weight gradients by itself (measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """One convolution, transposed ones seen as what they are: sources with ``inputs`` channels, results with ``outputs``."""
+    """One convolution, transposed or not: sources have ``inputs`` channels, results ``outputs``."""
 
     batch: int
     inputs: int
@@ -164,11 +169,11 @@ def _reduced_source(conv: Convolution) -> int:
     return round_up(conv.inputs, lanes()) * conv.result_area * conv.itemsize + _SCRATCH_ALIGNMENT
 
 
-def _padded_bias(conv: Convolution) -> int:
+def _padded_bias(conv: Convolution, width: int) -> int:
     """A bias is padded to whole blocks of channels."""
-    if not conv.bias or conv.outputs % block(conv) == 0:
+    if not conv.bias or conv.outputs % width == 0:
         return 0
-    return round_up(conv.outputs, block(conv)) * conv.itemsize + _SCRATCH_ALIGNMENT
+    return round_up(conv.outputs, width) * conv.itemsize + _SCRATCH_ALIGNMENT
 
 
 # ---------------------------------------------------------------------- forward
@@ -196,7 +201,7 @@ def _forward_onednn(conv: Convolution, weight: torch.Tensor) -> Script | None:
             {"columns": _columns(conv), "result": _image(conv, conv.outputs, conv.result_area, 1)}, {}, ("result",)
         )
     result = _image(conv, conv.outputs, conv.result_area, width)
-    extra = _reduced_source(conv) + _padded_bias(conv)
+    extra = _reduced_source(conv) + _padded_bias(conv, width)
     if conv.transposed:
         extra = result + _SCRATCH_ALIGNMENT if conv.bias else 0
     flat = conv.flat_source and not conv.transposed
@@ -212,7 +217,7 @@ def _forward_onednn(conv: Convolution, weight: torch.Tensor) -> Script | None:
 def _around(
     before: dict[str, int], after: dict[str, int], keeps: tuple[str, ...], also: dict[str, int] | None = None
 ) -> Script:
-    """Allocate before the results; free all but ``keeps``, allocate ``also`` for the conversion; then ``after`` at the end."""
+    """Allocate ``before``; free all but ``keeps``, allocate ``also`` to convert the result; then ``after``."""
     held = {key: size for key, size in before.items() if size}
     first = [Scratch("alloc", key, size) for key, size in held.items()]
     first += [Scratch("free", key) for key in reversed(held) if key not in keeps]
@@ -231,7 +236,7 @@ def forward(call: Call) -> Script | None:
 
 def _unrolled(conv: Convolution) -> int:
     """Columns of PyTorch's own kernel, for the whole batch (ConvolutionMM2d.cpp slow_conv2d_forward_out_cpu)."""
-    if conv.pointwise and not conv.strided or conv.groups != 1 or conv.transposed:
+    if (conv.pointwise and not conv.strided) or conv.groups != 1 or conv.transposed:
         return 0
     return conv.batch * conv.inputs * conv.taps * conv.result_area * conv.itemsize
 
@@ -252,7 +257,7 @@ class _Pass:
 
 
 def _strided_backward(conv: Convolution, channels: int, area: int) -> int:
-    """brgemm's strided backward keeps one image's gradient (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
+    """One image's gradient, kept by oneDNN's strided backward (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
     copy = area * max(channels, _NARROW_OUTPUT) * conv.itemsize
     return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES
 
@@ -295,7 +300,7 @@ def _to_weight(conv: Convolution) -> _Pass:
     width = block(conv)
     bias = conv.outputs * conv.itemsize if conv.bias else 0
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
-    if width == 1 or plain_depthwise:
+    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise:
         weight = _filters(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
         inside = {"columns": _columns(conv) + 4 * weight + _SCRATCH_ALIGNMENT}
@@ -303,18 +308,16 @@ def _to_weight(conv: Convolution) -> _Pass:
     if conv.transposed and conv.groups == 1 and conv.outputs < lanes():
         inside = {"source": _image(conv, conv.inputs, conv.source_area, width)}
         return _Pass(inside=inside, result=_filters(conv, width, 1) + bias)
-    source = _image(conv, conv.inputs, conv.source_area, width)
-    gradient = _image(conv, conv.outputs, conv.result_area, width)
-    weight = _filters(conv, width, width)
-    if conv.flat_source and not conv.transposed:
-        if conv.inputs % 8 == 0 and lanes() != 8:
-            source = _image(conv, conv.inputs, conv.source_area, 8)
-            gradient = _image(conv, conv.outputs, conv.result_area, 8)
-            weight = _filters(conv, 8, 8)
-        else:
-            source, weight = 0, _filters(conv, 1, width)
-    inside = {"gradient": gradient, "source": source, "scratchpad": _reduced_source(conv)}
-    return _Pass(inside=inside, result=weight + bias)
+    flat = conv.flat_source and not conv.transposed
+    if flat and conv.inputs > _FEWEST_INPUTS_BLOCKED:
+        # Few inputs, but too many for the first-layer kernel: the AVX2 kernel takes over, with blocks of eight.
+        flat, width = False, _AVX2_LANES
+    inside = {
+        "gradient": _image(conv, conv.outputs, conv.result_area, width),
+        "source": 0 if flat else _image(conv, conv.inputs, conv.source_area, width),
+        "scratchpad": _reduced_source(conv) + _padded_bias(conv, width),
+    }
+    return _Pass(inside=inside, result=_filters(conv, 1 if flat else width, width) + bias)
 
 
 def backward(call: Call) -> Script | None:
@@ -328,8 +331,8 @@ def backward(call: Call) -> Script | None:
         )
     if conv.channels_last:
         return _backward_channels_last(conv, weight)
-    # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies are
-    # counted smaller by the others, and where the others are copied out, they stand in for part of the copies.
+    # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies
+    # are counted smaller by the others, and where the others are copied out, they stand in for part of the copies.
     late = sum(nbytes(tensor) for tensor in results(call)[1:] if tensor is not None)
     contiguous = copy_bytes(gradient)
     first = [Scratch("alloc", "contiguous", contiguous)] if contiguous else []

@@ -1,7 +1,7 @@
 """Scratch of PyTorch's own CPU kernels: norms, attention, losses, lookups, upsampling.
 
-Each rule names the file under aten/src/ATen/native that it follows. Buffers per thread count ``torch.get_num_threads()``.
-Confirmed against torch.profiler's memory events on torch 2.13, one thread, except where a comment says otherwise.
+Each rule names the file under aten/src/ATen/native that it follows. Buffers per thread count
+``torch.get_num_threads()``. Confirmed against torch.profiler's memory events on torch 2.13, one thread.
 """
 
 from itertools import chain
@@ -9,7 +9,7 @@ from itertools import chain
 import torch
 
 from memplan.trace.scratch.cpu_shapes import argument, copy_bytes, enlarge, nbytes, product, results
-from memplan.trace.scratch.rules import Call, Scratch, Script, within
+from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
 
 _FLOAT = 4
 _INDEX = 8
@@ -32,7 +32,7 @@ def _copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
 
 
 def layer_norm(call: Call) -> Script:
-    """layer_norm.cpp layer_norm_cpu: input, weight and bias made contiguous; statistics in the type of a wider weight."""
+    """layer_norm.cpp layer_norm_cpu: arguments made contiguous; statistics in the type of a wider weight."""
     source, weight = call.args[0], call.args[2]
     if weight is not None and weight.element_size() > source.element_size():
         for statistics in call.out[1:]:
@@ -41,7 +41,7 @@ def layer_norm(call: Call) -> Script:
 
 
 def layer_norm_backward(call: Call) -> Script:
-    """layer_norm.cpp layer_norm_backward_cpu; layer_norm_kernel.cpp: a row of dgamma and of dbeta per thread, in float."""
+    """layer_norm.cpp, layer_norm_kernel.cpp: a row of dgamma and of dbeta per thread, in float."""
     row = product(call.args[2]) * max(_FLOAT, _accumulate_bytes(call.args[1]))
     return _script(_copies(call, (0, 1, 5)), {"partial sums": 2 * torch.get_num_threads() * row})
 
@@ -120,7 +120,7 @@ def flash_attention_backward(call: Call) -> Script:
 
 
 def mse_loss(call: Call) -> Script | None:
-    """Loss.cpp mse_loss_out: the elements are computed into the result itself, which keeps their memory; then reduced."""
+    """Loss.cpp mse_loss_out: elements are computed into the result itself, which keeps their memory."""
     source = call.args[0]
     if argument(call, 2, "reduction", 1) == 0:
         return None
@@ -148,7 +148,7 @@ def mean(call: Call) -> Script | None:
     source = call.args[0]
     if source.dtype not in _REDUCED:
         return None
-    return _script({"float copy": source.numel() * _FLOAT})
+    return _script({"float copy": source.numel() * _FLOAT, "float result": call.out.numel() * _FLOAT})
 
 
 # ---------------------------------------------------------------------- lookups
@@ -179,17 +179,21 @@ def embedding_bag_backward(call: Call) -> Script:
 
 
 _SMALL_IMAGE = 128
-"""UpSampleKernel.cpp _use_vectorized_kernel_cond_2d: height plus width up to which the channels-last kernel is taken."""
+"""UpSampleKernel.cpp _use_vectorized_kernel_cond_2d: height plus width up to which it is channels-last's."""
 
 
-def upsample(call: Call) -> Script | None:
-    """UpSampleKernel.cpp: small images are brought to channels-last and the result back."""
-    source, out = call.args[0], call.out
-    if source.is_contiguous(memory_format=torch.channels_last):
-        return None
-    if out.shape[-1] + out.shape[-2] > _SMALL_IMAGE:
-        return None
-    return within({"channels-last source": nbytes(source), "channels-last result": nbytes(out)})
+def _upsample(taps: int) -> Rule:
+    def rule(call: Call) -> Script | None:
+        """UpSampleKernel.cpp: small images are brought to channels-last and back; large ones get tables of indices."""
+        source, out = call.args[0], call.out
+        if source.is_contiguous(memory_format=torch.channels_last):
+            return None
+        side = out.shape[-1] + out.shape[-2]
+        if side <= _SMALL_IMAGE:
+            return within({"channels-last source": nbytes(source), "channels-last result": nbytes(out)})
+        return within({"indices and weights": taps * side * (_INDEX + source.element_size())})
+
+    return rule
 
 
 # ---------------------------------------------------------------------- mixed types
@@ -237,9 +241,9 @@ RULES = {
     "aten.embedding.default": embedding,
     "aten.embedding_dense_backward.default": embedding_backward,
     "aten._embedding_bag_backward.default": embedding_bag_backward,
-    "aten.upsample_nearest2d.default": upsample,
-    "aten._upsample_nearest_exact2d.default": upsample,
-    "aten.upsample_bilinear2d.default": upsample,
+    "aten.upsample_nearest2d.default": _upsample(1),
+    "aten._upsample_nearest_exact2d.default": _upsample(1),
+    "aten.upsample_bilinear2d.default": _upsample(2),
     **{f"aten.{name}": cast_operands for name in _MIXING},
 }
 """Op name → rule."""

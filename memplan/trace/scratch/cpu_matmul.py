@@ -1,8 +1,8 @@
 """Scratch of bfloat16 matrix products on CPU: blocks that oneDNN's brgemm matmul copies and accumulates in.
 
-Follows src/cpu/x64/matmul/brgemm_matmul_utils.cpp of oneDNN (``init_scratchpad``: one packed block of B, one of A where its
-rows do not lie along memory, one of float results). Block sizes were read off torch 2.13 (oneDNN 3.12) on AVX-512 without
-AMX, exact to the byte over 130 shapes; float32 products go to MKL or BLAS and take nothing from PyTorch's allocator.
+Follows src/cpu/x64/matmul/brgemm_matmul_utils.cpp of oneDNN (``init_scratchpad``: one packed block of B, one of A where
+its rows do not lie along memory, one of float results). Block sizes were read off torch 2.13 (oneDNN 3.12) on AVX-512
+without AMX, over 130 shapes; float32 products go to MKL or BLAS and take nothing from PyTorch's allocator.
 """
 
 from collections.abc import Callable
@@ -50,8 +50,8 @@ def scratch_bytes(left: torch.Tensor, right: torch.Tensor) -> int:
     copies_rows = left.stride(-1) != 1
     block_rows, block_depth = _rows(rows), _depth(depth, copies_rows=copies_rows)
     accumulated = min(columns, _COLUMNS)
-    if copies_rows and depth > block_depth:
-        accumulated = min(columns, _MOST_COLUMNS)
+    if copies_rows and depth > block_depth and columns > _COLUMNS:
+        accumulated = min(round_up(columns, _COLUMNS), _MOST_COLUMNS)
     size = _BATCH_ELEMENTS + block_rows * accumulated * _FLOAT + _COLUMNS * block_depth * _WIDTH
     if copies_rows:
         # A leading dimension of a multiple of 1 KiB is stretched against 4K aliasing.

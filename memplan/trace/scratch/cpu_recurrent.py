@@ -1,8 +1,8 @@
-"""Scratch of LSTM layers on CPU: oneDNN's packed weights and scratchpad, and the workspace that it keeps for the backward.
+"""Scratch of LSTM layers on CPU: oneDNN's packed weights and scratchpad, and the workspace kept for the backward.
 
-Follows src/cpu/rnn/rnn_utils.hpp (``init_conf``, ``set_workspace_sizes``) and rnn_utils.cpp (``get_good_ld``, ``set_offsets``) of
-oneDNN, and aten/src/ATen/native/mkldnn/RNN.cpp, which runs one direction of one layer per call. Exact to the byte on torch
-2.13 (oneDNN 3.12, AVX-512) over ten shapes.
+Follows src/cpu/rnn/rnn_utils.hpp (``init_conf``, ``set_workspace_sizes``) and rnn_utils.cpp (``get_good_ld``,
+``set_offsets``) of oneDNN, and aten/src/ATen/native/mkldnn/RNN.cpp, which runs one direction of one layer per call.
+Confirmed on torch 2.13 (oneDNN 3.12, AVX-512).
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Layer:
 
     @classmethod
     def of(cls, call: Call) -> "Layer":
-        """The layer of a ``mkldnn_rnn_layer`` or ``mkldnn_rnn_layer_backward`` call: input ``[T, N, I]``, weight ``[4H, H]``."""
+        """The layer of a call, forward or backward: input ``[T, N, I]``, recurrent weight ``[4H, H]``."""
         steps, batch, inputs = call.args[0].shape
         return cls(steps=steps, batch=batch, inputs=inputs, hidden=call.args[2].shape[1])
 
@@ -75,7 +75,7 @@ class Layer:
         return inputs * _leading(_GATES * self.hidden) * _FLOAT
 
     def rows_by_gate(self, inputs: int) -> int:
-        """Weights as ``[4H, inputs]`` (``ldgoi``): PyTorch's own layout, copied only where that is no good leading dimension."""
+        """Weights as ``[4H, inputs]`` (``ldgoi``), PyTorch's own layout, copied only to stretch its rows."""
         return 0 if _leading(inputs) == inputs else _GATES * self.hidden * _leading(inputs) * _FLOAT
 
 

@@ -1,4 +1,4 @@
-"""Norms and softmax: fused kernels and fp32 statistics, as layer_norm_kernel.cu, Normalization.cpp and SoftMax.cpp say."""
+"""Fused norms, fp32 statistics and softmax, as layer_norm_kernel.cu, Normalization.cpp and SoftMax.cpp say."""
 
 import pytest
 import torch

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.trace.scratch.cuda_cub import radix_sort_pairs_bytes
@@ -56,9 +56,7 @@ def test_order_of_reduced_dimensions_does_not_matter(case, data):
     order = list(range(len(layout.shape)))
     for source, target in zip(sorted(dims), data.draw(st.permutations(sorted(dims))), strict=True):
         order[source] = target
-    shuffled = Layout(
-        tuple(layout.shape[d] for d in order), tuple(layout.strides[d] for d in order), layout.dtype
-    )
+    shuffled = Layout(tuple(layout.shape[d] for d in order), tuple(layout.strides[d] for d in order), layout.dtype)
     assert bytes_of(shuffled, dims) == bytes_of(layout, dims)
 
 
@@ -130,6 +128,7 @@ def test_split_count_of_the_kernels_own_example():
     assert split_count(48, 108, 64) == 2
 
 
+@settings(deadline=None)  # The first call imports parts of torch.
 @given(st.integers(2, 64), st.integers(2, 64), st.integers(0, 8))
 def test_slices_and_transposes_of_matrices_are_addressable(rows, columns, padding):
     padded = torch.empty((rows, columns + padding), device="meta")[:, :columns]
@@ -139,6 +138,7 @@ def test_slices_and_transposes_of_matrices_are_addressable(rows, columns, paddin
     assert not matrix_is_addressable(torch.empty((rows, 2 * columns + 1), device="meta")[:, : 2 * columns : 2])
 
 
+@settings(deadline=None)  # The first call imports parts of torch.
 @given(st.integers(1, 8), st.integers(2, 64), st.integers(2, 64))
 def test_batches_are_addressable_unless_expanded_within(batch, rows, columns):
     matrices = torch.empty((batch, rows, columns), device="meta")
@@ -168,7 +168,9 @@ def test_every_rule_and_every_gap_names_an_op_of_torch():
 
 def test_no_op_is_both_ruled_and_a_gap():
     assert not_covered(CUDA_RULES) == ()
-    assert not_covered(["aten.mm.default", "aten.convolution.default", "aten.convolution.default"]) == ("aten.convolution",)
+    assert not_covered(["aten.mm.default", "aten.convolution.default", "aten.convolution.default"]) == (
+        "aten.convolution",
+    )
 
 
 def test_lookup():
@@ -183,5 +185,3 @@ def test_host_tensors_take_nothing_of_the_device(name):
     on_device = script(name, *args, out=torch.empty(4096, device="meta"))
     assert on_device is None or played(on_device)
     assert script(name, *args, out=torch.empty(4096, device="meta"), host=(tensor,)) is None
-
-

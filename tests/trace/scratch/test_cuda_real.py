@@ -15,7 +15,13 @@ LARGE_NORMS = 2 * 32 + 1
 
 
 def test_reductions_of_a_training_step_on_an_a100():
-    real = steps([event for event in events("wedsonlin_medium_256_training_memory_snapshot") if inside(event, "gpu_reduce_kernel")])
+    real = steps(
+        [
+            event
+            for event in events("wedsonlin_medium_256_training_memory_snapshot")
+            if inside(event, "gpu_reduce_kernel")
+        ]
+    )
     # Each norm's weight gradient sums (4, 256, 1024) over batch and tokens; all other reductions need no split.
     weight_gradient = script(
         "aten.sum.dim_IntList", meta(4, 256, 1024), [0, 1], True, out=meta(1, 1, 1024), device=A100
@@ -26,15 +32,17 @@ def test_reductions_of_a_training_step_on_an_a100():
 def test_reductions_of_a_training_step_on_an_h100():
     real = Counter(
         size
-        for action, size in steps([e for e in events("kkaitlyn_memory_ctx128_fullstep") if inside(e, "gpu_reduce_kernel")])
+        for action, size in steps(
+            [e for e in events("kkaitlyn_memory_ctx128_fullstep") if inside(e, "gpu_reduce_kernel")]
+        )
         if action == "alloc"
     )
     by_feature = strided((4, 128, 2560), (128, 1, 512))
     logits = strided((512, 10_000), (1, 512))
     totals = strided((512, 1), (1, 1))
-    predicted = played(
-        script("aten.sum.dim_IntList", by_feature, [2], True, out=meta(4, 128, 1), device=H100)
-    ) * LARGE_NORMS
+    predicted = (
+        played(script("aten.sum.dim_IntList", by_feature, [2], True, out=meta(4, 128, 1), device=H100)) * LARGE_NORMS
+    )
     predicted += played(script("aten.max.dim", logits, 1, True, out=(totals, totals.long()), device=H100))
     predicted += played(script("aten.sum.dim_IntList", logits, [1], out=meta(512), device=H100))
     assert real == Counter(size for action, size in predicted if action == "alloc")
@@ -57,7 +65,13 @@ def test_sorting_index_put_with_a_host_index():
     first = next(i for i, position in enumerate(inner) if i and position != inner[i - 1] + 1)
     rows, targets = meta(512, dtype=torch.int64), meta(512, dtype=torch.int64)
     loss_gradient = script(
-        "aten.index_put.default", meta(512, 10_000), [rows, targets], meta(512), True, out=meta(512, 10_000), host=(rows,)
+        "aten.index_put.default",
+        meta(512, 10_000),
+        [rows, targets],
+        meta(512),
+        True,
+        out=meta(512, 10_000),
+        host=(rows,),
     )
     assert steps([real[position] for position in inner[:first]]) == played(loss_gradient)
 
@@ -85,7 +99,8 @@ def test_efficient_attention_backward_in_float():
     # 64 heads in all, 500 tokens, head size 64: gradients of query, key and value come first and outlive the op.
     heads = meta(4, 500, 16, 64).transpose(1, 2)
     predicted = script(
-        f"aten.{op}.default", heads, heads, heads, heads, None, heads, None, None, None, 0.0, [True] * 3 + [False], True,
+        f"aten.{op}.default",
+        heads, heads, heads, heads, None, heads, None, None, None, 0.0, [True] * 3 + [False], True,
         out=(heads,) * 3, device=A100,
     )  # fmt: skip
     gradients = [("alloc", 4 * 500 * 16 * 64 * 4)] * 3
@@ -100,4 +115,7 @@ def test_each_thread_gets_one_workspace_with_its_first_product():
     forward = script("aten.mm.default", meta(8, 8), meta(8, 8), out=meta(8, 8), device=H100)
     backward = script("aten.mm.default", meta(8, 8), meta(8, 8), out=meta(8, 8), device=H100, in_backward=True)
     assert steps(real) == [("alloc", size) for _, size in played(forward) + played(backward)]
-    assert {scratch.key for part in (forward, backward) for scratch in part.after} == {"cublas:forward", "cublas:backward"}
+    assert {scratch.key for part in (forward, backward) for scratch in part.after} == {
+        "cublas:forward",
+        "cublas:backward",
+    }

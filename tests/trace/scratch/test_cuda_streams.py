@@ -13,8 +13,9 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 @pytest.mark.parametrize(
     "snapshot",
     [
-        "wedsonlin_medium_128_inference_memory_snapshot",
+        pytest.param("wedsonlin_medium_128_inference_memory_snapshot", marks=pytest.mark.slow),
         "kkaitlyn_memory_ctx128_fullstep",
+        "kkaitlyn_memory_ctx128_forward_mixed",
         pytest.param("wedsonlin_medium_256_training_memory_snapshot", marks=pytest.mark.slow),
     ],
 )

@@ -1,0 +1,13 @@
+"""Fixtures of the CUDA-semantics tests."""
+
+import gc
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_collection():
+    """Every fake world would begin with a full collection, which costs more than the tests."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -1,0 +1,159 @@
+"""What the recorder writes down is what the real allocator does: births, deaths and sizes, in order."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memplan.trace.recorder import Recorder
+from memplan.trace.records import DeviceTraits
+from memplan.trace.scratch.cpu_table import CPU_RULES
+from memplan.trace.values import Values
+from memplan.trace.world import fake_world
+from tests.trace.real_memory import peak, real_allocations
+
+Tensors = list[torch.Tensor]
+
+
+@contextlib.contextmanager
+def recording():
+    with fake_world():
+        recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, Values(worst_case=False))
+        recorder.recording = True
+        with recorder.watching():
+            yield recorder
+
+
+def recorded_allocations(body: Callable[[], object]) -> list[int]:
+    with recording() as recorder:
+        kept = body()
+        del kept
+        sizes = [entry.nbytes for entry in recorder.ledger.entries]
+        return [sizes[key] if action == "alloc" else -sizes[key] for action, key, _ in recorder.ledger.events]
+
+
+def without_scalars(sizes: list[int]) -> list[int]:
+    """Python numbers become tensors of one element inside C++, below any dispatch mode; programs here have larger ones."""
+    return [size for size in sizes if abs(size) > 16]
+
+
+def check(body: Callable[[], object]) -> None:
+    body()  # One-time allocations of the libraries are not the program's.
+    real, recorded = (without_scalars(run(body)) for run in (real_allocations, recorded_allocations))
+    assert peak(recorded) == peak(real)
+    assert Counter(recorded) == Counter(real)
+
+
+STEPS: dict[str, Callable[[Tensors], torch.Tensor]] = {
+    "add": lambda have: have[-1] + have[0],
+    "product": lambda have: have[-1] * have[-2 % len(have)],
+    "matmul": lambda have: have[-1] @ have[0],
+    "sine": lambda have: have[-1].sin(),
+    "view": lambda have: have[-1].unsqueeze(0).select(0, 0),
+    "reshape": lambda have: have[-1].reshape(-1).view(8, 8),
+    "transpose": lambda have: have[-1].t(),
+    "in place": lambda have: (have[-1] * 1).relu_(),
+    "fan out": lambda have: have[-1].sin() + have[-1].cos() + have[-1].exp(),
+    "concatenate": lambda have: torch.cat([have[-1], have[0]])[:8],
+    "rows": lambda have: have[-1][torch.tensor([0, 2, 2, 5, 1, 7, 3, 3])],
+    "gather": lambda have: have[-1].gather(1, have[-1].argsort(1)),
+    "largest": lambda have: have[-1].max(dim=1).values.unsqueeze(1).expand(8, 8) + 0,
+    "softmax": lambda have: have[-1].softmax(-1),
+    "layer norm": lambda have: torch.nn.functional.layer_norm(have[-1], (8,)),
+    "detached": lambda have: have[-1] + have[-1].detach(),
+}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=7))
+def test_a_program_allocates_and_frees_as_it_does_for_real(names: list[str]) -> None:
+    def body() -> object:
+        weight = torch.ones(8, 8, requires_grad=True)
+        have: Tensors = [weight, weight * 1]
+        for name in names:
+            have.append(STEPS[name](have))
+        have[-1].sum().backward()
+        return weight.grad
+
+    check(body)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_gradients_of_a_tensor_used_often_accumulate_in_place(count: int) -> None:
+    def body() -> object:
+        x = torch.ones(64, requires_grad=True) * 2
+        sum((x * float(index + 2)).sum() for index in range(count)).backward()
+        return x
+
+    check(body)
+
+
+def test_a_gradient_that_somebody_else_holds_is_not_overwritten() -> None:
+    def body() -> object:
+        x = torch.ones(64, requires_grad=True) * 2
+        x.retain_grad()
+        (x.sin() + x.cos()).sum().backward()
+        return x.grad
+
+    check(body)
+
+
+def test_inference_mode_shows_the_allocations_inside_composite_ops() -> None:
+    def body() -> object:
+        with torch.inference_mode():
+            x = torch.ones(4, 16)
+            return torch.nn.functional.linear(x, torch.ones(16, 16), torch.ones(16)).softmax(-1).var()
+
+    check(body)
+
+
+def test_views_and_in_place_results_share_one_storage() -> None:
+    with recording() as recorder:
+        x = torch.ones(6)
+        y = x.view(2, 3)
+        y.add_(1)
+        z = x[1:]
+        identities = {recorder.ledger.find(tensor.untyped_storage()) for tensor in (x, y, z)}
+    assert len(identities) == 1
+
+
+def test_a_tensor_dies_when_its_last_reference_goes() -> None:
+    with recording() as recorder:
+        x = torch.ones(6)
+        view = x[1:]
+        del x
+        assert [event.action for event in recorder.ledger.events] == ["alloc"]
+        del view
+        assert [event.action for event in recorder.ledger.events] == ["alloc", "free"]
+
+
+def test_a_resized_storage_is_a_new_allocation() -> None:
+    def body() -> object:
+        x = torch.ones(16)
+        x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(128)
+        return x
+
+    check(body)
+
+
+def test_module_paths_and_lines_reach_backward() -> None:
+    with recording() as recorder:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+        recorder.attribution.name_modules(model)
+        model(torch.ones(2, 4)).sum().backward()
+    backward = {(op.module, op.phase) for op in recorder.ops if op.name == "aten.mm.default"}
+    assert backward == {("0", "backward"), ("1.0", "backward")}
+    assert {op.module for op in recorder.ops if op.name == "aten.threshold_backward.default"} == {"1.1"}
+    assert all(__file__ in op.source for op in recorder.ops if op.name == "aten.addmm.default")
+
+
+def test_a_model_under_a_dispatch_mode_forgets_its_hooks() -> None:
+    before = len(torch.nn.modules.module._global_forward_hooks)
+    with recording():
+        assert len(torch.nn.modules.module._global_forward_hooks) == before + 1
+    assert len(torch.nn.modules.module._global_forward_hooks) == before
