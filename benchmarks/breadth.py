@@ -7,11 +7,12 @@ forward, loss and backward under FakeTensorMode in a process of its own.
 """
 
 import argparse
-import json
-import subprocess
+import logging
+import multiprocessing
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -90,14 +91,16 @@ def _smaller(values: Mapping[str, Any], small: Mapping[str, int]) -> dict[str, A
     return nested | {key: min(size, values[key]) for key, size in small.items() if isinstance(values.get(key), int)}
 
 
-def run_one(task: Task, model_type: str) -> None:
-    """Run one architecture in this process and print its outcome as JSON; the least shrunk failure is the one told."""
+def run_one(task: Task, model_type: str, sender: Any) -> None:
+    """Run one architecture in this process and send its outcome; the least shrunk failure is the one told."""
+    warnings.simplefilter("ignore")
+    logging.disable()
     outcome = {}
     for level, small in LEVELS.items():
         outcome = {"level": level, **attempt(task, model_type, small)}
         if outcome["ended"] == "ok":
             break
-    print("OUTCOME " + json.dumps(outcome))
+    sender.send(outcome)
 
 
 def attempt(task: Task, model_type: str, small: Mapping[str, int]) -> dict[str, str]:
@@ -127,18 +130,24 @@ def where(error: Exception) -> str:
     return f"{said[:140]} @ {Path(own[-1].filename).name}:{own[-1].lineno}"
 
 
-def guarded(task: Task, model_type: str, timeout: float) -> Outcome:
-    """Run one architecture in a child process that is ended after ``timeout`` seconds."""
+def guarded(context: Any, task: Task, model_type: str, timeout: float) -> Outcome:
+    """Run one architecture in a forked process that is ended after ``timeout`` seconds."""
     started = time.perf_counter()
-    command = [sys.executable, "-W", "ignore", __file__, "--task", task, "--child", model_type]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-        line = next((line for line in done.stdout.splitlines() if line.startswith("OUTCOME ")), None)
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        outcome = json.loads(line[8:]) if line else {"level": "", "ended": "Crash", "detail": last}
-    except subprocess.TimeoutExpired:
-        outcome = {"level": "", "ended": "Timeout", "detail": f"longer than {timeout:.0f} s"}
-    return Outcome(task=task, model_type=model_type, seconds=time.perf_counter() - started, **outcome)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run_one, args=(task, model_type, sender))
+    process.start()
+    sender.close()
+    told = {"level": "", "ended": "Timeout", "detail": f"longer than {timeout:.0f} s"}
+    if receiver.poll(timeout):
+        try:
+            told = receiver.recv()
+        except EOFError:
+            told = {"level": "", "ended": "Crash", "detail": "the process ended without a word"}
+    process.kill()
+    process.join()
+    outcome = Outcome(task=task, model_type=model_type, seconds=time.perf_counter() - started, **told)
+    print(f"{task:24} {model_type:28} {outcome.ended:28} {outcome.level:8} {outcome.seconds:5.1f} s", flush=True)
+    return outcome
 
 
 def main() -> int:
@@ -146,13 +155,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=MAPPINGS, action="append")
     parser.add_argument("--only")
-    parser.add_argument("--child")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=90)
     options = parser.parse_args()
-    if options.child:
-        run_one(options.task[0], options.child)
-        return 0
     from transformers.models.auto import modeling_auto
 
     cases = [
@@ -161,13 +166,17 @@ def main() -> int:
         for name in getattr(modeling_auto, MAPPINGS[task])
         if options.only in (None, name)
     ]
+    # The server imports the libraries once; every architecture then runs in a fork of it.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch._subclasses.fake_tensor", "transformers.modeling_utils"])
     with ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(lambda case: guarded(*case, options.timeout), cases))
+        outcomes = list(pool.map(lambda case: guarded(context, *case, options.timeout), cases))
     return report(outcomes)
 
 
 def report(outcomes: list[Outcome]) -> int:
     """Print one row per task, then every failure."""
+    print()
     for task in MAPPINGS:
         mine = [outcome for outcome in outcomes if outcome.task == task]
         if mine:

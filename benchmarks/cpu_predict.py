@@ -1,4 +1,4 @@
-"""Trace one case of ``cpu_truth`` (given as JSON) for the CPU and print its predicted peak (a child of ``cpu_truth``)."""
+"""Trace one case of ``cpu_truth`` (given as JSON) for the CPU and print its predicted peak; a child of it."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 """Find what CPU kernels allocate that memplan does not know of, op by op, in a real run of a target file.
 
-Runs two real steps under torch.profiler with a dispatch mode on top, and holds every op's allocator events against what
-memplan predicts for the same call on fake tensors: results, and scratch by the table. Prints the ops that differ. Usage::
+Runs two real steps under torch.profiler with a dispatch mode on top, and holds every op's allocator events against
+what memplan predicts for the same call on fake tensors: results, and scratch by the table. Prints the ops that differ. Usage::
 
     python benchmarks/cpu_scratch_watch.py benchmarks/zoo/resnet.py --batch-size 4
 """

@@ -1,7 +1,7 @@
-"""Truth on CPU: the predicted peak of tensor bytes against what the CPU allocator really gave out, over a zoo of models.
+"""Truth on CPU: the predicted peak of tensor bytes against what the CPU allocator gave out, over a zoo of models.
 
-Every model in ``zoo/`` runs three real optimizer steps in a process of its own (``cpu_measure``: torch.profiler's memory
-events, one thread) and is traced by memplan for the ``cpu`` device. Usage::
+Every model in ``zoo/`` runs three real optimizer steps in a process of its own (``cpu_measure``: torch.profiler's
+memory events, one thread) and is traced by memplan for the ``cpu`` device. Usage::
 
     python benchmarks/cpu_truth.py [NAME ...]
 """
@@ -132,7 +132,21 @@ def _header() -> str:
     from importlib.metadata import version
 
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
-    return f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, {versions}, {time.strftime('%Y-%m-%d')}"
+    capability = torch_capability()
+    return f"{_processor()} ({capability}), Python {platform.python_version()}, {versions}, {time.strftime('%Y-%m-%d')}"
+
+
+def torch_capability() -> str:
+    """The instruction set that decides oneDNN's layouts."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Residual CNN with batch norm, max pooling and a strided trunk, trained by SGD with momentum."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -34,7 +35,7 @@ class Block(nn.Module):
 def model() -> nn.Module:
     """Four stages of one block each."""
     widths = [32, 32, 64, 128, 256]
-    blocks = [Block(a, b, 1 if i == 0 else 2) for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True))]
+    blocks = [Block(a, b, 1 if i == 0 else 2) for i, (a, b) in enumerate(pairwise(widths))]
     stem = [nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 100))
 

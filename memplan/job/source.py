@@ -22,8 +22,10 @@ class ModelSource:
     """``(parameters)`` → optimizer; None takes the one the options name."""
     train_step: "Callable[[torch.nn.Module, torch.optim.Optimizer, Any], Any] | None" = None
     """``(model, optimizer, batch)``: the user's own whole step, replaces forward, loss, backward and optimizer."""
+    generate: "Callable[[torch.nn.Module, Any], Any] | None" = None
+    """``(model, batch)``: one whole generation; None calls the ``generate`` of a transformers model."""
     generate_inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Extra keywords for ``generate``."""
+    """Extra keywords for a transformers model's ``generate``."""
     default_seq_len: int | None = None
     """Sequence length where none is given; None where the model has none."""
     provenance: Mapping[str, str] = field(default_factory=dict)

@@ -85,7 +85,7 @@ def own_steps(parts: Parts) -> Iterator[None]:
 
 
 def inference(parts: Parts) -> Iterator[None]:
-    """Forward passes under ``torch.no_grad()``; yields after each."""
+    """Forward passes (or whole generations) under ``torch.no_grad()``; yields after each."""
     with torch.no_grad():
         while True:
             batch = None

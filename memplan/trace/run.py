@@ -14,6 +14,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
 from memplan.trace import loop, precision
 from memplan.trace.calls import tensors_in
+from memplan.trace.generation import generator
 from memplan.trace.place import cast_floats, place_batch, place_model
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, StepRange, Trace
@@ -106,7 +107,7 @@ def _parts(
         model=model,
         optimizer=optimizer,
         next_batch=lambda: _next_batch(recorder, source, spec),
-        call=call_model,
+        call=generator(source, model, spec.max_new_tokens) if spec.mode == "generate" else call_model,
         loss=source.loss or default_loss,
         train_step=source.train_step if spec.mode == "train" else None,
         autocast=precision.autocast(spec.precision, device.kind),

@@ -15,6 +15,7 @@ from memplan.errors import EstimateError, UsageError
 from memplan.replay.caching import CachingAllocator
 from memplan.replay.history import replay_history
 from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import Request
 from memplan.replay.snapshot import load_snapshot
 from memplan.replay.validate import validate
 from memplan.units import MIB
@@ -254,3 +255,12 @@ def test_truncated_and_altered_files_never_crash(tmp_path, cut, insert):
 def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot read the snapshot"):
         load_snapshot(tmp_path / "none.pickle")
+
+
+def test_a_rest_that_was_never_split_off_belongs_to_its_block(tmp_path):
+    """19.5 MiB take a segment of 20 MiB whole: that much was allocated when the history began with its free."""
+    stream = [Request("alloc", 0, 19 * MIB + MIB // 2, 0), Request("free", 0, 0, 0)]
+    (device,) = load_snapshot(write(tmp_path, snapshot_of(stream))).devices
+    result = replay_history(device)
+    assert [event.action for event in device.events] == ["free_requested", "free_completed"]
+    assert (result.peak_allocated, result.exact) == (20 * MIB, True)

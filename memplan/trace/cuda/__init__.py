@@ -12,10 +12,11 @@ come back as fake CPU tensors like all else; they are 8- and 16-byte device allo
 
 Under ``torch.inference_mode`` composite ops reach a dispatch mode whole; take them apart with ``decompose`` below and
 not with ``OpOverload.decompose``, which prefers Python decompositions (``dropout`` in eval mode would clone its
-input).
+input). ``assumptions_of`` the ops that ran belong in the report.
 """
 
+from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.replacements import decompose
 from memplan.trace.cuda.semantics import CudaSemantics, cuda_semantics
 
-__all__ = ["CudaSemantics", "cuda_semantics", "decompose"]
+__all__ = ["CudaSemantics", "assumptions_of", "cuda_semantics", "decompose"]

@@ -14,12 +14,10 @@ from torch.nn.functional import pad
 
 from memplan.errors import EstimateError
 from memplan.job.spec import Attention
+from memplan.trace.cuda.attention_call import AttentionCall, AttentionKernel, Operand
 from memplan.trace.cuda.attention_choice import (
     CUDNN_FIRST_ORDER,
     DEFAULT_ORDER,
-    AttentionCall,
-    AttentionKernel,
-    Operand,
     choose_kernel,
     default_cudnn_version,
     default_order,

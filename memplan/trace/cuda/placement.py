@@ -77,26 +77,26 @@ def _nowhere(_: torch.Tensor) -> bool:
     return False
 
 
-def place_named(device: object) -> Place | None:
+def place_named(device: object) -> Place:
     """The place that a ``device=`` argument names.
 
     Args:
-        device: String, ``torch.device`` or index.
-
-    Returns:
-        None for devices that hold no data (``meta``).
+        device: String, ``torch.device`` or index. What is on ``meta`` has no memory, so it counts as the host's.
     """
     match device:
         case torch.device():
-            return None if device.type == "meta" else "device"
+            return "host" if device.type == "meta" else "device"
         case str():
-            kind = device.partition(":")[0]
-            return None if kind == "meta" else "host" if kind == "cpu" else "device"
+            return "host" if device.partition(":")[0] in {"cpu", "meta"} else "device"
         case _:
             return "device"
 
 
-def _place_of_default(device: torch.device) -> Place | None:
+def _is_meta(device: object) -> bool:
+    return (device.type if isinstance(device, torch.device) else device) == "meta"
+
+
+def _place_of_default(device: torch.device) -> Place:
     """A default device was named by the user, so ``cpu`` is the host."""
     return place_named(device.type)
 
@@ -149,7 +149,7 @@ class DeviceRewriting(TorchFunctionMode):
             place = self._placement.default if device is None else _place_of_default(device)
         else:
             place = None if device is None else place_named(device)
-        if device is not None and place is not None:
+        if device is not None and not _is_meta(device):
             kwargs["device"] = _CPU
         with self._placement.asking(place):
             return func(*args, **kwargs)
@@ -160,6 +160,9 @@ class DeviceRewriting(TorchFunctionMode):
         device, other = options.pop("device", None), options.pop("other", None)
         if device is None and other is None:
             return torch.Tensor.to(*args, **kwargs)
+        if _is_meta(device):
+            with self._placement.asking("host"):
+                return torch.Tensor.to(*args, **kwargs)
         if other is not None:
             return self._move(tensor, self._place(other), {"dtype": other.dtype, **options})
         return self._move(tensor, place_named(device), options)
@@ -185,11 +188,9 @@ class DeviceRewriting(TorchFunctionMode):
         made: torch.Tensor = self._make(torch.as_tensor, (data,), options)
         return made
 
-    def _move(self, tensor: torch.Tensor, place: Place | None, options: dict[str, Any]) -> torch.Tensor:
+    def _move(self, tensor: torch.Tensor, place: Place, options: dict[str, Any]) -> torch.Tensor:
         """``Tensor.to``; a change of place is a copy even though both places are fake CPU."""
         options = {name: value for name, value in options.items() if value is not None}
-        if place is None:
-            return torch.Tensor.to(tensor, "meta", **options)
         if place == self._place(tensor):
             return torch.Tensor.to(tensor, _CPU, **options)
         with self._placement.asking(place):

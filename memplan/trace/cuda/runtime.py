@@ -4,6 +4,7 @@ Nothing here allocates. Memory statistics answer 0: a trace has none, and code t
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Self
@@ -127,7 +128,9 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
         "is_tf32_supported": device.capability >= (8, 0),
         "is_current_stream_capturing": False,
         "mem_get_info": (ASSUMED_TOTAL_BYTES, ASSUMED_TOTAL_BYTES),
-        "memory_stats": {},
+        "memory_stats": defaultdict(int),
+        "memory_summary": "",
+        "get_rng_state_all": [],
         "current_stream": stream,
         "default_stream": stream,
         **dict.fromkeys(_MEMORY_FIGURES, 0),
@@ -142,6 +145,8 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
         Attribute(torch.cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state()),
         Attribute(torch, "Generator", _Generator),
     ]
+    table += [Attribute(torch.cuda.nvtx, name, _answering(None)) for name in ("range_push", "range_pop", "mark")]
+    table += [Attribute(torch.cuda.memory, name, _answering(None)) for name in _HISTORY]
     return (*table, *_accelerator())
 
 
@@ -152,6 +157,8 @@ _MEMORY_FIGURES = (
     "max_memory_reserved",
     "utilization",
 )
+_HISTORY = ("_record_memory_history", "_dump_snapshot")
+"""Scripts that profile memory call these of ``torch.cuda.memory``."""
 _ACTIONS = (
     "init",
     "synchronize",
@@ -160,6 +167,7 @@ _ACTIONS = (
     "set_device",
     "set_stream",
     "set_rng_state",
+    "set_rng_state_all",
     "set_per_process_memory_fraction",
     "manual_seed",
     "manual_seed_all",

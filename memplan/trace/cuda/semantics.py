@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from memplan.job.spec import Attention
 from memplan.trace.cuda.attention import cuda_attention
-from memplan.trace.cuda.attention_choice import AttentionKernel
+from memplan.trace.cuda.attention_call import AttentionKernel
 from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
 from memplan.trace.cuda.norms import cuda_norms

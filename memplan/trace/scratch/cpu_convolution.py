@@ -82,7 +82,9 @@ class Convolution:
         return self.groups == 1 and self.inputs < lanes() and not self.pointwise
 
 
-def parse(source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, call: Call, offset: int) -> Convolution:
+def parse(
+    source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, call: Call, *, offset: int, bias: bool
+) -> Convolution:
     """Read a call of ``convolution`` (offset 0) or ``convolution_backward`` (offset 1).
 
     Args:
@@ -91,6 +93,7 @@ def parse(source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, call
         result: The convolution's result, or the gradient of that shape.
         call: The call.
         offset: Where its arguments stand relative to those of ``convolution``.
+        bias: Is there a bias, or a gradient of one?
     """
     stride, padding, dilation = (call.args[position + offset] for position in (3, 4, 5))
     groups = call.args[8 + offset]
@@ -110,7 +113,7 @@ def parse(source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, call
         channels_last=source.ndim == 4
         and not source.is_contiguous()
         and source.is_contiguous(memory_format=torch.channels_last),
-        bias=call.args[2] is not None,
+        bias=bias,
     )
 
 
@@ -228,7 +231,7 @@ def _around(
 def forward(call: Call) -> Script | None:
     """``aten.convolution``."""
     source, weight = call.args[0], call.args[1]
-    conv = parse(source, weight, call.out, call, 0)
+    conv = parse(source, weight, call.out, call, offset=0, bias=call.args[2] is not None)
     if by_onednn(source, conv):
         return _forward_onednn(conv, weight)
     return _around({"columns": _unrolled(conv)}, {}, keeps=("columns",))
@@ -323,8 +326,8 @@ def _to_weight(conv: Convolution) -> _Pass:
 def backward(call: Call) -> Script | None:
     """``aten.convolution_backward``."""
     gradient, source, weight = call.args[0], call.args[1], call.args[2]
-    conv = parse(source, weight, gradient, call, 1)
     wants_source, wants_weight, wants_bias = call.args[10]
+    conv = parse(source, weight, gradient, call, offset=1, bias=wants_bias)
     if not by_onednn(source, conv):
         return (
             Script(after=(Scratch("alloc", "columns", _unrolled(conv)),)) if wants_weight and _unrolled(conv) else None

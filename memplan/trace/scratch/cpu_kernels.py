@@ -87,6 +87,16 @@ def safe_softmax(call: Call) -> Script:
     return within({"masked": scores.numel(), "masked rows": scores.numel() // max(dim, 1)})
 
 
+def softmax(call: Call) -> Script:
+    """SoftMax.cpp softmax_cpu_out, log_softmax_cpu_out: the input made contiguous."""
+    return within(_copies(call, (0,)))
+
+
+def softmax_backward(call: Call) -> Script:
+    """SoftMax.cpp softmax_backward_cpu_out, log_softmax_backward_cpu_out: gradient and output made contiguous."""
+    return within(_copies(call, (0, 1)))
+
+
 def _query_rows(length: int) -> int:
     """FlashAttentionKernel.cpp flash_attention_kernel_impl: rows of queries that one task takes."""
     return 256 if length >= 768 else 64 if length >= 192 else 32
@@ -164,6 +174,15 @@ def embedding_backward(call: Call) -> Script:
     return _script({}, {"indices": copy_bytes(call.args[1]), "gradient": copy_bytes(call.args[0])})
 
 
+def embedding_bag(call: Call) -> Script | None:
+    """EmbeddingBag.cpp _embedding_bag_cpu_impl: the bag of each index, made twice unless bags are summed."""
+    indices, bags = call.args[1], call.args[2].numel()
+    if argument(call, 4, "mode", 0) == 0:
+        return None
+    # The second copy is gone before the last two results (one number per bag each) are made.
+    return within({"offset to bag": max(0, (indices.numel() + 1 - 2 * bags) * indices.element_size())})
+
+
 def embedding_bag_backward(call: Call) -> Script:
     """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags, and the indices sorted with their origin."""
     gradient, indices = call.args[0], call.args[1]
@@ -232,6 +251,10 @@ RULES = {
     "aten.native_batch_norm.default": batch_norm,
     "aten.native_batch_norm_backward.default": batch_norm_backward,
     "aten._safe_softmax.default": safe_softmax,
+    "aten._softmax.default": softmax,
+    "aten._log_softmax.default": softmax,
+    "aten._softmax_backward_data.default": softmax_backward,
+    "aten._log_softmax_backward_data.default": softmax_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": flash_attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": flash_attention_backward,
     "aten.mse_loss.default": mse_loss,
@@ -240,6 +263,8 @@ RULES = {
     "aten.mean.dim": mean,
     "aten.embedding.default": embedding,
     "aten.embedding_dense_backward.default": embedding_backward,
+    "aten._embedding_bag.default": embedding_bag,
+    "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten._embedding_bag_backward.default": embedding_bag_backward,
     "aten.upsample_nearest2d.default": _upsample(1),
     "aten._upsample_nearest_exact2d.default": _upsample(1),

@@ -2,7 +2,7 @@
 
 Follows src/cpu/x64/matmul/brgemm_matmul_utils.cpp of oneDNN (``init_scratchpad``: one packed block of B, one of A where
 its rows do not lie along memory, one of float results). Block sizes were read off torch 2.13 (oneDNN 3.12) on AVX-512
-without AMX, over 130 shapes; float32 products go to MKL or BLAS and take nothing from PyTorch's allocator.
+without AMX, over 130 shapes; float32 products go to MKL or BLAS, which take no tensor but a copy of strided operands.
 """
 
 from collections.abc import Callable
@@ -60,11 +60,22 @@ def scratch_bytes(left: torch.Tensor, right: torch.Tensor) -> int:
     return size
 
 
+def _clones(left: torch.Tensor, right: torch.Tensor) -> Script:
+    """LinearAlgebra.cpp addmm_impl_cpu_: an operand whose rows nor columns lie along memory is copied."""
+    operands = {"left": left, "right": right}
+    return within({name: each.numel() * each.element_size() for name, each in operands.items() if not _is_plain(each)})
+
+
+def _is_plain(matrix: torch.Tensor) -> bool:
+    (rows, columns), (down, across) = matrix.shape, matrix.stride()
+    return (across == 1 and down >= max(1, columns)) or (down == 1 and across >= max(1, rows))
+
+
 def _product(first: int) -> Callable[[Call], Script | None]:
     def rule(call: Call) -> Script | None:
         left, right = call.args[first], call.args[first + 1]
         if left.dtype is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            return None
+            return _clones(left, right) if left.dim() == 2 else None
         return within({"blocks": torch.get_num_threads() * scratch_bytes(left, right)})
 
     return rule

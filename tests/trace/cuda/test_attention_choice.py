@@ -7,11 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memplan.trace.cuda.attention_call import AttentionCall, Operand
 from memplan.trace.cuda.attention_choice import (
     CUDNN_FIRST_ORDER,
     DEFAULT_ORDER,
-    AttentionCall,
-    Operand,
     choose_kernel,
     default_cudnn_version,
     default_order,
