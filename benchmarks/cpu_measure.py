@@ -1,8 +1,8 @@
 """Run a few real training steps of a target file on the CPU and report every allocation (a child of ``cpu_truth``).
 
-The truth is what ``torch.profiler`` reports of PyTorch's CPU allocator, from before the model is built to the end; oneDNN's
-scratchpads and reordered tensors pass through it too. One thread is used, so that the figures do not depend on the
-machine's core count.
+The truth is what ``torch.profiler`` reports of PyTorch's CPU allocator, from before the model is built to the end;
+oneDNN's scratchpads and reordered tensors pass through it too. One thread is used, so that the figures do not depend on
+the machine's core count.
 """
 
 import argparse

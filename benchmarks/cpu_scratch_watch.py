@@ -1,7 +1,8 @@
 """Find what CPU kernels allocate that memplan does not know of, op by op, in a real run of a target file.
 
-Runs two real steps under torch.profiler with a dispatch mode on top, and holds every op's allocator events against
-what memplan predicts for the same call on fake tensors: results, and scratch by the table. Prints the ops that differ. Usage::
+Runs two real steps under torch.profiler with a dispatch mode on top, and holds the allocator events of every op against
+what memplan predicts for the same call on fake tensors: results, and scratch by the table. Prints the ops that differ.
+Usage::
 
     python benchmarks/cpu_scratch_watch.py benchmarks/zoo/resnet.py --batch-size 4
 """
@@ -98,7 +99,7 @@ def _fake_like(tensor: torch.Tensor) -> torch.Tensor:
 
 def predicted_peak(func: Any, args: Any, kwargs: Any) -> int:
     """Peak bytes of an op on fake tensors: new results, and scratch by memplan's table."""
-    held_before = {leaf.untyped_storage()._cdata for leaf in _tensors((args, kwargs))}
+    given = _storages((args, kwargs))
     out = func(*args, **kwargs)
     rule = CPU_RULES.get(str(func))
     call = Call(
@@ -111,8 +112,7 @@ def predicted_peak(func: Any, args: Any, kwargs: Any) -> int:
         is_host=lambda _: False,
     )
     script = (rule(call) if rule else None) or Script()
-    new = {leaf.untyped_storage()._cdata: leaf.untyped_storage().nbytes() for leaf in _tensors(out)}
-    results = sum(nbytes for key, nbytes in new.items() if key not in held_before)
+    results = sum(nbytes for key, nbytes in _storages(out).items() if key not in given)
     held: dict[str, int] = {}
     live = peak = 0
     for step in (*script.before, None, *script.after):
@@ -129,6 +129,12 @@ def predicted_peak(func: Any, args: Any, kwargs: Any) -> int:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+
+
+def _storages(value: Any) -> dict[int, int]:
+    """C++ address → bytes of each storage."""
+    storages = [tensor.untyped_storage() for tensor in _tensors(value)]
+    return {storage._cdata: storage.nbytes() for storage in storages}  # noqa: SLF001 - the identity that torch offers
 
 
 def _addresses(value: Any) -> set[int]:

@@ -1,5 +1,7 @@
 """Pretraining of a GPT-2-sized language model (124 million parameters), written by hand on PyTorch's fused attention.
 
+Try it with
+
     memplan estimate examples/gpt_pretraining.py --gpu h100-80g
     memplan estimate examples/gpt_pretraining.py --gpu rtx-4090 --batch-size 16 --precision bf16-mixed
 """

@@ -2,6 +2,8 @@
 
 ``train_step`` replaces memplan's loop, so what it keeps alive and when it lets go is what is predicted.
 
+Try it with
+
     memplan estimate examples/gradient_accumulation.py --gpu l4 --batch-size 64
 """
 

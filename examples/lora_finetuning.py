@@ -1,5 +1,7 @@
 """Fine-tuning with low-rank adapters: the GPT of ``gpt_pretraining.py`` is frozen, only the adapters are trained.
 
+Try it with
+
     memplan estimate examples/lora_finetuning.py --gpu t4
 """
 

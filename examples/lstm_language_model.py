@@ -1,5 +1,7 @@
 """A two-layer LSTM language model. There is no ``loss``: the model returns it, as transformers' models do.
 
+Try it with
+
     memplan estimate examples/lstm_language_model.py --gpu rtx-3060 --batch-size 64 --optimizer adagrad
 """
 

@@ -1,5 +1,7 @@
 """Image classification with ResNet-50 (25.6 million parameters) and SGD with momentum.
 
+Try it with
+
     memplan estimate examples/resnet_classification.py --gpu t4 --batch-size 64
 """
 
@@ -23,7 +25,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Seq
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions beside a shortcut."""
+    """A narrow 3x3 convolution between two of 1x1, beside a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()

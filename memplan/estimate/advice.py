@@ -1,7 +1,7 @@
 """What would make a step fit: single changes, each traced and replayed like the estimate itself, never scaled by a rule of thumb."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from memplan.errors import MemplanError
@@ -79,34 +79,36 @@ def _slowdown(spec: JobSpec, before: Estimate, changed: JobSpec, after: Estimate
 
 
 def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advice | None:
-    """The largest batch that fits, by secants: each guess is traced, and the two nearest ones give the next."""
-    over, under = (spec.batch_size, estimate), None
-    guess = spec.batch_size // 2
+    """The largest batch that fits, by secants: every guess is traced, and the line through two of them gives the next."""
+    below, above = 0, spec.batch_size
+    sizes = {above: estimate.peak.high_bytes}
+    best: Estimate | None = None
+    guess = above // 2
     for _ in range(_MOST_GUESSES):
-        if guess < 1 or (under is not None and guess <= under[0]) or guess >= over[0]:
+        if not below < guess < above:
             break
         try:
             after = attempt(dataclasses.replace(spec, batch_size=guess))
         except MemplanError:
             return None
+        sizes[guess] = after.peak.high_bytes
         if after.verdict is Verdict.FITS:
-            under = guess, after
+            below, best = guess, after
         else:
-            over = guess, after
-        guess = _next_guess(over, under, estimate.gpu.usable_bytes)
-    if under is None:
+            above = guess
+        guess = _next_guess(sizes, below, above, estimate.gpu.usable_bytes)
+    if best is None:
         return None
-    return Advice(change=f"--batch-size {under[0]}", device_bytes=under[1].peak.device_bytes, slowdown=0.0)
+    return Advice(change=f"--batch-size {below}", device_bytes=best.peak.device_bytes, slowdown=0.0)
 
 
 _MOST_GUESSES = 6
+"""Each costs a trace. Memory is nearly affine in the batch, so that three or four usually do."""
 
 
-def _next_guess(over: tuple[int, Estimate], under: tuple[int, Estimate] | None, usable: int) -> int:
-    if under is None:
-        return over[0] // 2
-    (large, high), (small, low) = over, under
-    slope = (high.peak.high_bytes - low.peak.high_bytes) / (large - small)
-    if slope <= 0:
-        return small
-    return min(large - 1, max(small + 1, small + int((usable - low.peak.high_bytes) / slope)))
+def _next_guess(sizes: Mapping[int, int], below: int, above: int, usable: int) -> int:
+    """Where the line through the two batches nearest to the edge meets what the device has, kept between them."""
+    first, second = sorted(sorted(sizes, key=lambda batch: abs(sizes[batch] - usable))[:2])
+    slope = (sizes[second] - sizes[first]) / (second - first)
+    meets = first + (usable - sizes[first]) / slope if slope > 0 else (below + above) / 2
+    return int(max(below + 1, min(above - 1, meets)))

@@ -39,7 +39,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     op = trace.ops[max(at.op, 0)]
     return Estimate(
         target=format_target(spec.target),
-        verdict=judge(device_bytes, high, profile.usable_bytes),
+        verdict=judge(device_bytes, high, profile.usable_bytes, retries=memory.retries),
         gpu=GpuFacts(
             name=profile.name,
             title=profile.title,
@@ -66,7 +66,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         fragmentation=Fragmentation(external=memory.external_fragmentation, internal=memory.internal_fragmentation),
         flops_per_step=_flops_of_last_step(trace),
         advice=(),
-        assumptions=trace.assumptions,
+        assumptions=trace.assumptions + _on_retries(memory),
         not_modelled=trace.not_modelled,
         provenance=provenance(spec, trace),
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
@@ -77,9 +77,16 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     )
 
 
-def judge(device_bytes: int, high_bytes: int, usable_bytes: int) -> Verdict:
-    """The verdict: OOM by the point estimate, TIGHT by the upper end. A device without a limit (0) fits everything."""
-    if not usable_bytes or high_bytes <= usable_bytes:
+def judge(device_bytes: int, high_bytes: int, usable_bytes: int, *, retries: int = 0) -> Verdict:
+    """The verdict. A device without a limit (``usable_bytes`` 0) fits everything.
+
+    Args:
+        device_bytes: Predicted peak; OOM if it does not fit.
+        high_bytes: Upper end of its interval; TIGHT if only this does not fit.
+        usable_bytes: What the device has.
+        retries: How often the allocator must give its cache back to make it fit; TIGHT if it must at all.
+    """
+    if not usable_bytes or (high_bytes <= usable_bytes and not retries):
         return Verdict.FITS
     return Verdict.OOM if device_bytes > usable_bytes else Verdict.TIGHT
 
@@ -91,6 +98,12 @@ def interval(profile: GpuProfile, memory: MemoryProfile) -> tuple[int, int]:
     """
     low = memory.peak_allocated + (profile.context_low_bytes or profile.context_bytes)
     return low, memory.peak_reserved + (profile.context_high_bytes or profile.context_bytes)
+
+
+def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
+    if not memory.retries:
+        return ()
+    return (f"it fits because the allocator gives its cache back {memory.retries} times, which stalls the device",)
 
 
 def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:

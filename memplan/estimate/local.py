@@ -15,8 +15,9 @@ from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import Policy, replay, replay_steps
-from memplan.replay.stream import request_stream
+from memplan.replay.stream import RequestStream, request_stream
 from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
 
@@ -66,17 +67,31 @@ class _Tracer:
 
 
 def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:
-    """Replay a trace's allocations on a device's allocator until its state repeats."""
+    """Replay a trace's allocations on a device's allocator until its state repeats.
+
+    Where the segments would outgrow the device, they are replayed once more under its limit: the allocator then gives
+    cached segments back and tries again, which is slow but may well fit.
+    """
     started = time.perf_counter()
-    policy: Policy = NoCaching() if profile.kind == "cpu" else AllocatorPolicy()
     stream = request_stream(lifetimes.trace)
-    if stream.closes:
-        memory = replay_steps(stream.prefix, stream.step, stream.rename, policy=policy)
-    else:
-        memory = replay(stream.prefix, policy=policy)
+    memory = _replay(stream, profile, limit_bytes=None)
+    limit = profile.usable_bytes - profile.context_bytes
+    if profile.usable_bytes and memory.peak_reserved > limit:
+        limited = _replay(stream, profile, limit_bytes=limit)
+        memory = memory if limited.out_of_memory else limited
     return Measured(
         lifetimes=lifetimes,
         stream=stream,
         memory=memory,
         replay_seconds=time.perf_counter() - started,
+    )
+
+
+def _replay(stream: RequestStream, profile: GpuProfile, *, limit_bytes: int | None) -> MemoryProfile:
+    policy: Policy = NoCaching() if profile.kind == "cpu" else AllocatorPolicy()
+    total = profile.total_bytes or None
+    if not stream.closes:
+        return replay(stream.prefix, policy=policy, limit_bytes=limit_bytes, device_bytes=total)
+    return replay_steps(
+        stream.prefix, stream.step, stream.rename, policy=policy, limit_bytes=limit_bytes, device_bytes=total
     )

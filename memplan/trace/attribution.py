@@ -65,6 +65,15 @@ class Attribution:
                 stack.callback(handle.remove)
             yield
 
+    @contextmanager
+    def within(self, module: torch.nn.Module) -> Iterator[None]:
+        """Say that a module runs though nobody calls it: a checkpoint runs its ``forward`` again in backward."""
+        self._enter_module(module, None)
+        try:
+            yield
+        finally:
+            self._leave_module(module)
+
     def begin_forward(self) -> None:
         """Say that what follows belongs to the next forward, though no module runs yet (a loop makes its batch)."""
         self._after_backward = False

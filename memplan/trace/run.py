@@ -14,6 +14,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
 from memplan.trace import loop, precision
 from memplan.trace.calls import tensors_in
+from memplan.trace.checkpointing import apply_checkpointing, described
 from memplan.trace.generation import generator
 from memplan.trace.place import cast_floats, place_batch, place_model
 from memplan.trace.recorder import Recorder
@@ -60,6 +61,7 @@ def trace_job(
         progress("building the model")
         source = load()
         model = _build(source, spec)
+        _checkpoint(recorder, model, spec)
         steps = _run(_parts(recorder, source, model, spec, device), spec, recorder, progress)
         # Still inside the fake world: there the garbage collector is off, which walks all these records otherwise.
         return Trace(
@@ -87,6 +89,12 @@ def _build(source: ModelSource, spec: JobSpec) -> torch.nn.Module:
     if dtype is not None:
         model = model.to(dtype)
     return model.train(spec.mode == "train")
+
+
+def _checkpoint(recorder: Recorder, model: torch.nn.Module, spec: JobSpec) -> None:
+    if spec.checkpoint != "none" and spec.mode == "train":
+        names = apply_checkpointing(model, spec.checkpoint, recorder.attribution.within)
+        recorder.values.assume(described(names))
 
 
 def _facts(model: torch.nn.Module) -> ModelFacts:

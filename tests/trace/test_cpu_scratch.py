@@ -122,20 +122,25 @@ CONVOLUTIONS = {
     "grouped, narrow": convolution(4, 20, 20, 20, 3, groups=5),
     "one image by PyTorch": convolution(1, 16, 20, 32, 3),
     "transposed": convolution(4, 16, 10, 32, 3, transposed=True),
+    "transposed, doubling": convolution(4, 32, 10, 16, 2, stride=2, transposed=True),
+    "transposed to three channels": convolution(4, 32, 10, 3, 3, transposed=True),
+    "channels last": convolution(4, 16, 20, 32, 3, last=True),
 }
 
 
 @measured_machine
 @pytest.mark.parametrize("arguments", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 def test_convolution_takes_what_the_table_says(arguments):
-    compare(aten.convolution.default, *arguments)
+    # brgemm takes some pages of buffers that the table knows only nearly.
+    slack = 32_768 if max(arguments[3]) > 1 and arguments[6] else 9_000 if not arguments[0].is_contiguous() else 0
+    compare(aten.convolution.default, *arguments, slack=slack)
 
 
 @measured_machine
 @pytest.mark.parametrize("arguments", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 def test_convolution_backward_takes_what_the_table_says(arguments):
     # oneDNN's strided backward keeps one image's gradient in pages that the table only knows nearly.
-    slack = 8192 if max(arguments[3]) > 1 else 512
+    slack = 8192 if max(arguments[3]) > 1 or not arguments[0].is_contiguous() else 512
     mask = (arguments[0].shape[1] > 3, True, arguments[2] is not None)
     compare(aten.convolution_backward.default, *gradients(arguments, mask), slack=slack)
 
@@ -235,6 +240,19 @@ KERNELS = {
     "layer norm backward": (aten.native_layer_norm_backward.default, layer_norm_backward),
     "batch norm backward": (aten.native_batch_norm_backward.default, batch_norm_backward),
     "mean squared error": (aten.mse_loss.default, lambda: (torch.randn(30, 40), torch.randn(30, 40))),
+    "smooth error": (aten.smooth_l1_loss.default, lambda: (torch.randn(30, 40), torch.randn(30, 40))),
+    "huber error": (aten.huber_loss.default, lambda: (torch.randn(30, 40), torch.randn(30, 40))),
+    "cross entropy of probabilities": (aten.binary_cross_entropy.default, lambda: (torch.rand(3000), torch.rand(3000))),
+    "sum of booleans": (aten.sum.dim_IntList, lambda: (torch.ones(60, 40).bool(), [1])),
+    "log of sum of exponentials": (aten.logsumexp.default, lambda: (torch.randn(60, 40), [1])),
+    "magnitude": (aten.abs.default, lambda: (torch.randn(60, 40, dtype=torch.complex64),)),
+    "sorting": (aten.sort.default, lambda: (torch.randn(20, 500), 0)),
+    "unfolding": (aten.im2col.default, lambda: (torch.randn(2, 3, 20, 20), [3, 3], [1, 1], [0, 0], [1, 1])),
+    "folding": (aten.col2im.default, lambda: (torch.randn(2, 27, 324), [20, 20], [3, 3], [1, 1], [0, 0], [1, 1])),
+    "writing through a mask": (
+        aten.index_put.default,
+        lambda: (torch.zeros(40, 50), [torch.ones(40, 50).bool()], torch.randn(2000), True),
+    ),
     "squared error by element": (aten.mse_loss.default, lambda: (torch.randn(30, 40), torch.randn(30, 40), 0)),
     "cross entropy with logits": (
         aten.binary_cross_entropy_with_logits.default,

@@ -54,6 +54,7 @@ def source_of(
         The target. Its model is built on demand, in training mode only for training jobs.
     """
     is_diffusion = task == "diffusion"
+    config = config if is_diffusion else _fitting(model_class, config)
     assumptions: dict[str, str] = {}
     if not is_diffusion:
         assumptions["use_cache"] = _settle_cache(config, spec)
@@ -67,6 +68,15 @@ def source_of(
         default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
         provenance=_inputs_said(task) | assumptions | dict(provenance or {}),
     )
+
+
+def _fitting(model_class: Any, config: Any) -> Any:
+    """The text part of a composite configuration where the head is a text model's, as transformers' AutoModel does."""
+    wanted = getattr(model_class, "config_class", None)
+    if not wanted or isinstance(config, wanted) or not hasattr(config, "get_text_config"):
+        return config
+    text = config.get_text_config()
+    return text if isinstance(text, wanted) else config
 
 
 class _Arguments:

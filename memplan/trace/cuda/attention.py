@@ -236,12 +236,17 @@ def _enabled() -> frozenset[AttentionKernel]:
 
 def _order() -> tuple[AttentionKernel, ...]:
     """The order now set, which ``sdpa_kernel(set_priority=True)`` changes."""
+    if not hasattr(torch._C, "_get_sdp_priority_order"):
+        return DEFAULT_ORDER
     return tuple(_BACKENDS[code] for code in torch._C._get_sdp_priority_order() if code in _BACKENDS)
 
 
 @contextlib.contextmanager
 def _priority(order: tuple[AttentionKernel, ...]) -> Iterator[None]:
     """Start from the order that CUDA would start from, unless the user has set another."""
+    if not hasattr(torch._C, "_set_sdp_priority_order"):
+        yield
+        return
     former = torch._C._get_sdp_priority_order()
     if order == CUDNN_FIRST_ORDER and _order() == DEFAULT_ORDER:
         rest = [code for code in former if code not in _BACKENDS]

@@ -127,6 +127,7 @@ class DeviceRewriting(TorchFunctionMode):
             torch.as_tensor: self._as_tensor,
             torch._amp_foreach_non_finite_check_and_unscale_: self._check_overflow,
             tensor.item: self._item,
+            tensor.backward: self._backward,
         }
 
     def __torch_function__(
@@ -142,6 +143,7 @@ class DeviceRewriting(TorchFunctionMode):
 
     def _make(self, func: Function, args: Args, kwargs: dict[str, Any]) -> Any:
         """A factory call, or any other with ``device=``."""
+        place: Place | None
         device = kwargs.get("device")
         if device is None and func in self._factories:
             # torch.set_default_device and ``with torch.device(...)`` act below this mode, so they are asked here.
@@ -204,6 +206,19 @@ class DeviceRewriting(TorchFunctionMode):
         found_inf = args[1] if len(args) > 1 else kwargs["found_inf"]
         self._overflow_flags[found_inf] = True
         torch._amp_foreach_non_finite_check_and_unscale_(*args, **kwargs)
+
+    def _backward(self, args: Args, kwargs: dict[str, Any]) -> None:
+        """Backward runs user code too (hooks, recomputed blocks), which must find this mode in place."""
+        names = ("self", "gradient", "retain_graph", "create_graph", "inputs")
+        options = dict(zip(names, args, strict=False)) | kwargs
+        with self:
+            torch.autograd.backward(
+                options["self"],
+                options.get("gradient"),
+                options.get("retain_graph"),
+                bool(options.get("create_graph")),
+                inputs=options.get("inputs"),
+            )
 
     def _item(self, args: Args, _: dict[str, Any]) -> Any:
         return 0.0 if args[0] in self._overflow_flags else torch.Tensor.item(args[0])

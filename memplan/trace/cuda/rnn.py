@@ -1,11 +1,9 @@
 """Recurrent layers as CUDA runs them: cuDNN for whole sequences, fused kernels for single cells.
 
 Source: aten/src/ATen/native/RNN.cpp ``lstm``, ``gru``, ``rnn_*``, ``LSTMCell``, ``GRUCell``; cudnn/RNN.cpp
-``_cudnn_impl``, ``_cudnn_rnn``, ``_cudnn_rnn_backward``; cuda/RNN.cu ``_thnn_fused_gru_cell`` (torch 2.6 to 2.13).
+``_cudnn_impl``, ``_cudnn_rnn_cast_reflatten`` (torch 2.6 to 2.13).
 
-Weights count as flattened, as ``module.cuda()`` leaves them: the weight buffer is the weights' own memory. The reserve
-is the least that backward needs (``RESERVED``); cuDNN's own figure, its workspace and its dropout state only cuDNN
-knows.
+Weights count as flattened, as ``module.cuda()`` leaves them: the weight buffer is the weights' own memory.
 """
 
 import contextlib
@@ -15,13 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from memplan.trace.cuda.replacements import Kernel, fake_kernels, kernels
+from memplan.trace.cuda.rnn_shapes import SHAPES
 
 MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 """cudnn.h ``cudnnRNNMode_t``."""
-RESERVED = {0: 1, 1: 1, 2: 6, 3: 5}
-"""Hidden-sized values that backward needs per step and layer: LSTM i, f, g, o, c, h; GRU r, z, n, hidden part, h."""
-GRU_WORKSPACE = 5
-"""cuda/RNN.cu ``GRU_WORKSPACE_MULTIPLIER``."""
 
 Tensors = Sequence[torch.Tensor]
 Maybe = torch.Tensor | None
@@ -229,85 +224,3 @@ def _composites() -> dict[str, Kernel]:
         table[f"{name}.input"] = _one_state(name)
         table[f"{name}.data"] = _one_state_packed(name)
     return table
-
-
-def _cudnn_rnn_shape(  # noqa: PLR0917 (the schema's order)
-    input: torch.Tensor,  # noqa: A002 (the schema's name)
-    weight: Tensors,
-    weight_stride0: int,
-    weight_buf: torch.Tensor,
-    hx: torch.Tensor,
-    cx: Maybe,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Maybe,
-) -> Tensors:
-    """``_cudnn_rnn``: output, hidden states, reserve."""
-    del weight, weight_stride0, dropout, dropout_state
-    directions = 2 if bidirectional else 1
-    width = (proj_size or hidden_size) * directions
-    if batch_first and not batch_sizes:
-        # cuDNN writes [T, B, H]; the result is its transpose.
-        output = input.new_empty(input.size(1), input.size(0), width).transpose(0, 1)
-    else:
-        output = input.new_empty(*input.shape[:-1], width)
-    hy = torch.empty_like(hx, memory_format=torch.contiguous_format)
-    cy = hx.new_empty(0) if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format)
-    steps = input.numel() // input.size(-1)
-    reserved = steps * hidden_size * directions * num_layers * RESERVED[mode] * input.element_size()
-    return output, hy, cy, input.new_empty(reserved if train else 0, dtype=torch.uint8), weight_buf
-
-
-def _cudnn_rnn_backward_shape(  # noqa: PLR0917 (the schema's order)
-    input: torch.Tensor,  # noqa: A002 (the schema's name)
-    weight: Tensors,
-    weight_stride0: int,
-    weight_buf: torch.Tensor,
-    hx: torch.Tensor,
-    cx: Maybe,
-    *rest: object,
-) -> tuple[torch.Tensor, torch.Tensor, Maybe, list[torch.Tensor]]:
-    """``_cudnn_rnn_backward``: the weights' gradients are views of one buffer."""
-    del weight_stride0, weight_buf
-    wanted = rest[-1]
-    assert isinstance(wanted, list | tuple)  # noqa: S101 (output_mask, the schema's last argument)
-    dx = torch.empty_like(input, memory_format=torch.contiguous_format)
-    dhx = torch.empty_like(hx, memory_format=torch.contiguous_format)
-    dcx = None if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format)
-    if not wanted[3]:
-        return dx, dhx, dcx, []
-    buffer = weight[0].new_zeros(sum(each.numel() for each in weight))
-    parts = torch.split_with_sizes(buffer, [each.numel() for each in weight])
-    return dx, dhx, dcx, [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]
-
-
-def _gru_cell_shape(input_gates: torch.Tensor, hidden_gates: torch.Tensor, hx: torch.Tensor, *_: object) -> Tensors:
-    """``_thnn_fused_gru_cell``: result and workspace."""
-    del input_gates, hidden_gates
-    hy = torch.empty_like(hx, memory_format=torch.contiguous_format)
-    return hy, hx.new_empty(hx.size(0), hx.size(1) * GRU_WORKSPACE)
-
-
-def _gru_cell_backward_shape(
-    grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Maybe, Maybe]:
-    """``_thnn_fused_gru_cell_backward``: gates, hidden state, biases."""
-    rows, width = workspace.size(0), workspace.size(1) // GRU_WORKSPACE * 3
-    gates = workspace.new_empty(rows, width), workspace.new_empty(rows, width)
-    biases = (gates[0].sum(0), gates[1].sum(0)) if has_bias else (None, None)
-    return *gates, torch.empty_like(grad_hy, memory_format=torch.contiguous_format), *biases
-
-
-SHAPES: dict[str, Kernel] = {
-    "_cudnn_rnn": _cudnn_rnn_shape,
-    "_cudnn_rnn_backward": _cudnn_rnn_backward_shape,
-    "_thnn_fused_gru_cell": _gru_cell_shape,
-    "_thnn_fused_gru_cell_backward": _gru_cell_backward_shape,
-}

@@ -1,4 +1,4 @@
-"""Scratch of PyTorch's own CPU kernels: norms, attention, losses, lookups, upsampling.
+"""Scratch of PyTorch's own CPU kernels: losses, reductions, lookups, images, operands of mixed types.
 
 Each rule names the file under aten/src/ATen/native that it follows. Buffers per thread count
 ``torch.get_num_threads()``. Confirmed against torch.profiler's memory events on torch 2.13, one thread.
@@ -8,136 +8,41 @@ from itertools import chain
 
 import torch
 
-from memplan.trace.scratch.cpu_shapes import argument, copy_bytes, enlarge, nbytes, product, results
+from memplan.trace.scratch.cpu_shapes import (
+    FLOAT_BYTES,
+    HALF_TYPES,
+    INDEX_BYTES,
+    allocations,
+    argument,
+    contiguous_copies,
+    copy_bytes,
+    enlarge,
+    nbytes,
+    results,
+)
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
-
-_FLOAT = 4
-_INDEX = 8
-_REDUCED = (torch.bfloat16, torch.float16)
-
-
-def _script(before: dict[str, int], after: dict[str, int] | None = None) -> Script:
-    return Script(
-        before=tuple(Scratch("alloc", key, size) for key, size in before.items() if size),
-        after=tuple(Scratch("alloc", key, size) for key, size in (after or {}).items() if size),
-    )
-
-
-def _copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
-    """Contiguous copies of these arguments, made first."""
-    return {f"contiguous {position}": copy_bytes(call.args[position]) for position in positions}
-
-
-# ---------------------------------------------------------------------- norms
-
-
-def layer_norm(call: Call) -> Script:
-    """layer_norm.cpp layer_norm_cpu: arguments made contiguous; statistics in the type of a wider weight."""
-    source, weight = call.args[0], call.args[2]
-    if weight is not None and weight.element_size() > source.element_size():
-        for statistics in call.out[1:]:
-            enlarge(statistics, statistics.numel() * weight.element_size())
-    return _script(_copies(call, (0, 2, 3)))
-
-
-def layer_norm_backward(call: Call) -> Script:
-    """layer_norm.cpp, layer_norm_kernel.cpp: a row of dgamma and of dbeta per thread, in float."""
-    row = product(call.args[2]) * max(_FLOAT, _accumulate_bytes(call.args[1]))
-    return _script(_copies(call, (0, 1, 5)), {"partial sums": 2 * torch.get_num_threads() * row})
-
-
-def _accumulate_bytes(tensor: torch.Tensor) -> int:
-    return _FLOAT if tensor.dtype in _REDUCED else tensor.element_size()
-
-
-def group_norm(call: Call) -> Script:
-    """group_norm.cpp native_group_norm: the input made contiguous."""
-    return _script(_copies(call, (0,)))
-
-
-def group_norm_backward(call: Call) -> Script:
-    """group_norm_kernel.cpp GroupNormBackwardKernelImplInternal: ds and db, one number per sample and channel each."""
-    batch, channels = call.args[5], call.args[6]
-    each = batch * channels * _accumulate_bytes(call.args[1])
-    return _script(_copies(call, (0, 1)), {"ds": each, "db": each})
-
-
-def batch_norm(call: Call) -> Script | None:
-    """Normalization.cpp batch_norm_cpu_update_stats_template: a few vectors of channels."""
-    if not call.args[5]:
-        return None
-    row = call.args[0].shape[1] * _accumulate_bytes(call.args[0])
-    return within({"mean": row, "variance": row})
-
-
-def batch_norm_backward(call: Call) -> Script | None:
-    """Normalization.cpp batch_norm_backward_cpu_template: one copy of the gradient while it computes (measured)."""
-    if not call.args[7]:
-        return None
-    return _script({"gradient": nbytes(call.args[1])})
-
-
-# ---------------------------------------------------------------------- attention and softmax
-
-
-def safe_softmax(call: Call) -> Script:
-    """transformers/attention.cpp _safe_softmax: masks of what is minus infinity, by element and by row."""
-    scores = call.args[0]
-    dim = scores.shape[call.args[1]] if scores.ndim else 1
-    return within({"masked": scores.numel(), "masked rows": scores.numel() // max(dim, 1)})
-
-
-def softmax(call: Call) -> Script:
-    """SoftMax.cpp softmax_cpu_out, log_softmax_cpu_out: the input made contiguous."""
-    return within(_copies(call, (0,)))
-
-
-def softmax_backward(call: Call) -> Script:
-    """SoftMax.cpp softmax_backward_cpu_out, log_softmax_backward_cpu_out: gradient and output made contiguous."""
-    return within(_copies(call, (0, 1)))
-
-
-def _query_rows(length: int) -> int:
-    """FlashAttentionKernel.cpp flash_attention_kernel_impl: rows of queries that one task takes."""
-    return 256 if length >= 768 else 64 if length >= 192 else 32
-
-
-def _key_rows(length: int) -> int:
-    return min(512, length)
-
-
-def flash_attention(call: Call) -> Script:
-    """FlashAttentionKernel.cpp cpu_flash_attention: scores, maxima, sums and a tile of results per thread, in float."""
-    query, key = call.args[0], call.args[1]
-    rows, columns, head = min(_query_rows(query.shape[2]), query.shape[2]), _key_rows(key.shape[2]), query.shape[3]
-    each = _accumulate_bytes(query) * (rows * columns + 2 * rows + rows * head)
-    reduced = query.element_size() * rows * columns if query.dtype in _REDUCED else 0
-    threads = torch.get_num_threads()
-    return within({"tiles": threads * each, "reduced tiles": threads * reduced})
-
-
-def flash_attention_backward(call: Call) -> Script:
-    """FlashAttentionKernel.cpp cpu_flash_attention_backward: scores and their gradients per thread."""
-    query, key = call.args[1], call.args[2]
-    rows, columns = min(_query_rows(query.shape[2]), query.shape[2]), _key_rows(key.shape[2])
-    threads, each = torch.get_num_threads(), 2 * _accumulate_bytes(query) * rows * columns
-    reduced = 2 * query.element_size() * rows * columns if query.dtype in _REDUCED else 0
-    row_sums = rows * _accumulate_bytes(query)
-    return within({"tiles": threads * each, "row sums": threads * row_sums, "reduced tiles": threads * reduced})
-
 
 # ---------------------------------------------------------------------- losses and reductions
 
 
-def mse_loss(call: Call) -> Script | None:
-    """Loss.cpp mse_loss_out: elements are computed into the result itself, which keeps their memory."""
-    source = call.args[0]
-    if argument(call, 2, "reduction", 1) == 0:
-        return None
-    elements = max(nbytes(source), nbytes(call.args[1]))
-    enlarge(call.out, elements)
-    # Reducing a tensor into itself makes TensorIterator copy it.
-    return within({"copy": elements})
+def elementwise_loss(position: int, *, kept: bool, copies: int) -> Rule:
+    """A loss computed by element, then reduced (Loss.cpp).
+
+    Args:
+        position: Of the argument ``reduction``.
+        kept: Are the elements computed into the result itself, which then keeps their memory?
+        copies: Further buffers of their size.
+    """
+
+    def rule(call: Call) -> Script | None:
+        if argument(call, position, "reduction", 1) == 0:
+            return None
+        elements = max(nbytes(call.args[0]), nbytes(call.args[1]))
+        if kept:
+            enlarge(call.out, elements)
+        return within({f"elements {index}": elements for index in range(copies)})
+
+    return rule
 
 
 def binary_cross_entropy_with_logits(call: Call) -> Script:
@@ -154,30 +59,67 @@ def binary_cross_entropy_with_logits(call: Call) -> Script:
 
 
 def mean(call: Call) -> Script | None:
-    """ReduceOps.cpp mean on CPU: half types are summed in a float copy."""
+    """ReduceOps.cpp mean_dim_cpu: half types are summed in a float copy."""
     source = call.args[0]
-    if source.dtype not in _REDUCED:
+    if source.dtype not in HALF_TYPES:
         return None
-    return _script({"float copy": source.numel() * _FLOAT, "float result": call.out.numel() * _FLOAT})
+    return allocations({"float copy": source.numel() * FLOAT_BYTES, "float result": call.out.numel() * FLOAT_BYTES})
+
+
+def total(call: Call) -> Script | None:
+    """ReduceOps.cpp sum: integers and booleans are copied to the result's type."""
+    source = call.args[0]
+    if source.is_floating_point() or source.is_complex() or source.dtype is call.out.dtype:
+        return None
+    return within({"cast": source.numel() * call.out.element_size()})
+
+
+def logsumexp(call: Call) -> Script:
+    """ReduceOps.cpp logsumexp_out_impl: the maxima, and the exponentials of what is left."""
+    return allocations({"maxima": nbytes(call.out), "exponentials": nbytes(call.args[0])})
+
+
+def absolute(call: Call) -> Script | None:
+    """UnaryOps.cpp unary_op_impl_with_complex_to_float_out: magnitudes are computed as complex numbers."""
+    return within({"complex": nbytes(call.args[0])}) if call.args[0].is_complex() else None
+
+
+def sort(call: Call) -> Script | None:
+    """SortingKernel.cpp sort_stable_kernel: one row of indices."""
+    source = call.args[0]
+    dim = argument(call, 1, "dim", -1)
+    return within({"row": source.shape[dim] * INDEX_BYTES}) if source.ndim else None
 
 
 # ---------------------------------------------------------------------- lookups
 
 
+def index_put(call: Call) -> Script | None:
+    """TensorAdvancedIndexing.cpp expandTensors: a mask becomes one vector of indices per dimension."""
+    masks = [index for index in call.args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+    values = call.args[2]
+    selected = values.shape[0] if values.ndim else 1
+    return within({f"mask {place}": mask.ndim * selected * INDEX_BYTES for place, mask in enumerate(masks)})
+
+
+_MEAN_OF_BAG = 1
+"""EmbeddingBag.h EmbeddingBagMode."""
+
+
 def embedding(call: Call) -> Script:
     """Embedding.cpp embedding_symint: indices made contiguous."""
-    return _script(_copies(call, (1,)))
+    return allocations(contiguous_copies(call, (1,)))
 
 
 def embedding_backward(call: Call) -> Script:
     """Embedding.cpp embedding_dense_backward_cpu: indices and gradient made contiguous."""
-    return _script({}, {"indices": copy_bytes(call.args[1]), "gradient": copy_bytes(call.args[0])})
+    return allocations({}, {"indices": copy_bytes(call.args[1]), "gradient": copy_bytes(call.args[0])})
 
 
 def embedding_bag(call: Call) -> Script | None:
     """EmbeddingBag.cpp _embedding_bag_cpu_impl: the bag of each index, made twice unless bags are summed."""
     indices, bags = call.args[1], call.args[2].numel()
-    if argument(call, 4, "mode", 0) == 0:
+    if argument(call, 4, "mode", 0) != _MEAN_OF_BAG:
         return None
     # The second copy is gone before the last two results (one number per bag each) are made.
     return within({"offset to bag": max(0, (indices.numel() + 1 - 2 * bags) * indices.element_size())})
@@ -188,7 +130,7 @@ def embedding_bag_backward(call: Call) -> Script:
     gradient, indices = call.args[0], call.args[1]
     each = indices.numel() * indices.element_size()
     missing = each if call.args[3].numel() == 0 else 0
-    return _script(
+    return allocations(
         {"offset to bag": missing, "gradient": copy_bytes(gradient)},
         {"sorted": each, "origin": each, "counts": each},
     )
@@ -210,9 +152,18 @@ def _upsample(taps: int) -> Rule:
         side = out.shape[-1] + out.shape[-2]
         if side <= _SMALL_IMAGE:
             return within({"channels-last source": nbytes(source), "channels-last result": nbytes(out)})
-        return within({"indices and weights": taps * side * (_INDEX + source.element_size())})
+        return within({"indices and weights": taps * side * (INDEX_BYTES + source.element_size())})
 
     return rule
+
+
+def patches(call: Call) -> Script | None:
+    """Im2Col.cpp, Col2Im.cpp: the result starts as large as the input and is resized, which never gives memory back."""
+    source, out = call.args[0], call.out
+    if nbytes(out) > nbytes(source):
+        return allocations({"first size": nbytes(source)})
+    enlarge(out, nbytes(source))
+    return None
 
 
 # ---------------------------------------------------------------------- mixed types
@@ -229,7 +180,7 @@ def cast_operands(call: Call) -> Script | None:
         for index, tensor in enumerate(tensors)
         if tensor.dtype is not common
     }
-    return _script(copies)
+    return allocations(copies)
 
 
 _MIXING = (
@@ -244,23 +195,24 @@ _MIXING = (
 )
 
 RULES = {
-    "aten.native_layer_norm.default": layer_norm,
-    "aten.native_layer_norm_backward.default": layer_norm_backward,
-    "aten.native_group_norm.default": group_norm,
-    "aten.native_group_norm_backward.default": group_norm_backward,
-    "aten.native_batch_norm.default": batch_norm,
-    "aten.native_batch_norm_backward.default": batch_norm_backward,
-    "aten._safe_softmax.default": safe_softmax,
-    "aten._softmax.default": softmax,
-    "aten._log_softmax.default": softmax,
-    "aten._softmax_backward_data.default": softmax_backward,
-    "aten._log_softmax_backward_data.default": softmax_backward,
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": flash_attention,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": flash_attention_backward,
-    "aten.mse_loss.default": mse_loss,
+    # Reducing a tensor into itself makes TensorIterator copy it.
+    "aten.mse_loss.default": elementwise_loss(2, kept=True, copies=1),
+    "aten.smooth_l1_loss.default": elementwise_loss(2, kept=True, copies=1),
+    "aten.huber_loss.default": elementwise_loss(2, kept=False, copies=1),
+    "aten.binary_cross_entropy.default": elementwise_loss(3, kept=True, copies=0),
+    "aten.soft_margin_loss.default": elementwise_loss(2, kept=True, copies=0),
     "aten.binary_cross_entropy_with_logits.default": binary_cross_entropy_with_logits,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
+    "aten.sum.default": total,
+    "aten.sum.dim_IntList": total,
+    "aten.logsumexp.default": logsumexp,
+    "aten.abs.default": absolute,
+    "aten.sort.default": sort,
+    "aten.index_put.default": index_put,
+    "aten.index_put_.default": index_put,
+    "aten.im2col.default": patches,
+    "aten.col2im.default": patches,
     "aten.embedding.default": embedding,
     "aten.embedding_dense_backward.default": embedding_backward,
     "aten._embedding_bag.default": embedding_bag,

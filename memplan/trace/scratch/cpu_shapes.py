@@ -1,13 +1,18 @@
 """Sizes that the CPU scratch rules work with."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from memplan.trace.scratch.rules import Call
+from memplan.trace.scratch.rules import Call, Scratch, Script
 
+FLOAT_BYTES = 4
+"""Bytes of a float32."""
+INDEX_BYTES = 8
+"""Bytes of an int64 index."""
+HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
 PAGE_BYTES = 4096
 """What oneDNN aligns the parts of its workspaces to (src/cpu/rnn/rnn_utils.cpp set_offsets)."""
 
@@ -57,3 +62,16 @@ def enlarge(tensor: torch.Tensor, size: int) -> None:
     storage = tensor.untyped_storage()
     if storage.nbytes() < size:
         storage.resize_(size)
+
+
+def allocations(before: Mapping[str, int], after: Mapping[str, int] | None = None) -> Script:
+    """Allocate what has a size before and after the results; all of it is freed at the op's end."""
+    return Script(
+        before=tuple(Scratch("alloc", key, size) for key, size in before.items() if size),
+        after=tuple(Scratch("alloc", key, size) for key, size in (after or {}).items() if size),
+    )
+
+
+def contiguous_copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
+    """Contiguous copies of these arguments, made first."""
+    return {f"contiguous {position}": copy_bytes(call.args[position]) for position in positions}

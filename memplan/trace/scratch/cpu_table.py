@@ -4,10 +4,11 @@ Truth here is what torch.profiler's memory events report: everything that passes
 oneDNN's reordered tensors and scratchpads do too. ``benchmarks/cpu_truth.py`` holds the table against real runs.
 """
 
-from memplan.trace.scratch import cpu_convolution, cpu_kernels, cpu_matmul, cpu_recurrent
+from memplan.trace.scratch import cpu_attention, cpu_convolution, cpu_kernels, cpu_matmul, cpu_recurrent
 from memplan.trace.scratch.rules import RuleTable
 
 CPU_RULES: RuleTable = {
+    **cpu_attention.RULES,
     **cpu_kernels.RULES,
     **cpu_matmul.RULES,
     **cpu_convolution.RULES,

@@ -1,12 +1,17 @@
 """Autocast: the lists against torch's own header and dispatcher, the casts against WrapFunction_ and cached_cast."""
 
 import re
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from memplan.trace.cuda import autocast_lists as lists
+from memplan.trace.cuda import cuda_semantics
+from memplan.trace.records import DeviceTraits
+from memplan.trace.world import fake_world
 from tests.trace.cuda.tape import played
 
 BRAIN, HALF, SINGLE = torch.bfloat16, torch.float16, torch.float32
@@ -117,6 +122,26 @@ def test_casts_are_made_from_the_last_argument_to_the_first():
             layer(x)
         shapes = [row.results[0][0] for row in tape.rows if row.op == "aten._to_copy.default"]
         assert shapes == [(5,), (5, 4), (2, 4)]
+
+
+def test_casts_die_from_the_first_argument_to_the_last():
+    class Deaths(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten._to_copy.default:
+                weakref.finalize(result.untyped_storage(), dead.append, tuple(result.shape)).atexit = False
+            return result
+
+    dead = []
+    with fake_world(), cuda_semantics(DeviceTraits(kind="cuda")), torch.no_grad():
+        x, y, z = (torch.randn(2, 2 + n, 3, device="cuda") for n in range(3))
+        with Deaths(), torch.autocast("cuda", dtype=BRAIN):
+            torch.baddbmm(torch.randn(2, 2, 4, device="cuda"), x, z.transpose(1, 2))
+        assert dead == [(2, 2, 4), (2, 2, 3), (2, 3, 4)]
+        dead.clear()
+        with Deaths(), torch.autocast("cuda", dtype=BRAIN):
+            torch.einsum("bij,bkj->bik", x, y)
+        assert dead == [(2, 2, 3), (2, 3, 3)]
 
 
 @pytest.mark.parametrize("reason", ["nothing", "inference_mode", "frozen", "view", "cache off"])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memplan.trace.cuda import cuda_semantics
+from memplan.trace.cuda import assumptions_of, cuda_semantics
 from memplan.trace.records import DeviceTraits
 from tests.trace.cuda.tape import played
 
@@ -27,6 +27,7 @@ FACTORIES = [
     (lambda: torch.as_tensor([1.0], device="cuda"), "device"),
     (lambda: torch.randn(2, device="cuda", generator=torch.Generator("cuda")), "device"),
     (lambda: torch.ops.aten.zeros([2]), "device"),
+    (lambda: torch.zeros(2, device="meta"), "host"),
 ]
 
 
@@ -151,6 +152,60 @@ def test_code_that_asks_for_a_gpu_finds_the_one_that_is_played():
             end.record()
         assert begin.elapsed_time(end) == 0
         torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+
+
+def test_recomputed_blocks_are_read_in_backward_as_in_forward():
+    def block(x):
+        positions, scale = torch.arange(4), torch.ones(4, device="cuda")
+        assert x.is_cuda
+        return (x * scale * positions.cuda()).relu().exp()
+
+    with played() as tape:
+        x = torch.randn(4, 4, device="cuda", requires_grad=True)
+        tape.clear()
+        out = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        forward = [(row.op, row.places) for row in tape.rows if row.op in {"aten.arange.default", "aten.ones.default"}]
+        tape.clear()
+        out.sum().backward()
+        backward = [(row.op, row.places) for row in tape.rows if row.op in {"aten.arange.default", "aten.ones.default"}]
+        assert forward == backward == [("aten.arange.default", ("host",)), ("aten.ones.default", ("device",))]
+
+
+def test_backward_takes_all_its_arguments():
+    with played():
+        x = torch.randn(4, device="cuda", requires_grad=True)
+        y = torch.randn(4, device="cuda", requires_grad=True)
+        out = x * y
+        out.backward(torch.ones(4, device="cuda"), retain_graph=True, inputs=[x])
+        assert x.grad is not None
+        assert y.grad is None
+        out.backward(gradient=torch.ones(4, device="cuda"))
+        assert y.grad is not None
+
+
+def test_a_model_built_on_meta_is_made_on_the_device():
+    with played() as tape:
+        with torch.device("meta"):
+            layer = torch.nn.Linear(2, 3)
+        tape.clear()
+        made = torch.empty_like(layer.weight, device="cuda")
+        assert places(tape) == ["device"]
+        assert made.device.type == "cpu"
+        assert layer.weight.to("meta").device.type == "meta"
+
+
+def test_scripts_that_profile_memory_run():
+    with cuda_semantics(DeviceTraits(kind="cuda")):
+        torch.cuda.memory._record_memory_history(max_entries=10)
+        torch.cuda.memory._dump_snapshot("never-written.pickle")
+        assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
+        torch.cuda.nvtx.range_push("step")
+        torch.cuda.nvtx.range_pop()
+
+
+def test_assumptions_name_only_what_ran():
+    assert assumptions_of(["aten.mm.default"]) == ()
+    assert len(assumptions_of(["aten.mm.default", "aten._cudnn_rnn.default"])) == 1
 
 
 def test_a_turing_gpu_has_no_bf16():

@@ -1,0 +1,133 @@
+"""The answer's arithmetic: verdicts, intervals and sums."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.estimate.advice import advise
+from memplan.estimate.answer import judge
+from memplan.estimate.local import estimate_here
+from memplan.estimate.records import Estimate, Verdict
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import JobSpec
+from memplan.job.target import parse_target
+
+GIB = 1 << 30
+
+TARGET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(4))
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(512, 2048)
+        self.down = torch.nn.Linear(2048, 512)
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+def model():
+    return Net()
+
+def batch(batch_size):
+    return torch.randn(batch_size, 512)
+
+def loss(output, batch):
+    return output.square().mean()
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> JobSpec:
+    target = tmp_path / "net.py"
+    target.write_text(TARGET)
+    return JobSpec(target=parse_target(str(target)), batch_size=8192)
+
+
+@pytest.mark.parametrize(
+    ("device", "high", "usable", "retries", "verdict"),
+    [
+        (70, 75, 80, 0, Verdict.FITS),
+        (70, 80, 80, 0, Verdict.FITS),
+        (70, 81, 80, 0, Verdict.TIGHT),
+        (80, 81, 80, 0, Verdict.TIGHT),
+        (81, 82, 80, 0, Verdict.OOM),
+        (70, 75, 80, 3, Verdict.TIGHT),
+        (81, 82, 0, 0, Verdict.FITS),
+    ],
+)
+def test_verdicts(device: int, high: int, usable: int, retries: int, verdict: Verdict) -> None:
+    assert judge(device, high, usable, retries=retries) is verdict
+
+
+def test_the_breakdown_sums_to_the_peak_and_the_interval_holds_it(spec: JobSpec) -> None:
+    for answer in estimate_here(spec, [load_profile("h100-80g"), load_profile("t4"), load_profile("cpu")]):
+        assert sum(answer.breakdown.values()) == answer.peak.device_bytes
+        assert all(size >= 0 for size in answer.breakdown.values())
+        assert answer.peak.low_bytes <= answer.peak.device_bytes <= answer.peak.high_bytes
+        assert answer.peak.requested_bytes <= answer.peak.allocated_bytes <= answer.peak.reserved_bytes
+        assert sum(owner.bytes for owner in answer.owners) == sum(
+            size for name, size in answer.breakdown.items() if name not in ("fragmentation", "context")
+        )
+
+
+def test_parameters_and_arithmetic_of_a_step(spec: JobSpec) -> None:
+    (answer,) = estimate_here(spec, [load_profile("a100-80g")])
+    weights = 4 * 2 * 512 * 2048
+    assert answer.parameters == answer.trainable_parameters == weights + 4 * (2048 + 512)
+    assert answer.breakdown["parameter"] == 4 * answer.parameters
+    # A linear layer costs 2*m*n*k forward and twice that backward; the first one needs no gradient for its input.
+    assert answer.flops_per_step == 3 * 2 * 8192 * weights - 2 * 8192 * 512 * 2048
+
+
+def test_a_card_that_is_too_small_gets_advice_that_fits(spec: JobSpec) -> None:
+    small = dataclasses.replace(load_profile("t4"), usable_bytes=GIB, total_bytes=GIB)
+    (answer,) = estimate_here(spec, [small])
+    assert answer.verdict is Verdict.OOM
+    changes = [advice.change for advice in answer.advice]
+    assert "--checkpoint full" in changes
+    assert any(change.startswith("--batch-size") for change in changes)
+    assert all(advice.device_bytes <= GIB for advice in answer.advice)
+    assert [advice.slowdown for advice in answer.advice] == sorted(advice.slowdown for advice in answer.advice)
+    # Recomputing every block repeats its forward: a third of the arithmetic.
+    recompute = next(advice for advice in answer.advice if advice.change == "--checkpoint full")
+    assert recompute.slowdown == pytest.approx(1 / 3, abs=0.03)
+
+
+@given(st.integers(1, 4000), st.integers(10, 10**6), st.integers(0, 10**6))
+def test_the_advised_batch_is_the_largest_that_fits(per_sample: int, usable: int, fixed: int) -> None:
+    """With memory affine in the batch, secants find the very edge."""
+    base = _estimate()
+
+    def attempt(spec: JobSpec) -> Estimate:
+        size = fixed + per_sample * spec.batch_size
+        peak = dataclasses.replace(base.peak, device_bytes=size, low_bytes=size, high_bytes=size)
+        verdict = judge(size, size, usable)
+        gpu = dataclasses.replace(base.gpu, usable_bytes=usable)
+        return dataclasses.replace(base, peak=peak, verdict=verdict, gpu=gpu)
+
+    spec = JobSpec(target=parse_target("preset:x"), batch_size=512)
+    answer = attempt(spec)
+    advice = [each for each in advise(spec, answer, attempt) if each.change.startswith("--batch-size")]
+    fitting = [size for size in range(1, 512) if fixed + per_sample * size <= usable]
+    if answer.verdict is Verdict.FITS or not fitting:
+        assert not advice
+    else:
+        assert [each.change for each in advice] == [f"--batch-size {max(fitting)}"]
+
+
+def _estimate() -> Estimate:
+    from tests.report.example_estimates import make_estimate
+
+    return make_estimate()

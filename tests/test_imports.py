@@ -1,0 +1,93 @@
+"""Who may import whom: the pipeline points forwards, and the light commands know no heavy library."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = frozenset({"torch", "transformers", "diffusers", "pulp", "highspy", "networkx", "numpy"})
+MAY_IMPORT_TORCH = ("trace",)
+"""Packages that may import torch when they are imported themselves; everything else does so inside functions."""
+
+# Importing a heavy library fails; so a command that ends well has not even tried.
+FORBID = f"""
+import importlib.abc, sys
+class Forbid(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {sorted(HEAVY)}:
+            raise AssertionError("imports " + name)
+sys.meta_path.insert(0, Forbid())
+from memplan.cli.app import main
+sys.exit(main())
+"""
+
+
+def light(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", FORBID, *words], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",), ("--version",), ("estimate", "--help"), ("gpus",), ("gpus", "h100-80g"), ("gpus", "--json"),
+        ("presets",), ("explain",), ("explain", "MP001"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_light_commands_import_nothing_heavy(words: tuple[str, ...]) -> None:
+    done = light(*words)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("estimate", "no-such-file.py", "--gpu", "h100-80g"), ("estimate", "preset:gpt2", "--gpu", "no-such-gpu")],
+    ids=" ".join,
+)
+def test_wrong_usage_is_told_before_anything_heavy_is_imported(words: tuple[str, ...]) -> None:
+    done = light(*words)
+    assert done.returncode == 2
+    assert "imports" not in done.stderr
+
+
+def test_the_guard_itself_works() -> None:
+    assert "imports torch" in subprocess.run(
+        [sys.executable, "-c", FORBID.replace("from memplan.cli.app import main", "import torch")],
+        capture_output=True, text=True, timeout=60, check=False,
+    ).stderr  # fmt: skip
+
+
+def module_level_imports(tree: ast.Module) -> Iterator[str]:
+    """Top-level packages that a module imports when it is imported itself."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def test_only_trace_imports_torch_when_imported() -> None:
+    package = ROOT / "memplan"
+    for path in sorted(package.rglob("*.py")):
+        heavy = HEAVY & set(module_level_imports(ast.parse(path.read_text())))
+        name = path.relative_to(package)
+        allowed = {"torch", "numpy"} if name.parts[0] in MAY_IMPORT_TORCH else set()
+        assert heavy <= allowed, name
+
+
+def test_the_pipeline_only_points_forwards() -> None:
+    pytest.importorskip("importlinter")
+    lint = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", lint, "--no-cache"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
