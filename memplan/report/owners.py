@@ -27,7 +27,9 @@ def grouped(owners: Iterable[Owner]) -> list[Owner]:
     """
     groups: dict[tuple[str, str, str], list[Owner]] = {}
     for owner in owners:
-        key = (re.sub(r"(?<![^.])\d+(?![^.])", "*", owner.module), owner.category, owner.source)
+        pattern = re.sub(r"(?<![^.])\d+(?![^.])", "*", owner.module)
+        # The children of a plain nn.Sequential are called by number alone; one star for all of them says nothing.
+        key = (owner.module if pattern == "*" else pattern, owner.category, owner.source)
         groups.setdefault(key, []).append(owner)
     merged = []
     for (pattern, _, _), members in groups.items():

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -77,6 +78,13 @@ class Attribution:
     def begin_forward(self) -> None:
         """Say that what follows belongs to the next forward, though no module runs yet (a loop makes its batch)."""
         self._after_backward = False
+
+    def failing_module(self, error: BaseException) -> str | None:
+        """Path of the innermost named module in whose forward an exception was raised; None outside modules."""
+        name = None
+        for frame, _ in walk_tb(error.__traceback__):
+            name = self._names.get(id(frame.f_locals.get("self")), name)
+        return name or None
 
     def phase(self, *, in_backward: bool) -> Phase:
         """The phase of the op that runs now."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from memplan.errors import EstimateError
 from memplan.job.defaults import call_model, default_loss
 from memplan.job.optimizers import make_optimizer
 from memplan.job.source import ModelSource
@@ -161,8 +162,7 @@ class _Steps:
         first_op, first_event = len(self._recorder.ops), len(self._recorder.ledger.events)
         before = self._recorder.ledger.live_sizes()
         self._recorder.recording = True
-        with user_code(f"step {len(self.ranges) + 1}"):
-            next(steps)
+        self._advance(steps)
         self._recorder.recording = False
         mark_optimizer_state(self._recorder)
         self.repeats = self._recorder.ledger.live_sizes() == before
@@ -174,6 +174,17 @@ class _Steps:
                 end_event=len(self._recorder.ledger.events),
             )
         )
+
+
+    def _advance(self, steps: Iterator[None]) -> None:
+        try:
+            with user_code(f"step {len(self.ranges) + 1}"):
+                next(steps)
+        except EstimateError as error:
+            module = self._recorder.attribution.failing_module(error.__cause__ or error)
+            if error.where is not None or module is None:
+                raise
+            raise EstimateError(error.what, where=f"module {module}", hint=error.hint) from error.__cause__
 
 
 def _run(parts: loop.Parts, spec: JobSpec, recorder: Recorder, progress: Callable[[str], None]) -> _Steps:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 from torch.utils.weak import WeakIdKeyDictionary
 
+from memplan.trace.cuda.replacements import Attribute, attributes
 from memplan.trace.records import Place
 
 Args = tuple[Any, ...]
@@ -101,6 +102,30 @@ def _place_of_default(device: torch.device) -> Place:
     return place_named(device.type)
 
 
+@contextlib.contextmanager
+def device_rewriting(placement: Placement) -> Iterator[None]:
+    """Let code that names CUDA devices run on fake CPU tensors, forward and backward.
+
+    Args:
+        placement: Told what each call asks for.
+
+    Yields:
+        Nothing.
+    """
+    mode = DeviceRewriting(placement)
+    run: Function = vars(torch.autograd)["_engine_run_backward"]
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        # ``Tensor.backward`` goes through the mode, which is off meanwhile; but backward runs user code too (hooks,
+        # recomputed blocks), which must find it on.
+        active = mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        with contextlib.nullcontext() if active else mode:
+            return run(*args, **kwargs)
+
+    with attributes((Attribute(torch.autograd, "_engine_run_backward", run_backward),)), mode:
+        yield
+
+
 class DeviceRewriting(TorchFunctionMode):
     """Lets code that names CUDA devices run on fake CPU tensors.
 
@@ -127,7 +152,6 @@ class DeviceRewriting(TorchFunctionMode):
             torch.as_tensor: self._as_tensor,
             torch._amp_foreach_non_finite_check_and_unscale_: self._check_overflow,
             tensor.item: self._item,
-            tensor.backward: self._backward,
         }
 
     def __torch_function__(
@@ -206,19 +230,6 @@ class DeviceRewriting(TorchFunctionMode):
         found_inf = args[1] if len(args) > 1 else kwargs["found_inf"]
         self._overflow_flags[found_inf] = True
         torch._amp_foreach_non_finite_check_and_unscale_(*args, **kwargs)
-
-    def _backward(self, args: Args, kwargs: dict[str, Any]) -> None:
-        """Backward runs user code too (hooks, recomputed blocks), which must find this mode in place."""
-        names = ("self", "gradient", "retain_graph", "create_graph", "inputs")
-        options = dict(zip(names, args, strict=False)) | kwargs
-        with self:
-            torch.autograd.backward(
-                options["self"],
-                options.get("gradient"),
-                options.get("retain_graph"),
-                bool(options.get("create_graph")),
-                inputs=options.get("inputs"),
-            )
 
     def _item(self, args: Args, _: dict[str, Any]) -> Any:
         return 0.0 if args[0] in self._overflow_flags else torch.Tensor.item(args[0])

@@ -12,7 +12,7 @@ from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
 from memplan.trace.cuda.norms import cuda_norms
 from memplan.trace.cuda.optimizers import cuda_optimizers
-from memplan.trace.cuda.placement import DeviceRewriting, Placement
+from memplan.trace.cuda.placement import Placement, device_rewriting
 from memplan.trace.cuda.replacements import kernels
 from memplan.trace.cuda.rnn import cuda_rnn
 from memplan.trace.cuda.runtime import cuda_runtime
@@ -55,7 +55,7 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
         stack.enter_context(cuda_rnn())
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))
         stack.enter_context(cuda_autocast())
-        stack.enter_context(DeviceRewriting(semantics.placement))
+        stack.enter_context(device_rewriting(semantics.placement))
         yield semantics
 
 

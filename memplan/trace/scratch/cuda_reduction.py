@@ -6,6 +6,7 @@ Each op's accumulator is the ``arg_t`` of its functor. Buffers come after the ou
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 
@@ -67,6 +68,10 @@ NORM = Reducer(accumulate_bytes=opmath_bytes, converts=True)
 """ReduceNormKernel.cu norm_kernel_cuda_impl."""
 
 
+_MOST_PIECES = 1024
+"""2 TiB of input: whatever is larger fits on no device, and nobody waits for its exact buffers."""
+
+
 def reduced_dims(tensor: torch.Tensor, dim: object) -> frozenset[int]:
     """Dimensions that a ``dim`` argument names; none and empty mean all."""
     if isinstance(dim, int):
@@ -111,7 +116,7 @@ def _launches(
     kernel = Kernel(in_bytes=in_bytes, accumulate_bytes=accumulate, unroll=reducer.unroll)
     axes = iteration(tensor.shape, tensor.strides, dims, in_bytes=in_bytes, out_bytes=out_bytes)
     script: list[Scratch] = []
-    for piece in split_32_bit(axes):
+    for piece in islice(split_32_bit(axes), _MOST_PIECES):
         sizes = global_scratch(piece, kernel, device)
         if sizes is not None:
             script += [Scratch("alloc", "buffer", sizes[0]), Scratch("alloc", "semaphores", sizes[1])]

@@ -12,7 +12,14 @@ from memplan.trace.cuda import cuda_semantics
 from memplan.trace.records import DeviceTraits
 from tests.trace.cuda.tape import played
 
-MODULES = ("torch", "torch.cuda", "torch.accelerator", "torch.utils._foreach_utils", "torch.amp.autocast_mode")
+MODULES = (
+    "torch",
+    "torch.cuda",
+    "torch.autograd",
+    "torch.accelerator",
+    "torch.utils._foreach_utils",
+    "torch.amp.autocast_mode",
+)
 
 
 def dispatcher():
