@@ -50,6 +50,16 @@ WIDTHS: Mapping[str, int] = {
     "moe_intermediate_size": 32,
     "head_dim": 16,
 }
+# What published configurations always say and some classes leave at None.
+UNSAID: Mapping[str, int] = {
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+}
+# What a published configuration of that architecture says and a training step cannot do without.
+SAID: Mapping[str, Mapping[str, Any]] = {"xmod": {"default_language": "en_XX"}, "reformer": {"is_decoder": True}}
 # Tried in order until one runs: some architectures derive further sizes from those that the shrinker knows.
 LEVELS: Mapping[str, Mapping[str, int]] = {"tiny": {**LAYERS, **WIDTHS}, "shallow": LAYERS, "default": {}}
 
@@ -74,12 +84,13 @@ class Outcome:
 
 def shrink(config_class: Any, small: Mapping[str, int]) -> Any:
     """A configuration whose size keys, nested ones included, are no larger than the given values."""
-    config = config_class(**_smaller(config_class().to_dict(), small))
+    values = config_class().to_dict()
+    unsaid = {key: value for key, value in UNSAID.items() if key in values and values[key] is None}
+    said = SAID.get(config_class.model_type, {})
+    config = config_class(**{**unsaid, **_smaller({**values, **unsaid}, small), **said})
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         # Published configurations all have one; some classes have no default.
         config.decoder_start_token_id = 0
-    if getattr(config, "num_experts_per_tok", 1) is None:
-        config.num_experts_per_tok = 2
     if getattr(config, "pad_token_id", None) is None:
         # Classifiers of several sequences need one, and published configurations of classifiers have it.
         config.pad_token_id = 0
@@ -87,9 +98,13 @@ def shrink(config_class: Any, small: Mapping[str, int]) -> Any:
 
 
 def _smaller(values: Mapping[str, Any], small: Mapping[str, int]) -> dict[str, Any]:
-    nested = {key: _smaller(value, small) for key, value in values.items() if key.endswith("_config") and value}
+    nested = {
+        key: _smaller(value, small)
+        for key, value in values.items()
+        if key.endswith("_config") and isinstance(value, dict) and "model_type" in value
+    }
     # A configuration's own type key tells composite models what to build.
-    nested = {key: value | {"model_type": values[key].get("model_type")} for key, value in nested.items()}
+    nested = {key: value | {"model_type": values[key]["model_type"]} for key, value in nested.items()}
     return nested | {key: min(size, values[key]) for key, size in small.items() if isinstance(values.get(key), int)}
 
 

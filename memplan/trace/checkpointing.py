@@ -1,7 +1,7 @@
 """``--checkpoint``: activation checkpointing put on a model from outside, as a training script would write it.
 
-Each chosen module's ``forward`` runs under ``torch.utils.checkpoint``: backward finds its inputs alone and runs it again.
-Models of transformers and diffusers have a switch of their own for this, which loading them has already turned.
+Each chosen module's ``forward`` runs under ``torch.utils.checkpoint``: backward finds its inputs alone and runs it
+again. Models of transformers and diffusers have a switch of their own for this, which loading them has already turned.
 """
 
 import functools
@@ -95,7 +95,9 @@ def checkpoint_modules(
     unknown = [name for name in chosen if name not in modules]
     if unknown:
         raise UsageError(
-            f"{type(model).__name__} has no module {_listed(unknown)}", where="--checkpoint", hint=_near(unknown, modules)
+            f"{type(model).__name__} has no module {_listed(unknown)}",
+            where="--checkpoint",
+            hint=_near(unknown, modules),
         )
     uncalled = [name for name in chosen if not _is_called(modules[name])]
     if uncalled:
@@ -119,7 +121,9 @@ def read_plan(path: Path) -> tuple[str, ...]:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path)) from error
     names = plan.get("modules") if isinstance(plan, dict) else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UsageError("the plan names no modules", where=str(path), hint='write {"modules": ["layers.0", "layers.1"]}')
+        raise UsageError(
+            "the plan names no modules", where=str(path), hint='write {"modules": ["layers.0", "layers.1"]}'
+        )
     return tuple(names)
 
 

@@ -1,6 +1,7 @@
-"""What one step of ``--mode generate`` is: the target's own ``generate``, else that of transformers, called as it is."""
+"""What one step of ``--mode generate`` is: the target's own ``generate``, else that of transformers, as it is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, repeat
 from typing import Any
 
@@ -31,7 +32,8 @@ def generator(source: ModelSource, model: torch.nn.Module, new_tokens: int) -> G
     """
     if source.generate is not None:
         return source.generate
-    if not (hasattr(model, "can_generate") and model.can_generate()):
+    can_generate: Any = getattr(model, "can_generate", None)
+    if can_generate is None or not can_generate():
         raise UsageError(f"{type(model).__name__} cannot generate", where="--mode generate", hint=_EXAMPLE)
     return _transformers(new_tokens, source.generate_inputs)
 
@@ -44,11 +46,25 @@ def _transformers(new_tokens: int, keywords: Mapping[str, Any]) -> Generate:
     def generate(model: Any, batch: Any) -> Any:
         length = next(lengths)
         inputs = _inputs(batch)
-        output = model.generate(**inputs, **_greedy(model), **keywords, max_new_tokens=length)
+        with _quiet():
+            output = model.generate(**inputs, **_greedy(model), **keywords, max_new_tokens=length)
         _check_length(model, inputs, output, length)
         return _padded(output, new_tokens - length)
 
     return generate
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Advice that transformers gives for values (padding on the wrong side) means nothing where there are none."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _inputs(batch: Any) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _parts(
         model=model,
         optimizer=optimizer,
         next_batch=lambda: _next_batch(recorder, source, spec),
-        call=generator(source, model, spec.max_new_tokens) if spec.mode == "generate" else call_model,
+        call=_call(recorder, source, model, spec),
         loss=source.loss or default_loss,
         train_step=source.train_step if spec.mode == "train" else None,
         autocast=precision.autocast(spec.precision, device.kind),
@@ -124,6 +124,15 @@ def _parts(
         accumulate=spec.grad_accum,
         clip_norm=spec.clip_grad_norm,
     )
+
+
+def _call(recorder: Recorder, source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> Callable[..., Any]:
+    if spec.mode != "generate":
+        return call_model
+    if source.generate is None:
+        count = spec.max_new_tokens
+        recorder.values.assume(f"generate() decodes {count} tokens greedily, and no sequence ends before the last")
+    return generator(source, model, spec.max_new_tokens)
 
 
 def _optimizer(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> torch.optim.Optimizer:

@@ -58,7 +58,9 @@ class Values:
         knowledge_of: What is known of a fake tensor.
     """
 
-    def __init__(self, *, worst_case: bool, knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING) -> None:
+    def __init__(
+        self, *, worst_case: bool, knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING
+    ) -> None:
         self.worst_case = worst_case
         self.knowledge_of = knowledge_of
         self.assumptions: dict[str, None] = {}
@@ -158,7 +160,7 @@ def _nonzero(values: Values, _: Any, args: tuple[Any, ...], __: Mapping[str, Any
 
 
 def _indexed(values: Values, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """``x[mask]``: a mask stands for as many index vectors as it has dimensions (``expandTensors``, ATen IndexingUtils.h)."""
+    """``x[mask]``: a mask is as many index vectors as it has dimensions (``expandTensors``, ATen IndexingUtils.h)."""
     indices: list[torch.Tensor | None] = []
     for index in args[1]:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
@@ -205,7 +207,7 @@ def _repeat_interleave(values: Values, func: Any, args: tuple[Any, ...], kwargs:
 
 
 def _grouped_mm(_: Values, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Its shape function takes bf16 alone; the kernels fall back to one ``mm`` a group for other types (GroupedBlas.cpp)."""
+    """Its shape function takes bf16 alone; for other types kernels run one ``mm`` a group (GroupedBlas.cpp)."""
     first, second = (operand.to(torch.bfloat16) for operand in args[:2])
     return func(first, second, *args[2:], **kwargs).to(args[0].dtype)
 
@@ -227,7 +229,7 @@ _ANSWERS: Mapping[Any, _Answer] = {
 _Rule = Callable[[Values, tuple[Any, ...], Mapping[str, Any], Any], Knowledge]
 
 
-def _positions(values: Values, args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+def _positions(_: Values, args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``nonzero`` of a vector that is all true: its positions are known."""
     mask = args[0]
     if mask.dim() == 1 and result.shape[0] == mask.numel() <= SMALL:
@@ -337,7 +339,13 @@ _RESULT_CLASSES: Mapping[Any, int] = {aten.topk.default: 2, aten.sort.default: 1
 """Ops whose second result are indices into a dimension → position of the argument that names it."""
 
 _CONSTANTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.arange.default, aten.arange.start})
-_CONSTANTS |= {aten.arange.start_step, aten.zeros.default, aten.ones.default, aten.full.default, aten.scalar_tensor.default}
+_CONSTANTS |= {
+    aten.arange.start_step,
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.scalar_tensor.default,
+}
 
 _KEEPERS = frozenset(
     {

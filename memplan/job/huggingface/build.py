@@ -66,7 +66,7 @@ def source_of(
         batch=batch_maker(task, batch_config, default_seq_len=default_seq_len, labels=spec.mode == "train"),
         loss=denoising_loss if is_diffusion else None,
         default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
-        provenance=_inputs_said(task) | assumptions | dict(provenance or {}),
+        provenance=_inputs_said(task, labels=spec.mode == "train") | assumptions | dict(provenance or {}),
     )
 
 
@@ -146,16 +146,17 @@ def _settle_cache(config: Any, spec: JobSpec) -> str:
     return "False: as Trainer sets it under checkpointing, and from transformers 5 on always"
 
 
-def _inputs_said(task: Task) -> dict[str, str]:
+def _inputs_said(task: Task, *, labels: bool) -> dict[str, str]:
+    and_labels = " and labels" if labels else ""
     match task:
         case "causal-lm":
-            inputs = "input_ids and labels, no attention_mask: sequences are packed, none is padded"
+            inputs = f"input_ids{and_labels}, no attention_mask: sequences are packed, none is padded"
         case "image-classification":
-            inputs = "pixel_values and labels"
+            inputs = f"pixel_values{and_labels}"
         case "speech-seq2seq":
-            inputs = "input_features of the full window and labels"
+            inputs = f"input_features of the full window{and_labels}"
         case "diffusion":
             inputs = "noisy sample, timestep and conditions; text encoders and autoencoder are not on the device"
         case _:
-            inputs = "tokens, labels and an attention_mask as padded batches have"
+            inputs = f"tokens{and_labels}, with an attention_mask as padded batches have"
     return {"batch": inputs}

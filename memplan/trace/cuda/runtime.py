@@ -124,7 +124,6 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
         "get_device_name": properties.name,
         "get_device_capability": device.capability,
         "get_device_properties": properties,
-        "is_bf16_supported": device.capability >= (8, 0),
         "is_tf32_supported": device.capability >= (8, 0),
         "is_current_stream_capturing": False,
         "mem_get_info": (ASSUMED_TOTAL_BYTES, ASSUMED_TOTAL_BYTES),
@@ -138,6 +137,12 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
     }
     table = [Attribute(torch.cuda, name, _answering(value)) for name, value in answers.items()]
     table += [
+        # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
+        Attribute(
+            torch.cuda,
+            "is_bf16_supported",
+            lambda including_emulation=True: including_emulation or device.capability >= (8, 0),
+        ),
         Attribute(torch.cuda, "Stream", Stream),
         Attribute(torch.cuda, "Event", Event),
         Attribute(torch.cuda, "stream", _pass_through),

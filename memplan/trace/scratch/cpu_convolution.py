@@ -89,13 +89,26 @@ def _around(
     return Script(before=tuple(first), after=tuple(Scratch("alloc", key, size) for key, size in after.items() if size))
 
 
+def _dense_first(script: Script | None, *tensors: torch.Tensor) -> Script:
+    """Tensors that lie in no image layout are made contiguous before anything else (Convolution.cpp _convolution)."""
+    script = script or Script()
+    sizes = [0 if tensor.is_contiguous(memory_format=_layout(tensor)) else nbytes(tensor) for tensor in tensors]
+    copies = tuple(Scratch("alloc", f"contiguous {index}", size) for index, size in enumerate(sizes) if size)
+    return Script(before=copies + script.before, after=script.after)
+
+
+def _layout(tensor: torch.Tensor) -> torch.memory_format:
+    is_channels_last = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if is_channels_last else torch.contiguous_format
+
+
 def forward(call: Call) -> Script | None:
     """``aten.convolution``."""
     source, weight = call.args[0], call.args[1]
     conv = parse(source, weight, call.out, call, offset=0, bias=call.args[2] is not None)
     if by_onednn(source, conv):
-        return _forward_onednn(conv, weight)
-    return _around({"columns": _unrolled(conv)}, {}, keeps=("columns",))
+        return _dense_first(_forward_onednn(conv, weight), source)
+    return _dense_first(_around({"columns": _unrolled(conv)}, {}, keeps=("columns",)), source)
 
 
 def _unrolled(conv: Convolution) -> int:
@@ -192,16 +205,15 @@ def backward(call: Call) -> Script | None:
     wants_source, wants_weight, wants_bias = call.args[10]
     conv = parse(source, weight, gradient, call, offset=1, bias=wants_bias)
     if not by_onednn(source, conv):
-        return (
-            Script(after=(Scratch("alloc", "columns", _unrolled(conv)),)) if wants_weight and _unrolled(conv) else None
-        )
+        columns = _unrolled(conv) if wants_weight else 0
+        copies = {"contiguous gradient": copy_bytes(gradient)}
+        return _dense_first(_around(copies, {"columns": columns}, keeps=tuple(copies)), source)
     if conv.channels_last:
         return _backward_channels_last(conv, weight)
     # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies
     # are counted smaller by the others, and where the others are copied out, they stand in for part of the copies.
     late = sum(nbytes(tensor) for tensor in results(call)[1:] if tensor is not None)
-    contiguous = copy_bytes(gradient)
-    first = [Scratch("alloc", "contiguous", contiguous)] if contiguous else []
+    first: list[Scratch] = []
     rest: list[Scratch] = []
     if wants_source:
         held, steps = _first_pass(_to_source(conv), late)
@@ -209,7 +221,11 @@ def backward(call: Call) -> Script | None:
         rest += [Scratch("free", "source result")] if held else []
     if wants_weight or wants_bias:
         rest += _second_pass(_to_weight(conv), late)
-    return Script(before=tuple(first), after=tuple(rest))
+    work = Script(before=tuple(first), after=tuple(rest))
+    copied = copy_bytes(gradient)
+    if copied:
+        work = Script(before=(Scratch("alloc", "contiguous gradient", copied), *work.before), after=work.after)
+    return _dense_first(work, source)
 
 
 def _first_pass(work: _Pass, late: int) -> tuple[int, list[Scratch]]:

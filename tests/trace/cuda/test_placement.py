@@ -208,6 +208,7 @@ def test_assumptions_name_only_what_ran():
     assert len(assumptions_of(["aten.mm.default", "aten._cudnn_rnn.default"])) == 1
 
 
-def test_a_turing_gpu_has_no_bf16():
+def test_a_turing_gpu_only_emulates_bf16():
     with cuda_semantics(DeviceTraits(kind="cuda", capability=(7, 5))):
-        assert not torch.cuda.is_bf16_supported()
+        assert torch.cuda.is_bf16_supported()
+        assert not torch.cuda.is_bf16_supported(including_emulation=False)

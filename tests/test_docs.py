@@ -1,0 +1,98 @@
+"""What the pages say is so: links lead somewhere, commands exist, the smallest target file works."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from memplan.cli.app import app, main
+from memplan.estimate.local import estimate_here
+from memplan.hardware.catalog import list_profiles, load_profile
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.lifetime.records import Category
+from memplan.report.codes import RULES
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
+COMMAND = re.compile(r"\bmemplan (estimate|gpus|presets|explain)\b([^`|\n…]*)")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        if page.is_dir():
+            page /= "README.md"
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        queue += [(page.parent / link).resolve() for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert set(PAGES) - reached == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_have_the_options_that_pages_give_them(page: Path) -> None:
+    commands = get_command(app).commands
+    for command, words in COMMAND.findall(page.read_text()):
+        known = {option for parameter in commands[command].params for option in parameter.opts}
+        assert {word.partition("=")[0] for word in words.split() if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_gpus_that_pages_name_exist(page: Path) -> None:
+    named = set(re.findall(r"--gpu ([a-z0-9-]+)", page.read_text()))
+    assert named <= {profile.name for profile in list_profiles()}
+
+
+def test_usage_lists_every_option_of_estimate() -> None:
+    told = set(re.findall(r"`(--?[a-z-]+)`", (ROOT / "docs" / "usage.md").read_text()))
+    options = {option for parameter in get_command(app).commands["estimate"].params for option in parameter.opts}
+    assert {option for option in options if option.startswith("--")} - {"--help"} <= told
+
+
+def test_vocabulary_has_every_category() -> None:
+    text = (ROOT / "docs" / "vocabulary.md").read_text()
+    assert [category for category in Category if f"| *{category}* |" not in text] == []
+
+
+def test_errors_page_has_every_finding() -> None:
+    assert set(re.findall(r"\| (MP\d+) \|", (ROOT / "docs" / "errors-and-exit-codes.md").read_text())) == set(RULES)
+
+
+def test_smallest_target_file(tmp_path: Path) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "targets.md").read_text(), re.DOTALL)
+    (tmp_path / "smallest.py").write_text(code)
+    spec = JobSpec(target=FileTarget(path=tmp_path / "smallest.py"), batch_size=8)
+    [estimate] = estimate_here(spec, [load_profile("cpu")])
+    assert estimate.parameters == 784 * 4096 + 4096 + 4096 * 10 + 10
+
+
+def test_inputs_given_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [command] = re.findall(r"^memplan (estimate net.*)$", (ROOT / "docs" / "targets.md").read_text(), re.MULTILINE)
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.head = nn.Linear(3 * 224 * 224, 10)\n"
+        "    def forward(self, x, labels):\n"
+        "        return nn.functional.cross_entropy(self.head(x.flatten(1)), labels)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)) == 0
+    assert capfd.readouterr().out.splitlines()[-1].startswith("✓ FITS     l4")
