@@ -59,7 +59,10 @@ UNSAID: Mapping[str, int] = {
     "head_dim": 16,
 }
 # What a published configuration of that architecture says and a training step cannot do without.
-SAID: Mapping[str, Mapping[str, Any]] = {"xmod": {"default_language": "en_XX"}, "reformer": {"is_decoder": True}}
+SAID: Mapping[str, Mapping[str, Any]] = {
+    "xmod": {"default_language": "en_XX"},
+    "reformer": {"is_decoder": True, "axial_pos_embds": False},
+}
 # Tried in order until one runs: some architectures derive further sizes from those that the shrinker knows.
 LEVELS: Mapping[str, Mapping[str, int]] = {"tiny": {**LAYERS, **WIDTHS}, "shallow": LAYERS, "default": {}}
 

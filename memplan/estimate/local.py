@@ -61,7 +61,9 @@ class _Tracer:
         traits = DeviceTraits.of(profile)
         key = repr(spec), traits
         if key not in self._lifetimes:
-            self._lifetimes[key] = build_lifetimes(trace_job(partial(load_source, spec), spec, traits, progress=self._progress))
+            self._lifetimes[key] = build_lifetimes(
+                trace_job(partial(load_source, spec), spec, traits, progress=self._progress)
+            )
         self._progress(f"replaying on {profile.name}")
         return compose(spec, profile, measure(self._lifetimes[key], profile))
 

@@ -43,6 +43,9 @@ OVERWRITES = frozenset(
     }
 )
 
+OVERWRITING = frozenset(name for _, name in OVERWRITES)
+"""The ops among them."""
+
 # What torch 2.13's Python sees on a gradient that only the engine's input buffer holds: measured on seven tiny graphs
 # (fresh, residual, fan-out of three, view, saved, retained and doubled gradients).
 _LONELY_TENSOR = 4

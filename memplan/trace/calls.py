@@ -1,12 +1,13 @@
 """What the recorder knows of an operator before any call of it: looked up once, then read at every call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from memplan.trace.nested import tensors_in
 from memplan.trace.scratch.rules import Rule, RuleTable
 
 
@@ -32,6 +33,13 @@ class Operator:
     """torch's own formula, if it has one."""
     scratch: Rule | None
     """Rule for its kernel's scratch, if there is one."""
+
+    def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors among a call's arguments that it writes."""
+        if not self.mutated and not self.mutated_keywords:
+            return []
+        found = [args[index] for index in self.mutated if index < len(args)]
+        return tensors_in([*found, *(kwargs.get(name) for name in self.mutated_keywords)])
 
 
 def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
@@ -63,12 +71,3 @@ def _is_composite(func: torch._ops.OpOverload) -> bool:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
     except RuntimeError:
         return False
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Tensors in an argument or result, however nested in lists and tuples, in order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in tensors_in(item)]
-    return []

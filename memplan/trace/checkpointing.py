@@ -19,6 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from memplan.errors import UsageError
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+# transformers 5 (modeling_utils.py) warns at its old name, which diffusers (modeling_utils.py) still uses.
+_OWN_SWITCHES = ("is_activation_checkpointing", "is_gradient_checkpointing")
 _MOST_NAMES = 10
 """Names that an error lists."""
 
@@ -42,7 +44,7 @@ def apply_checkpointing(model: nn.Module, choice: str, recomputing: Recomputing 
     """
     if choice != "full":
         return checkpoint_modules(model, read_plan(Path(choice)), recomputing)
-    if getattr(model, "is_gradient_checkpointing", False):
+    if next((getattr(model, switch) for switch in _OWN_SWITCHES if hasattr(model, switch)), False):
         return ()
     return checkpoint_blocks(model, recomputing)
 

@@ -1,5 +1,6 @@
 """What one step of ``--mode generate`` is: the target's own ``generate``, else that of transformers, as it is."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, repeat
@@ -57,14 +58,14 @@ def _transformers(new_tokens: int, keywords: Mapping[str, Any]) -> Generate:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Advice that transformers gives for values (padding on the wrong side) means nothing where there are none."""
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.ERROR)
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        transformers_logging.set_verbosity(verbosity)
 
 
 def _inputs(batch: Any) -> dict[str, Any]:

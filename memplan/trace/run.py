@@ -14,7 +14,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
 from memplan.trace import loop, precision
-from memplan.trace.calls import tensors_in
+from memplan.trace.nested import tensors_in
 from memplan.trace.checkpointing import apply_checkpointing, described
 from memplan.trace.generation import generator
 from memplan.trace.place import cast_floats, place_batch, place_model
@@ -64,6 +64,7 @@ def trace_job(
         model = _build(source, spec)
         _checkpoint(recorder, model, spec)
         steps = _run(_parts(recorder, source, model, spec, device), spec, recorder, progress)
+        names = {op.name for op in recorder.ops}
         # Still inside the fake world: there the garbage collector is off, which walks all these records otherwise.
         return Trace(
             device=device,
@@ -75,11 +76,11 @@ def trace_job(
             repeats=steps.repeats,
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance),
-            assumptions=tuple(values.assumptions),
-            not_modelled=tuple(means.not_modelled({op.name for op in recorder.ops})),
+            assumptions=(*values.assumptions, *means.assumptions(names)),
+            not_modelled=tuple(means.not_modelled(names)),
             trace_seconds=time.perf_counter() - started,
-            graph=recorder.graph,
-            constants=recorder.constants,
+            graph=recorder.step_graph.graph,
+            constants=recorder.step_graph.constants,
         )
 
 
@@ -183,7 +184,6 @@ class _Steps:
                 end_event=len(self._recorder.ledger.events),
             )
         )
-
 
     def _advance(self, steps: Iterator[None]) -> None:
         try:

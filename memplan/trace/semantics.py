@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from memplan.job.spec import Attention
+from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
 from memplan.trace.records import DeviceTraits
-from memplan.trace.scratch.cpu_table import CPU_RULES
 from memplan.trace.scratch.cpu_table import CPU_RULES
 from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
@@ -28,13 +28,21 @@ class Semantics:
     """Takes the recorder's answer to "does this tensor lie in host memory?"."""
     not_modelled: Callable[[Iterable[str]], Iterable[str]]
     """What the figures leave out, given the names of the ops that ran."""
+    assumptions: Callable[[Iterable[str]], Iterable[str]]
+    """What was taken for granted, given the names of the ops that ran."""
 
 
 @contextmanager
 def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]:
     """Install the semantics of a device for the length of the context."""
     if device.kind == "cpu":
-        yield Semantics(scratch_rules=CPU_RULES, place_rule=None, ask_host=lambda _: None, not_modelled=lambda _: ())
+        yield Semantics(
+            scratch_rules=CPU_RULES,
+            place_rule=None,
+            ask_host=lambda _: None,
+            not_modelled=_nothing,
+            assumptions=_nothing,
+        )
         return
     with cuda_semantics(device, attention=attention) as cuda:
 
@@ -42,8 +50,16 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
             cuda.placement.is_host = is_host
 
         yield Semantics(
-            scratch_rules=CUDA_RULES, place_rule=cuda.placement.rule, ask_host=ask_host, not_modelled=_unknown_scratch
+            scratch_rules=CUDA_RULES,
+            place_rule=cuda.placement.rule,
+            ask_host=ask_host,
+            not_modelled=_unknown_scratch,
+            assumptions=assumptions_of,
         )
+
+
+def _nothing(_: Iterable[str]) -> Iterable[str]:
+    return ()
 
 
 def _unknown_scratch(names: Iterable[str]) -> Iterable[str]:

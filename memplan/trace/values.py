@@ -21,7 +21,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
-from memplan.trace.calls import tensors_in
+from memplan.trace.nested import tensors_in
 
 aten = torch.ops.aten
 

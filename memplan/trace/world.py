@@ -54,11 +54,16 @@ def _module_casts() -> Iterator[None]:
             for child in self.children():
                 child._apply(fn)
         with torch.no_grad():
-            for parameter in self._parameters.values():
-                if parameter is not None:
+            for name, parameter in self._parameters.items():
+                if parameter is None:
+                    continue
+                if parameter.is_meta:
+                    # ``to_empty`` after building on the meta device: only a new object can lie elsewhere.
+                    self._parameters[name] = torch.nn.Parameter(fn(parameter), requires_grad=parameter.requires_grad)
+                else:
                     parameter.data = fn(parameter)
-                    if parameter.grad is not None:
-                        parameter.grad.data = fn(parameter.grad)
+                if parameter.grad is not None:
+                    parameter.grad.data = fn(parameter.grad)
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)

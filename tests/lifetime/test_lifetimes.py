@@ -164,7 +164,8 @@ def test_lifespans_hold_exactly_the_ops_at_which_a_storage_lives(given_trace: Tr
 def test_moving_a_storage_to_the_host_takes_it_off_the_peak(given_trace: Trace, data: st.DataObject) -> None:
     moved = data.draw(st.sampled_from([storage.id for storage in given_trace.storages]))
     storages = tuple(
-        dataclasses.replace(storage, place="host") if storage.id == moved else storage for storage in given_trace.storages
+        dataclasses.replace(storage, place="host") if storage.id == moved else storage
+        for storage in given_trace.storages
     )
     before = build_lifetimes(given_trace).peak.nbytes
     after = build_lifetimes(dataclasses.replace(given_trace, storages=storages)).peak.nbytes

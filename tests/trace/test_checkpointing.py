@@ -173,12 +173,24 @@ def test_the_report_says_what_is_checkpointed() -> None:
     assert described(["layers.4"]) == "activation checkpointing of 1 block: layers.4"
 
 
-def test_a_models_own_checkpointing_is_left_alone() -> None:
+@pytest.mark.parametrize("switch", ["is_activation_checkpointing", "is_gradient_checkpointing"])
+def test_a_models_own_checkpointing_is_left_alone(switch: str) -> None:
     model = Stack()
-    model.is_gradient_checkpointing = True
+    setattr(model, switch, True)
     before = [module.forward for module in model.modules()]
     assert apply_checkpointing(model, "full") == ()
     assert [module.forward for module in model.modules()] == before
+
+
+def test_transformers_own_checkpointing_is_seen() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2
+    )
+    model = transformers.LlamaForCausalLM(config)
+    assert apply_checkpointing(copy.deepcopy(model), "full") == ("model.layers.0", "model.layers.1")
+    model.gradient_checkpointing_enable()
+    assert apply_checkpointing(model, "full") == ()
 
 
 def _plan(folder: Path, content: object) -> Path:

@@ -14,6 +14,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.trace.records import Trace
 from tests.trace.jobs import source, trace
+from tests.trace.real_memory import peak, real_allocations
 
 transformers = pytest.importorskip("transformers")
 
@@ -87,6 +88,35 @@ def test_the_cache_is_that_of_a_real_generation() -> None:
     last = max(live_sizes(generation(batch_size=2)), key=lambda sizes: sizes[tensors[0].nbytes])
     assert {tensor.nbytes for tensor in tensors} == {tensors[0].nbytes}
     assert last[tensors[0].nbytes] == len(tensors)
+
+
+def test_allocations_are_those_of_a_real_generation_on_the_cpu() -> None:
+    model, batch = llama().eval(), prompt(2)
+
+    def generate() -> object:
+        return model.generate(**batch, max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=2)
+
+    generate()
+    real = real_allocations(generate)
+    found = generation(batch_size=2)
+    step = found.steps[-1]
+    after_batch = max(
+        index
+        for index, event in enumerate(found.events[: step.end_event])
+        if event.action == "alloc" and found.storages[event.storage].role == "input"
+    )
+    predicted = [
+        found.storages[event.storage].nbytes * (1 if event.action == "alloc" else -1)
+        for event in found.events[after_batch + 1 : step.end_event]
+    ]
+    # Python numbers in arithmetic become real tensors of one element, which fake tensors do without.
+    one_element = 16
+
+    def made(sizes: list[int]) -> Counter[int]:
+        return Counter(size for size in sizes if size > one_element)
+
+    assert made(predicted) == made(real)
+    assert peak(predicted) == pytest.approx(peak(real), abs=4 * one_element)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 300])

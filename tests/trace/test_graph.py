@@ -135,7 +135,9 @@ def test_two_steps_of_the_graph_leave_the_same_parameters_as_eager(case: str, op
     batches = [make_batch(4) for _ in recorded.steps]
     eager(given, batches, model, seed=7)
 
-    values: dict[str, torch.Tensor] = {name.replace(".", "_"): value for name, value in [*twin.named_parameters(), *twin.named_buffers()]}
+    values: dict[str, torch.Tensor] = {
+        name.replace(".", "_"): value for name, value in [*twin.named_parameters(), *twin.named_buffers()]
+    }
     remaining = iter(batches)
     inputs = [
         next(remaining) if node.name.startswith("batch") else values[str(node.target)].detach()

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
 from memplan.job.huggingface.materialise import build
-from memplan.job.huggingface.tasks import DEFAULT_SEQ_LEN, WITHOUT_TOKENS, Task, batch_maker, denoising_loss, positions
+from memplan.job.huggingface.tasks import (
+    DEFAULT_SEQ_LEN,
+    WITHOUT_TOKENS,
+    Task,
+    batch_maker,
+    denoising_loss,
+    positions,
+    text_part,
+)
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 
@@ -73,9 +81,9 @@ def source_of(
 def _fitting(model_class: Any, config: Any) -> Any:
     """The text part of a composite configuration where the head is a text model's, as transformers' AutoModel does."""
     wanted = getattr(model_class, "config_class", None)
-    if not wanted or isinstance(config, wanted) or not hasattr(config, "get_text_config"):
+    if not wanted or isinstance(config, wanted):
         return config
-    text = config.get_text_config()
+    text = text_part(config)
     return text if isinstance(text, wanted) else config
 
 
@@ -133,7 +141,7 @@ def _checkpoint(model: Any) -> None:
 
 def _settle_cache(config: Any, spec: JobSpec) -> str:
     """Set ``use_cache`` as a Trainer would, and say so: a returned key-value cache lives as long as the output."""
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_part(config)
     if not hasattr(text, "use_cache"):
         return "the model has no key-value cache"
     if spec.mode != "train":

@@ -81,9 +81,14 @@ def denoising_loss(output: Any, batch: Mapping[str, Any]) -> "torch.Tensor":
 
 def positions(config: Any) -> int | None:
     """How many tokens a sample may have as far as the configuration says."""
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_part(config)
     found = (getattr(text, name, None) for name in _POSITIONS)
     return next((number for number in found if isinstance(number, int) and number > 0), None)
+
+
+def text_part(config: Any) -> Any:
+    """The part of a composite configuration that its language decoder reads; a plain configuration is its own."""
+    return config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
 
 
 def _tokens(batch_size: int, seq_len: int, below: int) -> "torch.Tensor":
@@ -93,7 +98,7 @@ def _tokens(batch_size: int, seq_len: int, below: int) -> "torch.Tensor":
 
 
 def _vocabulary(config: Any) -> int:
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_part(config)
     size = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
     if not isinstance(size, int):
         raise UsageError(

@@ -178,16 +178,18 @@ def _to_weight(conv: Convolution) -> _Pass:
     """The gradients of weight and bias."""
     width = block(conv)
     bias = conv.outputs * conv.itemsize if conv.bias else 0
+    # Seen from the weights, a transposed convolution is one from its results to its sources.
+    entering = conv.outputs if conv.transposed else conv.inputs
+    flat = conv.groups == 1 and entering < lanes() and not conv.pointwise
+    few = flat and entering > _FEWEST_INPUTS_BLOCKED
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
-    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise:
+    plain_volume = few and len(conv.kernel) == 3 and entering % _AVX2_LANES != 0
+    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
         inside = {"columns": columns_bytes(conv) + 4 * weight + SCRATCH_ALIGNMENT}
         return _Pass(inside=inside, result=(filters_bytes(conv, 1, width) if conv.depthwise else weight) + bias)
-    # Seen from the weights, a transposed convolution is one from its results to its sources.
-    entering = conv.outputs if conv.transposed else conv.inputs
-    flat = conv.groups == 1 and entering < lanes() and not conv.pointwise
-    if flat and entering > _FEWEST_INPUTS_BLOCKED:
+    if few:
         # Few inputs, but too many for the first-layer kernel: the AVX2 kernel takes over, with blocks of eight.
         flat, width = False, _AVX2_LANES
     source = image_bytes(conv, conv.inputs, conv.source_area, width)

@@ -30,6 +30,8 @@ class Convolution:
     """Pixels of one source channel."""
     result_area: int
     """Pixels of one result channel."""
+    slices: int
+    """Depth of the result; 1 without a third dimension."""
     kernel: tuple[int, ...]
     strided: bool
     dilated: bool
@@ -82,6 +84,7 @@ def parse(
         groups=groups,
         source_area=product(source.shape[2:]),
         result_area=product(result.shape[2:]),
+        slices=result.shape[2] if result.ndim == 5 else 1,
         kernel=tuple(weight.shape[2:]),
         strided=any(step != 1 for step in stride),
         dilated=any(step != 1 for step in dilation),
@@ -141,8 +144,10 @@ def filters_bytes(conv: Convolution, inputs_block: int, outputs_block: int) -> i
 
 
 def columns_bytes(conv: Convolution) -> int:
-    """Unrolled source patches of one image and group."""
-    return conv.inputs // conv.groups * conv.taps * conv.result_area * conv.itemsize + SCRATCH_ALIGNMENT
+    """Unrolled source patches of one image (of one slice, where there are several) and group."""
+    return (
+        conv.inputs // conv.groups * conv.taps * (conv.result_area // conv.slices) * conv.itemsize + SCRATCH_ALIGNMENT
+    )
 
 
 def reduced_source_bytes(conv: Convolution) -> int:

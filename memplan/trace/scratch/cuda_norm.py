@@ -21,7 +21,7 @@ from memplan.trace.scratch.cuda_shapes import (
     opmath_bytes,
     product,
 )
-from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
+from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
 
 # layer_norm_kernel.cu LaunchGammaBetaBackwardCUDAKernel: when it splits the rows, and into how many blocks.
 _SPLIT_ABOVE_ROWS = 64 * 1024
@@ -107,6 +107,13 @@ def softmax(call: Call) -> Script | None:
     return _script((), copy_if_strided("input", call.args[0]))
 
 
+def safe_softmax(call: Call) -> Script | None:
+    """``_safe_softmax`` (transformers/attention.cpp): what is minus infinity, by element and by row, and a zero."""
+    scores = call.args[0]
+    row = scores.shape[call.args[1]] if scores.dim() else 1
+    return within({"masked": scores.numel(), "rows": scores.numel() // max(row, 1), "zero": scores.element_size()})
+
+
 def log_softmax_backward(call: Call) -> Script | None:
     """``host_softmax_backward``: strided gradients and outputs are copied."""
     return _script((), (*copy_if_strided("gradient", call.args[0]), *copy_if_strided("output", call.args[1])))
@@ -128,6 +135,7 @@ NORM_RULES: Mapping[str, Rule] = {
     "aten.native_group_norm.default": group_norm,
     "aten.native_group_norm_backward.default": group_norm_backward,
     "aten._softmax.default": softmax,
+    "aten._safe_softmax.default": safe_softmax,
     "aten._log_softmax.default": softmax,
     "aten._softmax_backward_data.default": softmax_backward,
     "aten._log_softmax_backward_data.default": log_softmax_backward,
