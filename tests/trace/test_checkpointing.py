@@ -189,7 +189,7 @@ def test_transformers_own_checkpointing_is_seen() -> None:
     )
     model = transformers.LlamaForCausalLM(config)
     assert apply_checkpointing(copy.deepcopy(model), "full") == ("model.layers.0", "model.layers.1")
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     assert apply_checkpointing(model, "full") == ()
 
 
