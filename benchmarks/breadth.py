@@ -1,28 +1,38 @@
-"""Which transformers architectures run a training step under fake tensors: a table per task, every failure named.
+"""Which transformers architectures memplan can estimate: a table per task, every failure named.
 
-    python benchmarks/breadth.py [--task causal-lm] [--only NAME] [--jobs 2] [--timeout 90]
+    python benchmarks/breadth.py [--task causal-lm] [--only NAME] [--jobs 2] [--timeout 60] [--save results/breadth.txt]
 
-Each architecture is built from a tiny configuration (the shrinker below sets the size keys that it knows) and runs
-forward, loss and backward under FakeTensorMode in a process of its own.
+Each architecture is built from a tiny configuration (the shrinker below sets the size keys that it knows), and a
+training step with AdamW in fp32 is traced for an H100 and replayed, in a process of its own: what ``memplan estimate``
+does. A failure is *clear* if it would end the command with exit code 3 and a message that names the op or the line.
 """
 
 import argparse
+import importlib.metadata
 import logging
 import multiprocessing
+import platform
+import re
 import sys
 import time
-import traceback
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+from memplan.errors import EstimateError
+from memplan.estimate.answer import compose
+from memplan.estimate.local import measure
+from memplan.hardware.catalog import load_profile
 from memplan.job.huggingface import source_of
 from memplan.job.huggingface.tasks import Task
 from memplan.job.spec import JobSpec, PresetTarget
+from memplan.lifetime.build import build_lifetimes
+from memplan.trace.records import DeviceTraits
+from memplan.trace.run import trace_job
 
 MAPPINGS: Mapping[Task, str] = {
     "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -31,7 +41,10 @@ MAPPINGS: Mapping[Task, str] = {
     "seq2seq": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
 }
 GOAL = 0.95
-BATCH, TOKENS = 2, 32
+GPU = "h100-80g"
+LONGEST = 300
+"""Characters of a message in the list of failures."""
+BATCH, TOKENS = 2, 16
 
 # Size keys of configurations → a small value. Ratios between them are kept consistent: 4 heads of 16 make 64.
 LAYERS: Mapping[str, int] = {
@@ -67,6 +80,10 @@ SAID: Mapping[str, Mapping[str, Any]] = {
 LEVELS: Mapping[str, Mapping[str, int]] = {"tiny": {**LAYERS, **WIDTHS}, "shallow": LAYERS, "default": {}}
 
 
+Ending = Literal["estimate", "clear", "package", "other"]
+"""An estimate; exit 3 and a message that names op or line; exit 3 for a missing package; anything else."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How one architecture ended."""
@@ -77,10 +94,12 @@ class Outcome:
     """transformers' name of the architecture."""
     level: str
     """How far the configuration was shrunk."""
-    ended: str
-    """``ok`` or the failure's class."""
+    ended: Ending
+    """What came of it."""
     detail: str
-    """The failure's first line and the line of code at which it was raised."""
+    """The message's parts on one line; empty for an estimate."""
+    peak_bytes: int
+    """Predicted device peak; 0 without an estimate."""
     seconds: float
     """Wall time of its process."""
 
@@ -115,42 +134,51 @@ def run_one(task: Task, model_type: str, sender: Any) -> None:
     """Run one architecture in this process and send its outcome; the least shrunk failure is the one told."""
     warnings.simplefilter("ignore")
     logging.disable()
-    outcome = {}
+    outcome: dict[str, Any] = {}
     for level, small in LEVELS.items():
         outcome = {"level": level, **attempt(task, model_type, small)}
-        if outcome["ended"] == "ok":
+        sender.send(outcome)
+        if outcome["ended"] == "estimate":
             break
-    sender.send(outcome)
+    sender.send(None)
 
 
-def attempt(task: Task, model_type: str, small: Mapping[str, int]) -> dict[str, str]:
-    """Build one architecture and run forward, loss and backward on fake tensors."""
-    import torch
+def attempt(task: Task, model_type: str, small: Mapping[str, int]) -> dict[str, Any]:
+    """Build one architecture and estimate its training step."""
+    try:
+        return {"ended": "estimate", "detail": "", "peak_bytes": peak_of(task, model_type, small)}
+    except Exception as error:  # noqa: BLE001 - whatever an architecture raises is a row of the table.
+        return {"ended": ending(error), "detail": one_line(error), "peak_bytes": 0}
+
+
+def peak_of(task: Task, model_type: str, small: Mapping[str, int]) -> int:
+    """Predicted device peak of a tiny training step, in bytes."""
     import transformers
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     names = getattr(modeling_auto, MAPPINGS[task])[model_type]
     model_class = getattr(transformers, names if isinstance(names, str) else names[0])
-    spec = JobSpec(target=PresetTarget(name=model_type), batch_size=BATCH, seq_len=TOKENS)
-    # torch's fake kernel of the grouped product, which mixtures of experts use, knows no other dtype.
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        source = source_of(model_class, shrink(CONFIG_MAPPING[model_type], small), task, spec=spec)
-        with FakeTensorMode():
-            source.model()(**source.batch(BATCH, TOKENS)).loss.backward()
-    except Exception as error:  # noqa: BLE001 - whatever an architecture raises is a row of the table.
-        return {"ended": type(error).__name__, "detail": where(error)}
-    return {"ended": "ok", "detail": ""}
+    profile = load_profile(GPU)
+    spec = JobSpec(target=PresetTarget(name=model_type), batch_size=BATCH, seq_len=TOKENS, optimizer="adamw")
+    source = source_of(model_class, shrink(CONFIG_MAPPING[model_type], small), task, spec=spec)
+    lifetimes = build_lifetimes(trace_job(lambda: source, spec, DeviceTraits.of(profile)))
+    return compose(spec, profile, measure(lifetimes, profile)).peak.device_bytes
 
 
-def where(error: Exception) -> str:
-    """The first line of the message and the innermost line of model code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/transformers/models/" in frame.filename] or list(frames)
-    said = (str(error).strip() or "no message").splitlines()[0]
-    return f"{said[:140]} @ {Path(own[-1].filename).name}:{own[-1].lineno}"
+def ending(error: Exception) -> Ending:
+    """Which kind of failure this is for a user of the command."""
+    if "ImportError" in str(error) or "ModuleNotFoundError" in str(error) or isinstance(error, ImportError):
+        return "package"
+    names_op = re.search(r"aten[.:]+\w+", str(error)) is not None
+    is_clear = isinstance(error, EstimateError) and (names_op or error.where is not None)
+    return "clear" if is_clear else "other"
+
+
+def one_line(error: Exception) -> str:
+    """The class of an error and all its parts, without line breaks."""
+    said = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {said[:LONGEST]}"
 
 
 def guarded(context: Any, task: Task, model_type: str, timeout: float) -> Outcome:
@@ -160,61 +188,95 @@ def guarded(context: Any, task: Task, model_type: str, timeout: float) -> Outcom
     process = context.Process(target=run_one, args=(task, model_type, sender))
     process.start()
     sender.close()
-    told = {"level": "", "ended": "Timeout", "detail": f"longer than {timeout:.0f} s"}
-    if receiver.poll(timeout):
-        try:
-            told = receiver.recv()
-        except EOFError:
-            told = {"level": "", "ended": "Crash", "detail": "the process ended without a word"}
+    told = last_told(receiver, timeout)
     process.kill()
     process.join()
     outcome = Outcome(task=task, model_type=model_type, seconds=time.perf_counter() - started, **told)
-    print(f"{task:24} {model_type:28} {outcome.ended:28} {outcome.level:8} {outcome.seconds:5.1f} s", flush=True)
+    print(f"{task:24} {model_type:28} {outcome.ended:9} {outcome.level:8} {outcome.seconds:5.1f} s", flush=True)
     return outcome
+
+
+def last_told(receiver: Any, timeout: float) -> dict[str, Any]:
+    """The outcome of the last configuration that came to an end in time."""
+    deadline = time.monotonic() + timeout
+    told = {"level": "", "ended": "other", "detail": f"longer than {timeout:.0f} s", "peak_bytes": 0}
+    while receiver.poll(max(0.0, deadline - time.monotonic())):
+        try:
+            outcome = receiver.recv()
+        except EOFError:
+            return told | {"ended": "other", "detail": f"the process ended without a word; before: {told['detail']}"}
+        if outcome is None:
+            return told
+        told = outcome
+    return told
 
 
 def main() -> int:
     """Run the benchmark; the exit status says whether the goal is met."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=MAPPINGS, action="append")
     parser.add_argument("--only", action="append")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=90)
+    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    from transformers.models.auto import modeling_auto
-
-    cases = [
-        (task, name)
-        for task in options.task or MAPPINGS
-        for name in getattr(modeling_auto, MAPPINGS[task])
-        if options.only is None or name in options.only
-    ]
+    cases = chosen(options.task, options.only)
     # The server imports the libraries once; every architecture then runs in a fork of it.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch._subclasses.fake_tensor", "transformers.modeling_utils"])
+    context.set_forkserver_preload(["memplan.trace.run", "memplan.estimate.local", "transformers.modeling_utils"])
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda case: guarded(context, *case, options.timeout), cases))
-    return report(outcomes)
+    text = "\n".join([*header(), "", *table(outcomes), "", *failures(outcomes)])
+    print(f"\n{text}")
+    if options.save:
+        options.save.parent.mkdir(parents=True, exist_ok=True)
+        options.save.write_text(f"{text}\n")
+    return 0 if share(outcomes) >= GOAL else 1
 
 
-def report(outcomes: list[Outcome]) -> int:
-    """Print one row per task, then every failure."""
-    print()
-    for task in MAPPINGS:
-        mine = [outcome for outcome in outcomes if outcome.task == task]
+def chosen(tasks: list[Task] | None, only: list[str] | None) -> list[tuple[Task, str]]:
+    """The (task, architecture) pairs to run: transformers' own lists."""
+    from transformers.models.auto import modeling_auto
+
+    return [
+        (task, name)
+        for task in tasks or MAPPINGS
+        for name in getattr(modeling_auto, MAPPINGS[task])
+        if only is None or name in only
+    ]
+
+
+def header() -> list[str]:
+    """What ran, on what."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
+    machine = f"{platform.system()} {platform.machine()}"
+    return [
+        f"Tiny configurations, batch {BATCH} x {TOKENS} tokens, fp32, AdamW, traced for {GPU}.",
+        f"{datetime.now(tz=UTC):%Y-%m-%d}, {machine}, Python {platform.python_version()}, {versions}",
+    ]
+
+
+def table(outcomes: list[Outcome]) -> list[str]:
+    """One row per task and one for all."""
+    kinds = get_args(Ending)
+    rows = [f"{'task':26}{'architectures':>14}" + "".join(f"{kind:>10}" for kind in kinds) + f"{'share':>9}"]
+    for task in (*MAPPINGS, "all"):
+        mine = [outcome for outcome in outcomes if task in (outcome.task, "all")]
         if mine:
-            passed = sum(outcome.ended == "ok" for outcome in mine)
-            print(f"{task:26}{passed:5} of {len(mine):4}  {passed / len(mine):7.1%}")
-    passed = sum(outcome.ended == "ok" for outcome in outcomes)
-    share = passed / max(1, len(outcomes))
-    print(f"{'all':26}{passed:5} of {len(outcomes):4}  {share:7.1%}\n")
-    failed = [outcome for outcome in outcomes if outcome.ended != "ok"]
-    for ended, count in Counter(outcome.ended for outcome in failed).most_common():
-        print(f"{ended}: {count}")
-        for outcome in failed:
-            if outcome.ended == ended:
-                print(f"  {outcome.task:24} {outcome.model_type:24} {outcome.detail}")
-    return 0 if share >= GOAL else 1
+            counts = [sum(outcome.ended == kind for outcome in mine) for kind in kinds]
+            rows.append(f"{task:26}{len(mine):14}" + "".join(f"{count:10}" for count in counts) + f"{share(mine):9.1%}")
+    return rows
+
+
+def failures(outcomes: list[Outcome]) -> list[str]:
+    """One line per architecture without an estimate."""
+    failed = [outcome for outcome in outcomes if outcome.ended != "estimate"]
+    return [f"{each.ended:9} {each.task:24} {each.model_type:24} {each.detail}" for each in failed]
+
+
+def share(outcomes: list[Outcome]) -> float:
+    """Share of architectures with an estimate."""
+    return sum(outcome.ended == "estimate" for outcome in outcomes) / max(1, len(outcomes))
 
 
 if __name__ == "__main__":

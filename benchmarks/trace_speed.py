@@ -1,7 +1,7 @@
 """How long a recorded trace takes, against the same steps under bare FakeTensorMode in the same process.
 
-Prints the machine, then per preset: seconds of the bare run and of the trace (medians of interleaved rounds), their ratio,
-and the ratio of a larger model's trace to the first one's. Run it alone on the machine:
+Prints the machine, then per preset: CPU seconds of the bare run and of the trace (medians of interleaved rounds), their
+ratio, and the ratio of a larger model's trace to the first one's. Run it alone on the machine:
 
     python benchmarks/trace_speed.py [--rounds 5] [preset ...]
 """

@@ -56,10 +56,10 @@ def estimate(
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.raise_if_any()
-    from memplan.estimate import compose
+    from memplan.estimate.compose import estimate as run
 
     with console.progress(enabled=not quiet) as tell:
-        estimates = compose.estimate(spec, profiles, timeout=timeout, progress=tell)
+        estimates = run(spec, profiles, timeout=timeout, progress=tell)
     for report in reports:
         outputs.write(report, estimates, explain=explain, quiet=quiet)
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))

@@ -1,4 +1,4 @@
-"""What would make a step fit: single changes, each traced and replayed like the estimate itself, never scaled by a rule of thumb."""
+"""What would make a step fit: single changes, each traced and replayed like the estimate itself."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -79,7 +79,7 @@ def _slowdown(spec: JobSpec, before: Estimate, changed: JobSpec, after: Estimate
 
 
 def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advice | None:
-    """The largest batch that fits, by secants: every guess is traced, and the line through two of them gives the next."""
+    """The largest batch that fits, by secants: each guess is traced, the line through two of them gives the next."""
     below, above = 0, spec.batch_size
     sizes = {above: estimate.peak.high_bytes}
     best: Estimate | None = None

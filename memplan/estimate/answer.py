@@ -107,7 +107,7 @@ def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
 
 
 def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:
-    """Where every field's value came from: what the user typed stands before what the target says, that before defaults."""
+    """Where each field's value came from: what the user typed stands before what the target says, before defaults."""
     typed = {field: origin for field, origin in spec.provenance.items() if origin != "default"}
     return dict(spec.provenance) | dict(trace.provenance) | typed
 

@@ -37,7 +37,7 @@ class ModuleTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubTarget:
-    """``hf:DIR`` or ``hf:config.json``: a transformers configuration on this disk (``hf:org/name`` only with network allowed)."""
+    """``hf:DIR`` or ``hf:config.json``: a transformers configuration on this disk; ``hf:org/name``: on the hub."""
 
     location: str
     """Directory, file, or hub name."""
@@ -77,7 +77,7 @@ class JobSpec:
     seq_len: int | None = None
     """Tokens per sample, where the model has such a thing; None takes the target's own default."""
     precision: Precision = "fp32"
-    """``bf16``/``fp16`` cast the whole model; ``-mixed`` keeps fp32 weights under autocast (fp16-mixed with a GradScaler)."""
+    """``bf16``/``fp16`` cast the whole model; ``-mixed`` keeps fp32 weights under autocast, fp16 with a GradScaler."""
     optimizer: OptimizerName | None = None
     """None takes the target's own ``optimizer``, else adamw."""
     optimizer_impl: OptimizerImpl = "auto"

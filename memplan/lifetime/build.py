@@ -83,5 +83,5 @@ class _Reader:
 
 
 def _module_of_name(storage: Storage) -> str:
-    """``layers.0.mlp`` for the parameter ``layers.0.mlp.weight`` and for its optimizer state; a batch is its own owner."""
+    """``layers.0.mlp`` for ``layers.0.mlp.weight`` and for its optimizer state; a batch is its own owner."""
     return "batch" if storage.role == "input" else storage.name.rpartition(".")[0]

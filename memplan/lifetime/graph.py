@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from memplan.lifetime.records import Lifetimes
 
 if TYPE_CHECKING:
-    import networkx
+    import networkx as nx
 
 
-def to_networkx(lifetimes: Lifetimes) -> "networkx.DiGraph[tuple[str, int]]":
+def to_networkx(lifetimes: Lifetimes) -> "nx.DiGraph[tuple[str, int]]":
     """The bipartite graph of ops and device storages.
 
     Returns:
         Nodes ``("op", index)`` with the op's record as ``op``, and ``("storage", id)`` with the buffer's as ``buffer``;
         an edge from a storage to every op that reads it, and from every op to each storage that it writes.
     """
-    import networkx
+    import networkx as nx
 
-    graph: networkx.DiGraph[tuple[str, int]] = networkx.DiGraph()
+    graph: nx.DiGraph[tuple[str, int]] = nx.DiGraph()
     for identity, buffer in lifetimes.buffers.items():
         graph.add_node(("storage", int(identity)), buffer=buffer)
     for op in lifetimes.trace.ops:

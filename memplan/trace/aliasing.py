@@ -1,16 +1,16 @@
 """Which new storage stands for memory that eager PyTorch would have overwritten.
 
 Under any dispatch mode C++ sees tensors "like subclasses" and takes out-of-place branches where a plain run works in
-place (``isTensorSubclassLike`` in torch/csrc/autograd/FunctionsManual.cpp and input_buffer.cpp). The recorder then sees a
-second storage that no real run has. Here is where that happens.
+place (``isTensorSubclassLike`` in torch/csrc/autograd/FunctionsManual.cpp and input_buffer.cpp). The recorder then sees
+a second storage that no real run has. Here is where that happens.
 """
 
 from typing import Any
 
 import torch
 
-# Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real run's
-# profiler shows the in-place variant where a dispatch mode sees the functional one.
+# Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real
+# run's profiler shows the in-place variant where a dispatch mode sees the functional one.
 OVERWRITES = frozenset(
     {
         (node, "aten.scatter.src")
@@ -58,10 +58,10 @@ def node_kind(node: Any) -> str:
 
 
 def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:
-    """Is this ``add`` the engine summing gradients, which eager does into the first one's memory?
+    """Is this ``add`` the engine summing gradients, which eager does in place?
 
     The engine asks the second tensor's device just before it adds (``InputBuffer::accumulate``,
-    torch/csrc/autograd/input_buffer.cpp); it adds in place if nobody else holds the first gradient, which must be dense.
+    torch/csrc/autograd/input_buffer.cpp); it adds in place if nobody else holds the first gradient and it is dense.
 
     Args:
         args: The two addends.

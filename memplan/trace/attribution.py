@@ -101,7 +101,7 @@ class Attribution:
         owner = Owner(module, self._source(sys._getframe(2)))
         if torch.is_grad_enabled():
             # The first op after a node was made is the one the node differentiates; later ones made no node.
-            self._forward.setdefault(torch.autograd._get_sequence_nr() - 1, owner)
+            self._forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, owner)
         return owner
 
     def backward_owner(self, node: Any) -> Owner:

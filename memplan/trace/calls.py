@@ -68,6 +68,6 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
 
 def _is_composite(func: torch._ops.OpOverload) -> bool:
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "CompositeImplicitAutograd"))
     except RuntimeError:
         return False

@@ -6,8 +6,7 @@ Several storages may stand for one allocation: where a dispatch mode makes autog
 """
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from memplan.trace.records import Event, Place, Role, Storage
+from memplan.trace.replacements import Attribute, attributes
 from memplan.units import Bytes, OpIndex, StorageId
 
 
@@ -71,8 +71,7 @@ class Ledger:
         self._release(old)
         return new
 
-    @contextmanager
-    def watching_resizes(self) -> Iterator[None]:
+    def watching_resizes(self) -> AbstractContextManager[None]:
         """Follow ``UntypedStorage.resize_``, which no dispatch mode sees (FSDP frees and regrows parameters by it)."""
         original = torch.UntypedStorage.resize_
 
@@ -84,11 +83,7 @@ class Ledger:
                 self.move(storage, place=entry.place, role=entry.role, name=entry.name)
             return result
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+        return attributes((Attribute(torch.UntypedStorage, "resize_", resize_),))
 
     def scratch(self, nbytes: int, *, role: Role = "scratch", name: str = "") -> StorageId:
         """Enter an allocation without a storage: a kernel's own."""

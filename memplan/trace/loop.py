@@ -18,16 +18,14 @@ class Parts:
 
     model: torch.nn.Module
     """On its device, in train or eval mode."""
-    optimizer: torch.optim.Optimizer | None
-    """None outside training."""
+    optimizer: Any
+    """A torch optimizer; None outside training."""
     next_batch: Callable[[], Any]
     """Makes the next batch on the device."""
     call: Callable[[torch.nn.Module, Any], Any]
     """``(model, batch)`` → output."""
     loss: Callable[[Any, Any], torch.Tensor]
     """``(output, batch)`` → scalar."""
-    train_step: Callable[[torch.nn.Module, Any, Any], Any] | None
-    """The user's own whole step, instead of all of the above but model, optimizer and batch."""
     autocast: Callable[[], AbstractContextManager[Any]]
     """The context of forward and loss."""
     scaler: Any
@@ -40,8 +38,6 @@ class Parts:
 
 def training(parts: Parts) -> Iterator[None]:
     """Forward, loss, backward, optimizer step, ``zero_grad()``, again and again; yields after every optimizer step."""
-    optimizer = parts.optimizer
-    assert optimizer is not None
     batch = output = loss = None
     while True:
         for _ in range(parts.accumulate):
@@ -57,30 +53,29 @@ def training(parts: Parts) -> Iterator[None]:
                 loss.backward()  # type: ignore[no-untyped-call]
             else:
                 parts.scaler.scale(loss).backward()
-        _update(parts, optimizer)
-        optimizer.zero_grad()
+        _update(parts)
+        parts.optimizer.zero_grad()
         yield
 
 
-def _update(parts: Parts, optimizer: torch.optim.Optimizer) -> None:
+def _update(parts: Parts) -> None:
     if parts.clip_norm is not None:
         if parts.scaler is not None:
-            parts.scaler.unscale_(optimizer)
+            parts.scaler.unscale_(parts.optimizer)
         torch.nn.utils.clip_grad_norm_(parts.model.parameters(), parts.clip_norm)
     if parts.scaler is None:
-        optimizer.step()
+        parts.optimizer.step()
     else:
-        parts.scaler.step(optimizer)
+        parts.scaler.step(parts.optimizer)
         parts.scaler.update()
 
 
-def own_steps(parts: Parts) -> Iterator[None]:
+def own_steps(parts: Parts, train_step: Callable[[torch.nn.Module, Any, Any], Any]) -> Iterator[None]:
     """The user's own ``train_step``, called with a fresh batch each time; its result lives until the next one's."""
-    assert parts.train_step is not None
     while True:
         batch = None
         batch = parts.next_batch()
-        result = parts.train_step(parts.model, parts.optimizer, batch)  # noqa: F841 - the name keeps it alive
+        result = train_step(parts.model, parts.optimizer, batch)  # noqa: F841 - the name keeps it alive
         yield
 
 

@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memplan.trace import aliasing
 from memplan.trace.attribution import Attribution, Owner
 from memplan.trace.calls import Operator, describe
-from memplan.trace.cuda.replacements import decompose
 from memplan.trace.ledger import Ledger
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits, Op, Phase, Place, Role
 from memplan.trace.refs import Ref, knowledge_of, nbytes_of, pin, pinned, storage_of
+from memplan.trace.replacements import decompose
 from memplan.trace.scratch.rules import Call, RuleTable, Scratch, Script
 from memplan.trace.step_graph import StepGraph
 from memplan.trace.values import NOTHING, TEACHERS, Values
@@ -42,7 +42,9 @@ PlaceRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Place | None]
 class _Running:
     """The op that runs now."""
 
-    __slots__ = ("args", "func", "kwargs", "node", "operator", "overwritten", "owner", "phase", "place", "reads", "role")
+    __slots__ = (
+        "args", "func", "kwargs", "node", "operator", "overwritten", "owner", "phase", "place", "reads", "role",
+    )  # fmt: skip
 
     def __init__(self, func: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.func, self.operator, self.args, self.kwargs = func, operator, args, kwargs
@@ -189,7 +191,7 @@ class Recorder(TorchDispatchMode):
         if script:
             for identity in reversed(self._play(script.after, held).values()):
                 self.ledger.release_scratch(identity)
-        if running.func in TEACHERS or any([ref.knowledge is not NOTHING for ref in running.reads]):
+        if running.func in TEACHERS or any(ref.knowledge is not NOTHING for ref in running.reads):
             self._learn(running, result)
         self._note(running, result, writes)
         return result
@@ -225,9 +227,9 @@ class Recorder(TorchDispatchMode):
         if isinstance(result, torch.Tensor):
             writes.append(self._enter_result(running, result, None))
         elif isinstance(result, list | tuple):
-            for position in _RESULT_ORDER.get(running.operator.name) or range(len(result)):
-                if isinstance(result[position], torch.Tensor):
-                    writes.append(self._enter_result(running, result[position], position))
+            order = _RESULT_ORDER.get(running.operator.name) or range(len(result))
+            tensors = [(each, result[each]) for each in order if isinstance(result[each], torch.Tensor)]
+            writes += [self._enter_result(running, tensor, position) for position, tensor in tensors]
         if running.operator.is_view:
             return []
         writes += [self._ref(tensor).storage for tensor in running.operator.written(running.args, running.kwargs)]
@@ -269,7 +271,8 @@ class Recorder(TorchDispatchMode):
         operator, reads = running.operator, running.reads
         moved = 0
         if not operator.is_view:
-            moved = sum([ref.nbytes for ref in reads]) + sum([self._ref(tensor).nbytes for tensor in tensors_in(result)])
+            made = [self._ref(tensor) for tensor in tensors_in(result)]
+            moved = sum([ref.nbytes for ref in (*reads, *made)])
         op = Op(
             index=OpIndex(len(self.ops)),
             name=operator.name,

@@ -33,20 +33,20 @@ class DeviceTraits:
     """Multiprocessors; decides the split of reductions."""
     threads_per_sm: int = 2048
     """Resident threads per multiprocessor."""
-    cublas_workspace_bytes: Bytes = Bytes(8_519_680)
+    cublas_workspace_bytes: int = 8_519_680
     """One cuBLAS workspace."""
 
     @classmethod
     def of(cls, profile: "GpuProfile") -> "DeviceTraits":
         """The traits of a hardware profile."""
         if profile.kind == "cpu":
-            return cls(kind="cpu", cublas_workspace_bytes=Bytes(0))
+            return cls(kind="cpu", cublas_workspace_bytes=0)
         return cls(
             kind="cuda",
             capability=profile.compute_capability or (8, 0),
             sm_count=profile.sm_count,
             threads_per_sm=profile.threads_per_sm,
-            cublas_workspace_bytes=Bytes(profile.cublas_workspace_bytes),
+            cublas_workspace_bytes=profile.cublas_workspace_bytes,
         )
 
 
@@ -61,7 +61,7 @@ class Op:
     phase: Phase
     """Forward, backward or optimizer (setup for model building and data)."""
     module: str
-    """Path of the module whose forward it belongs to (``layers.3.mlp``), also for its backward; empty outside modules."""
+    """Path of the module whose forward it belongs to, also for its backward; empty outside modules."""
     source: str
     """``file.py:line`` of the user's innermost frame; empty if unknown."""
     flops: int

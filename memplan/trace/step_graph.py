@@ -1,4 +1,4 @@
-"""The recorded ops as one ``torch.fx.Graph``, in execution order: what planners read and an interpreter can run again."""
+"""The recorded ops as one ``torch.fx.Graph`` in execution order: planners read it, an interpreter can run it again."""
 
 import operator
 from collections.abc import Callable

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from memplan.trace.replacements import Attribute, attributes
+
 
 @contextmanager
 def fake_world() -> Iterator[FakeTensorMode]:
@@ -23,14 +25,17 @@ def fake_world() -> Iterator[FakeTensorMode]:
             gc.disable()
             stack.callback(gc.enable)
         stack.enter_context(_quiet())
-        stack.enter_context(_module_casts())
-        stack.enter_context(_parameter_copies())
+        stack.enter_context(
+            attributes(
+                (Attribute(torch.nn.Module, "_apply", _apply), Attribute(FakeTensor, "__deepcopy__", _deepcopy)),
+            )
+        )
         yield stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Failures of shape functions reach the user as one error; torch would log each with its whole traceback as well."""
+    """A failing shape function reaches the user as one error; torch would log its whole traceback as well."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -40,66 +45,46 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-@contextmanager
-def _module_casts() -> Iterator[None]:
-    """Let ``module.to(...)`` work on fake parameters.
+def _apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+    """``Module._apply`` for fake parameters.
 
-    ``Module._apply`` swaps fake parameters as whole objects, which fails as soon as anything (the fake mode itself) holds
-    a weak reference to them. Setting ``.data`` is what it does to real ones.
+    The original swaps fake parameters as whole objects, which fails as soon as anything (the fake mode itself) holds a
+    weak reference to them. Setting ``.data`` is what it does to real ones.
     """
-    original = torch.nn.Module._apply
-
-    def apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
-        if recurse:
-            for child in self.children():
-                child._apply(fn)
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                if parameter is None:
-                    continue
-                if parameter.is_meta:
-                    # ``to_empty`` after building on the meta device: only a new object can lie elsewhere.
-                    self._parameters[name] = torch.nn.Parameter(fn(parameter), requires_grad=parameter.requires_grad)
-                else:
-                    parameter.data = fn(parameter)
-                if parameter.grad is not None:
-                    parameter.grad.data = fn(parameter.grad)
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                self._buffers[name] = fn(buffer)
-        return self
-
-    torch.nn.Module._apply = apply  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.nn.Module._apply = original  # type: ignore[method-assign]
+    if recurse:
+        for child in self.children():
+            _apply(child, fn)
+    with torch.no_grad():
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._parameters[name] = _converted(parameter, fn)
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
 
 
-@contextmanager
-def _parameter_copies() -> Iterator[None]:
-    """Let ``copy.deepcopy`` copy fake leaves (``nn.TransformerEncoder`` copies its layers; EMA copies a model).
+def _converted(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.nn.Parameter:
+    if parameter.is_meta:
+        # ``to_empty`` after building on the meta device: only a new object can lie elsewhere.
+        return torch.nn.Parameter(fn(parameter), requires_grad=parameter.requires_grad)
+    parameter.data = fn(parameter)
+    if parameter.grad is not None:
+        parameter.grad.data = fn(parameter.grad)
+    return parameter
 
-    ``Tensor.__deepcopy__`` looks for a data pointer, of which fake tensors have none.
+
+def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
+    """``Tensor.__deepcopy__`` for fake leaves (``nn.TransformerEncoder`` copies its layers; EMA copies a model).
+
+    The original looks for a data pointer, of which fake tensors have none.
     """
-
-    def deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
-        if id(tensor) in memo:
-            return memo[id(tensor)]
-        duplicate: Any = tensor.detach().clone(memory_format=torch.preserve_format)
-        if isinstance(tensor, torch.nn.Parameter):
-            duplicate = torch.nn.Parameter(duplicate, requires_grad=tensor.requires_grad)
-        else:
-            duplicate.requires_grad_(tensor.requires_grad)
-        memo[id(tensor)] = duplicate
-        return duplicate
-
-    original = FakeTensor.__dict__.get("__deepcopy__")
-    FakeTensor.__deepcopy__ = deepcopy
-    try:
-        yield
-    finally:
-        if original is None:
-            del FakeTensor.__deepcopy__
-        else:
-            FakeTensor.__deepcopy__ = original
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    duplicate: Any = tensor.detach().clone(memory_format=torch.preserve_format)
+    if isinstance(tensor, torch.nn.Parameter):
+        duplicate = torch.nn.Parameter(duplicate, requires_grad=tensor.requires_grad)
+    else:
+        duplicate.requires_grad_(tensor.requires_grad)
+    memo[id(tensor)] = duplicate
+    return duplicate

@@ -212,8 +212,10 @@ def test_an_error_in_the_progress_callback_ends_the_child():
 def test_the_child_dies_with_its_parent(tmp_path, number):
     pid_file = tmp_path / "pids"
     code = f"""
-        import sys
+        import signal, sys
         sys.path[:] = {sys.path!r}
+        # What a shell starts in the background ignores SIGINT, and so would this process, as their descendant.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         from memplan.job.isolate import run_isolated
         from {__name__} import leave_a_grandchild_and_hang
         run_isolated(leave_a_grandchild_and_hang, {str(pid_file)!r}, timeout=60.0)

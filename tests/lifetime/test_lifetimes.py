@@ -73,7 +73,7 @@ def test_host_tensors_are_no_device_memory() -> None:
         lambda: torch.nn.Linear(8, 8),
         lambda size: torch.randn(size, 8),
         loss=lambda output, batch: output.sum(),
-        optimizer=lambda parameters: torch.optim.AdamW(parameters),
+        optimizer=torch.optim.AdamW,
     )
     lifetimes = build_lifetimes(trace(given, DeviceTraits(kind="cuda"), batch_size=2))
     state = [buffer.nbytes for buffer in lifetimes.buffers.values() if buffer.category is Category.OPTIMIZER_STATE]

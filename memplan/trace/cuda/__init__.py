@@ -16,7 +16,7 @@ input). ``assumptions_of`` the ops that ran belong in the report.
 """
 
 from memplan.trace.cuda.assumptions import assumptions_of
-from memplan.trace.cuda.replacements import decompose
 from memplan.trace.cuda.semantics import CudaSemantics, cuda_semantics
+from memplan.trace.replacements import decompose
 
 __all__ = ["CudaSemantics", "assumptions_of", "cuda_semantics", "decompose"]

@@ -23,7 +23,7 @@ from memplan.trace.cuda.attention_choice import (
     default_order,
     objection,
 )
-from memplan.trace.cuda.replacements import kernels
+from memplan.trace.replacements import kernels
 
 FLASH_ALIGNMENT = 8
 """attention.cpp ``pad_last_dim<8>``: head sizes are padded to a multiple."""

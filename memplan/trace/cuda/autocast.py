@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from memplan.trace.cuda import autocast_lists as lists
-from memplan.trace.cuda.replacements import Attribute, Kernel, attributes, has_kernel, kernels, overload
+from memplan.trace.replacements import Attribute, Kernel, attributes, has_kernel, kernels, overload
 
 Args = tuple[Any, ...]
 _KEY = "AutocastCPU"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from memplan.trace.cuda.replacements import Kernel, fake_kernels, kernels
+from memplan.trace.replacements import Kernel, fake_kernels, kernels
 
 CUDNN_LARGEST_BATCH = {True: 880_801, False: 65_535}
 """Normalization.cpp ``_select_batch_norm_backend``: training, evaluation."""

@@ -14,7 +14,7 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _foreach_utils
 
-from memplan.trace.cuda.replacements import Attribute, attributes
+from memplan.trace.replacements import Attribute, attributes
 
 _DEVICE_LISTS = ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
 """Functions that name the devices on which CUDA's optimizer paths run."""

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 from torch.utils.weak import WeakIdKeyDictionary
 
-from memplan.trace.cuda.replacements import Attribute, attributes
 from memplan.trace.records import Place
+from memplan.trace.replacements import Attribute, attributes
 
 Args = tuple[Any, ...]
 Function = Callable[..., Any]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from memplan.trace.cuda.replacements import Kernel, fake_kernels, kernels
 from memplan.trace.cuda.rnn_shapes import SHAPES
+from memplan.trace.replacements import Kernel, fake_kernels, kernels
 
 MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 """cudnn.h ``cudnnRNNMode_t``."""

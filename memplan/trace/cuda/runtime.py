@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import torch
 
-from memplan.trace.cuda.replacements import Attribute, attributes
 from memplan.trace.records import DeviceTraits
+from memplan.trace.replacements import Attribute, attributes
 
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""

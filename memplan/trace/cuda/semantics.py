@@ -13,11 +13,11 @@ from memplan.trace.cuda.dropout import KERNELS as DROPOUT
 from memplan.trace.cuda.norms import cuda_norms
 from memplan.trace.cuda.optimizers import cuda_optimizers
 from memplan.trace.cuda.placement import Placement, device_rewriting
-from memplan.trace.cuda.replacements import kernels
 from memplan.trace.cuda.rnn import cuda_rnn
 from memplan.trace.cuda.runtime import cuda_runtime
 from memplan.trace.cuda.softmax import KERNELS as SOFTMAX
 from memplan.trace.records import DeviceTraits
+from memplan.trace.replacements import kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

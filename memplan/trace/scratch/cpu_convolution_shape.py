@@ -100,7 +100,8 @@ def parse(
 
 def by_onednn(source: torch.Tensor, conv: Convolution) -> bool:
     """Does oneDNN compute it (Convolution.cpp ConvParams::use_mkldnn)?"""
-    if not torch.backends.mkldnn.is_available() or source.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not available or source.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return False
     if conv.transposed and conv.groups > 1 and conv.groups == conv.inputs:
         return False

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import dropout
 
 from memplan.trace.cuda.dropout import KERNELS
-from memplan.trace.cuda.replacements import kernels
+from memplan.trace.replacements import kernels
 from tests.trace.cuda.tape import played
 
 

@@ -1,0 +1,25 @@
+"""What is known of the elements of a fake tensor."""
+
+from dataclasses import dataclass
+
+import torch
+
+SMALL = 256
+"""Most elements of a tensor whose value is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What is known of a tensor's elements."""
+
+    value: torch.Tensor | None = None
+    """The elements themselves, a real tensor."""
+    density: float | None = None
+    """Share of true (non-zero) elements."""
+    classes: int | None = None
+    """Elements are indices below this, evenly spread."""
+    uniform: bool = False
+    """Elements are drawn evenly from [0, 1)."""
+
+
+NOTHING = Knowledge()

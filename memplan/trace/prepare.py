@@ -1,0 +1,101 @@
+"""From a loaded target to the parts of its loop: model built, cast, checkpointed and placed; optimizer; batches."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from memplan.errors import UsageError
+from memplan.job.defaults import call_model, default_loss
+from memplan.job.optimizers import make_optimizer
+from memplan.job.source import ModelSource
+from memplan.job.spec import JobSpec
+from memplan.job.usercode import user_code
+from memplan.trace import loop, precision
+from memplan.trace.checkpointing import apply_checkpointing, described
+from memplan.trace.generation import generator
+from memplan.trace.place import cast_floats, place_batch, place_model
+from memplan.trace.recorder import Recorder
+
+
+def build_model(source: ModelSource, spec: JobSpec, recorder: Recorder) -> torch.nn.Module:
+    """Build the model and make of it what the options say; nothing is placed yet."""
+    with user_code("model()"):
+        model = source.model()
+    dtype = precision.model_dtype(spec.precision)
+    if dtype is not None:
+        model = model.to(dtype)
+    model.train(spec.mode == "train")
+    if spec.checkpoint != "none" and spec.mode == "train":
+        names = apply_checkpointing(model, spec.checkpoint, recorder.attribution.within)
+        recorder.values.assume(described(names))
+    return model
+
+
+def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: Recorder) -> Iterator[None]:
+    """Place the model and set up its loop, which yields after every step."""
+    recorder.attribution.name_modules(model)
+    place_model(recorder, model)
+    parts = _parts(source, model, spec, recorder)
+    if spec.mode != "train":
+        return loop.inference(parts)
+    if source.train_step is not None:
+        return loop.own_steps(parts, source.train_step)
+    recorder.values.assume(LOOP)
+    return loop.training(parts)
+
+
+LOOP = (
+    "the loop is forward, loss, backward, optimizer.step(), zero_grad(); "
+    "output and loss live until the next forward rebinds them"
+)
+
+
+def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: Recorder) -> loop.Parts:
+    trains, device = spec.mode == "train", recorder.device.kind
+    return loop.Parts(
+        model=model,
+        optimizer=_optimizer(source, model, spec) if trains else None,
+        next_batch=lambda: _next_batch(source, spec, recorder),
+        call=_call(source, model, spec, recorder),
+        loss=source.loss or default_loss,
+        autocast=precision.autocast(spec.precision, device),
+        scaler=precision.scaler(spec.precision, device) if trains else None,
+        accumulate=spec.grad_accum,
+        clip_norm=spec.clip_grad_norm,
+    )
+
+
+def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: Recorder) -> Callable[..., Any]:
+    if spec.mode != "generate":
+        return call_model
+    if source.generate is None:
+        count = spec.max_new_tokens
+        recorder.values.assume(f"generate() decodes {count} tokens greedily, and no sequence ends before the last")
+    return generator(source, model, spec.max_new_tokens)
+
+
+def _optimizer(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> torch.optim.Optimizer:
+    if spec.optimizer is None and source.optimizer is not None:
+        with user_code("optimizer()"):
+            return source.optimizer(model.parameters())
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise UsageError("no parameter of the model requires a gradient", hint="use --mode inference")
+    return make_optimizer(spec.optimizer or "adamw", trainable, impl=spec.optimizer_impl)
+
+
+def _next_batch(source: ModelSource, spec: JobSpec, recorder: Recorder) -> Any:
+    """Make a batch as a data loader does (on the host, outside the recorded step) and place it on the device."""
+    if source.batch is None:
+        raise UsageError("the target says nothing of its inputs", hint="define batch(batch_size) or give --input")
+    recorder.attribution.begin_forward()
+    recording, recorder.recording = recorder.recording, False
+    with user_code("batch()"):
+        batch = source.batch(spec.batch_size, spec.seq_len or source.default_seq_len)
+    dtype = precision.model_dtype(spec.precision)
+    if dtype is not None:
+        batch = cast_floats(batch, dtype)
+    recorder.recording = recording
+    place_batch(recorder, batch)
+    return batch

@@ -1,0 +1,81 @@
+"""Run a loop step by step until a step leaves the state that it found: every later one is then the same."""
+
+from collections.abc import Callable, Iterator
+
+from memplan.errors import EstimateError
+from memplan.job.usercode import user_code
+from memplan.trace.nested import tensors_in
+from memplan.trace.recorder import Recorder
+from memplan.trace.records import StepRange
+from memplan.units import format_bytes
+
+LEAST_STEPS = 2
+"""The first step creates gradients and optimizer state; the second shows what every later one does."""
+MOST_STEPS = 5
+"""A step that has not repeated by then grows (a leak, a cache); the report says so."""
+
+
+class Steps:
+    """Runs a loop's steps and notes where each begins and ends.
+
+    Args:
+        recorder: Records them.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.ranges: list[StepRange] = []
+        """The steps so far."""
+        self.repeats = False
+        """Did the last one leave what it found?"""
+        self._recorder = recorder
+
+    def run(self, loop: Iterator[None], progress: Callable[[str], None]) -> None:
+        """Run steps until one repeats, at least ``LEAST_STEPS`` and at most ``MOST_STEPS``.
+
+        Args:
+            loop: Yields after every step.
+            progress: Told which step runs.
+
+        Raises:
+            EstimateError: User code fails, or an op has no answer on fake tensors.
+        """
+        while len(self.ranges) < LEAST_STEPS or (not self.repeats and len(self.ranges) < MOST_STEPS):
+            progress(f"tracing step {len(self.ranges) + 1}")
+            growth = self._run_one(loop)
+        if not self.repeats:
+            grows = f", the last one by {format_bytes(growth)}" if growth > 0 else ""
+            self._recorder.values.assume(f"the first {MOST_STEPS} steps differ{grows}; later ones are not predicted")
+
+    def _run_one(self, loop: Iterator[None]) -> int:
+        """Record one step; by how many bytes what lives has grown."""
+        ledger = self._recorder.ledger
+        first_op, first_event, before = len(self._recorder.ops), len(ledger.events), ledger.live_sizes()
+        self._recorder.recording = True
+        self._advance(loop)
+        self._recorder.recording = False
+        self._mark_optimizer_state()
+        after = ledger.live_sizes()
+        self.repeats = after == before
+        self.ranges.append(
+            StepRange(
+                first_op=first_op, end_op=len(self._recorder.ops), first_event=first_event, end_event=len(ledger.events)
+            )
+        )
+        return sum(size for size, *_ in after) - sum(size for size, *_ in before)
+
+    def _advance(self, loop: Iterator[None]) -> None:
+        try:
+            with user_code(f"step {len(self.ranges) + 1}"):
+                next(loop)
+        except EstimateError as error:
+            module = self._recorder.attribution.failing_module(error.__cause__ or error)
+            if error.where is not None or module is None:
+                raise
+            raise EstimateError(error.what, where=f"module {module}", hint=error.hint) from error.__cause__
+
+    def _mark_optimizer_state(self) -> None:
+        """Tell which storages are optimizer state, and of which parameter: what the optimizers seen stepping hold."""
+        for optimizer in self._recorder.attribution.optimizers:
+            for parameter, state in optimizer.state.items():
+                for tensor in tensors_in(list(state.values()) if isinstance(state, dict) else []):
+                    self._recorder.claim(tensor, role="optimizer_state", of=parameter)
