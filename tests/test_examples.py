@@ -90,11 +90,7 @@ def test_gpt_peaks_at_the_gradient_of_its_logits() -> None:
     [
         ("resnet_classification.py", RESNET_50),
         ("gradient_accumulation.py", CLASSIFIER),
-        pytest.param(
-            "lstm_language_model.py",
-            LSTM,
-            marks=pytest.mark.xfail(reason="weight gradients of _cudnn_rnn_backward come in a list and count as host"),
-        ),
+        ("lstm_language_model.py", LSTM),
     ],
 )
 def test_small_batches_peak_in_the_optimizer_with_every_gradient_alive(name: str, parameters: int) -> None:

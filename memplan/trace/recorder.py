@@ -17,14 +17,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memplan.trace import aliasing
 from memplan.trace.attribution import Attribution, Owner
 from memplan.trace.calls import Operator, describe
+from memplan.trace.knowledge import NOTHING
+from memplan.trace.learning import Learning
 from memplan.trace.ledger import Ledger
-from memplan.trace.nested import tensors_in
+from memplan.trace.nested import Path, leaves_of, tensors_in
 from memplan.trace.records import DeviceTraits, Op, Phase, Place, Role
-from memplan.trace.refs import Ref, knowledge_of, nbytes_of, pin, pinned, storage_of
+from memplan.trace.refs import Aside, Ref, aside, knowledge_of, nbytes_of, pin, pinned, storage_of
 from memplan.trace.replacements import decompose
 from memplan.trace.scratch.rules import Call, RuleTable, Scratch, Script
 from memplan.trace.step_graph import StepGraph
-from memplan.trace.values import NOTHING, TEACHERS, Values
+from memplan.trace.values import TEACHERS, Values
 from memplan.units import Bytes, OpIndex, StorageId
 
 _ASK_DEVICE = torch.ops.prim.device.default
@@ -89,6 +91,7 @@ class Recorder(TorchDispatchMode):
         self._asked_device = 0
         self._kept: set[str] = set()
         values.knowledge_of = knowledge_of
+        self._learn = Learning(values)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -115,7 +118,11 @@ class Recorder(TorchDispatchMode):
             return
         storage = storage_of(tensor)
         identity = None if storage is None else self._adopted(storage, role, name)
-        pin(tensor, Ref(self.step_graph.placeholder(name), None, identity, nbytes_of(tensor)))
+        ref = Ref(self.step_graph.placeholder(name), (), identity, nbytes_of(tensor))
+        if role == "input":
+            # What a batch was made of is known; parameters change, and buffers are rarely asked for values.
+            self._learn.enter(ref, knowledge_of(tensor))
+        pin(tensor, ref)
 
     def claim(self, tensor: torch.Tensor, *, role: Role, of: torch.Tensor) -> None:
         """Say what an op's result turned out to be, and which adopted tensor it belongs to."""
@@ -175,6 +182,13 @@ class Recorder(TorchDispatchMode):
             storage = storage_of(tensor)
             if storage is not None and self.ledger.find(storage) is None:
                 self.ledger.allocate(storage, place=place)
+        if self._teaches(running.func, running.operator) or any(
+            knowledge_of(tensor) is not NOTHING for tensor in tensors
+        ):
+            seen = [self._seen(tensor) for tensor in tensors]
+            self._learn(
+                running.func, running.operator, running.args, running.kwargs, result=result, reads=seen, of=self._seen
+            )
         return result
 
     def _record(self, running: _Running) -> Any:
@@ -191,8 +205,8 @@ class Recorder(TorchDispatchMode):
         if script:
             for identity in reversed(self._play(script.after, held).values()):
                 self.ledger.release_scratch(identity)
-        if running.func in TEACHERS or any(ref.knowledge is not NOTHING for ref in running.reads):
-            self._learn(running, result)
+        if self._teaches(running.func, operator) or any(ref.knowledge is not NOTHING for ref in running.reads):
+            self._learn(running.func, operator, args, kwargs, result=result, reads=running.reads, of=self._ref)
         self._note(running, result, writes)
         return result
 
@@ -223,27 +237,25 @@ class Recorder(TorchDispatchMode):
 
     def _enter_results(self, running: _Running, result: Any) -> list[StorageId]:
         """Enter an op's new storages; ids of all that it wrote."""
-        writes = []
-        if isinstance(result, torch.Tensor):
-            writes.append(self._enter_result(running, result, None))
-        elif isinstance(result, list | tuple):
-            order = _RESULT_ORDER.get(running.operator.name) or range(len(result))
-            tensors = [(each, result[each]) for each in order if isinstance(result[each], torch.Tensor)]
-            writes += [self._enter_result(running, tensor, position) for position, tensor in tensors]
+        leaves = leaves_of(result)
+        order = _RESULT_ORDER.get(running.operator.name)
+        if order is not None:
+            leaves = [leaves[position] for position in order]
+        writes = [self._enter_result(running, tensor, path) for path, tensor in leaves]
         if running.operator.is_view:
             return []
         writes += [self._ref(tensor).storage for tensor in running.operator.written(running.args, running.kwargs)]
         return [identity for identity in writes if identity is not None]
 
-    def _enter_result(self, running: _Running, tensor: torch.Tensor, position: int | None) -> StorageId | None:
+    def _enter_result(self, running: _Running, tensor: torch.Tensor, path: Path) -> StorageId | None:
         ref = pinned(tensor)
         if ref is not None:
             # An in-place op returns its argument: from here on the tensor is what this node left in it.
-            ref.node, ref.position = running.node, position
+            ref.node, ref.path = running.node, path
             return ref.storage
         storage = storage_of(tensor)
         identity = None if storage is None else self._entered(running, storage)
-        pin(tensor, Ref(running.node, position, identity, nbytes_of(tensor)))
+        pin(tensor, Ref(running.node, path, identity, nbytes_of(tensor)))
         return identity
 
     def _entered(self, running: _Running, storage: torch.UntypedStorage) -> StorageId:
@@ -258,14 +270,12 @@ class Recorder(TorchDispatchMode):
             return running.overwritten
         return self.ledger.allocate(storage, place=running.place, role=running.role)
 
-    def _learn(self, running: _Running, result: Any) -> None:
-        learnt = self.values.learn(running.func, running.args, running.kwargs, result, running.reads)
-        for tensor, knowledge in zip(tensors_in(result), learnt, strict=False):
-            self._ref(tensor).knowledge = knowledge
-        if not learnt and not all(ref.knowledge.value is not None for ref in running.reads):
-            # An in-place op with something unknown in it: what was known is no longer true.
-            for tensor in running.operator.written(running.args, running.kwargs):
-                self._ref(tensor).knowledge = NOTHING
+    def _teaches(self, func: Any, operator: Operator) -> bool:
+        """Can an op change what is known, even where nothing is known of its arguments?"""
+        return func in TEACHERS or bool(operator.mutated)
+
+    def _seen(self, tensor: torch.Tensor) -> Aside:
+        return aside(tensor, self._identity(tensor))
 
     def _note(self, running: _Running, result: Any, writes: list[StorageId]) -> None:
         operator, reads = running.operator, running.reads
@@ -299,7 +309,7 @@ class Recorder(TorchDispatchMode):
         identity = self._identity(tensor)
         if identity is None and storage is not None:
             identity = self.ledger.allocate(storage, place=self.default_place, role="buffer")
-        ref = Ref(self.step_graph.placeholder("stray"), None, identity, nbytes_of(tensor))
+        ref = Ref(self.step_graph.placeholder("stray"), (), identity, nbytes_of(tensor))
         pin(tensor, ref)
         return ref
 

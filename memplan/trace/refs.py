@@ -3,25 +3,38 @@
 import torch
 import torch.fx
 
-from memplan.trace.values import NOTHING, Knowledge
+from memplan.trace.knowledge import NOTHING, Knowledge
+from memplan.trace.nested import Path
 from memplan.units import StorageId
 
 
 class Ref:
     """The node that made a tensor, its storage, its size and what is known of its elements."""
 
-    __slots__ = ("knowledge", "nbytes", "node", "position", "storage")
+    __slots__ = ("knowledge", "nbytes", "node", "path", "storage")
 
-    def __init__(self, node: torch.fx.Node, position: int | None, storage: StorageId | None, nbytes: int) -> None:
+    def __init__(self, node: torch.fx.Node, path: Path, storage: StorageId | None, nbytes: int) -> None:
         self.node = node
-        self.position = position
-        """Index in the node's results, until someone reads it; None if the node is the tensor."""
+        self.path = path
+        """Where it is among the node's results, until someone reads it; empty if the node is the tensor."""
         self.storage = storage
         """None for layouts without a storage."""
         self.nbytes = nbytes
         """Bytes of its elements; a view may have fewer than its storage."""
         self.knowledge = NOTHING
         """What is known of its elements."""
+
+
+class Aside:
+    """What is known of the elements of a tensor made in set-up, which has no node."""
+
+    __slots__ = ("knowledge", "storage")
+
+    def __init__(self, storage: StorageId | None) -> None:
+        self.knowledge = NOTHING
+        """What is known of its elements."""
+        self.storage = storage
+        """None for layouts without a storage."""
 
 
 def pin(tensor: torch.Tensor, ref: Ref) -> None:
@@ -36,8 +49,17 @@ def pinned(tensor: torch.Tensor) -> Ref | None:
 
 def knowledge_of(tensor: torch.Tensor) -> Knowledge:
     """What is known of a tensor's elements."""
-    ref = pinned(tensor)
-    return NOTHING if ref is None else ref.knowledge
+    carrier = pinned(tensor) or tensor.__dict__.get("_memplan_aside")
+    return NOTHING if carrier is None else carrier.knowledge
+
+
+def aside(tensor: torch.Tensor, storage: StorageId | None) -> Aside:
+    """The carrier of knowledge of a tensor made in set-up; a new one if it has none."""
+    carrier: Aside | None = tensor.__dict__.get("_memplan_aside")
+    if carrier is None:
+        carrier = Aside(storage)
+        tensor._memplan_aside = carrier  # type: ignore[attr-defined]
+    return carrier
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:

@@ -58,9 +58,9 @@ class StepGraph:
         return None if kind is torch.Generator else value
 
     def _node(self, ref: Ref) -> torch.fx.Node:
-        if ref.position is not None:
-            ref.node = self.graph.create_node("call_function", operator.getitem, (ref.node, ref.position))
-            ref.position = None
+        for index in ref.path:
+            ref.node = self.graph.create_node("call_function", operator.getitem, (ref.node, index))
+        ref.path = ()
         return ref.node
 
     def _constant(self, tensor: torch.Tensor) -> torch.fx.Node:

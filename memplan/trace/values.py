@@ -75,8 +75,8 @@ class Values:
         if func in RESULT_CLASSES:
             return NOTHING, classes_of_dim(RESULT_CLASSES[func])(self, args, kwargs, result)
         if known and func in KEEPERS:
-            first = known[0]
-            return (Knowledge(density=first.density, classes=first.classes, uniform=first.uniform),)
+            kept = Knowledge(density=known[0].density, classes=known[0].classes, uniform=known[0].uniform)
+            return [kept for _ in tensors_in(result)]
         return ()
 
     def _run_for_real(

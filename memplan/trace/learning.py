@@ -1,0 +1,85 @@
+"""Keeps what is known of tensors' elements up to date as ops run, and forgets it where an op writes something else."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from memplan.trace.calls import Operator
+from memplan.trace.knowledge import NOTHING, Knowledge
+from memplan.trace.nested import tensors_in
+from memplan.trace.values import TEACHERS, Values
+from memplan.units import StorageId
+
+
+class Known(Protocol):
+    """Something pinned on a tensor that carries knowledge."""
+
+    knowledge: Knowledge
+    storage: StorageId | None
+
+
+class Learning:
+    """What a run has learnt so far.
+
+    Args:
+        values: The rules.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._knowing: dict[StorageId, list[Known]] = defaultdict(list)
+        """Storage → carriers of knowledge of its elements: a tensor and its views know each for itself."""
+
+    def __call__(
+        self,
+        func: Any,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        result: Any,
+        reads: Sequence[Known],
+        of: Callable[[torch.Tensor], Known],
+    ) -> None:
+        """Take in one op that has run.
+
+        Args:
+            func: The op.
+            operator: What is known of it.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            result: Its result.
+            reads: Carriers of its tensor arguments.
+            of: The carrier of a tensor.
+        """
+        known = [each.knowledge for each in reads]
+        if func not in TEACHERS and all(each is NOTHING for each in known):
+            if not operator.is_view:
+                self._forget(operator, args, kwargs, of)
+            return
+        learnt = self._values.learn(func, args, kwargs, result, known)
+        if not operator.is_view and not all(each.value is not None for each in known):
+            # An in-place op with something unknown in it: what was known of the tensor and its views no longer holds.
+            self._forget(operator, args, kwargs, of)
+        for tensor, knowledge in zip(tensors_in(result), learnt, strict=False):
+            self.enter(of(tensor), knowledge)
+
+    def enter(self, carrier: Known, knowledge: Knowledge) -> None:
+        """Note what is known of the tensor that a carrier is pinned on."""
+        carrier.knowledge = knowledge
+        if knowledge is not NOTHING and carrier.storage is not None:
+            self._knowing[carrier.storage].append(carrier)
+
+    def _forget(
+        self,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        of: Callable[[torch.Tensor], Known],
+    ) -> None:
+        for tensor in operator.written(args, kwargs):
+            storage = of(tensor).storage
+            for carrier in self._knowing.pop(storage, ()) if storage is not None else ():
+                carrier.knowledge = NOTHING

@@ -1,0 +1,108 @@
+"""Answers to ops whose results fake tensors cannot tell: numbers read from tensors, shapes that depend on values."""
+
+from collections.abc import Callable, Mapping
+from math import ceil, prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+if TYPE_CHECKING:
+    from memplan.trace.values import Values
+
+aten = torch.ops.aten
+
+Answer = Callable[["Values", Any, tuple[Any, ...], Mapping[str, Any]], Any]
+"""(values, op, args, kwargs) → the op's result."""
+
+
+def _item(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+    tensor = args[0]
+    value = values.knowledge_of(tensor).value
+    if value is None:
+        value = getattr(tensor, "constant", None)
+    if value is not None:
+        with unset_fake_temporarily():
+            return value.item()
+    density = values.knowledge_of(tensor).density
+    if tensor.dtype is torch.bool and density is not None:
+        # One element of a mask: what most of them are.
+        return density >= 0.5
+    if tensor.dtype is torch.bool:
+        values.assume("data-dependent conditions hold")
+        return True
+    values.assume("numbers read from tensors (.item()) are 1")
+    return 1.0 if tensor.is_floating_point() else 1
+
+
+def _nonzero(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+    return torch.empty((values.selected(args[0]), args[0].dim()), dtype=torch.int64)
+
+
+def _indexed(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """``x[mask]``: a mask is as many index vectors as it has dimensions (``expandTensors``, ATen IndexingUtils.h)."""
+    indices: list[torch.Tensor | None] = []
+    for index in args[1]:
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            count = values.selected(index)
+            if index.dim() > 1 and index.shape[0] <= index.shape[-1]:
+                # (batch, sequence): one in every sequence at least, as ends of sequences are, or the rows make no batch.
+                count = max(count, index.shape[0])
+            indices += [torch.empty(count, dtype=torch.int64) for _ in range(index.dim())]
+        else:
+            indices.append(index)
+    return func(args[0], indices, *args[2:], **kwargs)
+
+
+def _masked_select(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+    share = values.selected(args[1]) / max(args[1].numel(), 1)
+    return torch.empty(ceil(prod(shape) * share), dtype=args[0].dtype)
+
+
+def _bincount(values: "Values", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    least = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
+    weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
+    classes = values.knowledge_of(args[0]).classes or least
+    dtype = torch.int64 if weights is None else weights.dtype
+    return torch.empty(max(least, classes, 1), dtype=dtype)
+
+
+def _unique(values: "Values", func: Any, args: tuple[Any, ...], _: Mapping[str, Any]) -> Any:
+    """Unique values: all elements are (upper bound); consecutive runs: there is one."""
+    source = args[0]
+    runs = func is aten.unique_consecutive.default
+    values.assume("runs of equal values are one run" if runs else "values counted by unique() are all different")
+    count = 1 if runs else source.numel()
+    inverse = torch.empty(source.shape, dtype=torch.int64)
+    return torch.empty(count, dtype=source.dtype), inverse, torch.empty(count, dtype=torch.int64)
+
+
+def _repeat_interleave(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    size = kwargs.get("output_size")
+    known = values.knowledge_of(args[0]).value
+    if size is None and known is not None:
+        size = int(known.sum())
+    if size is None:
+        values.assume("repeat counts read from tensors are 1")
+        size = args[0].numel()
+    return func(args[0], output_size=size)
+
+
+def _grouped_mm(_: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Its shape function takes bf16 alone; for other types kernels run one ``mm`` a group (GroupedBlas.cpp)."""
+    first, second = (operand.to(torch.bfloat16) for operand in args[:2])
+    return func(first, second, *args[2:], **kwargs).to(args[0].dtype)
+
+
+ANSWERS: Mapping[Any, Answer] = {
+    aten._local_scalar_dense.default: _item,
+    aten.nonzero.default: _nonzero,
+    aten.index.Tensor: _indexed,
+    aten.masked_select.default: _masked_select,
+    aten.bincount.default: _bincount,
+    aten._unique2.default: _unique,
+    aten.unique_consecutive.default: _unique,
+    aten.repeat_interleave.Tensor: _repeat_interleave,
+    aten._grouped_mm.default: _grouped_mm,
+}

@@ -1,0 +1,222 @@
+"""What is known of an op's results: rules that follow values, densities and classes through the ops of a step."""
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
+
+if TYPE_CHECKING:
+    from memplan.trace.values import Values
+
+aten = torch.ops.aten
+
+Rule = Callable[["Values", tuple[Any, ...], Mapping[str, Any], Any], Knowledge]
+"""(values, args, kwargs, result) → what is known of the result."""
+
+
+def _positions(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    """``nonzero`` of a vector that is all true: its positions are known."""
+    mask = args[0]
+    if mask.dim() == 1 and result.shape[0] == mask.numel() <= SMALL:
+        with unset_fake_temporarily():
+            return Knowledge(value=torch.arange(mask.numel()).unsqueeze(1))
+    return Knowledge(classes=max(mask.shape, default=1))
+
+
+def _even_counts(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    classes = result.numel()
+    if classes > SMALL:
+        return NOTHING
+    values.assume("tokens are routed evenly: every expert or class gets the same share")
+    each, rest = divmod(args[0].numel(), classes)
+    with unset_fake_temporarily():
+        return Knowledge(value=torch.tensor([each + (index < rest) for index in range(classes)], dtype=result.dtype))
+
+
+def classes_of_dim(position: int) -> Rule:
+    """A rule for ops that return indices into the dimension which their argument at ``position`` names."""
+
+    def rule(_: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
+        dim = kwargs.get("dim", args[position] if len(args) > position else -1)
+        source = args[0]
+        return Knowledge(classes=source.shape[dim] if dim is not None and source.dim() else source.numel())
+
+    return rule
+
+
+def _equal(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """``index == k``, ``index == arange(E)``: true once in as many classes as there are; ``mask == 0`` inverts it."""
+    sides = [values.knowledge_of(side) for side in args[:2] if isinstance(side, torch.Tensor)]
+    if sides[0].density is not None and not isinstance(args[1], torch.Tensor) and args[1] in (0, 1):
+        return Knowledge(density=sides[0].density if args[1] else 1 - sides[0].density)
+    classes = [side.classes for side in sides if side.classes] + [
+        side.value.numel() for side in sides if side.value is not None and side.value.numel() > 1
+    ]
+    return Knowledge(density=1 / max(classes)) if classes else NOTHING
+
+
+def _unequal(values: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
+    return _opposite(_equal(values, args, kwargs, result))
+
+
+def _opposite(known: Knowledge) -> Knowledge:
+    return NOTHING if known.density is None else Knowledge(density=1 - known.density)
+
+
+def _below(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """``draw < p`` holds for a share p of even draws, and ``index < k`` for k of the classes."""
+    known, bound = values.knowledge_of(args[0]), args[1]
+    if known.uniform:
+        return Knowledge(density=min(max(float(bound), 0.0), 1.0))
+    return Knowledge(density=min(max(bound / known.classes, 0.0), 1.0)) if known.classes else NOTHING
+
+
+def _not_below(values: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
+    return _opposite(_below(values, args, kwargs, result))
+
+
+def _one_hot_scatter(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    """``zeros.scatter_(dim, index, 1)``, which is ``one_hot``."""
+    return Knowledge(density=args[2].numel() / max(result.numel(), 1)) if args[3] == 1 else NOTHING
+
+
+def _certain(density: float) -> Rule:
+    return lambda *_: Knowledge(density=density)
+
+
+def _inverted(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    return _opposite(values.knowledge_of(args[0]))
+
+
+def _largest(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """``max()`` of a mask is true where any element is."""
+    density = values.knowledge_of(args[0]).density
+    return NOTHING if density is None else Knowledge(density=float(density > 0))
+
+
+def _any(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """Programs ask whether *any* element is something to catch exceptions: overflow, bad input, one more round."""
+    density = values.knowledge_of(args[0]).density
+    if density is None:
+        values.assume("nothing exceptional is in the data: what is asked of any element holds for none")
+    return Knowledge(density=float((density or 0.0) > 0))
+
+
+def _all(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """Programs ask whether *all* elements are something to check what they rely on."""
+    density = values.knowledge_of(args[0]).density
+    if density is None:
+        values.assume("checks of the data hold: what is asked of all elements is true")
+    return Knowledge(density=float(density is None or density == 1))
+
+
+def _filled(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
+    return Knowledge(density=float(args[1])) if args[1] in (0, 1) else NOTHING
+
+
+def _uniform(combine: Callable[[bool, bool], bool]) -> Rule:
+    """``&`` and ``|`` of masks that are true everywhere or nowhere (which sequences of a batch are finished)."""
+
+    def rule(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+        sides = [values.knowledge_of(side).density if isinstance(side, torch.Tensor) else None for side in args[:2]]
+        if not all(side in (0.0, 1.0) for side in sides):
+            return NOTHING
+        return Knowledge(density=float(combine(*map(bool, sides))))
+
+    return rule
+
+
+def _drawn(_: "Values", __: tuple[Any, ...], ___: Mapping[str, Any], ____: Any) -> Knowledge:
+    return Knowledge(uniform=True)
+
+
+def _tossed(_: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
+    """``bernoulli(p)`` is true in a share p."""
+    share = kwargs.get("p", args[1] if len(args) > 1 else None)
+    return Knowledge(density=float(share)) if isinstance(share, int | float) else NOTHING
+
+
+def _random_below(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
+    high = args[1] if isinstance(args[1], int) else args[0]
+    return Knowledge(classes=high if isinstance(high, int) and high > 0 else None)
+
+
+RULES: Mapping[Any, Rule] = {
+    aten.nonzero.default: _positions,
+    aten.bincount.default: _even_counts,
+    aten.histc.default: _even_counts,
+    aten.argmax.default: classes_of_dim(1),
+    aten.argmin.default: classes_of_dim(1),
+    aten.argsort.default: classes_of_dim(1),
+    aten.eq.Scalar: _equal,
+    aten.eq.Tensor: _equal,
+    aten.ne.Scalar: _unequal,
+    aten.lt.Scalar: _below,
+    aten.ge.Scalar: _not_below,
+    aten.scatter_.value: _one_hot_scatter,
+    aten.scatter.value: _one_hot_scatter,
+    aten.isnan.default: _certain(0.0),
+    aten.isinf.default: _certain(0.0),
+    aten.isfinite.default: _certain(1.0),
+    aten.logical_not.default: _inverted,
+    aten.bitwise_not.default: _inverted,
+    aten.any.default: _any,
+    aten.any.dim: _any,
+    aten.any.dims: _any,
+    aten.all.default: _all,
+    aten.all.dim: _all,
+    aten.all.dims: _all,
+    aten.max.default: _largest,
+    aten.ones.default: _certain(1.0),
+    aten.zeros.default: _certain(0.0),
+    aten.full.default: _filled,
+    aten.bitwise_and.Tensor: _uniform(operator.and_),
+    aten.bitwise_or.Tensor: _uniform(operator.or_),
+    aten.rand.default: _drawn,
+    aten.bernoulli.p: _tossed,
+    aten.bernoulli_.float: _tossed,
+    aten.randint.default: _random_below,
+    aten.randint.low: _random_below,
+}
+RESULT_CLASSES: Mapping[Any, int] = {aten.topk.default: 2, aten.sort.default: 1, aten.max.dim: 1, aten.min.dim: 1}
+"""Ops whose second result are indices into a dimension → position of the argument that names it."""
+
+CONSTANTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.arange.default, aten.arange.start})
+CONSTANTS |= {
+    aten.arange.start_step,
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.scalar_tensor.default,
+    aten.linspace.default,
+}
+
+KEEPERS = frozenset(
+    {
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.reshape.default,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.t.default,
+        aten.unsqueeze.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.select.int,
+        aten.unbind.int,
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
+        aten.slice.Tensor,
+        aten.expand.default,
+        aten.clone.default,
+        aten.detach.default,
+        aten.alias.default,
+        aten._to_copy.default,
+        aten.to.dtype,
+        aten.contiguous.default,
+    }
+)
