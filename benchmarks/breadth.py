@@ -62,6 +62,7 @@ WIDTHS: Mapping[str, int] = {
     "word_embed_proj_dim": 64,
     "moe_intermediate_size": 32,
     "head_dim": 16,
+    "qk_rope_head_dim": 16,
 }
 # What published configurations always say and some classes leave at None.
 UNSAID: Mapping[str, int] = {
@@ -70,9 +71,13 @@ UNSAID: Mapping[str, int] = {
     "n_shared_experts": 1,
     "num_key_value_heads": 4,
     "head_dim": 16,
+    "vocab_size": 64,
 }
 # What a published configuration of that architecture says and a training step cannot do without.
 SAID: Mapping[str, Mapping[str, Any]] = {
+    "dbrx": {"attn_config": {"rope_theta": 500_000.0, "kv_n_heads": 4, "clip_qkv": 8.0}},
+    "lfm2_moe": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+    "zamba": {"num_hidden_layers": 12},
     "xmod": {"default_language": "en_XX"},
     "reformer": {"is_decoder": True, "axial_pos_embds": False},
 }
@@ -113,9 +118,10 @@ def shrink(config_class: Any, small: Mapping[str, int]) -> Any:
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         # Published configurations all have one; some classes have no default.
         config.decoder_start_token_id = 0
-    if getattr(config, "pad_token_id", None) is None:
-        # Classifiers of several sequences need one, and published configurations of classifiers have it.
-        config.pad_token_id = 0
+    for part in (config, config.get_text_config()):
+        if getattr(part, "pad_token_id", None) is None:
+            # Classifiers of several sequences need one, and published configurations of classifiers have it.
+            part.pad_token_id = 0
     return config
 
 

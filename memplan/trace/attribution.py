@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import memplan
+from memplan.job.usercode import display
 from memplan.trace.records import Phase
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -45,7 +46,7 @@ class Attribution:
         self._names: dict[int, str] = {}
         self._stack: list[tuple[int, str]] = []
         self._forward: dict[int, Owner] = {}
-        self._foreign: dict[str, bool] = {}
+        self._shown: dict[str, str] = {}
         self._in_optimizer = 0
         self._after_backward = False
 
@@ -115,11 +116,12 @@ class Attribution:
     def _source(self, frame: FrameType | None) -> str:
         while frame is not None:
             filename = frame.f_code.co_filename
-            foreign = self._foreign.get(filename)
-            if foreign is None:
-                foreign = self._foreign[filename] = filename.startswith((_TORCH, _MEMPLAN, "<"))
-            if not foreign:
-                return f"{filename}:{frame.f_lineno}"
+            shown = self._shown.get(filename)
+            if shown is None:
+                foreign = filename.startswith((_TORCH, _MEMPLAN, "<"))
+                shown = self._shown[filename] = "" if foreign else display(filename)
+            if shown:
+                return f"{shown}:{frame.f_lineno}"
             frame = frame.f_back
         return ""
 

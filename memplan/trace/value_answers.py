@@ -45,9 +45,6 @@ def _indexed(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping
     for index in args[1]:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
             count = values.selected(index)
-            if index.dim() > 1 and index.shape[0] <= index.shape[-1]:
-                # (batch, sequence): one in every sequence at least, as ends of sequences are, or the rows make no batch.
-                count = max(count, index.shape[0])
             indices += [torch.empty(count, dtype=torch.int64) for _ in range(index.dim())]
         else:
             indices.append(index)

@@ -28,13 +28,30 @@ def _positions(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result
 
 
 def _even_counts(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
-    classes = result.numel()
-    if classes > SMALL:
+    """``bincount`` and ``histc``: every class is counted equally often."""
+    if result.numel() > SMALL:
         return NOTHING
-    values.assume("tokens are routed evenly: every expert or class gets the same share")
-    each, rest = divmod(args[0].numel(), classes)
+    values.assume_balance()
+    return _evenly(args[0].numel(), result)
+
+
+def _summed(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    """``mask.sum(...)``: each sum counts an equal share of the true elements."""
+    known = values.knowledge_of(args[0])
+    if known.density is None or not 0 < result.numel() <= SMALL or result.is_floating_point():
+        return NOTHING
+    if known.classes and known.classes < result.numel():
+        # One sum for each class, and some for classes that do not occur (a place for tokens without an expert).
+        return _evenly(round(args[0].numel() / result.numel() * known.density * known.classes), result, known.classes)
+    return _evenly(values.true_elements(args[0], known.density), result)
+
+
+def _evenly(total: int, result: torch.Tensor, classes: int | None = None) -> Knowledge:
+    used = classes or result.numel()
+    each, rest = divmod(total, used)
     with unset_fake_temporarily():
-        return Knowledge(value=torch.tensor([each + (index < rest) for index in range(classes)], dtype=result.dtype))
+        counts = [each + (index < rest) if index < used else 0 for index in range(result.numel())]
+        return Knowledge(value=torch.tensor(counts, dtype=result.dtype).reshape(result.shape))
 
 
 def classes_of_dim(position: int) -> Rule:
@@ -79,9 +96,15 @@ def _not_below(values: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any
     return _opposite(_below(values, args, kwargs, result))
 
 
-def _one_hot_scatter(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
-    """``zeros.scatter_(dim, index, 1)``, which is ``one_hot``."""
-    return Knowledge(density=args[2].numel() / max(result.numel(), 1)) if args[3] == 1 else NOTHING
+def _one_hot_scatter(values: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    """``zeros.scatter_(dim, index, 1)``, which is ``one_hot``: true once in as many classes as occur."""
+    if args[3] != 1:
+        return NOTHING
+    size, classes = result.shape[args[1]], values.knowledge_of(args[2]).classes
+    share = args[2].numel() / max(result.numel(), 1)
+    if classes and classes < size:
+        return Knowledge(density=share * size / classes, classes=classes)
+    return Knowledge(density=share)
 
 
 def _certain(density: float) -> Rule:
@@ -149,6 +172,8 @@ RULES: Mapping[Any, Rule] = {
     aten.nonzero.default: _positions,
     aten.bincount.default: _even_counts,
     aten.histc.default: _even_counts,
+    aten.sum.default: _summed,
+    aten.sum.dim_IntList: _summed,
     aten.argmax.default: classes_of_dim(1),
     aten.argmin.default: classes_of_dim(1),
     aten.argsort.default: classes_of_dim(1),

@@ -103,9 +103,17 @@ class Values:
         if known.density is None or self.worst_case:
             self.assume("masks and other data-dependent selections take every element")
             return mask.numel()
-        if 0 < known.density < 1:
+        return self.true_elements(mask, known.density)
+
+    def true_elements(self, mask: torch.Tensor, density: float) -> int:
+        """How many elements of a mask of a given density are true."""
+        count = ceil(mask.numel() * density)
+        if 0 < density < 1:
             self.assume_balance()
-        return ceil(mask.numel() * known.density)
+            if mask.dim() == 2 and mask.shape[0] <= mask.shape[1]:
+                # (batch, sequence): what is looked for, the end of a sequence, is there at least once in each.
+                count = max(count, mask.shape[0])
+        return count
 
     def assume(self, sentence: str) -> None:
         """Note an assumption for the report."""

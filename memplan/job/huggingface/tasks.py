@@ -99,7 +99,9 @@ def _tokens(batch_size: int, seq_len: int, below: int) -> "torch.Tensor":
 
 def _vocabulary(config: Any) -> int:
     text = text_part(config)
-    size = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
+    # Models of characters (CANINE) have no vocabulary; they hash code points into buckets.
+    names = ("vocab_size", "num_hash_buckets")
+    size = next((found for name in names for part in (text, config) if (found := getattr(part, name, None))), None)
     if not isinstance(size, int):
         raise UsageError(
             f"{type(config).__name__} has no vocabulary size",
@@ -110,8 +112,12 @@ def _vocabulary(config: Any) -> int:
 
 def _causal_lm(config: Any, batch_size: int, seq_len: int) -> Batch:
     vocabulary = _vocabulary(config)
-    tokens = _tokens(batch_size, seq_len, vocabulary)
-    return {"input_ids": tokens, "labels": _tokens(batch_size, seq_len, vocabulary)}
+    labels = _tokens(batch_size, seq_len, vocabulary)
+    # Models of sound codes read the codebooks of a sample as rows, and their loss compares the codes of a position.
+    codebooks = getattr(text_part(config), "num_codebooks", None) or 1
+    if codebooks > 1:
+        labels = labels.unsqueeze(-1).expand(-1, -1, codebooks)
+    return {"input_ids": _tokens(batch_size * codebooks, seq_len, vocabulary), "labels": labels}
 
 
 def _masked_lm(config: Any, batch_size: int, seq_len: int) -> Batch:
@@ -143,6 +149,10 @@ def _image(config: Any, batch_size: int) -> "torch.Tensor":
 
 def _image_classification(config: Any, batch_size: int, _seq_len: int) -> Batch:
     vision = getattr(config, "vision_config", None) or config
+    if not hasattr(vision, "image_size") and hasattr(vision, "vocab_size") and hasattr(vision, "n_positions"):
+        # ImageGPT reads an image as the colour clusters of its pixels.
+        pixels = _tokens(batch_size, vision.n_positions, vision.vocab_size)
+        return {"input_ids": pixels, "labels": _classes(config, batch_size)}
     return {"pixel_values": _image(vision, batch_size), "labels": _classes(config, batch_size)}
 
 
