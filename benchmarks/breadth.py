@@ -4,7 +4,7 @@
 
 Each architecture is built from a tiny configuration (the shrinker below sets the size keys that it knows), and a
 training step with AdamW in fp32 is traced for an H100 and replayed, in a process of its own: what ``memplan estimate``
-does. A failure is *clear* if it would end the command with exit code 3 and a message that names the op or the line.
+does. A failure is *clear* if it would end the command with exit code 3 and a message that names op, line or remedy.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.huggingface import source_of
 from memplan.job.huggingface.tasks import Task
 from memplan.job.spec import JobSpec, PresetTarget
+from memplan.job.usercode import user_code
 from memplan.lifetime.build import build_lifetimes
 from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
@@ -73,8 +74,10 @@ UNSAID: Mapping[str, int] = {
     "head_dim": 16,
     "vocab_size": 64,
 }
+ROPE: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
 # What a published configuration of that architecture says and a training step cannot do without.
 SAID: Mapping[str, Mapping[str, Any]] = {
+    "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "dbrx": {"attn_config": {"rope_theta": 500_000.0, "kv_n_heads": 4, "clip_qkv": 8.0}},
     "lfm2_moe": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
     "zamba": {"num_hidden_layers": 12},
@@ -86,7 +89,7 @@ LEVELS: Mapping[str, Mapping[str, int]] = {"tiny": {**LAYERS, **WIDTHS}, "shallo
 
 
 Ending = Literal["estimate", "clear", "package", "other"]
-"""An estimate; exit 3 and a message that names op or line; exit 3 for a missing package; anything else."""
+"""An estimate; exit 3 and a message that names op, line or remedy; exit 3 for a missing package; anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,7 @@ def _smaller(values: Mapping[str, Any], small: Mapping[str, int]) -> dict[str, A
     nested = {
         key: _smaller(value, small)
         for key, value in values.items()
-        if key.endswith("_config") and isinstance(value, dict) and "model_type" in value
+        if isinstance(value, dict) and "model_type" in value
     }
     # A configuration's own type key tells composite models what to build.
     nested = {key: value | {"model_type": values[key]["model_type"]} for key, value in nested.items()}
@@ -167,7 +170,9 @@ def peak_of(task: Task, model_type: str, small: Mapping[str, int]) -> int:
     model_class = getattr(transformers, names if isinstance(names, str) else names[0])
     profile = load_profile(GPU)
     spec = JobSpec(target=PresetTarget(name=model_type), batch_size=BATCH, seq_len=TOKENS, optimizer="adamw")
-    source = source_of(model_class, shrink(CONFIG_MAPPING[model_type], small), task, spec=spec)
+    with user_code("the configuration"):
+        config = shrink(CONFIG_MAPPING[model_type], small)
+    source = source_of(model_class, config, task, spec=spec)
     lifetimes = build_lifetimes(trace_job(lambda: source, spec, DeviceTraits.of(profile)))
     return compose(spec, profile, measure(lifetimes, profile)).peak.device_bytes
 
@@ -177,7 +182,7 @@ def ending(error: Exception) -> Ending:
     if "ImportError" in str(error) or "ModuleNotFoundError" in str(error) or isinstance(error, ImportError):
         return "package"
     names_op = re.search(r"aten[.:]+\w+", str(error)) is not None
-    is_clear = isinstance(error, EstimateError) and (names_op or error.where is not None)
+    is_clear = isinstance(error, EstimateError) and (names_op or error.where is not None or error.hint is not None)
     return "clear" if is_clear else "other"
 
 

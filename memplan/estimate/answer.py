@@ -124,8 +124,7 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     if trace.seq_len is not None:
         texts["seq_len"] = str(trace.seq_len)
     if spec.mode == "train":
-        own = "optimizer" in trace.provenance or "train_step" in trace.provenance
-        texts["optimizer"] = spec.optimizer or ("the target's own" if own else "adamw")
+        texts["optimizer"] = spec.optimizer or ("its own" if "optimizer" in trace.provenance else "adamw")
         texts["optimizer_impl"] = spec.optimizer_impl
         texts["grad_accum"] = str(spec.grad_accum)
         if spec.clip_grad_norm is not None:

@@ -76,10 +76,12 @@ def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:
     """
     started = time.perf_counter()
     stream = request_stream(lifetimes.trace)
-    memory = _replay(stream, profile, limit_bytes=None)
+    # A step that grows must not be repeated: the answer is about the steps that were traced.
+    repeats = stream.closes and lifetimes.trace.repeats
+    memory = _replay(stream, profile, repeats=repeats, limit_bytes=None)
     limit = profile.usable_bytes - profile.context_bytes
     if profile.usable_bytes and memory.peak_reserved > limit:
-        limited = _replay(stream, profile, limit_bytes=limit)
+        limited = _replay(stream, profile, repeats=repeats, limit_bytes=limit)
         memory = memory if limited.out_of_memory else limited
     return Measured(
         lifetimes=lifetimes,
@@ -89,11 +91,13 @@ def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:
     )
 
 
-def _replay(stream: RequestStream, profile: GpuProfile, *, limit_bytes: int | None) -> MemoryProfile:
+def _replay(
+    stream: RequestStream, profile: GpuProfile, *, repeats: bool, limit_bytes: int | None
+) -> MemoryProfile:
     policy: Policy = NoCaching() if profile.kind == "cpu" else AllocatorPolicy()
     total = profile.total_bytes or None
-    if not stream.closes:
-        return replay(stream.prefix, policy=policy, limit_bytes=limit_bytes, device_bytes=total)
+    if not repeats:
+        return replay((*stream.prefix, *stream.step), policy=policy, limit_bytes=limit_bytes, device_bytes=total)
     return replay_steps(
         stream.prefix, stream.step, stream.rename, policy=policy, limit_bytes=limit_bytes, device_bytes=total
     )

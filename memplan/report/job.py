@@ -54,7 +54,8 @@ def _leading(field: str, options: Mapping[str, str]) -> str:
             return f"batch {options[field]}" + (f" x seq {options['seq_len']}" if options.get("seq_len") else "")
         case "optimizer":
             implementation = options.get("optimizer_impl", "auto")
-            return options[field] + (f" ({implementation})" if implementation != "auto" else "")
+            name = "own optimizer" if options[field] == "its own" else options[field]
+            return name + (f" ({implementation})" if implementation != "auto" else "")
         case "seq_len" | "optimizer_impl":  # said together with their leaders
             return ""
         case "checkpoint":

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from memplan.trace.refs import is_dense
+
 # Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real
 # run's profiler shows the in-place variant where a dispatch mode sees the functional one.
 OVERWRITES = frozenset(
@@ -73,5 +75,5 @@ def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:
     return bool(
         first._use_count() <= _LONELY_TENSOR
         and torch._C._storage_Use_Count(first.untyped_storage()._cdata) <= _LONELY_STORAGE
-        and torch._prims_common.is_non_overlapping_and_dense_or_false(first)
+        and is_dense(first)
     )

@@ -133,6 +133,9 @@ class Recorder(TorchDispatchMode):
 
     def is_host(self, tensor: torch.Tensor) -> bool:
         """Does this tensor lie in host memory?"""
+        while torch._C._functorch.is_batchedtensor(tensor):
+            # Inside ``vmap``, which transformers builds masks with, tensors are wrapped and have no storage.
+            tensor = torch._C._functorch.get_unwrapped(tensor)
         identity = self._identity(tensor)
         return (self.default_place if identity is None else self.ledger.entries[identity].place) == "host"
 
@@ -171,7 +174,9 @@ class Recorder(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         running = _Running(func, operator, args, kwargs)
-        return self._record(running) if self.recording else self._set_up(running)
+        # A function mode of the semantics has seen the call; it must not see every attribute that is read from here on.
+        with torch._C.DisableTorchFunction():
+            return self._record(running) if self.recording else self._set_up(running)
 
     def _set_up(self, running: _Running) -> Any:
         self._asked_device = 0

@@ -70,3 +70,18 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 def nbytes_of(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements."""
     return 0 if tensor.layout is not torch.strided else tensor.numel() * tensor.element_size()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Do the elements lie without gap or overlap, whatever the order of the dimensions?
+
+    ``compute_non_overlapping_and_dense`` of c10/core/Contiguity.h; what Python has of it is renamed between releases.
+    """
+    if tensor.layout is not torch.strided:
+        return False
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != step:
+            return False
+        step *= max(size, 1)
+    return True

@@ -8,6 +8,7 @@ import torch
 
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
+from memplan.trace.compiled import eager_compile
 from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, Trace
@@ -43,6 +44,7 @@ def trace_job(
     values = Values(worst_case=spec.data_dependent == "worst")
     with ExitStack() as stack:
         stack.enter_context(fake_world())
+        compiled = stack.enter_context(eager_compile())
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
@@ -66,7 +68,7 @@ def trace_job(
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance),
             assumptions=(*values.assumptions, *means.assumptions(names)),
-            not_modelled=tuple(means.not_modelled(names)),
+            not_modelled=(*means.not_modelled(names), *compiled),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.constants,

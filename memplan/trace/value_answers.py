@@ -79,7 +79,8 @@ def _repeat_interleave(values: "Values", func: Any, args: tuple[Any, ...], kwarg
     size = kwargs.get("output_size")
     known = values.knowledge_of(args[0]).value
     if size is None and known is not None:
-        size = int(known.sum())
+        with unset_fake_temporarily():
+            size = int(known.sum())
     if size is None:
         values.assume("repeat counts read from tensors are 1")
         size = args[0].numel()

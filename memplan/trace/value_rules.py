@@ -70,10 +70,15 @@ def _equal(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: An
     sides = [values.knowledge_of(side) for side in args[:2] if isinstance(side, torch.Tensor)]
     if sides[0].density is not None and not isinstance(args[1], torch.Tensor) and args[1] in (0, 1):
         return Knowledge(density=sides[0].density if args[1] else 1 - sides[0].density)
-    classes = [side.classes for side in sides if side.classes] + [
-        side.value.numel() for side in sides if side.value is not None and side.value.numel() > 1
-    ]
-    return Knowledge(density=1 / max(classes)) if classes else NOTHING
+    classes = max((side.classes for side in sides if side.classes), default=None)
+    compared = max((side.value.numel() for side in sides if side.value is not None), default=1)
+    if classes is None:
+        return Knowledge(density=1 / compared) if compared > 1 else NOTHING
+    if not isinstance(args[1], torch.Tensor) and not 0 <= args[1] < classes:
+        # No index is that: ``labels == -100``.
+        return Knowledge(density=0.0)
+    # ``one_hot(index, E + 1)`` has a place for tokens without an expert, which stays empty.
+    return Knowledge(density=1 / classes, classes=classes if compared > classes else None)
 
 
 def _unequal(values: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:

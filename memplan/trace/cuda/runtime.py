@@ -149,6 +149,7 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
         Attribute(torch.cuda, "device", _pass_through),
         Attribute(torch.cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state()),
         Attribute(torch, "Generator", _Generator),
+        Attribute(torch.nn.DataParallel, "forward", _run_on_one_device),
     ]
     table += [Attribute(torch.cuda.nvtx, name, _answering(None)) for name in ("range_push", "range_pop", "mark")]
     table += [Attribute(torch.cuda.memory, name, _answering(None)) for name in _HISTORY]
@@ -204,6 +205,11 @@ def _answering(value: object) -> Callable[..., Any]:
         return value
 
     return answer
+
+
+def _run_on_one_device(wrapper: torch.nn.DataParallel[torch.nn.Module], *args: Any, **kwargs: Any) -> Any:
+    """What ``DataParallel.forward`` does on one GPU, without its look at where the parameters lie."""
+    return wrapper.module(*args, **kwargs)
 
 
 @contextlib.contextmanager

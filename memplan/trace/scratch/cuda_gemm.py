@@ -11,8 +11,8 @@ unify take CUBLASLT_WORKSPACE_SIZE more during such a call, which is left out.
 from collections.abc import Callable, Mapping
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 
+from memplan.trace.refs import is_dense
 from memplan.trace.scratch.cuda_shapes import frees, nbytes
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
 
@@ -23,8 +23,8 @@ def matrix_is_addressable(matrix: torch.Tensor) -> bool:
     down, across = matrix.stride()
     if (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns)):
         return True
-    # Nearly every matrix has passed by now; this asks about odd strides of dimensions of size one, and is slow.
-    return bool(is_non_overlapping_and_dense_or_false(matrix))
+    # Nearly every matrix has passed by now; this asks about odd strides of dimensions of size one.
+    return is_dense(matrix)
 
 
 def batch_is_addressable(batch: torch.Tensor) -> bool:
