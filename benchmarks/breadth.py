@@ -236,7 +236,7 @@ def main() -> int:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["memplan.trace.run", "memplan.estimate.local", "transformers.modeling_utils"])
     with ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(lambda case: guarded(context, *case, options.timeout), cases))
+        outcomes = list(pool.map(lambda case: guarded(context, case[0], case[1], options.timeout), cases))
     text = "\n".join([*header(), "", *table(outcomes), "", *failures(outcomes)])
     print(f"\n{text}")
     if options.save:

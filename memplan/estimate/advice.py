@@ -51,7 +51,7 @@ def single_changes(spec: JobSpec) -> Iterator[Change]:
         yield Change("--precision bf16-mixed", dataclasses.replace(spec, precision="bf16-mixed"))
     if spec.optimizer in (None, "adam", "adamw"):
         if spec.optimizer_impl in ("auto", "foreach"):
-            yield Change("--optimizer-impl fused", dataclasses.replace(spec, optimizer="adamw", optimizer_impl="fused"))
+            yield Change("--optimizer-impl fused", dataclasses.replace(spec, optimizer_impl="fused"))
         yield Change("--optimizer paged-adamw-8bit", dataclasses.replace(spec, optimizer="paged-adamw-8bit"))
 
 

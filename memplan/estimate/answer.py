@@ -109,7 +109,14 @@ def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
 def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:
     """Where each field's value came from: what the user typed stands before what the target says, before defaults."""
     typed = {field: origin for field, origin in spec.provenance.items() if origin != "default"}
-    return dict(spec.provenance) | dict(trace.provenance) | typed
+    # Outside training the target's loss and optimizer are never called.
+    unused = frozenset() if spec.mode == "train" else _OF_TRAINING
+    read = {field: origin for field, origin in trace.provenance.items() if field not in unused}
+    return dict(spec.provenance) | read | typed
+
+
+_OF_TRAINING = frozenset({"loss", "optimizer", "train_step"})
+"""What a target may define for training alone."""
 
 
 def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
@@ -120,6 +127,7 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
         "precision": spec.precision,
         "attention": spec.attention,
         "checkpoint": spec.checkpoint,
+        "data_dependent": spec.data_dependent,
     }
     if trace.seq_len is not None:
         texts["seq_len"] = str(trace.seq_len)

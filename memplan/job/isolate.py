@@ -131,8 +131,10 @@ class _Conversation:
 
 def _read_frames(stream: BinaryIO, frames: "queue.SimpleQueue[_Frame | None]") -> None:
     """Put each frame into the queue, and None at the end of the stream."""
-    while len(header := stream.read(1 + LENGTH_BYTES)) == 1 + LENGTH_BYTES:
-        frames.put((header[:1], stream.read(int.from_bytes(header[1:], "big"))))
+    # ValueError: the conversation is over and its pipe closed while this thread was still reading.
+    with contextlib.suppress(ValueError):
+        while len(header := stream.read(1 + LENGTH_BYTES)) == 1 + LENGTH_BYTES:
+            frames.put((header[:1], stream.read(int.from_bytes(header[1:], "big"))))
     frames.put(None)
 
 

@@ -9,7 +9,7 @@ import torch
 from memplan.trace.calls import Operator
 from memplan.trace.knowledge import NOTHING, Knowledge
 from memplan.trace.nested import tensors_in
-from memplan.trace.values import TEACHERS, Values
+from memplan.trace.values import TEACHERS, Values, runs_for_real
 from memplan.units import StorageId
 
 
@@ -60,7 +60,7 @@ class Learning:
                 self._forget(operator, args, kwargs, of)
             return
         learnt = self._values.learn(func, args, kwargs, result, known)
-        if not operator.is_view and not all(each.value is not None for each in known):
+        if not operator.is_view and not runs_for_real(func, known):
             # An in-place op with something unknown in it: what was known of the tensor and its views no longer holds.
             self._forget(operator, args, kwargs, of)
         for tensor, knowledge in zip(tensors_in(result), learnt, strict=False):

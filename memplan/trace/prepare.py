@@ -40,10 +40,25 @@ def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, record
     if spec.mode != "train":
         return loop.inference(parts)
     if source.train_step is not None:
+        _check_own_step(spec)
         return loop.own_steps(parts, source.train_step)
     recorder.values.assume(LOOP)
     return loop.training(parts)
 
+
+def _check_own_step(spec: JobSpec) -> None:
+    """What shapes only memplan's own loop must not look as if it had shaped the user's."""
+    given = {
+        "--precision": spec.precision.endswith("-mixed"),
+        "--grad-accum": spec.grad_accum != 1,
+        "--clip-grad-norm": spec.clip_grad_norm is not None,
+    }
+    useless = ", ".join(option for option, is_given in given.items() if is_given)
+    if useless:
+        raise UsageError(f"{useless} would change nothing: the target has a train_step", hint=_OWN_STEP)
+
+
+_OWN_STEP = "do it inside train_step, or take train_step away to have memplan's own loop"
 
 LOOP = (
     "the loop is forward, loss, backward, optimizer.step(), zero_grad(); "
@@ -77,6 +92,9 @@ def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: 
 
 def _optimizer(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> torch.optim.Optimizer:
     if spec.optimizer is None and source.optimizer is not None:
+        if spec.optimizer_impl != "auto":
+            what = "--optimizer-impl would change nothing: the target makes its own optimizer"
+            raise UsageError(what, hint="pass foreach= or fused= in optimizer(), or give --optimizer too")
         with user_code("optimizer()"):
             return source.optimizer(model.parameters())
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]

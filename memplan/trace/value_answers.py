@@ -52,7 +52,7 @@ def _indexed(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping
 
 
 def _masked_select(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
-    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
     share = values.selected(args[1]) / max(args[1].numel(), 1)
     return torch.empty(ceil(prod(shape) * share), dtype=args[0].dtype)
 

@@ -1,4 +1,4 @@
-"""What is known of an op's results: rules that follow values, densities and classes through the ops of a step."""
+"""What is known of an op's results: rules that follow densities, classes and draws through the ops of a step."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -146,7 +146,7 @@ def _filled(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any)
     return Knowledge(density=float(args[1])) if args[1] in (0, 1) else NOTHING
 
 
-def _uniform(combine: Callable[[bool, bool], bool]) -> Rule:
+def _combined(combine: Callable[[bool, bool], bool]) -> Rule:
     """``&`` and ``|`` of masks that are true everywhere or nowhere (which sequences of a batch are finished)."""
 
     def rule(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
@@ -204,8 +204,8 @@ RULES: Mapping[Any, Rule] = {
     aten.ones.default: _certain(1.0),
     aten.zeros.default: _certain(0.0),
     aten.full.default: _filled,
-    aten.bitwise_and.Tensor: _uniform(operator.and_),
-    aten.bitwise_or.Tensor: _uniform(operator.or_),
+    aten.bitwise_and.Tensor: _combined(operator.and_),
+    aten.bitwise_or.Tensor: _combined(operator.or_),
     aten.rand.default: _drawn,
     aten.bernoulli.p: _tossed,
     aten.bernoulli_.float: _tossed,

@@ -30,6 +30,11 @@ TEACHERS = frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS
 """Ops whose results something is known of whatever their arguments are."""
 
 
+def runs_for_real(func: Any, known: Sequence[Knowledge]) -> bool:
+    """Is an op run on values as well? It is where all of them are known and none is drawn at random."""
+    return all(each.value is not None for each in known) and torch.Tag.nondeterministic_seeded not in func.tags
+
+
 class Values:
     """Answers ops that need data, and keeps track of what is known.
 
@@ -65,7 +70,7 @@ class Values:
             result: Its result.
             known: What is known of its tensor arguments, in order.
         """
-        if func in CONSTANTS or (known and all(each.value is not None for each in known)):
+        if func in CONSTANTS or (known and runs_for_real(func, known)):
             values = self._run_for_real(func, args, kwargs, result)
             if values:
                 return [Knowledge(value=value) for value in values]

@@ -91,7 +91,7 @@ def test_a_place_for_tokens_without_expert_stays_empty() -> None:
 def test_balanced_counts_lose_no_token_and_differ_by_one_at_most(tokens: int, experts: int, top: int) -> None:
     with recording():
         counts = torch.bincount(chosen(tokens, experts, top).flatten(), minlength=experts).tolist()
-        assert len(torch.randn(tokens * top, WIDTH).split(counts)) == experts
+        assert len(torch.split(torch.randn(tokens * top, WIDTH), counts)) == experts
     assert sum(counts) == tokens * top
     assert max(counts) - min(counts) <= 1
 
@@ -159,6 +159,7 @@ WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "itself": lambda mask: mask.copy_(torch.randn(20, 20) > 0),
     "a slice": lambda mask: mask[:, 3:].copy_(torch.randn(20, 17) > 0),
     "the diagonal": lambda mask: mask.diagonal().copy_(torch.randn(20) > 0),
+    "random numbers": lambda mask: mask[3].bernoulli_(),
     "an element": lambda mask: mask.__setitem__((0, 0), torch.randn(()) > 0),
 }
 
@@ -190,6 +191,7 @@ CONDITIONS: dict[str, tuple[Callable[[], torch.Tensor], bool]] = {
     "dropped seldom": (lambda: torch.rand([]) < 0.1, False),
     "dropped mostly": (lambda: torch.rand([]) < 0.9, True),
     "kept mostly": (lambda: torch.rand(1) >= 0.1, True),
+    "random ones made of constants": (lambda: torch.any(torch.full((9,), 0.5).bernoulli() > 0), False),
     "a comparison": (lambda: torch.randn([]) > 3, True),
     "known": (lambda: torch.tensor(2) > 3, False),
 }

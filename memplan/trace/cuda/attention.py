@@ -103,8 +103,8 @@ def kernel_for(call: AttentionCall, attention: Attention) -> AttentionKernel:
         reason = objection(attention, call)
         if reason is not None:
             raise EstimateError(
-                f"scaled_dot_product_attention cannot run on the {attention} kernel: {reason}.",
-                hint="Use attention=auto, or a kernel that takes these inputs.",
+                f"scaled_dot_product_attention cannot run on the {attention} kernel: {reason}",
+                hint="use --attention auto, or a kernel that takes these inputs",
             )
         return attention
     choice = choose_kernel(call, order=_order(), enabled=_enabled())
