@@ -11,6 +11,7 @@ from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
+from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.replay.cpu import NoCaching
@@ -61,9 +62,9 @@ class _Tracer:
         traits = DeviceTraits.of(profile)
         key = repr(spec), traits
         if key not in self._lifetimes:
-            self._lifetimes[key] = build_lifetimes(
-                trace_job(partial(load_source, spec), spec, traits, progress=self._progress)
-            )
+            with forgotten_modules():
+                trace = trace_job(partial(load_source, spec), spec, traits, progress=self._progress)
+            self._lifetimes[key] = build_lifetimes(trace)
         self._progress(f"replaying on {profile.name}")
         return compose(spec, profile, measure(self._lifetimes[key], profile))
 

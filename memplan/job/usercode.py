@@ -38,6 +38,12 @@ _HINTS: dict[type[BaseException], str] = {
 _NEEDS_CUDA = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver", "libcuda", "CUDA_HOME", "libcudart", "support for cuda devices")
 """Phrases by which torch and CUDA extensions say that they want a GPU or its toolkit."""
 
+_PHRASES = {
+    "NCCL": "memplan estimates one process on one GPU: build the model without torch.distributed",
+    ".numpy() is not supported": "tensors have no values here: take what needs them out of the step",
+}
+"""Hints by phrases of torch's messages."""
+
 
 @contextmanager
 def user_code(doing: str) -> Iterator[None]:
@@ -124,6 +130,22 @@ def display(filename: str | Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+@contextmanager
+def forgotten_modules() -> Iterator[None]:
+    """Forget at the end which of the user's modules were imported, so that the next import runs them anew.
+
+    A module keeps the tensors that it made when imported, and those belong to the trace that was running.
+    """
+    before = frozenset(sys.modules)
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name not in before]:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and is_user_file(file):
+                del sys.modules[name]
+
+
 def _is_foreign(filename: str) -> bool:
     """Is it code of neither memplan, torch nor Python itself?"""
     if filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in _own_folders()):
@@ -149,6 +171,9 @@ def _hint(error: BaseException) -> str | None:
     text = str(error.args[0]) if error.args else ""
     if any(phrase in text for phrase in _NEEDS_CUDA):
         return "this code needs a GPU or the CUDA toolkit: guard it with torch.cuda.is_available()"
+    for phrase, hint in _PHRASES.items():
+        if phrase in text:
+            return hint
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"

@@ -48,7 +48,6 @@ OVERWRITES = frozenset(
 OVERWRITING = frozenset(name for _, name in OVERWRITES)
 """The ops among them."""
 
-
 # What Python sees on a gradient that only the engine's input buffer holds: measured on eleven tiny graphs (fresh,
 # residual, fan-out of three, view, saved, retained, doubled and concatenated gradients), alike in torch 2.6, 2.13 and
 # 2.15.

@@ -1,6 +1,8 @@
 """Put a model and its batches on the device: what ``.to("cuda")`` allocates, in its order."""
 
+import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -33,7 +35,7 @@ def place_batch(recorder: Recorder, batch: Any) -> None:
 
 
 def batch_tensors(batch: Any, name: str = "batch") -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in a batch with their names, however nested in mappings and sequences."""
+    """Tensors in a batch with their names, however nested in mappings, sequences and dataclasses."""
     if isinstance(batch, torch.Tensor):
         yield name, batch
     elif isinstance(batch, Mapping):
@@ -42,6 +44,9 @@ def batch_tensors(batch: Any, name: str = "batch") -> Iterator[tuple[str, torch.
     elif isinstance(batch, list | tuple):
         for index, value in enumerate(batch):
             yield from batch_tensors(value, f"{name}.{index}")
+    elif is_dataclass(batch):
+        for each in fields(batch):
+            yield from batch_tensors(getattr(batch, each.name), f"{name}.{each.name}")
 
 
 def cast_floats(batch: Any, dtype: torch.dtype) -> Any:
@@ -54,4 +59,10 @@ def cast_floats(batch: Any, dtype: torch.dtype) -> Any:
         return type(batch)(*(cast_floats(value, dtype) for value in batch))
     if isinstance(batch, list | tuple):
         return type(batch)(cast_floats(value, dtype) for value in batch)
+    if is_dataclass(batch):
+        duplicate = copy.copy(batch)
+        for each in fields(batch):
+            # Also where the class is frozen.
+            object.__setattr__(duplicate, each.name, cast_floats(getattr(batch, each.name), dtype))
+        return duplicate
     return batch

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from memplan.trace.replacements import Attribute, attributes
 
@@ -27,7 +29,12 @@ def fake_world() -> Iterator[FakeTensorMode]:
         stack.enter_context(_quiet())
         stack.enter_context(
             attributes(
-                (Attribute(torch.nn.Module, "_apply", _apply), Attribute(FakeTensor, "__deepcopy__", _deepcopy)),
+                (
+                    Attribute(torch.nn.Module, "_apply", _apply),
+                    Attribute(FakeTensor, "__deepcopy__", _deepcopy),
+                    Attribute(FakeTensor, "__format__", _format),
+                    Attribute(DataLoader, "_get_iterator", _iterate_here),
+                ),
             )
         )
         yield stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -88,3 +95,14 @@ def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
         duplicate.requires_grad_(tensor.requires_grad)
     memo[id(tensor)] = duplicate
     return duplicate
+
+
+def _format(tensor: FakeTensor, spec: str) -> str:
+    """``Tensor.__format__`` for fake scalars (``f"{loss:.4f}"``); the original formats the value of plain tensors only."""
+    return format(tensor.item(), spec) if tensor.dim() == 0 and spec else object.__format__(tensor, spec)
+
+
+def _iterate_here(loader: DataLoader[Any]) -> _SingleProcessDataLoaderIter:
+    """``DataLoader._get_iterator`` without worker processes: fake tensors cannot leave theirs."""
+    loader.num_workers, loader.timeout = 0, 0
+    return _SingleProcessDataLoaderIter(loader)

@@ -132,7 +132,8 @@ def test_the_advised_batch_is_the_largest_that_fits(per_sample: int, usable: int
 
 def test_a_growing_step_is_answered_for_the_steps_that_were_traced(tmp_path: Path) -> None:
     target = tmp_path / "leak.py"
-    target.write_text(TARGET + "\nKEPT = []\n\ndef loss(output, batch):\n    KEPT.append(output)\n    return output.sum()\n")
+    leak = "def loss(output, batch):\n    KEPT.append(output)\n    return output.sum()\n"
+    target.write_text(f"{TARGET}\nKEPT = []\n\n{leak}")
     (answer,) = estimate_here(JobSpec(target=parse_target(str(target)), batch_size=64), [load_profile("a10")])
     assert not answer.repeats
     assert answer.steps_traced == 5

@@ -111,8 +111,8 @@ def test_parameters_and_batches_move_to_the_device_and_counters_stay_on_the_host
     recorded = trace(given, GPU, batch_size=8)
     places = {storage.name: storage.place for storage in recorded.storages if storage.role in ("parameter", "input")}
     assert places == {"weight": "device", "batch": "device"}
-    counters = [storage for storage in recorded.storages if storage.role == "optimizer_state" and storage.nbytes == FLOAT]
-    assert [storage.place for storage in counters] == ["host"]
+    state = [storage for storage in recorded.storages if storage.role == "optimizer_state"]
+    assert [storage.place for storage in state if storage.nbytes == FLOAT] == ["host"]
 
 
 def test_reduced_precision_casts_the_model_and_its_batch() -> None:

@@ -6,7 +6,7 @@ these ops a torch release casts is asked of its own dispatcher (an op has a kern
 table may name ops of any release.
 
 Source: aten/src/ATen/autocast_mode.h ``AT_FORALL_*`` and autocast_mode.cpp ``TORCH_LIBRARY_IMPL(aten, Autocast)``,
-torch 2.13.
+torch 2.6 (overloads of named tensors, gone since), 2.13 and 2.15.
 """
 
 LOWER_PRECISION = [
@@ -108,25 +108,36 @@ FP32 = [
     "upsample_trilinear3d",
     "upsample_bicubic2d",
     "_upsample_bicubic2d_aa",
+    "linalg_matrix_sqrth",
 ]
-"""``AT_FORALL_FP32``."""
+"""``AT_FORALL_FP32``, and the matrix root of torch 2.15, which is in no list of the header but comes out as fp32."""
 
 FP32_SET_OPT_DTYPE = [
     "prod",
     "prod.dim_int",
+    "prod.dim_Dimname",
     "softmax.int",
+    "softmax.Dimname",
     "log_softmax.int",
+    "log_softmax.Dimname",
     "cumprod",
+    "cumprod.dimname",
     "cumsum",
+    "cumsum.dimname",
     "linalg_vector_norm",
     "linalg_matrix_norm",
     "linalg_matrix_norm.str_ord",
     "sum",
     "sum.dim_IntList",
+    "sum.dim_DimnameList",
 ]
 """``AT_FORALL_FP32_SET_OPT_DTYPE``: no cast, but ``dtype=float32`` unless the caller names a dtype."""
 
-FP32_APPEND_DTYPE = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
+FP32_APPEND_DTYPE = {
+    "norm.Scalar": "norm.ScalarOpt_dtype",
+    "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype",
+    "norm.names_ScalarOpt_dim": "norm.names_ScalarOpt_dim_dtype",
+}
 """``AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE``: op → the overload with a dtype that runs instead."""
 
 PROMOTE = [

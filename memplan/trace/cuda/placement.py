@@ -113,16 +113,28 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
         Nothing.
     """
     mode = DeviceRewriting(placement)
-    run: Function = vars(torch.autograd)["_engine_run_backward"]
 
-    def run_backward(*args: Any, **kwargs: Any) -> Any:
-        # ``Tensor.backward`` goes through the mode, which is off meanwhile; but backward runs user code too (hooks,
-        # recomputed blocks), which must find it on.
-        active = mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        with contextlib.nullcontext() if active else mode:
-            return run(*args, **kwargs)
+    def armed(function: Function) -> Function:
+        # A call that goes through the mode runs without it. User code that autograd calls back from there (hooks,
+        # recomputed blocks, packing of saved tensors) must find it on again.
+        def call(*args: Any, **kwargs: Any) -> Any:
+            active = mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+            with contextlib.nullcontext() if active else mode:
+                return function(*args, **kwargs)
 
-    with attributes((Attribute(torch.autograd, "_engine_run_backward", run_backward),)), mode:
+        return call
+
+    saving = torch.autograd.graph.saved_tensors_hooks
+    start = saving.__init__
+
+    def start_saving(hooks: Any, pack_hook: Function, unpack_hook: Function) -> None:
+        start(hooks, armed(pack_hook), armed(unpack_hook))
+
+    table = (
+        Attribute(torch.autograd, "_engine_run_backward", armed(vars(torch.autograd)["_engine_run_backward"])),
+        Attribute(saving, "__init__", start_saving),
+    )
+    with attributes(table), mode:
         yield
 
 

@@ -157,13 +157,19 @@ def test_sort_temporaries_hold_a_second_copy_of_keys_and_values_when_they_take_s
         assert size < 16 * items + 2**13
 
 
+LATER = {"_fused_rms_norm", "_fused_rms_norm_backward", "_foreach_powsum", "_grouped_mm", "_scaled_grouped_mm"}
+"""Ops that torch 2.6, the oldest release supported, does not have yet."""
+
+
 def test_every_rule_and_every_gap_names_an_op_of_torch():
+    absent = {name for name in LATER if not hasattr(torch.ops.aten, name)}
     for name in CUDA_RULES:
         namespace, packet, overload = name.split(".")
         assert namespace == "aten"
-        assert overload in getattr(torch.ops.aten, packet).overloads()
+        assert packet in absent or overload in getattr(torch.ops.aten, packet).overloads()
     for name in NOT_COVERED:
-        assert getattr(torch.ops.aten, name.removeprefix("aten.")).overloads()
+        packet = name.removeprefix("aten.")
+        assert packet in absent or getattr(torch.ops.aten, packet).overloads()
 
 
 def test_no_op_is_both_ruled_and_a_gap():

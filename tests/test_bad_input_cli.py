@@ -1,0 +1,154 @@
+"""Bad input through the real command, in a process of its own: exit code, message on stderr, nothing on stdout."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GOOD = """import torch
+from torch import nn
+def model():
+    return nn.Linear(3, 2)
+def batch(batch_size):
+    return torch.randn(batch_size, 3)
+def loss(output, batch):
+    return output.mean()
+"""
+SEQUENCE = GOOD.replace("batch(batch_size)", "batch(batch_size, seq_len=8)")
+LARGEST = 2**31 - 1
+"""Largest batch whose size fits into 32 bits."""
+USAGE, UNKNOWN = 2, 3
+"""Exit codes as docs/errors-and-exit-codes.md lists them."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(GOOD)
+    return tmp_path
+
+
+def memplan(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    for name in ("MEMPLAN_DEBUG", "COLUMNS", "PYTHONWARNINGS"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "memplan", "estimate", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False)
+
+
+def complaint(folder: Path, code: int, *words: str) -> str:
+    """What a command that must fail says."""
+    done = memplan(folder, *words)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("error:") == 1
+    return done.stderr
+
+
+USAGE_ERRORS = {
+    "missing file": (("nowhere.py", "--gpu", "t4"), ("nowhere.py",)),
+    "folder": ((".", "--gpu", "t4"), ("model.py:factory",)),
+    "missing factory": (("model.py:nothing", "--gpu", "t4"), ("model.py", "nothing")),
+    "missing module": (("no_such_package.net:model", "--gpu", "t4"), ("there is no module 'no_such_package'",)),
+    "unknown GPU": (("model.py", "--gpu", "h100-80gb"), ("unknown GPU 'h100-80gb'", "h100-80g")),
+    "batch of zero": (("model.py", "--gpu", "t4", "--batch-size", "0"), ("--batch-size", "between 1 and", "not 0")),
+    "negative batch": (("model.py", "--gpu", "t4", "--batch-size", "-4"), ("--batch-size", "not -4")),
+    "batch beyond 32 bits": (("model.py", "--gpu", "t4", "--batch-size", str(2**40)), ("--batch-size", str(2**40))),
+    "batch of words": (("model.py", "--gpu", "t4", "--batch-size", "many"), ("--batch-size", "many")),
+    "batch of NaN": (("model.py", "--gpu", "t4", "--batch-size", "nan"), ("--batch-size", "nan")),
+    "norm of NaN": (("model.py", "--gpu", "t4", "--clip-grad-norm", "nan"), ("--clip-grad-norm", "nan")),
+    "timeout of NaN": (("model.py", "--gpu", "t4", "--timeout", "nan"), ("--timeout", "nan")),
+    "timeout without end": (("model.py", "--gpu", "t4", "--timeout", "inf"), ("--timeout", "inf")),
+    "unknown precision": (("model.py", "--gpu", "t4", "--precision", "fp12"), ("--precision", "bf16-mixed", "fp12")),
+    "unknown optimizer": (("model.py", "--gpu", "t4", "--optimizer", "adamx"), ("--optimizer", "adamw", "adamx")),
+    "input of NaN": (("model.py", "--gpu", "t4", "--input", "x=float32[nan]"), ("x=float32[nan]",)),
+    "input of unknown dtype": (("model.py", "--gpu", "t4", "--input", "x=float33[B]"), ("float33",)),
+    "missing checkpoint plan": (("model.py", "--gpu", "t4", "--checkpoint", "plan.json"), ("--checkpoint", "plan.json")),
+    "length that nothing takes": (("model.py", "--gpu", "t4", "--seq-len", "9"), ("batch(batch_size) takes none",)),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), USAGE_ERRORS.values(), ids=list(USAGE_ERRORS))
+def test_wrong_options_end_with_2(folder: Path, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+    message = complaint(folder, USAGE, *words)
+    assert [part for part in said if part not in message] == []
+
+
+CODE_ERRORS = {
+    "syntax error": ("def model(:\n", ("model.py is not valid Python", "at model.py:1:11")),
+    "factory raises": (
+        GOOD.replace("return nn.Linear(3, 2)", "raise ValueError('no weights')"),
+        ("model() raised ValueError: no weights", "at model.py:4"),
+    ),
+    "batch raises": (
+        GOOD.replace("return torch.randn(batch_size, 3)", "return torch.randn(batch_size, 3)[99]"),
+        ("batch() raised IndexError", "at model.py:6"),
+    ),
+    "wrong shapes": (
+        GOOD.replace("torch.randn(batch_size, 3)", "torch.randn(batch_size, 4)"),
+        ("RuntimeError", "(1x4 and 3x2)"),
+    ),
+    "wrong shapes in a loss": (
+        GOOD.replace("output.mean()", "(output - torch.zeros(7)).mean()"),
+        ("loss() raised RuntimeError", "size of tensor a (2) must match the size of tensor b (7)", "at model.py:8"),
+    ),
+    "no loss": (GOOD[: GOOD.index("def loss")], ("[1, 2] (float32), which is no loss", "def loss(output, batch)")),
+    "NumPy in the step": (
+        GOOD.replace("output.mean()", "output.mean() * output.detach().numpy().size"),
+        ("loss() raised RuntimeError", "at model.py:8", "no values"),
+    ),
+    "distributed": (
+        GOOD.replace("return nn", "torch.distributed.init_process_group('nccl', store=None); return nn"),
+        ("model() raised", "at model.py:4"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), CODE_ERRORS.values(), ids=list(CODE_ERRORS))
+def test_failing_code_ends_with_3(folder: Path, text: str, said: tuple[str, ...]) -> None:
+    (folder / "model.py").write_text(text)
+    message = complaint(folder, UNKNOWN, "model.py", "--gpu", "t4")
+    assert [part for part in said if part not in message] == []
+
+
+def test_a_factory_that_hangs_is_ended_where_it_hangs(folder: Path) -> None:
+    (folder / "model.py").write_text(GOOD.replace("return nn.Linear(3, 2)", "while True:\n        pass"))
+    started = time.monotonic()
+    message = complaint(folder, UNKNOWN, "model.py", "--gpu", "t4", "--timeout", "5")
+    assert 5 <= time.monotonic() - started < 15
+    assert "did not come to an end within 5 seconds" in message
+    assert "at model.py:4" in message or "at model.py:5" in message
+    assert "--timeout" in message
+
+
+@pytest.mark.parametrize("text", [GOOD, SEQUENCE], ids=["linear", "sequence"])
+def test_a_gigantic_batch_is_answered_by_arithmetic(folder: Path, text: str) -> None:
+    (folder / "model.py").write_text(text)
+    started = time.monotonic()
+    done = memplan(folder, "model.py", "--gpu", "t4", "--batch-size", str(LARGEST), "--json")
+    assert time.monotonic() - started < 30
+    assert done.returncode == 0, done.stderr
+    (estimate,) = json.loads(done.stdout)["estimates"]
+    assert estimate["verdict"] == "oom"
+    # The batch alone: three fp32 numbers per sample.
+    assert estimate["breakdown"]["input"] >= LARGEST * 3 * 4
+
+
+def test_code_that_calls_cuda_when_imported_runs(folder: Path) -> None:
+    text = "import torch\nprint(torch.cuda.get_device_name())\nweight = torch.ones(5, device='cuda').cuda()\n" + GOOD
+    (folder / "model.py").write_text(text)
+    done = memplan(folder, "model.py", "--gpu", "t4", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "FITS" in done.stdout
+
+
+def test_code_that_insists_on_cuda_fails_on_a_cpu_with_a_hint(folder: Path) -> None:
+    (folder / "model.py").write_text(GOOD.replace("nn.Linear(3, 2)", "nn.Linear(3, 2).cuda()"))
+    message = complaint(folder, UNKNOWN, "model.py", "--gpu", "cpu")
+    assert "at model.py:4" in message
+    assert "torch.cuda.is_available()" in message
