@@ -121,7 +121,7 @@ def shrink(config_class: Any, small: Mapping[str, int]) -> Any:
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         # Published configurations all have one; some classes have no default.
         config.decoder_start_token_id = 0
-    for part in (config, config.get_text_config()):
+    for part in (config, config.get_text_config(decoder=True)):
         if getattr(part, "pad_token_id", None) is None:
             # Classifiers of several sequences need one, and published configurations of classifiers have it.
             part.pad_token_id = 0
@@ -188,7 +188,8 @@ def ending(error: Exception) -> Ending:
 
 def one_line(error: Exception) -> str:
     """The class of an error and all its parts, without line breaks."""
-    said = " ".join(str(error).split()) or "no message"
+    # Where packages are installed is of no interest.
+    said = re.sub(r"\S*/site-packages/", "", " ".join(str(error).split())) or "no message"
     return f"{type(error).__name__}: {said[:LONGEST]}"
 
 

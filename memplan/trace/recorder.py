@@ -37,6 +37,10 @@ _RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
 }
 """Kernels that allocate their results in another order than they return them."""
 
+MIXED = "what lies on the host is not counted, though CUDA would refuse to mix it with what lies on the device"
+_MOVERS = ("copy", "index", "pack")
+"""Parts of the names of ops that take host and device tensors together (``Tensor.to``, ``x[i]``, packed sequences)."""
+
 PlaceRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Place | None]
 """(operator, args, kwargs) → place of its new storages; None: where its tensor arguments are."""
 
@@ -330,7 +334,16 @@ class Recorder(TorchDispatchMode):
             return ruled
         entries = self.ledger.entries
         places = {entries[identity].place for identity in operands if identity is not None}
+        if len(places) > 1 and self.recording and self._is_mixed(running):
+            self.values.assume(f"{MIXED}: {running.operator.name}")
         return "device" if "device" in places else "host" if places else self.default_place
+
+    def _is_mixed(self, running: _Running) -> bool:
+        """Does an op work on elements of both places? Copies may, and indices and scalars may lie on the host."""
+        if any(part in running.operator.name for part in _MOVERS):
+            return False
+        operands = tensors_in([*running.args, *running.kwargs.values()])
+        return any(tensor.dim() > 0 and self.is_host(tensor) for tensor in operands)
 
     # ------------------------------------------------------------------ scratch
 

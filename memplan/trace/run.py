@@ -68,11 +68,16 @@ def trace_job(
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance),
             assumptions=(*values.assumptions, *means.assumptions(names)),
-            not_modelled=(*means.not_modelled(names), *compiled),
+            not_modelled=(*means.not_modelled(names), *compiled, *_sparse(names)),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.constants,
         )
+
+
+def _sparse(names: set[str]) -> tuple[str, ...]:
+    """Fake sparse tensors forget their elements when they are copied or coalesced, so an optimizer sees none."""
+    return ("sparse tensors: what is made of their parts",) if "aten._values.default" in names else ()
 
 
 def _facts(model: torch.nn.Module) -> ModelFacts:

@@ -26,6 +26,13 @@ def colours() -> tuple[Any, Any]:
     return transformers.ImageGPTForImageClassification, config
 
 
+def patches() -> tuple[Any, Any]:
+    vision = SMALL | {"intermediate_size": 16, "num_patches": 16, "patch_size": 2}
+    text = SMALL | {"intermediate_size": 16, "vocab_size": 9, "projection_size": 16}
+    config = transformers.Siglip2Config(text_config=text, vision_config=vision)
+    return transformers.Siglip2ForImageClassification, config
+
+
 def sounds() -> tuple[Any, Any]:
     config = transformers.MusicgenDecoderConfig(
         vocab_size=24, num_codebooks=4, **SMALL, ffn_dim=16, max_position_embeddings=32, layerdrop=0.0
@@ -35,8 +42,13 @@ def sounds() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     ("task", "made"),
-    [("sequence-classification", characters), ("image-classification", colours), ("causal-lm", sounds)],
-    ids=["characters", "colours", "sounds"],
+    [
+        ("sequence-classification", characters),
+        ("image-classification", colours),
+        ("image-classification", patches),
+        ("causal-lm", sounds),
+    ],
+    ids=["characters", "colours", "patches", "sounds"],
 )
 def test_a_real_model_takes_the_batch_and_gives_a_loss(task: Task, made: Any) -> None:
     model_class, config = made()

@@ -4,6 +4,7 @@ Language models get no ``attention_mask`` (packed sequences: SDPA can then run i
 ones, as padded batches have, which transformers expands to a ``(batch, 1, seq, seq)`` mask.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -153,7 +154,22 @@ def _image_classification(config: Any, batch_size: int, _seq_len: int) -> Batch:
         # ImageGPT reads an image as the colour clusters of its pixels.
         pixels = _tokens(batch_size, vision.n_positions, vision.vocab_size)
         return {"input_ids": pixels, "labels": _classes(config, batch_size)}
+    if not hasattr(vision, "image_size") and hasattr(vision, "num_patches"):
+        return _patches(vision, batch_size) | {"labels": _classes(config, batch_size)}
     return {"pixel_values": _image(vision, batch_size), "labels": _classes(config, batch_size)}
+
+
+def _patches(vision: Any, batch_size: int) -> Batch:
+    """Square images cut into patches beforehand, as models of any aspect ratio (SigLIP 2) read them."""
+    import torch
+
+    side = math.isqrt(vision.num_patches)
+    numbers = vision.num_channels * vision.patch_size**2
+    return {
+        "pixel_values": torch.randn(batch_size, side * side, numbers),
+        "pixel_attention_mask": torch.ones((batch_size, side * side), dtype=torch.int64),
+        "spatial_shapes": torch.full((batch_size, 2), side, dtype=torch.int64),
+    }
 
 
 def _speech(config: Any, batch_size: int, seq_len: int) -> Batch:

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 from torch.utils.weak import WeakIdKeyDictionary
 
+from memplan.trace.nested import tensors_in
 from memplan.trace.records import Place
 from memplan.trace.replacements import Attribute, attributes
 
@@ -55,8 +56,11 @@ class Placement:
         del func
         if self.asked is not None:
             return self.asked
-        # What neither Python asked for nor tensors decide is made inside C++: autograd's zeros, an attention mask.
-        return None if any(_has_tensor(value) for value in (*args, *kwargs.values())) else "device"
+        tensors = tensors_in([*args, *kwargs.values()])
+        # What neither Python asked for nor tensors decide is made inside C++: autograd's zeros, an attention mask. The
+        # parts of a sparse tensor are seen when they are asked for; its own place nobody knows.
+        is_told = tensors and all(tensor.layout is torch.strided for tensor in tensors)
+        return None if is_told else "device"
 
     @contextlib.contextmanager
     def asking(self, place: Place | None) -> Iterator[None]:
@@ -66,12 +70,6 @@ class Placement:
             yield
         finally:
             self.asked = former
-
-
-def _has_tensor(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_has_tensor(item) for item in value)
-    return isinstance(value, torch.Tensor)
 
 
 def _nowhere(_: torch.Tensor) -> bool:
