@@ -92,9 +92,7 @@ def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:
     )
 
 
-def _replay(
-    stream: RequestStream, profile: GpuProfile, *, repeats: bool, limit_bytes: int | None
-) -> MemoryProfile:
+def _replay(stream: RequestStream, profile: GpuProfile, *, repeats: bool, limit_bytes: int | None) -> MemoryProfile:
     policy: Policy = NoCaching() if profile.kind == "cpu" else AllocatorPolicy()
     total = profile.total_bytes or None
     if not repeats:

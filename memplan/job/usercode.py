@@ -35,7 +35,15 @@ _HINTS: dict[type[BaseException], str] = {
 }
 """Hints that need to know no more than the kind of exception."""
 
-_NEEDS_CUDA = ("not compiled with CUDA", "No CUDA GPUs", "no NVIDIA driver", "libcuda", "CUDA_HOME", "libcudart", "support for cuda devices")
+_NEEDS_CUDA = (
+    "not compiled with CUDA",
+    "No CUDA GPUs",
+    "no NVIDIA driver",
+    "libcuda",
+    "CUDA_HOME",
+    "libcudart",
+    "support for cuda devices",
+)
 """Phrases by which torch and CUDA extensions say that they want a GPU or its toolkit."""
 
 _PHRASES = {

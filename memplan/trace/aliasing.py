@@ -63,7 +63,7 @@ def node_kind(node: Any) -> str:
 def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:
     """Is this ``add`` the engine summing gradients, which eager does in place?
 
-    The engine asks the second tensor's device just before it adds (``InputBuffer::accumulate``,
+    The engine asks the second tensor's device just before it adds (``InputBuffer::add``, ``accumulate``,
     torch/csrc/autograd/input_buffer.cpp); it adds in place if nobody else holds the first gradient and it is dense.
 
     Args:

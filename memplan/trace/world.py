@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -42,12 +43,17 @@ def fake_world() -> Iterator[FakeTensorMode]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A failing shape function reaches the user as one error; torch would log its whole traceback as well."""
+    """A failing shape function reaches the user as one error; torch would log its whole traceback as well.
+
+    Nor is it a defect of user code to ask how memory is aligned, as transformers' experts do: fake pointers are 0.
+    """
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor", category=UserWarning)
+            yield
     finally:
         logger.setLevel(level)
 
@@ -98,7 +104,7 @@ def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
 
 
 def _format(tensor: FakeTensor, spec: str) -> str:
-    """``Tensor.__format__`` for fake scalars (``f"{loss:.4f}"``); the original formats the value of plain tensors only."""
+    """``Tensor.__format__`` for fake scalars (``f"{loss:.4f}"``); the original knows values of plain tensors only."""
     return format(tensor.item(), spec) if tensor.dim() == 0 and spec else object.__format__(tensor, spec)
 
 

@@ -47,7 +47,7 @@ def test_a_row_of_the_list() -> None:
 def test_one_profile_with_its_sources() -> None:
     shown = run("Tesla T4")
     assert "t4 · NVIDIA T4" in shown
-    assert "14.74 GiB (15,828,254,720 B)" in shown
+    assert "14.56 GiB (15,636,365,312 B)" in shown
     assert "7.5" in shown
     words = " ".join(shown.split())
     assert all(" ".join(source.split()) in words for source in load_profile("t4").sources.values())

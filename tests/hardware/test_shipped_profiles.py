@@ -15,7 +15,7 @@ PROMISED = {
     "rtx-3060", "rtx-3070", "rtx-3080", "rtx-3080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4060-ti-16g",
     "rtx-4070-ti-super", "rtx-4080", "rtx-4090", "rtx-5070-ti", "rtx-5080", "rtx-5090", "t4",
     "v100-16g", "v100-32g", "a10", "a10g", "a30", "a40", "a100-40g",
-    "a100-80g", "a100-80g-pcie", "a6000", "rtx-6000-ada", "rtx-pro-6000", "l4", "l40s",
+    "a100-80g", "a100-80g-pcie", "a6000", "rtx-6000-ada", "rtx-pro-6000", "rtx-pro-6000-se", "l4", "l40s",
     "h100-80g", "h100-80g-pcie", "h100-nvl-94g", "h200", "gh200-96g", "b200", "gb200",
     "mi250x", "mi300x", "mi325x", "cpu",
 }  # fmt: skip
@@ -142,10 +142,78 @@ def test_the_h100_as_others_describe_it() -> None:
         ("t4", "fp32", 8.1e12),
         ("t4", "fp16", 65e12),
         ("t4", "int8", 130e12),
+        # torchtitan, get_peak_flops, 2025: bf16 without sparsity.
+        ("h100-80g", "bf16", 989e12),
+        ("h100-nvl-94g", "bf16", 835e12),
+        ("h200", "bf16", 989e12),
+        ("b200", "bf16", 2.25e15),
+        ("mi250x", "bf16", 191.5e12),
+        ("l40s", "bf16", 362e12),
+        # nanochat, pull 147: bf16 without sparsity, GeForce with FP32 accumulation.
+        ("gb200", "bf16", 2.5e15),
+        ("a40", "bf16", 149.7e12),
+        ("a30", "bf16", 165e12),
+        ("l4", "bf16", 121e12),
+        ("mi300x", "bf16", 1.3074e15),
+        ("mi325x", "bf16", 1.3074e15),
+        ("rtx-5090", "bf16", 209.5e12),
+        ("rtx-4090", "bf16", 165.2e12),
+        ("rtx-3090", "bf16", 71e12),
+        # gmasse/gpu-specs.
+        ("h100-80g-pcie", "tf32", 756e12 / 2),
+        ("h100-80g-pcie", "fp8", 3026e12 / 2),
+        ("a100-80g-pcie", "tf32", 156e12),
+        ("a100-80g", "int8", 624e12),
+        ("a10", "tf32", 62.5e12),
+        ("a10", "int8", 250e12),
+        ("l4", "fp8", 242e12),
+        ("l40s", "int8", 733e12),
+        # hmc-tech.com: the GB200 superchip halved; clock x cores x operations elsewhere.
+        ("gb200", "fp32", 160.04e12 / 2),
+        ("gb200", "tf32", 2.5e15 / 2),
+        ("h100-80g", "tf32", 494.72e12),
+        ("rtx-4090", "fp8", 330.3e12),
+        ("rtx-4090", "int8", 660.6e12),
+        ("rtx-5080", "fp32", 56.28e12),
+        # AMD lab notes: FLOP per clock and compute unit, times 110 units at 1.7 GHz.
+        ("mi250x", "fp32", 256 * 110 * 1.7e9),
+        ("mi250x", "int8", 1024 * 110 * 1.7e9),
+        # The A10G's brief, by way of three public tables: not the A10's 125.
+        ("a10g", "bf16", 70e12),
+        ("a6000", "bf16", 309.7e12 / 2),
+        ("rtx-6000-ada", "bf16", 364.2e12),
+        ("rtx-pro-6000", "bf16", 503.8e12),
     ],
 )
 def test_peak_rates_agree_with_a_second_table(name: str, dtype: str, rate: float) -> None:
     assert load_profile(name).peak_flops[dtype] == pytest.approx(rate, rel=5e-3)
+
+
+GEFORCE = [name for name in NAMES if re.match(r"rtx-[345]0", name)]
+
+
+@pytest.mark.parametrize("name", GEFORCE)
+def test_geforce_tensor_rates_are_those_with_fp32_accumulation(name: str) -> None:
+    # NVIDIA halves them against accumulation in FP16: fp16 is twice fp32 there, four times on other GA102 and AD102.
+    rates = load_profile(name).peak_flops
+    assert rates["tf32"] == rates["fp32"]
+    assert rates["fp16"] == pytest.approx(2 * rates["fp32"], rel=5e-3)
+    assert rates.get("fp8", 2 * rates["fp16"]) == pytest.approx(2 * rates["fp16"], rel=5e-3)
+    assert rates["int8"] == pytest.approx(4 * rates["fp16"], rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [  # Public tables of memory bandwidth; B200: the clock and the bus width that its driver reports, pytorch/ao#4002.
+        ("rtx-3060", 360.0), ("rtx-3070", 448.0), ("rtx-3080", 760.3), ("rtx-3080-ti", 912.4), ("rtx-3090", 936.2),
+        ("rtx-3090-ti", 1008.0), ("rtx-4060-ti-16g", 288.0), ("rtx-4070-ti-super", 672.3), ("rtx-4080", 716.8),
+        ("rtx-4090", 1008.0), ("a10", 600), ("a10g", 600), ("a40", 696), ("a6000", 768), ("a100-40g", 1555),
+        ("a100-80g", 2039), ("a100-80g-pcie", 1935), ("l4", 300), ("l40s", 864), ("t4", 320), ("v100-32g", 900),
+        ("h100-80g", 3350), ("h200", 4800), ("b200", 3.996 * 2 * 7680 / 8), ("rtx-pro-6000-se", 1597),
+    ],
+)  # fmt: skip
+def test_memory_bandwidths_agree_with_a_second_table(name: str, gigabytes: float) -> None:
+    assert load_profile(name).memory_bandwidth == pytest.approx(gigabytes * 1e9, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +241,28 @@ def test_multiprocessors_hold_the_advertised_cores(name: str, cores: int) -> Non
         ("a100-40g", 39.50),  # TianheWu/CoSeR#10, 2025
         ("a30", 23.53),  # google/RB-Modulation#5, 2024
         ("rtx-4090", 23.64),  # 3DTopia/Phidias-Diffusion#8, 2025
-        ("rtx-3080", 9.78),  # zai-org/CogVideo#34, 2023
+        # Messages quoted in public repositories that name the card, read in November 2026; the smallest of each.
+        ("gb200", 184.31),
+        ("b200", 178.35),
+        ("h200", 139.72),
+        ("h100-80g", 79.18),
+        ("h100-nvl-94g", 93.02),
+        ("a100-80g-pcie", 79.25),
+        ("rtx-pro-6000-se", 94.97),
+        ("a6000", 47.40),
+        ("l40s", 44.39),
+        ("v100-32g", 31.73),
+        ("rtx-5090", 31.34),
+        ("rtx-3090", 23.56),
+        ("a10", 21.99),
+        ("a10g", 21.98),
+        ("l4", 21.96),
+        ("rtx-4060-ti-16g", 15.57),
+        ("rtx-5080", 15.46),
+        ("t4", 14.56),
+        ("a100-40g", 39.38),
+        ("rtx-3080", 9.65),  # With a driver of 2023: 9.78.
+        ("mi300x", 191.69),
     ],
 )
 def test_totals_agree_with_out_of_memory_messages(name: str, gib: float) -> None:

@@ -231,6 +231,18 @@ def layer_norm_backward():
     return gradient, source, [96], mean, rstd, weight, bias, [True, True, True]
 
 
+def group_norm(shape, layout=torch.contiguous_format):
+    source = torch.randn(shape).to(memory_format=layout)
+    pixels = source.numel() // (shape[0] * shape[1])
+    return source, torch.ones(shape[1]), torch.zeros(shape[1]), shape[0], shape[1], pixels, 4, 1e-5
+
+
+def group_norm_backward(shape, layout=torch.contiguous_format):
+    source, weight, _, *rest, _ = arguments = group_norm(shape, layout)
+    _, mean, rstd = aten.native_group_norm(*arguments)
+    return torch.randn_like(source), source, mean, rstd, weight, *rest, [True, True, True]
+
+
 def batch_norm_backward():
     source, ones = torch.randn(4, 32, 12, 12), torch.ones(32)
     _, mean, inverse = aten.native_batch_norm(source, ones, ones, ones.clone(), ones.clone(), True, 0.1, 1e-5)
@@ -271,6 +283,36 @@ KERNELS = {
         aten.binary_cross_entropy_with_logits.default,
         lambda: (torch.randn(3000), torch.rand(3000)),
     ),
+    "cross entropy with logits by element": (
+        aten.binary_cross_entropy_with_logits.default,
+        lambda: (torch.randn(3000), torch.rand(3000), None, None, 0),
+    ),
+    "cross entropy with logits, positives weighted": (
+        aten.binary_cross_entropy_with_logits.default,
+        lambda: (torch.randn(30, 100), torch.rand(30, 100), None, torch.rand(100)),
+    ),
+    "soft margin": (aten.soft_margin_loss.default, lambda: (torch.randn(3000), torch.rand(3000))),
+    "group norm": (aten.native_group_norm.default, lambda: group_norm((2, 16, 10, 10))),
+    "group norm of channels last": (
+        aten.native_group_norm.default,
+        lambda: group_norm((2, 16, 10, 10), torch.channels_last),
+    ),
+    "group norm of channels last, large": (
+        aten.native_group_norm.default,
+        lambda: group_norm((2, 16, 40, 40), torch.channels_last),
+    ),
+    "group norm of channels last, volumes": (
+        aten.native_group_norm.default,
+        lambda: group_norm((2, 16, 4, 5, 5), torch.channels_last_3d),
+    ),
+    "group norm backward": (
+        aten.native_group_norm_backward.default,
+        lambda: group_norm_backward((2, 16, 10, 10)),
+    ),
+    "group norm backward of channels last, volumes": (
+        aten.native_group_norm_backward.default,
+        lambda: group_norm_backward((2, 16, 4, 5, 5), torch.channels_last_3d),
+    ),
     "half-type mean": (aten.mean.dim, lambda: (torch.randn(20, 30, 40).bfloat16(), [1])),
     "embedding of a view": (aten.embedding.default, lambda: (torch.randn(50, 8), torch.zeros(40, 30).long().t())),
     "embedding backward": (
@@ -286,6 +328,22 @@ KERNELS = {
 @pytest.mark.parametrize(("func", "make"), KERNELS.values(), ids=KERNELS.keys())
 def test_kernels_take_what_the_table_says(func, make):
     compare(func, *make(), slack=64)
+
+
+@pytest.mark.parametrize("func", [aten.sum.dim_IntList, aten.mean.dim])
+def test_reductions_into_another_type_copy_their_input(func):
+    compare(func, torch.randn(20, 30).bfloat16(), [1], dtype=torch.float32)
+    compare(func, torch.randn(20, 30), [1], dtype=torch.float64)
+
+
+def test_stable_sorting_takes_a_row_of_indices():
+    compare(aten.sort.stable, torch.randn(20, 500), stable=True, dim=0)
+
+
+@measured_machine
+def test_each_thread_gathers_the_pixels_of_a_strided_pointwise_convolution():
+    torch.set_num_threads(2)
+    compare(aten.convolution.default, *convolution(4, 32, 20, 64, 1, stride=2))
 
 
 def _benchmark(name):

@@ -86,14 +86,18 @@ def test_a_place_for_tokens_without_expert_stays_empty() -> None:
         assert (counts > 0).nonzero().flatten().tolist() == [0, 1, 2, 3]
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(1, 60), st.integers(2, 12), st.integers(1, 2))
-def test_balanced_counts_lose_no_token_and_differ_by_one_at_most(tokens: int, experts: int, top: int) -> None:
-    with recording():
+def test_balanced_counts_lose_no_token_and_differ_by_one_at_most() -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(st.integers(1, 60), st.integers(2, 12), st.integers(1, 2))
+    def law(tokens: int, experts: int, top: int) -> None:
         counts = torch.bincount(chosen(tokens, experts, top).flatten(), minlength=experts).tolist()
         assert len(torch.split(torch.randn(tokens * top, WIDTH), counts)) == experts
-    assert sum(counts) == tokens * top
-    assert max(counts) - min(counts) <= 1
+        assert sum(counts) == tokens * top
+        assert max(counts) - min(counts) <= 1
+
+    # Entering the fake world collects garbage, which is slow: once for all examples.
+    with recording():
+        law()
 
 
 def test_in_the_worst_case_every_expert_gets_every_token() -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 ASSUMPTIONS = {
-    "aten._amp_foreach_non_finite_check_and_unscale_.default": "Gradient scaling finds no overflow.",
-    "aten._cudnn_rnn.default": "cuDNN's RNN keeps the least that backward needs, and its weights lie in one buffer.",
-    "aten.cudnn_batch_norm.default": "cuDNN's batch norm reserves nothing for backward.",
+    "aten._amp_foreach_non_finite_check_and_unscale_.default": "gradient scaling finds no overflow",
+    "aten._cudnn_rnn.default": "cuDNN's RNN keeps the least that backward needs, and its weights lie in one buffer",
+    "aten.cudnn_batch_norm.default": "cuDNN's batch norm reserves nothing for backward",
 }
 """Op name → a sentence for the report."""
 

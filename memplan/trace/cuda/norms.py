@@ -2,20 +2,26 @@
 
 Source: aten/src/ATen/native/layer_norm.cpp ``rms_norm``, cuda/layer_norm_kernel.cu ``layer_norm_cuda``,
 ``_fused_rms_norm_cuda`` (torch 2.9 and later); Normalization.cpp ``_batch_norm_impl_index``,
-``_select_batch_norm_backend``, cuda/Normalization.cu ``batch_norm_cuda``, cudnn/BatchNorm.cpp ``cudnn_batch_norm``.
+``_select_batch_norm_backend``, cuda/Normalization.cu ``batch_norm_cuda``, cudnn/BatchNorm.cpp ``cudnn_batch_norm``;
+group_norm.cpp ``group_norm``.
 
 cuDNN's reserve space and workspace are known only to cuDNN; the reserve is taken as empty.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator
 
 import torch
 
 from memplan.trace.replacements import Kernel, fake_kernels, kernels
+from memplan.trace.scratch.layouts import memory_format
 
 CUDNN_LARGEST_BATCH = {True: 880_801, False: 65_535}
 """Normalization.cpp ``_select_batch_norm_backend``: training, evaluation."""
+
+CHANNELS_LAST_GROUP_NORM = "2.14"
+"""First release after pytorch/pytorch #191945 (August 2026), whose CUDA group norm reads channels-last images."""
 
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Maybe = torch.Tensor | None
@@ -91,13 +97,19 @@ def takes_cudnn(
     )
 
 
-def memory_format(tensor: torch.Tensor) -> torch.memory_format:
-    """``Tensor.suggest_memory_format``."""
-    for channels_last in (torch.channels_last, torch.channels_last_3d):
-        rank = 4 if channels_last is torch.channels_last else 5
-        if tensor.dim() == rank and tensor.is_contiguous(memory_format=channels_last) and not tensor.is_contiguous():
-            return channels_last
-    return torch.contiguous_format
+def group_norm(
+    input: torch.Tensor,  # noqa: A002 (the schema's name)
+    num_groups: int,
+    weight: Maybe = None,
+    bias: Maybe = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
+    """``aten::group_norm`` where CUDA's kernel reads row-major images only: others are copied first."""
+    del cudnn_enabled
+    batch, channels, *sides = input.shape
+    sizes = (batch, channels, math.prod(sides))
+    return torch.ops.aten.native_group_norm(input.contiguous(), weight, bias, *sizes, num_groups, eps)[0]
 
 
 def _leaf(*_: object) -> None:
@@ -141,7 +153,11 @@ def _statistics(input: torch.Tensor, shape: list[int]) -> torch.Tensor:  # noqa:
     return input.new_empty(shape, dtype=_accumulation(input.dtype))
 
 
-COMPOSITES: dict[str, Kernel] = {"_batch_norm_impl_index": batch_norm_impl_index}
+ROW_MAJOR_GROUP_NORM: dict[str, Kernel] = {"group_norm": group_norm}
+COMPOSITES: dict[str, Kernel] = {
+    "_batch_norm_impl_index": batch_norm_impl_index,
+    **(ROW_MAJOR_GROUP_NORM if torch.torch_version.TorchVersion(torch.__version__) < CHANNELS_LAST_GROUP_NORM else {}),
+}
 LEAVES: dict[str, Kernel] = {"_fused_rms_norm": _leaf}
 SHAPES: dict[str, Kernel] = {
     "native_layer_norm": _layer_norm,

@@ -1,7 +1,7 @@
 """Scratch of PyTorch's own CPU kernels for norms, softmax and attention.
 
 Each rule names the file under aten/src/ATen/native that it follows. Buffers per thread count
-``torch.get_num_threads()``. Confirmed against torch.profiler's memory events on torch 2.13, one thread.
+``torch.get_num_threads()``. Sizes are those of torch.profiler's memory events on torch 2.13.0, November 2026.
 """
 
 import torch
@@ -16,6 +16,7 @@ from memplan.trace.scratch.cpu_shapes import (
     nbytes,
     product,
 )
+from memplan.trace.scratch.layouts import format_copy_bytes, memory_format
 from memplan.trace.scratch.rules import Call, Script, within
 
 # ---------------------------------------------------------------------- norms
@@ -31,7 +32,7 @@ def layer_norm(call: Call) -> Script:
 
 
 def layer_norm_backward(call: Call) -> Script:
-    """layer_norm.cpp, layer_norm_kernel.cpp: a row of dgamma and of dbeta per thread, in float."""
+    """layer_norm_kernel.cpp LayerNormBackwardKernelImplInternal: a row of dgamma and of dbeta per thread, in float."""
     row = product(call.args[2]) * _accumulate_bytes(call.args[1])
     sums = 2 * torch.get_num_threads() * row if any(call.args[7][1:]) else 0
     return allocations(contiguous_copies(call, (0, 1, 5)), {"partial sums": sums})
@@ -42,27 +43,36 @@ def _accumulate_bytes(tensor: torch.Tensor) -> int:
 
 
 def group_norm(call: Call) -> Script:
-    """group_norm.cpp native_group_norm: the input made contiguous, channels-last or not."""
-    return allocations(_imagecontiguous_copies(call, (0,)))
+    """group_norm.cpp native_group_norm: the input in its memory format; group_norm_kernel.cpp: channels-last's sums.
+
+    GroupNormKernelImplChannelsLastInternal keeps a scale and a shift per sample and channel; from images of 1024 pixels
+    on it does so per thread, and adds two sums per sample and group.
+    """
+    source, batch, channels, pixels, groups = (call.args[position] for position in (0, 3, 4, 5, 6))
+    if memory_format(source) is torch.contiguous_format:
+        return allocations(contiguous_copies(call, (0,)))
+    item = _accumulate_bytes(source)
+    if pixels < _LARGE_FEATURE_MAP:
+        return within({"scales": batch * 2 * channels * item})
+    scales = torch.get_num_threads() * batch * 2 * channels * item
+    return within({"scales": scales, "sums": batch * 2 * groups * item})
+
+
+_LARGE_FEATURE_MAP = 1024
+"""group_norm_kernel.cpp ``feature_map_threshold``."""
 
 
 def group_norm_backward(call: Call) -> Script:
-    """group_norm_kernel.cpp GroupNormBackwardKernelImplInternal: ds and db, one number per sample and channel each."""
-    batch, channels = call.args[5], call.args[6]
-    each = batch * channels * _accumulate_bytes(call.args[1])
-    return allocations(_imagecontiguous_copies(call, (0, 1)), {"ds": each, "db": each})
+    """group_norm_kernel.cpp GroupNormBackwardKernelImplInternal: ds and db, one number per sample and channel each.
 
-
-def _imagecontiguous_copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
-    return {
-        f"contiguous {position}": copy_bytes(call.args[position])
-        for position in positions
-        if not _is_channels_last(call.args[position])
-    }
-
-
-def _is_channels_last(tensor: torch.Tensor) -> bool:
-    return tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    Releases after torch 2.13 bring gradient and input into the input's memory format inside the op (group_norm.cpp
+    native_group_norm_backward); before, autograd did so by an op of its own, and here nothing is left to copy.
+    """
+    gradient, source, batch, channels = (call.args[position] for position in (0, 1, 5, 6))
+    each = batch * channels * _accumulate_bytes(source)
+    layout = memory_format(source)
+    copies = {f"copy {index}": format_copy_bytes(tensor, layout) for index, tensor in enumerate((gradient, source))}
+    return allocations(copies, {"ds": each, "db": each})
 
 
 def batch_norm(call: Call) -> Script | None:
@@ -74,7 +84,7 @@ def batch_norm(call: Call) -> Script | None:
 
 
 def batch_norm_backward(call: Call) -> Script:
-    """Normalization.cpp batch_norm_backward_cpu_template: one copy of the gradient while it computes (measured)."""
+    """One copy of the gradient while it computes (measured on torch 2.13.0, November 2026)."""
     return allocations({"gradient": nbytes(call.args[1])})
 
 

@@ -11,11 +11,11 @@ from memplan.trace.scratch.cpu_shapes import lanes, product, round_up
 from memplan.trace.scratch.rules import Call
 
 SCRATCH_ALIGNMENT = 128
-"""What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp)."""
+"""What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp default_alignment)."""
 _SMALL_INPUT = 20_480
 """Below it a single image stays with PyTorch's own kernel (Convolution.cpp ConvParams::use_mkldnn)."""
 _SMALL_BATCH = 16
-"""Below it 1x1 filters do, where there is one thread (same place)."""
+"""Below it 1x1 filters stay there too, where there is one thread (same place)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +152,14 @@ def columns_bytes(conv: Convolution) -> int:
 
 
 def reduced_source_bytes(conv: Convolution) -> int:
-    """A strided 1x1 kernel gathers the pixels that it reads (src/cpu/x64/jit_uni_1x1_conv_utils.hpp rtus_driver_t)."""
+    """A strided 1x1 kernel gathers the pixels that it reads, per thread.
+
+    oneDNN's src/cpu/x64/jit_uni_1x1_conv_utils.hpp books ``key_conv_rtus_space`` for ``rtus_driver_t``.
+    """
     if not (conv.pointwise and conv.strided):
         return 0
-    return round_up(conv.inputs, lanes()) * conv.result_area * conv.itemsize + SCRATCH_ALIGNMENT
+    gathered = round_up(conv.inputs, lanes()) * conv.result_area * conv.itemsize
+    return torch.get_num_threads() * gathered + SCRATCH_ALIGNMENT
 
 
 def padded_bias_bytes(conv: Convolution, width: int) -> int:

@@ -1,7 +1,8 @@
 """Scratch of matrix products: operands that cuBLAS cannot address are cloned; each thread's handle keeps a workspace.
 
-Follows aten/src/ATen/native/cuda/cuBlasCommonArgs.h and Blas.cpp (``prepare_matrix_for_cublas``,
-``prepare_batch_matrix_for_cublas``) and aten/src/ATen/cuda/CublasHandlePool.cpp. The workspace comes right after the
+Follows aten/src/ATen/native/cuda/cuBlasCommonArgs.h (``prepare_matrix_for_cublas``) and Blas.cpp
+(``prepare_batch_matrix_for_cublas``), which for a row-major result prepare the second operand first, and
+aten/src/ATen/cuda/CublasHandlePool.cpp. The workspace comes right after the
 output of the first product on a handle, before which nothing else has used it, and stays: the forward thread has one,
 the autograd thread another. cublasLt (``addmm`` with a bias) shares it wherever TORCH_CUBLASLT_UNIFIED_WORKSPACE is on,
 the default of torch 2.13's CUDA builds (torch/backends/cuda/__init__.py ``blas_workspace_size``); releases that do not
@@ -45,7 +46,7 @@ def _rule(first_operand: int, addressable: Callable[[torch.Tensor], bool]) -> Ru
         operands = call.args[first_operand : first_operand + 2]
         clones = [
             Scratch("alloc", f"operand{position}", nbytes(operand))
-            for position, operand in enumerate(operands)
+            for position, operand in reversed(list(enumerate(operands)))
             if not addressable(operand)
         ]
         thread = "backward" if call.in_backward else "forward"

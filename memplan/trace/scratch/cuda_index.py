@@ -1,7 +1,8 @@
 """Scratch of indexing: index tensors copied from the host, and the sorting kernel behind accumulation.
 
-Follows aten/src/ATen/native/cuda/Indexing.cu (``index_put_with_sort_kernel``, ``computeLinearIndex``) and
-aten/src/ATen/native/TensorAdvancedIndexing.cpp. ``gather``, ``scatter`` and ``index_add`` use atomics: no scratch.
+Follows aten/src/ATen/native/cuda/Indexing.cu (``index_put_with_sort_kernel``, ``computeLinearIndex``,
+``wrapIndexOnce``) and aten/src/ATen/native/TensorAdvancedIndexing.cpp (``_index_put_impl_``). ``gather``, ``scatter``
+and ``index_add`` use atomics: no scratch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from memplan.trace.scratch.cuda_cub import key_bits, radix_sort_pairs_bytes
-from memplan.trace.scratch.cuda_shapes import INDEX_BYTES, argument, frees, nbytes, product
+from memplan.trace.scratch.cuda_shapes import INDEX_BYTES, argument, copy_if_strided, frees, nbytes, product
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
 
 _BOOLEAN = (torch.bool, torch.uint8)
@@ -26,8 +27,8 @@ def host_copies(call: Call) -> Script | None:
 
 def accumulate(call: Call) -> Script | None:
     """``index_put`` with ``accumulate``: sort linear indices, then add runs of equal ones."""
-    indices = argument(call, 1, "indices")
-    if not argument(call, 3, "accumulate", default=False):
+    target, indices = argument(call, 0, "self"), argument(call, 1, "indices")
+    if not _sorts(call):
         return host_copies(call)
     given = [index for index in indices if index is not None]
     if any(index.dtype in _BOOLEAN for index in given):
@@ -35,15 +36,22 @@ def accumulate(call: Call) -> Script | None:
     count = product(_broadcast([index.shape for index in given]))
     if not count:
         return None
-    script = [*_linear_index(call, given, count * INDEX_BYTES)]
-    expanded = _expanded_values(argument(call, 0, "self"), indices, count)
+    dense = copy_if_strided("target", target)
+    script = [*dense, *_linear_index(call, given, count * INDEX_BYTES)]
+    expanded = _expanded_values(target, indices, count)
     values = argument(call, 2, "values")
     copied = not values.is_contiguous() or values.numel() != expanded
     if copied:
         script.append(Scratch("alloc", "values", expanded * values.element_size()))
-    script += _sort(argument(call, 0, "self"), indices, count)
-    script += frees(*(["values"] if copied else []), "index0")
+    script += _sort(target, indices, count)
+    script += frees(*(["values"] if copied else []), "index0", *(["target"] if dense else []))
     return Script(after=tuple(script))
+
+
+def _sorts(call: Call) -> bool:
+    """TensorAdvancedIndexing.cpp ``_index_put_impl_``: accumulation sorts, and so do deterministic algorithms."""
+    deterministic = torch.are_deterministic_algorithms_enabled() and argument(call, 2, "values").numel() > 1
+    return bool(argument(call, 3, "accumulate", default=False)) or deterministic
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
@@ -79,11 +87,12 @@ def _sort(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: i
     # Indexed dimensions that are not adjacent are transposed to the front; a slice is what follows them.
     tail = [dim for dim in range(target.dim()) if dim not in defined and (not adjacent or dim > defined[-1])]
     bits = key_bits((target.numel() - 1) // max(1, product(target.shape[dim] for dim in tail)))
-    script = [] if adjacent and target.is_contiguous() else [Scratch("alloc", "target", nbytes(target))]
+    # ``transposeToFrontAndInvPerm`` leaves a permuted view, which is copied.
+    script = [] if adjacent else [Scratch("alloc", "permuted", nbytes(target))]
     names = ("sorted", "original", "range")
     script += [Scratch("alloc", name, count * INDEX_BYTES) for name in names]
     script += [Scratch("alloc", "sort", radix_sort_pairs_bytes(count, bits)), *frees("sort", *reversed(names))]
-    return script + ([] if adjacent and target.is_contiguous() else list(frees("target")))
+    return script + ([] if adjacent else list(frees("permuted")))
 
 
 INDEX_RULES: Mapping[str, Rule] = {

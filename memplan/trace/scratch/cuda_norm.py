@@ -21,6 +21,7 @@ from memplan.trace.scratch.cuda_shapes import (
     opmath_bytes,
     product,
 )
+from memplan.trace.scratch.layouts import format_copy_bytes, memory_format
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
 
 # layer_norm_kernel.cu LaunchGammaBetaBackwardCUDAKernel: when it splits the rows, and into how many blocks.
@@ -79,7 +80,8 @@ def group_norm(call: Call) -> Script | None:
     statistics = batch * groups * item if source.dtype in HALF_TYPES else 0
     plain = call.args[1] is None and call.args[2] is None
     scales = 0 if not _channels_last(source) and (pixels == 1 or plain) else batch * channels * item
-    return _script((), allocations((("mean", statistics), ("rstd", statistics), ("scale", scales), ("shift", scales))))
+    sizes = (("mean", statistics), ("rstd", statistics), ("scale", scales), ("shift", scales))
+    return _script(_format_copies(memory_format(source), source), allocations(sizes))
 
 
 def group_norm_backward(call: Call) -> Script | None:
@@ -93,13 +95,16 @@ def group_norm_backward(call: Call) -> Script | None:
         factor = batch * groups * item
         after += (*allocations((("c2", factor), ("c3", factor), ("c1", scale))), *frees("c3", "c2"))
         after += frees("c1") if scale else ()
-    return _script((), after)
+    return _script(_format_copies(memory_format(source), call.args[0], source), after)
 
 
 def _channels_last(tensor: torch.Tensor) -> bool:
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    layout = formats.get(tensor.dim())
-    return layout is not None and tensor.is_contiguous(memory_format=layout)
+    return memory_format(tensor) is not torch.contiguous_format
+
+
+def _format_copies(layout: torch.memory_format, *tensors: torch.Tensor) -> tuple[Scratch, ...]:
+    """Releases after torch 2.13 bring operands into one memory format inside the op (group_norm.cpp)."""
+    return allocations((f"copy {index}", format_copy_bytes(tensor, layout)) for index, tensor in enumerate(tensors))
 
 
 def softmax(call: Call) -> Script | None:

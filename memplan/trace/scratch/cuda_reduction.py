@@ -56,16 +56,23 @@ def _itemsize(dtype: torch.dtype) -> int:
     return dtype.itemsize
 
 
+def _boolean(_: torch.dtype) -> int:
+    return 1
+
+
 SUM = Reducer(accumulate_bytes=opmath_bytes, converts=True)
 """ReduceSumProdKernel.cu sum_functor and prod_functor; ReduceMomentKernel.cu mean_kernel_impl."""
 EXTREMUM = Reducer(accumulate_bytes=_itemsize)
-"""ReduceMaxValuesKernel.cu, ReduceLogicKernel.cu: func_wrapper over scalar_t."""
+"""ReduceMaxValuesKernel.cu max_values_kernel_cuda_impl, ReduceMinValuesKernel.cu: func_wrapper over scalar_t."""
+LOGIC = Reducer(accumulate_bytes=_boolean)
+"""ReduceLogicKernel.cu and_kernel_cuda, or_kernel_cuda: a bool since torch 2.12 (pytorch/pytorch #176132); before it,
+an element's own type."""
 INDEXED_EXTREMUM = Reducer(accumulate_bytes=_pair_with_index, accumulates_in_output=False)
-"""ReduceMinValuesKernel.cu min_launch_kernel, ReduceArgMaxKernel.cu."""
+"""ReduceMinValuesKernel.cu min_launch_kernel, ReduceMaxValuesKernel.cu, ReduceArgMaxKernel.cu."""
 MOMENT = Reducer(accumulate_bytes=_welford, unroll=2, accumulates_in_output=False)
 """ReduceMomentKernel.cu std_var_kernel_impl (vt0 = 2)."""
 NORM = Reducer(accumulate_bytes=opmath_bytes, converts=True)
-"""ReduceNormKernel.cu norm_kernel_cuda_impl."""
+"""ReduceNormKernel.cu norm_launch_kernel: every norm accumulates one number, in float for half types."""
 
 
 _MOST_PIECES = 1024
@@ -96,7 +103,7 @@ def reduction_scratch(
     Returns:
         Allocations and frees in order.
     """
-    # make_reduction (ReduceOps.cpp): half types are widened to float inside the kernel, anything else by a copy.
+    # make_reduction (ReduceOpsUtils.h): half types are widened to float inside the kernel, anything else by a copy.
     widens = tensor.dtype in HALF_TYPES and out_dtype is torch.float32
     cast = reducer.converts and tensor.dtype != out_dtype and not widens
     dtype = out_dtype if cast else tensor.dtype
@@ -148,23 +155,23 @@ def _whole(reducer: Reducer) -> Reducer:
 
 
 def _log_sum_exp(call: Call) -> Script | None:
-    """``logsumexp_out_impl`` (ReduceOps.cpp): the maxima, a full-size difference, then its sum."""
+    """ReduceOps.cpp logsumexp_out_impl: the maxima, a full-size difference, and only then the result, its sum."""
     tensor = first_tensor(call)
     if tensor is None or not tensor.numel():
         return None
     dims = reduced_dims(tensor, argument(call, 1, "dim"))
     maxima, layout = nbytes(call.out), Layout.of(tensor)
-    after = (
+    # ``logsumexp`` makes an empty result, which ``sum_out`` resizes.
+    before = (
         Scratch("alloc", "maxima", maxima),
         *reduction_scratch(call.device, layout, dims, tensor.dtype, EXTREMUM),
         Scratch("alloc", "magnitude", maxima),
         Scratch("alloc", "infinite", call.out.numel()),
         *frees("infinite", "magnitude"),
         Scratch("alloc", "difference", nbytes(tensor)),
-        *reduction_scratch(call.device, layout, dims, tensor.dtype, SUM),
-        *frees("difference", "maxima"),
     )
-    return Script(after=after)
+    after = (*reduction_scratch(call.device, layout, dims, tensor.dtype, SUM), *frees("difference", "maxima"))
+    return Script(before=before, after=after)
 
 
 def _named(reducer: Reducer, *names: str) -> dict[str, Rule]:
@@ -174,8 +181,10 @@ def _named(reducer: Reducer, *names: str) -> dict[str, Rule]:
 REDUCTION_RULES: Mapping[str, Rule] = {
     **_named(SUM, "sum.dim_IntList", "mean.dim", "prod.dim_int", "nansum.default"),
     **_named(_whole(SUM), "sum.default", "mean.default", "prod.default"),
-    **_named(EXTREMUM, "amax.default", "amin.default", "any.dim", "any.dims", "all.dim", "all.dims"),
-    **_named(_whole(EXTREMUM), "max.default", "min.default", "any.default", "all.default"),
+    **_named(EXTREMUM, "amax.default", "amin.default"),
+    **_named(_whole(EXTREMUM), "max.default", "min.default"),
+    **_named(LOGIC, "any.dim", "any.dims", "all.dim", "all.dims"),
+    **_named(_whole(LOGIC), "any.default", "all.default"),
     **_named(INDEXED_EXTREMUM, "max.dim", "min.dim", "argmax.default", "argmin.default"),
     **_named(MOMENT, "var.correction", "std.correction", "var_mean.correction", "std_mean.correction"),
     **_named(

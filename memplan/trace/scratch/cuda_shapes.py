@@ -28,6 +28,12 @@ class Layout(NamedTuple):
         """The layout of a tensor."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
+    @classmethod
+    def dense(cls, shape: tuple[int, ...], dtype: torch.dtype) -> "Layout":
+        """The row-major layout of a shape."""
+        strides = tuple(product(shape[dim + 1 :]) for dim in range(len(shape)))
+        return cls(shape, strides, dtype)
+
     @property
     def numel(self) -> int:
         """Elements."""

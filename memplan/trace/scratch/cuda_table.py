@@ -7,6 +7,7 @@ from memplan.trace.scratch.cuda_embedding import EMBEDDING_RULES
 from memplan.trace.scratch.cuda_flash_attention import FLASH_ATTENTION_RULES
 from memplan.trace.scratch.cuda_gemm import GEMM_RULES
 from memplan.trace.scratch.cuda_index import INDEX_RULES
+from memplan.trace.scratch.cuda_loss import LOSS_RULES
 from memplan.trace.scratch.cuda_norm import NORM_RULES
 from memplan.trace.scratch.cuda_optimizer import OPTIMIZER_RULES
 from memplan.trace.scratch.cuda_pointwise import POINTWISE_RULES
@@ -36,6 +37,7 @@ _FAMILIES: tuple[RuleTable, ...] = (
     FLASH_ATTENTION_RULES,
     EFFICIENT_ATTENTION_RULES,
     NORM_RULES,
+    LOSS_RULES,
     SORT_RULES,
     OPTIMIZER_RULES,
     POINTWISE_RULES,

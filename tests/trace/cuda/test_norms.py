@@ -39,6 +39,25 @@ def test_layer_norm_keeps_its_statistics_in_fp32(dtype):
         assert tape.row("native_layer_norm_backward.default").results == (((4, 6, 8), dtype),)
 
 
+def test_group_norm_copies_channels_last_images_before_torch_has_a_kernel_for_them(monkeypatch):
+    # As if on a release before that kernel, whichever torch runs the test.
+    monkeypatch.setattr(norms, "COMPOSITES", {**norms.COMPOSITES, **norms.ROW_MAJOR_GROUP_NORM})
+    with played() as tape:
+        layer = torch.nn.GroupNorm(2, 6, device="cuda")
+        plain = torch.randn(4, 6, 8, 8, device="cuda", requires_grad=True)
+        image = torch.randn(4, 6, 8, 8, device="cuda").to(memory_format=torch.channels_last).requires_grad_()
+        tape.clear()
+        assert layer(plain).is_contiguous()
+        assert "clone.default" not in tape.ops
+        assert "clone" not in tape.ops
+        out = layer(image)
+        assert out.is_contiguous()
+        assert tape.ops.count("clone") == 1
+        out.sum().backward()
+        assert image.grad.shape == image.shape
+        assert "native_group_norm_backward" in tape.ops
+
+
 def test_batch_norm_takes_cudnn_for_fp32_and_forward_and_backward_fit():
     with played() as tape:
         layer = torch.nn.BatchNorm2d(6, device="cuda")

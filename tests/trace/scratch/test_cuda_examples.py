@@ -144,8 +144,10 @@ def test_foreach_norm_has_one_partial_per_chunk():
 
 def test_logsumexp_holds_a_full_difference():
     logits = meta(64, 1000)
-    found = allocated(script("aten.logsumexp.default", logits, [1], out=meta(64)))
-    assert found == [64 * 4, 64 * 4, 64, 64 * 1000 * 4]
+    found = script("aten.logsumexp.default", logits, [1], out=meta(64))
+    assert allocated(found) == [64 * 4, 64 * 4, 64, 64 * 1000 * 4]
+    # The result is an empty tensor until the sum resizes it.
+    assert [(step.action, step.key) for step in found.after] == [("free", "difference"), ("free", "maxima")]
 
 
 def test_short_sorts_number_one_row():
@@ -163,10 +165,80 @@ def test_indices_on_the_host_are_copied():
 
 def test_index_put_copies_strided_values_and_targets():
     target, index = strided((50, 20), (1, 50)), meta(10, dtype=torch.int64)
-    found = script("aten.index_put_.default", target, [index], meta(1).expand(10, 20), True, out=target)
-    sizes = allocated(found)
-    assert 10 * 20 * 4 in sizes
-    assert 50 * 20 * 4 in sizes
+    found = played(script("aten.index_put_.default", target, [index], meta(1).expand(10, 20), True, out=target))
+    # The target first, the wrapped and the scaled index, the values, three rows of indices and a one-tile sort.
+    assert found == [
+        *[("alloc", 50 * 20 * 4), ("alloc", 80), ("alloc", 80), ("free", 80), ("alloc", 10 * 20 * 4)],
+        *[("alloc", 80), ("alloc", 80), ("alloc", 80), ("alloc", 1), ("free", 1), ("free", 80), ("free", 80)],
+        *[("free", 80), ("free", 10 * 20 * 4), ("free", 80), ("free", 50 * 20 * 4)],
+    ]
+
+
+def test_index_put_permutes_a_target_whose_indexed_dimensions_lie_apart():
+    index, values = meta(10, dtype=torch.int64), meta(10, 20)
+    dense, turned = meta(5, 20, 7), strided((5, 20, 7), (1, 5, 100))
+    size = 5 * 20 * 7 * 4
+    for target, copies in ((dense, 1), (turned, 2)):
+        found = script("aten.index_put_.default", target, [index, None, index], values, True, out=target)
+        assert allocated(found).count(size) == copies
+
+
+def test_deterministic_index_put_sorts_even_without_accumulation(monkeypatch):
+    target, index, values = meta(50, 20), meta(10, dtype=torch.int64), meta(10, 20)
+    arguments = ("aten.index_put_.default", target, [index], values, False)
+    assert script(*arguments, out=target) is None
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert allocated(script(*arguments, out=target)) == [80, 80, 80, 80, 80, 1]
+
+
+def test_the_second_operand_of_a_product_is_cloned_first():
+    left, right = meta(1).expand(4, 1, 8, 16), meta(1).expand(4, 16, 5)
+    found = allocated(script("aten.bmm.default", left.select(1, 0), right, out=meta(4, 8, 5)))
+    assert found == [4 * 16 * 5 * 4, 4 * 8 * 16 * 4]
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss"])
+def test_a_mean_error_keeps_memory_of_its_elements_size(name):
+    # PyTorch issue 185647: the 0-dimensional result of a 3 x 256 x 256 input holds 786,432 bytes.
+    image, result = meta(3, 256, 256), meta()
+    found = script(f"aten.{name}.default", image, image, out=result)
+    assert result.untyped_storage().nbytes() == 786_432
+    assert allocated(found)[0] == 786_432
+    by_element = meta(3, 256, 256)
+    assert script(f"aten.{name}.default", image, image, 0, out=by_element) is None
+    assert by_element.untyped_storage().nbytes() == 786_432
+
+
+def test_a_reduced_loss_takes_the_buffers_of_its_mean():
+    long = meta(2**22)
+    found = allocated(script("aten.huber_loss.default", long, long, out=meta()))
+    assert found == [2**24, *allocated(script("aten.mean.default", long, out=meta()))]
+    assert len(found) == 3
+
+
+def test_cross_entropy_with_logits_on_cuda_takes_no_buffer():
+    # 3,000 floats: the log of the sigmoid, then the loss; with weights a row less one and a full factor between them.
+    logits, row, name = meta(30, 100), meta(100), "aten.binary_cross_entropy_with_logits.default"
+    assert allocated(script(name, logits, logits, out=meta())) == [12_000, 12_000]
+    assert allocated(script(name, logits, logits, None, None, 0, out=logits)) == [12_000]
+    assert allocated(script(name, logits, logits, None, row, out=meta())) == [12_000, 400, 12_000, 12_000]
+
+
+def test_unfolding_starts_at_the_size_of_the_image():
+    image, columns = meta(2, 3, 20, 20), meta(2, 27, 324)
+    assert allocated(script("aten.im2col.default", image, [3, 3], out=columns)) == [2 * 3 * 20 * 20 * 4]
+    folded = meta(2, 3, 20, 20)
+    assert script("aten.col2im.default", columns, [20, 20], [3, 3], out=folded) is None
+    assert folded.untyped_storage().nbytes() == 2 * 27 * 324 * 4
+
+
+def test_logic_accumulates_one_byte_whatever_it_reads():
+    # The same split as the largest float's, whose accumulator takes four bytes.
+    x = meta(8, 2**20)
+    largest = allocated(script("aten.amax.default", x, [1], out=meta(8)))
+    for name in ("any", "all"):
+        found = allocated(script(f"aten.{name}.dim", x, 1, out=meta(8, dtype=torch.bool)))
+        assert found == [largest[0] // 4, largest[1]]
 
 
 def test_welford_accumulators_take_sixteen_bytes():
