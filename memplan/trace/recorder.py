@@ -15,16 +15,18 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memplan.trace import aliasing
-from memplan.trace.attribution import Attribution, Owner
+from memplan.trace.attribution import Attribution
 from memplan.trace.calls import Operator, describe
 from memplan.trace.knowledge import NOTHING
 from memplan.trace.learning import Learning
 from memplan.trace.ledger import Ledger
 from memplan.trace.nested import Path, leaves_of, tensors_in
-from memplan.trace.records import DeviceTraits, Op, Phase, Place, Role
+from memplan.trace.records import DeviceTraits, Op, Place, Role
 from memplan.trace.refs import Aside, Ref, aside, knowledge_of, nbytes_of, pin, pinned, storage_of
 from memplan.trace.replacements import decompose
-from memplan.trace.scratch.rules import Call, RuleTable, Scratch, Script
+from memplan.trace.running import Running
+from memplan.trace.scratch.player import Player
+from memplan.trace.scratch.rules import RuleTable
 from memplan.trace.step_graph import StepGraph
 from memplan.trace.values import TEACHERS, Values
 from memplan.units import Bytes, OpIndex, StorageId
@@ -45,28 +47,6 @@ PlaceRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Place | None]
 """(operator, args, kwargs) → place of its new storages; None: where its tensor arguments are."""
 
 
-class _Running:
-    """The op that runs now."""
-
-    __slots__ = (
-        "args", "func", "kwargs", "node", "operator", "overwritten", "owner", "phase", "place", "reads", "role",
-    )  # fmt: skip
-
-    def __init__(self, func: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.func, self.operator, self.args, self.kwargs = func, operator, args, kwargs
-        self.reads: list[Ref] = []
-        """References of its tensor arguments."""
-        self.owner: Owner
-        self.phase: Phase
-        self.node: torch.fx.Node
-        self.place: Place = "device"
-        """Where its new storages lie."""
-        self.role: Role = "intermediate"
-        """What its new storages are."""
-        self.overwritten: StorageId | None = None
-        """The allocation that eager PyTorch would write its result into."""
-
-
 class Recorder(TorchDispatchMode):
     """Watches everything dispatched while it is entered.
 
@@ -85,6 +65,8 @@ class Recorder(TorchDispatchMode):
         self.attribution = Attribution()
         self.step_graph = StepGraph(self._ref)
         self.ops: list[Op] = []
+        self.now = ""
+        """Name of the op that runs now; of the one that failed, after an error."""
         self.recording = False
         """Do ops go to the graph? In set-up only storages are followed."""
         self.default_place: Place = "device"
@@ -93,7 +75,7 @@ class Recorder(TorchDispatchMode):
         self._place_rule = place_rule
         self._operators: dict[Any, Operator] = {}
         self._asked_device = 0
-        self._kept: set[str] = set()
+        self._player = Player(self.ledger, device, self.is_host)
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)
 
@@ -177,12 +159,12 @@ class Recorder(TorchDispatchMode):
                 result = decompose(func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        running = _Running(func, operator, args, kwargs)
+        running = Running(func, operator, args, kwargs)
         # A function mode of the semantics has seen the call; it must not see every attribute that is read from here on.
         with torch._C.DisableTorchFunction():
             return self._record(running) if self.recording else self._set_up(running)
 
-    def _set_up(self, running: _Running) -> Any:
+    def _set_up(self, running: Running) -> Any:
         self._asked_device = 0
         result = self.values.run(running.func, running.args, running.kwargs)
         tensors = tensors_in([*running.args, *running.kwargs.values()])
@@ -200,39 +182,38 @@ class Recorder(TorchDispatchMode):
             )
         return result
 
-    def _record(self, running: _Running) -> Any:
+    def _record(self, running: Running) -> Any:
         operator, args, kwargs = running.operator, running.args, running.kwargs
-        in_backward = self._attribute(running)
-        self.ledger.op = len(self.ops)
+        self._attribute(running)
+        self.ledger.op, self.now = len(self.ops), operator.name
         node_args, node_kwargs = self.step_graph.arguments(args, kwargs, running.reads)
         result = None if operator.is_silent else self.values.run(running.func, args, kwargs)
         running.node = self.step_graph.call(running.func, node_args, node_kwargs, f"{operator.label}_{self.ledger.op}")
         running.place = self._place(running, (ref.storage for ref in running.reads))
-        script = self._scratch(running, result, in_backward=in_backward)
-        held = self._play(script.before, {}) if script else {}
+        script = self._player.script(running, result)
+        self._player.play(script.before)
         writes = self._enter_results(running, result)
-        if script:
-            for identity in reversed(self._play(script.after, held).values()):
-                self.ledger.release_scratch(identity)
+        self._player.play(script.after)
+        self._player.end()
         if self._teaches(running.func, operator) or any(ref.knowledge is not NOTHING for ref in running.reads):
             self._learn(running.func, operator, args, kwargs, result=result, reads=running.reads, of=self._ref)
         self._note(running, result, writes)
+        self.now = ""
         return result
 
-    def _attribute(self, running: _Running) -> bool:
-        """Find out on whose behalf an op runs; is it in backward?"""
-        in_backward = torch._C._current_graph_task_id() != -1
-        node = torch._C._current_autograd_node() if in_backward else None
+    def _attribute(self, running: Running) -> None:
+        """Find out on whose behalf an op runs."""
+        running.in_backward = torch._C._current_graph_task_id() != -1
+        node = torch._C._current_autograd_node() if running.in_backward else None
         running.owner = self.attribution.forward_owner() if node is None else self.attribution.backward_owner(node)
-        running.phase = self.attribution.phase(in_backward=in_backward)
+        running.phase = self.attribution.phase(in_backward=running.in_backward)
         if node is not None:
             if node.name() == "torch::autograd::AccumulateGrad":
                 running.role = "gradient"
             running.overwritten = self._overwritten(running, node)
         self._asked_device = 0
-        return in_backward
 
-    def _overwritten(self, running: _Running, node: Any) -> StorageId | None:
+    def _overwritten(self, running: Running, node: Any) -> StorageId | None:
         name, args = running.operator.name, running.args
         if name == "aten.add.Tensor":
             replaced = aliasing.accumulates_in_place(args, self._asked_device)
@@ -244,7 +225,7 @@ class Recorder(TorchDispatchMode):
 
     # ------------------------------------------------------------------ results
 
-    def _enter_results(self, running: _Running, result: Any) -> list[StorageId]:
+    def _enter_results(self, running: Running, result: Any) -> list[StorageId]:
         """Enter an op's new storages; ids of all that it wrote."""
         leaves = leaves_of(result)
         order = _RESULT_ORDER.get(running.operator.name)
@@ -256,7 +237,7 @@ class Recorder(TorchDispatchMode):
         writes += [self._ref(tensor).storage for tensor in running.operator.written(running.args, running.kwargs)]
         return [identity for identity in writes if identity is not None]
 
-    def _enter_result(self, running: _Running, tensor: torch.Tensor, path: Path) -> StorageId | None:
+    def _enter_result(self, running: Running, tensor: torch.Tensor, path: Path) -> StorageId | None:
         ref = pinned(tensor)
         if ref is not None:
             # An in-place op returns its argument: from here on the tensor is what this node left in it.
@@ -267,7 +248,7 @@ class Recorder(TorchDispatchMode):
         pin(tensor, Ref(running.node, path, identity, nbytes_of(tensor)))
         return identity
 
-    def _entered(self, running: _Running, storage: torch.UntypedStorage) -> StorageId:
+    def _entered(self, running: Running, storage: torch.UntypedStorage) -> StorageId:
         identity = self.ledger.find(storage)
         if identity is not None:
             entry = self.ledger.entries[identity]
@@ -286,7 +267,7 @@ class Recorder(TorchDispatchMode):
     def _seen(self, tensor: torch.Tensor) -> Aside:
         return aside(tensor, self._identity(tensor))
 
-    def _note(self, running: _Running, result: Any, writes: list[StorageId]) -> None:
+    def _note(self, running: Running, result: Any, writes: list[StorageId]) -> None:
         operator, reads = running.operator, running.reads
         moved = 0
         if not operator.is_view:
@@ -326,7 +307,7 @@ class Recorder(TorchDispatchMode):
         storage = storage_of(tensor)
         return None if storage is None else self.ledger.find(storage)
 
-    def _place(self, running: _Running, operands: Iterable[StorageId | None]) -> Place:
+    def _place(self, running: Running, operands: Iterable[StorageId | None]) -> Place:
         if self._place_rule is None:
             return self.default_place
         ruled = self._place_rule(running.func, running.args, running.kwargs)
@@ -338,38 +319,9 @@ class Recorder(TorchDispatchMode):
             self.values.assume(f"{MIXED}: {running.operator.name}")
         return "device" if "device" in places else "host" if places else self.default_place
 
-    def _is_mixed(self, running: _Running) -> bool:
+    def _is_mixed(self, running: Running) -> bool:
         """Does an op work on elements of both places? Copies may, and indices and scalars may lie on the host."""
         if any(part in running.operator.name for part in _MOVERS):
             return False
         operands = tensors_in([*running.args, *running.kwargs.values()])
         return any(tensor.dim() > 0 and self.is_host(tensor) for tensor in operands)
-
-    # ------------------------------------------------------------------ scratch
-
-    def _scratch(self, running: _Running, result: Any, *, in_backward: bool) -> Script | None:
-        if running.operator.scratch is None:
-            return None
-        return running.operator.scratch(
-            Call(
-                name=running.operator.name,
-                args=running.args,
-                kwargs=running.kwargs,
-                out=result,
-                device=self.device,
-                in_backward=in_backward,
-                is_host=self.is_host,
-            )
-        )
-
-    def _play(self, script: tuple[Scratch, ...], held: dict[str, StorageId]) -> dict[str, StorageId]:
-        """Enter a kernel's allocations; what is held when it ends."""
-        for action, key, nbytes in script:
-            if action == "alloc":
-                held[key] = self.ledger.scratch(nbytes)
-            elif action == "free":
-                self.ledger.release_scratch(held.pop(key))
-            elif key not in self._kept:
-                self._kept.add(key)
-                self.ledger.scratch(nbytes, role="workspace", name=key)
-        return held

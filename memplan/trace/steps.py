@@ -68,10 +68,14 @@ class Steps:
             with user_code(f"step {len(self.ranges) + 1}"):
                 next(loop)
         except EstimateError as error:
-            module = self._recorder.attribution.failing_module(error.__cause__ or error)
-            if error.where is not None or module is None:
-                raise
-            raise EstimateError(error.what, where=f"module {module}", hint=error.hint) from error.__cause__
+            raise EstimateError(error.what, where=self._where(error), hint=error.hint) from error.__cause__
+
+    def _where(self, error: EstimateError) -> str | None:
+        """The user's line if there is one, else the module; and the op, where one failed."""
+        module = self._recorder.attribution.failing_module(error.__cause__ or error)
+        place = error.where or (f"module {module}" if module else None)
+        parts = [place, f"op {self._recorder.now}" if self._recorder.now else None]
+        return ", ".join(part for part in parts if part) or None
 
     def _mark_optimizer_state(self) -> None:
         """Tell which storages are optimizer state, and of which parameter: what the optimizers seen stepping hold."""

@@ -164,6 +164,8 @@ def test_a_training_step_of_every_family_runs_on_fake_tensors(name: str) -> None
     run_step(name)
 
 
+# transformers asks how the experts lie, for torch up to 2.10.
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b"])
 def test_a_training_step_of_a_mixture_of_experts_runs_in_bfloat16(name: str) -> None:

@@ -97,7 +97,7 @@ def takes_cudnn(
     )
 
 
-def group_norm(
+def group_norm(  # noqa: PLR0917 (the schema's order)
     input: torch.Tensor,  # noqa: A002 (the schema's name)
     num_groups: int,
     weight: Maybe = None,
@@ -109,7 +109,10 @@ def group_norm(
     del cudnn_enabled
     batch, channels, *sides = input.shape
     sizes = (batch, channels, math.prod(sides))
-    return torch.ops.aten.native_group_norm(input.contiguous(), weight, bias, *sizes, num_groups, eps)[0]
+    result: torch.Tensor = torch.ops.aten.native_group_norm(input.contiguous(), weight, bias, *sizes, num_groups, eps)[
+        0
+    ]
+    return result
 
 
 def _leaf(*_: object) -> None:

@@ -5,7 +5,12 @@ import torch
 from torch.nn.functional import dropout
 
 from memplan.trace.cuda.dropout import KERNELS
+from memplan.trace.recorder import Recorder
+from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import kernels
+from memplan.trace.scratch.cuda_table import CUDA_RULES
+from memplan.trace.values import Values
+from memplan.trace.world import fake_world
 from tests.trace.cuda.tape import played
 
 
@@ -17,6 +22,19 @@ def test_training_keeps_a_boolean_mask_and_nothing_else():
         assert tape.row("native_dropout.default").results == (((4, 5), torch.float32), ((4, 5), torch.bool))
         assert [op for op in tape.ops if "dropout" in op] == ["native_dropout", "native_dropout_backward"]
         assert "bernoulli_.float" not in tape.ops
+
+
+def test_the_mask_is_allocated_before_the_result():
+    # Dropout.cu dropout_cuda: a byte per element, then the result.
+    with fake_world():
+        recorder = Recorder(DeviceTraits(kind="cuda"), CUDA_RULES, None, Values(worst_case=False))
+        x = torch.ones(4, 5)
+        recorder.recording = True
+        with recorder.watching():
+            kept = torch.ops.aten.native_dropout(x, 0.1, True)
+    assert [tuple(each.shape) for each in kept] == [(4, 5), (4, 5)]
+    made = [entry.nbytes for entry in recorder.ledger.entries if entry.role == "intermediate"]
+    assert made == [20, 80]
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])

@@ -48,7 +48,6 @@ def test_group_norm_copies_channels_last_images_before_torch_has_a_kernel_for_th
         image = torch.randn(4, 6, 8, 8, device="cuda").to(memory_format=torch.channels_last).requires_grad_()
         tape.clear()
         assert layer(plain).is_contiguous()
-        assert "clone.default" not in tape.ops
         assert "clone" not in tape.ops
         out = layer(image)
         assert out.is_contiguous()

@@ -1,0 +1,61 @@
+"""Enters in the ledger what kernels take and return on the side."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memplan.trace.ledger import Ledger
+from memplan.trace.records import DeviceTraits
+from memplan.trace.running import Running
+from memplan.trace.scratch.rules import Call, Scratch, Script
+from memplan.units import StorageId
+
+_NOTHING = Script()
+
+
+class Player:
+    """Plays the scripts of scratch rules.
+
+    Args:
+        ledger: Takes the allocations.
+        device: What the kernels run on.
+        is_host: Does a tensor lie in host memory?
+    """
+
+    def __init__(self, ledger: Ledger, device: DeviceTraits, is_host: Callable[[torch.Tensor], bool]) -> None:
+        self._ledger, self._device, self._is_host = ledger, device, is_host
+        self._kept: set[str] = set()
+        self._held: dict[str, StorageId] = {}
+
+    def script(self, running: Running, result: Any) -> Script:
+        """What an op's kernel does, results known; nothing without a rule."""
+        rule = running.operator.scratch
+        if rule is None:
+            return _NOTHING
+        call = Call(
+            name=running.operator.name,
+            args=running.args,
+            kwargs=running.kwargs,
+            out=result,
+            device=self._device,
+            in_backward=running.in_backward,
+            is_host=self._is_host,
+        )
+        return rule(call) or _NOTHING
+
+    def play(self, lines: tuple[Scratch, ...]) -> None:
+        """Enter a kernel's allocations and frees in order."""
+        for action, key, nbytes in lines:
+            if action == "alloc":
+                self._held[key] = self._ledger.scratch(nbytes)
+            elif action == "free":
+                self._ledger.release_scratch(self._held.pop(key))
+            elif key not in self._kept:
+                self._kept.add(key)
+                self._ledger.scratch(nbytes, role="workspace", name=key)
+
+    def end(self) -> None:
+        """The kernel returns: what it still holds goes, last in first out."""
+        while self._held:
+            self._ledger.release_scratch(self._held.popitem()[1])
