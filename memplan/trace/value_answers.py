@@ -93,7 +93,27 @@ def _grouped_mm(_: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[s
     return func(first, second, *args[2:], **kwargs).to(args[0].dtype)
 
 
-ANSWERS: Mapping[Any, Answer] = {
+def _packed(values: "Values", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """``pack_padded_sequence``: all steps of all sequences, and how many sequences each step has."""
+    padded, lengths = args[:2]
+    batch_first = args[2] if len(args) > 2 else kwargs.get("batch_first", False)
+    longest = padded.shape[1 if batch_first else 0]
+    total = longest * lengths.numel()
+    known = values.knowledge_of(lengths).value
+    if known is None:
+        values.assume("padded sequences are all as long as the padding")
+    else:
+        with unset_fake_temporarily():
+            total, longest = int(known.sum()), int(known.max())
+    return padded.new_empty((total, *padded.shape[2:])), torch.empty(longest, dtype=torch.int64)
+
+
+def _same(values: "Values", *_: Any) -> bool:
+    values.assume("data-dependent conditions hold")
+    return True
+
+
+ANSWERS: dict[Any, Answer] = {
     aten._local_scalar_dense.default: _item,
     aten.nonzero.default: _nonzero,
     aten.index.Tensor: _indexed,
@@ -102,5 +122,10 @@ ANSWERS: Mapping[Any, Answer] = {
     aten._unique2.default: _unique,
     aten.unique_consecutive.default: _unique,
     aten.repeat_interleave.Tensor: _repeat_interleave,
-    aten._grouped_mm.default: _grouped_mm,
+    aten._pack_padded_sequence.default: _packed,
+    aten.equal.default: _same,
+    aten.allclose.default: _same,
 }
+"""Op → answer."""
+if hasattr(aten, "_grouped_mm"):  # Not in torch 2.6.
+    ANSWERS[aten._grouped_mm.default] = _grouped_mm

@@ -192,3 +192,35 @@ def test_parts_of_a_sparse_gradient_lie_on_the_device() -> None:
     assert 8 * 32 * 64 * FLOAT in {storage.nbytes for storage in gradients}
     assert all(storage.place == "device" for storage in gradients)
     assert any(sentence.startswith("sparse tensors") for sentence in recorded.not_modelled)
+
+
+class Packed(torch.nn.Module):
+    """A classifier of padded sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = torch.nn.GRU(16, 32, batch_first=True)
+
+    def forward(self, padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return self.recurrent(packed)[1]
+
+
+def test_packed_sequences_have_as_many_rows_as_their_lengths_say() -> None:
+    def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(size, 12, 16), torch.tensor([3, 12, 5, 1])
+
+    given = source(Packed, batch, loss=lambda output, batch: output.sum())
+    recorded = trace(given, DeviceTraits(kind="cuda"), batch_size=4)
+    packed = next(op for op in recorded.ops if op.name == "aten._pack_padded_sequence.default")
+    assert recorded.storages[packed.writes[0]].nbytes == (3 + 12 + 5 + 1) * 16 * 4
+
+
+def test_comparing_whole_tensors_is_answered_by_assumption() -> None:
+    def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(output, output)
+        assert torch.allclose(output, output)
+        return output.sum()
+
+    recorded = trace(source(lambda: torch.nn.Linear(4, 4), lambda size: torch.randn(size, 4), loss=loss), batch_size=2)
+    assert "data-dependent conditions hold" in recorded.assumptions

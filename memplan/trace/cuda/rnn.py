@@ -1,7 +1,7 @@
 """Recurrent layers as CUDA runs them: cuDNN for whole sequences, fused kernels for single cells.
 
 Source: aten/src/ATen/native/RNN.cpp ``lstm``, ``gru``, ``rnn_*``, ``LSTMCell``, ``GRUCell``; cudnn/RNN.cpp
-``_cudnn_impl``, ``_cudnn_rnn_cast_reflatten`` (torch 2.6 to 2.13).
+``_cudnn_impl``; aten/src/ATen/cudnn/AutocastRNN.cpp ``_cudnn_rnn_cast_reflatten`` (torch 2.6 to 2.13).
 
 Weights count as flattened, as ``module.cuda()`` leaves them: the weight buffer is the weights' own memory.
 """
@@ -51,7 +51,7 @@ class Layers:
 def _run(data: torch.Tensor, states: tuple[torch.Tensor, Maybe], params: Tensors, layers: Layers) -> Tensors:
     """``_cudnn_impl``: one call of the library for all steps and layers."""
     if torch.is_autocast_enabled("cuda"):
-        # cudnn/RNN.cpp ``_cudnn_rnn_cast_reflatten``: the low weights are a buffer of their own in every call.
+        # AutocastRNN.cpp ``_cudnn_rnn_cast_reflatten``: the low weights are a buffer of their own in every call.
         low = torch.get_autocast_dtype("cuda")
         data, params = data.to(low), [weight.to(low) for weight in params]
         states = states[0].to(low), None if states[1] is None else states[1].to(low)

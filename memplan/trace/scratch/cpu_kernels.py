@@ -54,7 +54,7 @@ def absolute(call: Call) -> Script | None:
 
 
 def sort(call: Call) -> Script | None:
-    """SortingKernel.cpp sort_stable_kernel: one row of indices."""
+    """cpu/SortingKernel.cpp sort_stable_kernel: one row of indices."""
     source = call.args[0]
     dim = argument(call, 1, "dim", -1)
     return within({"row": source.shape[dim] * INDEX_BYTES}) if source.ndim else None
@@ -64,7 +64,7 @@ def sort(call: Call) -> Script | None:
 
 
 def index_put(call: Call) -> Script | None:
-    """TensorAdvancedIndexing.cpp expandTensors: a mask becomes one vector of indices per dimension."""
+    """IndexingUtils.h expandTensors: a mask becomes one vector of indices per dimension."""
     masks = [index for index in call.args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
     values = call.args[2]
     selected = values.shape[0] if values.ndim else 1
@@ -130,7 +130,7 @@ def _upsample(taps: int) -> Rule:
 
 
 def cast_operands(call: Call) -> Script | None:
-    """TensorIterator.cpp compute_types: on CPU, operands of another type than the common one are copied first."""
+    """aten/src/ATen/TensorIterator.cpp compute_types: on CPU, operands of another type than the common one are copied first."""
     tensors = [value for value in chain(call.args, call.kwargs.values()) if isinstance(value, torch.Tensor)]
     if len({tensor.dtype for tensor in tensors}) < 2:
         return None
