@@ -1,7 +1,7 @@
 """Enters in the ledger what kernels take and return on the side."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import torch
 
@@ -9,7 +9,9 @@ from memplan.trace.ledger import Ledger
 from memplan.trace.records import DeviceTraits
 from memplan.trace.running import Running
 from memplan.trace.scratch.rules import Call, Scratch, Script
-from memplan.units import StorageId
+
+if TYPE_CHECKING:
+    from memplan.units import StorageId
 
 _NOTHING = Script()
 
