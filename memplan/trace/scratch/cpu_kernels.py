@@ -130,7 +130,7 @@ def _upsample(taps: int) -> Rule:
 
 
 def cast_operands(call: Call) -> Script | None:
-    """aten/src/ATen/TensorIterator.cpp compute_types: on CPU, operands of another type than the common one are copied first."""
+    """aten/src/ATen/TensorIterator.cpp compute_types: on CPU, operands are copied to the common type first."""
     tensors = [value for value in chain(call.args, call.kwargs.values()) if isinstance(value, torch.Tensor)]
     if len({tensor.dtype for tensor in tensors}) < 2:
         return None

@@ -2,7 +2,7 @@
 
 Follows src/cpu/rnn/rnn_utils.hpp (``init_conf``, ``set_workspace_sizes``) and rnn_utils.cpp (``get_good_ld``,
 ``set_offsets``) of oneDNN, and aten/src/ATen/native/mkldnn/RNN.cpp, which runs one direction of one layer per call.
-Confirmed on torch 2.13 (oneDNN 3.12, AVX-512).
+Measured on torch 2.13.0 (oneDNN 3.12, AVX-512), November 2026.
 """
 
 from dataclasses import dataclass
