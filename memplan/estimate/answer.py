@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from memplan.errors import EstimateError
 from memplan.estimate.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
-from memplan.lifetime.records import Lifetimes
+from memplan.lifetime.records import Category, Lifetimes
 from memplan.replay.records import MemoryProfile
 from memplan.replay.stream import RequestStream
 from memplan.trace.records import Event, Trace
@@ -40,12 +41,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     return Estimate(
         target=format_target(spec.target),
         verdict=judge(device_bytes, high, profile.usable_bytes, retries=memory.retries),
-        gpu=GpuFacts(
-            name=profile.name,
-            title=profile.title,
-            total_bytes=profile.total_bytes,
-            usable_bytes=profile.usable_bytes,
-        ),
+        gpu=_gpu(profile),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
         options=options(spec, trace),
@@ -74,6 +70,53 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         repeats=trace.repeats,
         torch_version=_version("torch"),
         memplan_version=_version("memplan"),
+    )
+
+
+def unknown(spec: JobSpec, profile: GpuProfile, error: EstimateError) -> Estimate:
+    """The answer for a device on which the step cannot be traced; ``not_modelled`` says why."""
+    nothing = dict.fromkeys((*map(str, Category), "fragmentation", "context"), 0)
+    return Estimate(
+        target=format_target(spec.target),
+        verdict=Verdict.UNKNOWN,
+        gpu=_gpu(profile),
+        parameters=0,
+        trainable_parameters=0,
+        options={},
+        peak=PeakFacts(
+            requested_bytes=0,
+            allocated_bytes=0,
+            reserved_bytes=0,
+            device_bytes=0,
+            low_bytes=0,
+            high_bytes=0,
+            phase="setup",
+            op="",
+            module="",
+            source="",
+        ),
+        breakdown=nothing,
+        owners=(),
+        fragmentation=Fragmentation(external=0.0, internal=0.0),
+        flops_per_step=0,
+        advice=(),
+        assumptions=(),
+        not_modelled=(f"{error.what} ({error.where})" if error.where else error.what,),
+        provenance=dict(spec.provenance),
+        timings={},
+        steps_traced=0,
+        repeats=False,
+        torch_version=_version("torch"),
+        memplan_version=_version("memplan"),
+    )
+
+
+def _gpu(profile: GpuProfile) -> GpuFacts:
+    return GpuFacts(
+        name=profile.name,
+        title=profile.title,
+        total_bytes=profile.total_bytes,
+        usable_bytes=profile.usable_bytes,
     )
 
 

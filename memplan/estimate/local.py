@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from memplan.errors import EstimateError
 from memplan.estimate.advice import advise
-from memplan.estimate.answer import Measured, compose
+from memplan.estimate.answer import Measured, compose, unknown
 from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
@@ -42,12 +43,21 @@ def estimate_here(
         MemplanError: As for its stages.
     """
     tracer = _Tracer(progress)
-    answers = []
+    answers: list[Estimate] = []
+    failed: list[EstimateError] = []
     for profile in profiles:
-        answer = tracer.estimate(profile, spec)
+        try:
+            answer = tracer.estimate(profile, spec)
+        except EstimateError as error:
+            failed.append(error)
+            answers.append(unknown(spec, profile, error))
+            continue
         if advice:
             answer = dataclasses.replace(answer, advice=advise(spec, answer, partial(tracer.estimate, profile)))
         answers.append(answer)
+    if len(failed) == len(profiles):
+        # What fails everywhere is the job's fault and no device's.
+        raise failed[0]
     return tuple(answers)
 
 

@@ -23,7 +23,7 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
     """Write estimates of one job as lines of styled text.
 
     Args:
-        estimates: The same job on one or several GPUs; the first is shown in detail.
+        estimates: The same job on one or several GPUs; the first that has figures is shown in detail.
         width: Terminal cells per line.
         explain: Also list every assumption and where each value came from.
         quiet: Only the verdicts.
@@ -34,13 +34,18 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     blocks = [verdict_lines(estimates, width)]
     if not quiet:
-        blocks = [job_lines(estimates[0], width), *_detail(estimates, width), *blocks]
+        blocks = [job_lines(_shown(estimates), width), *_detail(estimates, width), *blocks]
         blocks[-1:-1] = explanation(estimates, width) if explain else _short_caveats(estimates, width)
     return _fit(_join(blocks), width)
 
 
+def _shown(estimates: Sequence[Estimate]) -> Estimate:
+    """The one that is shown in detail: the first that has figures."""
+    return next((estimate for estimate in estimates if estimate.verdict is not Verdict.UNKNOWN), estimates[0])
+
+
 def _detail(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
-    first = estimates[0]
+    first = _shown(estimates)
     if first.verdict is Verdict.UNKNOWN:
         return []
     title = [Text(f"on {clean(first.gpu.name)}", style="bold")] if len(estimates) > 1 else []

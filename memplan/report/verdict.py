@@ -29,6 +29,8 @@ def verdict_lines(estimates: Sequence[Estimate], width: int) -> list[Text]:
     for estimate in estimates:
         lines.append(_verdict_line(estimate, name_cells, width, with_peak=len(estimates) > 1))
         lines += [_advice_line(advice, estimate, width) for advice in estimate.advice[:ADVICE_SHOWN]]
+        if estimate.verdict is Verdict.UNKNOWN:
+            lines += [Text(f"  because  {shorten(reason, width - 11)}") for reason in estimate.not_modelled[:1]]
     return lines
 
 

@@ -1,8 +1,9 @@
 """Which new storage stands for memory that eager PyTorch would have overwritten.
 
 Under any dispatch mode C++ sees tensors "like subclasses" and takes out-of-place branches where a plain run works in
-place (``isTensorSubclassLike`` in torch/csrc/autograd/FunctionsManual.cpp and input_buffer.cpp). The recorder then sees
-a second storage that no real run has. Here is where that happens.
+place (ATen/TensorSubclassLikeUtils.h ``isTensorSubclassLike``, asked in torch/csrc/autograd/FunctionsManual.cpp and
+input_buffer.cpp, and under aten/src/ATen/native in ReduceOps.cpp and TensorAdvancedIndexing.cpp). The recorder then
+sees a second storage that no real run has. Here is where that happens.
 """
 
 from typing import Any
@@ -63,8 +64,8 @@ def node_kind(node: Any) -> str:
 def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:
     """Is this ``add`` the engine summing gradients, which eager does in place?
 
-    The engine asks the second tensor's device just before it adds (``InputBuffer::add``, ``accumulate``,
-    torch/csrc/autograd/input_buffer.cpp); it adds in place if nobody else holds the first gradient and it is dense.
+    The engine asks the second tensor's device just before it adds (measured); it adds in place if nobody else holds
+    the first gradient and it is dense (torch/csrc/autograd/input_buffer.cpp ``can_accumulate_inplace``).
 
     Args:
         args: The two addends.

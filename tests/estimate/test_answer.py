@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memplan.errors import EstimateError
 from memplan.estimate.advice import advise
 from memplan.estimate.answer import judge
 from memplan.estimate.local import estimate_here
@@ -140,3 +141,29 @@ def test_a_growing_step_is_answered_for_the_steps_that_were_traced(tmp_path: Pat
     # The five outputs that were kept, and the activations of the last step.
     assert answer.breakdown["activation"] >= 5 * 64 * 512 * 4
     assert answer.peak.allocated_bytes < 300 << 20
+
+
+def test_a_device_that_cannot_run_the_step_is_unknown_and_the_others_are_answered(tmp_path: Path) -> None:
+    target = tmp_path / "attention.py"
+    target.write_text(
+        "import torch\n\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.qkv = torch.nn.Linear(64, 192)\n"
+        "    def forward(self, x):\n"
+        "        q, k, v = self.qkv(x).view(x.shape[0], 8, 3, 1, 64).unbind(2)\n"
+        "        heads = (each.transpose(1, 2) for each in (q, k, v))\n"
+        "        return torch.nn.functional.scaled_dot_product_attention(*heads)\n\n"
+        "def model():\n    return Net()\n\n"
+        "def batch(batch_size):\n    return torch.randn(batch_size, 8, 64)\n\n"
+        "def loss(output, batch):\n    return output.sum()\n"
+    )
+    # Flash attention needs compute capability 8.0; the T4 has 7.5.
+    spec = JobSpec(target=parse_target(str(target)), precision="bf16", attention="flash")
+    turing, hopper = estimate_here(spec, [load_profile("t4"), load_profile("h100-80g")])
+    assert turing.verdict is Verdict.UNKNOWN
+    assert "flash" in turing.not_modelled[0]
+    assert hopper.verdict is Verdict.FITS
+    with pytest.raises(EstimateError, match="flash"):
+        estimate_here(spec, [load_profile("t4"), load_profile("v100-16g")])

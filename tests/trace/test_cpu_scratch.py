@@ -341,6 +341,13 @@ def test_stable_sorting_takes_a_row_of_indices():
 
 
 @measured_machine
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_type_that_onednn_lacks_on_this_machine_stays_with_pytorch(dtype):
+    source, weight, bias, *rest = convolution(4, 32, 20, 48, 3)
+    compare(aten.convolution.default, source.to(dtype), weight.to(dtype), bias.to(dtype), *rest)
+
+
+@measured_machine
 def test_each_thread_gathers_the_pixels_of_a_strided_pointwise_convolution():
     torch.set_num_threads(2)
     compare(aten.convolution.default, *convolution(4, 32, 20, 64, 1, stride=2))

@@ -109,12 +109,15 @@ def embedding_bag_backward(call: Call) -> Script:
 
 
 _SMALL_IMAGE = 128
-"""UpSampleKernel.cpp _use_vectorized_kernel_cond_2d: height plus width up to which it is channels-last's."""
+"""cpu/UpSampleKernel.cpp _use_vectorized_kernel_cond_2d: height plus width up to which it is channels-last's."""
 
 
 def _upsample(taps: int) -> Rule:
     def rule(call: Call) -> Script | None:
-        """UpSampleKernel.cpp: small images are brought to channels-last and back; large ones get tables of indices."""
+        """cpu/UpSampleKernel.cpp: small images are brought to channels-last and back; large ones get tables of indices.
+
+        So do large channels-last images of up to three channels; those few KiB are left out.
+        """
         source, out = call.args[0], call.out
         if source.is_contiguous(memory_format=torch.channels_last):
             return None

@@ -1,8 +1,9 @@
 """Scratch of bfloat16 matrix products on CPU: blocks that oneDNN's brgemm matmul copies and accumulates in.
 
 Follows src/cpu/x64/matmul/brgemm_matmul_utils.cpp of oneDNN (``init_scratchpad``: one packed block of B, one of A where
-its rows do not lie along memory, one of float results). Block sizes were measured on torch 2.13.0 (oneDNN 3.12), AVX-512
-without AMX, over 130 shapes, in November 2026; float32 products go to MKL or BLAS, which take no tensor but a copy of strided operands.
+its rows do not lie along memory, one of float results). Block sizes were measured on torch 2.13.0 (oneDNN 3.12) with
+AVX-512 and no AMX, over 130 shapes, in November 2026. Float32 products go to MKL or BLAS, which take no tensor but a
+copy of strided operands.
 """
 
 from collections.abc import Callable
