@@ -31,11 +31,12 @@ class Case:
     clip_grad_norm: float | None = None
     autocast: bool = False
     target: str = ""
+    folder: str = "zoo"
 
     @property
     def path(self) -> Path:
         """The target file."""
-        return HERE / "zoo" / f"{self.target or self.name}.py"
+        return HERE / self.folder / f"{self.target or self.name}.py"
 
 
 CASES = (
@@ -68,6 +69,11 @@ CASES = (
     Case(name="accumulate-plain", target="accumulate"),
     Case(name="accumulate", grad_accum=4, clip_grad_norm=1.0),
 )
+BLIND = tuple(
+    Case(name=name, batch_size=64, folder="zoo_blind")
+    for name in ("dqn", "mnist_cnn", "seq2seq", "siamese", "vae", "wavenet")
+)
+"""Written after the rules, without a look at them; no rule was changed for them since."""
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -108,11 +114,13 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="cases to run; all without")
-    wanted = parser.parse_args().names
+    parser.add_argument("--blind", action="store_true", help="the models that no rule was written for")
+    options = parser.parse_args()
+    wanted = options.names
     print(_header())
     print(f"{'model':<26}{'real peak':>14}{'predicted':>14}{'error':>10}  peak at")
     errors = []
-    for case in CASES:
+    for case in BLIND if options.blind else CASES:
         if wanted and case.name not in wanted:
             continue
         real, guess = measured(case), predicted(case)
