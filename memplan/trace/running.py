@@ -1,16 +1,16 @@
 """The op that runs now, as the recorder passes it from hand to hand."""
 
-from typing import Any, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, Any
 
 from memplan.trace.calls import Operator
 
 if TYPE_CHECKING:
-    from memplan.trace.records import Phase, Place, Role
     import torch.fx
+
     from memplan.trace.attribution import Owner
-    from memplan.units import StorageId
+    from memplan.trace.records import Phase, Place, Role
     from memplan.trace.refs import Ref
+    from memplan.units import StorageId
 
 
 class Running:

@@ -1,7 +1,7 @@
 """Enters in the ledger what kernels take and return on the side."""
 
 from collections.abc import Callable
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
