@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 
@@ -11,6 +12,7 @@ from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
 from memplan.trace.records import DeviceTraits
+from memplan.trace.replacements import Attribute, attributes
 from memplan.trace.scratch.cpu_table import CPU_RULES
 from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
@@ -36,13 +38,14 @@ class Semantics:
 def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]:
     """Install the semantics of a device for the length of the context."""
     if device.kind == "cpu":
-        yield Semantics(
-            scratch_rules=CPU_RULES,
-            place_rule=None,
-            ask_host=lambda _: None,
-            not_modelled=_nothing,
-            assumptions=_nothing,
-        )
+        with attributes(_NO_CUDA):
+            yield Semantics(
+                scratch_rules=CPU_RULES,
+                place_rule=None,
+                ask_host=lambda _: None,
+                not_modelled=_nothing,
+                assumptions=_nothing,
+            )
         return
     with cuda_semantics(device, attention=attention) as cuda:
 
@@ -56,6 +59,14 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
             not_modelled=_unknown_scratch,
             assumptions=assumptions_of,
         )
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("Torch not compiled with CUDA enabled")
+
+
+_NO_CUDA = (Attribute(torch.Tensor, "cuda", _refuse), Attribute(torch.nn.Module, "cuda", _refuse))
+"""A CUDA build of torch would move fake tensors to a device that a CPU run does not have; its CPU build says this."""
 
 
 def _nothing(_: Iterable[str]) -> Iterable[str]:
