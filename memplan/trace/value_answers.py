@@ -8,15 +8,15 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 if TYPE_CHECKING:
-    from memplan.trace.values import Values
+    from memplan.trace.guesses import Guesses
 
 aten = torch.ops.aten
 
-Answer = Callable[["Values", Any, tuple[Any, ...], Mapping[str, Any]], Any]
+Answer = Callable[["Guesses", Any, tuple[Any, ...], Mapping[str, Any]], Any]
 """(values, op, args, kwargs) → the op's result."""
 
 
-def _item(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     tensor = args[0]
     value = values.knowledge_of(tensor).value
     if value is None:
@@ -35,11 +35,11 @@ def _item(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]
     return 1.0 if tensor.is_floating_point() else 1
 
 
-def _nonzero(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+def _nonzero(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     return torch.empty((values.selected(args[0]), args[0].dim()), dtype=torch.int64)
 
 
-def _indexed(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _indexed(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """``x[mask]``: a mask is as many index vectors as it has dimensions (``expandTensors``, ATen IndexingUtils.h)."""
     indices: list[torch.Tensor | None] = []
     for index in args[1]:
@@ -51,13 +51,13 @@ def _indexed(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping
     return func(args[0], indices, *args[2:], **kwargs)
 
 
-def _masked_select(values: "Values", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+def _masked_select(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
     share = values.selected(args[1]) / max(args[1].numel(), 1)
     return torch.empty(ceil(prod(shape) * share), dtype=args[0].dtype)
 
 
-def _bincount(values: "Values", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _bincount(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     least = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
     weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
     classes = values.knowledge_of(args[0]).classes or least
@@ -65,7 +65,7 @@ def _bincount(values: "Values", _: Any, args: tuple[Any, ...], kwargs: Mapping[s
     return torch.empty(max(least, classes, 1), dtype=dtype)
 
 
-def _unique(values: "Values", func: Any, args: tuple[Any, ...], _: Mapping[str, Any]) -> Any:
+def _unique(values: "Guesses", func: Any, args: tuple[Any, ...], _: Mapping[str, Any]) -> Any:
     """Unique values: all elements are (upper bound); consecutive runs: there is one."""
     source = args[0]
     runs = func is aten.unique_consecutive.default
@@ -75,7 +75,7 @@ def _unique(values: "Values", func: Any, args: tuple[Any, ...], _: Mapping[str, 
     return torch.empty(count, dtype=source.dtype), inverse, torch.empty(count, dtype=torch.int64)
 
 
-def _repeat_interleave(values: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _repeat_interleave(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     size = kwargs.get("output_size")
     known = values.knowledge_of(args[0]).value
     if size is None and known is not None:
@@ -87,13 +87,13 @@ def _repeat_interleave(values: "Values", func: Any, args: tuple[Any, ...], kwarg
     return func(args[0], output_size=size)
 
 
-def _grouped_mm(_: "Values", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _grouped_mm(_: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Its shape function takes bf16 alone; for other types kernels run one ``mm`` a group (GroupedBlas.cpp)."""
     first, second = (operand.to(torch.bfloat16) for operand in args[:2])
     return func(first, second, *args[2:], **kwargs).to(args[0].dtype)
 
 
-def _packed(values: "Values", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """``pack_padded_sequence``: all steps of all sequences, and how many sequences each step has."""
     padded, lengths = args[:2]
     batch_first = args[2] if len(args) > 2 else kwargs.get("batch_first", False)
@@ -108,7 +108,7 @@ def _packed(values: "Values", _: Any, args: tuple[Any, ...], kwargs: Mapping[str
     return padded.new_empty((total, *padded.shape[2:])), torch.empty(longest, dtype=torch.int64)
 
 
-def _same(values: "Values", *_: Any) -> bool:
+def _same(values: "Guesses", *_: Any) -> bool:
     values.assume("data-dependent conditions hold")
     return True
 

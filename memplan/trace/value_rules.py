@@ -10,15 +10,15 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
 
 if TYPE_CHECKING:
-    from memplan.trace.values import Values
+    from memplan.trace.guesses import Guesses
 
 aten = torch.ops.aten
 
-Rule = Callable[["Values", tuple[Any, ...], Mapping[str, Any], Any], Knowledge]
+Rule = Callable[["Guesses", tuple[Any, ...], Mapping[str, Any], Any], Knowledge]
 """(values, args, kwargs, result) → what is known of the result."""
 
 
-def _positions(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+def _positions(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``nonzero`` of a vector that is all true: its positions are known."""
     mask = args[0]
     if mask.dim() == 1 and result.shape[0] == mask.numel() <= SMALL:
@@ -27,7 +27,7 @@ def _positions(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result
     return Knowledge(classes=max(mask.shape, default=1))
 
 
-def _even_counts(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+def _even_counts(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``bincount`` and ``histc``: every class is counted equally often."""
     if result.numel() > SMALL:
         return NOTHING
@@ -35,7 +35,7 @@ def _even_counts(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], 
     return _evenly(args[0].numel(), result)
 
 
-def _summed(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+def _summed(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``mask.sum(...)``: each sum counts an equal share of the true elements."""
     known = values.knowledge_of(args[0])
     if known.density is None or not 0 < result.numel() <= SMALL or result.is_floating_point():
@@ -57,7 +57,7 @@ def _evenly(total: int, result: torch.Tensor, classes: int | None = None) -> Kno
 def classes_of_dim(position: int) -> Rule:
     """A rule for ops that return indices into the dimension which their argument at ``position`` names."""
 
-    def rule(_: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
+    def rule(_: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
         dim = kwargs.get("dim", args[position] if len(args) > position else -1)
         source = args[0]
         return Knowledge(classes=source.shape[dim] if dim is not None and source.dim() else source.numel())
@@ -65,7 +65,7 @@ def classes_of_dim(position: int) -> Rule:
     return rule
 
 
-def _equal(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _equal(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     """``index == k``, ``index == arange(E)``: true once in as many classes as there are; ``mask == 0`` inverts it."""
     sides = [values.knowledge_of(side) for side in args[:2] if isinstance(side, torch.Tensor)]
     if sides[0].density is not None and not isinstance(args[1], torch.Tensor) and args[1] in (0, 1):
@@ -81,7 +81,7 @@ def _equal(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: An
     return Knowledge(density=1 / classes, classes=classes if compared > classes else None)
 
 
-def _unequal(values: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
+def _unequal(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
     return _opposite(_equal(values, args, kwargs, result))
 
 
@@ -89,7 +89,7 @@ def _opposite(known: Knowledge) -> Knowledge:
     return NOTHING if known.density is None else Knowledge(density=1 - known.density)
 
 
-def _below(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _below(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     """``draw < p`` holds for a share p of even draws, and ``index < k`` for k of the classes."""
     known, bound = values.knowledge_of(args[0]), args[1]
     if known.uniform:
@@ -97,11 +97,13 @@ def _below(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: An
     return Knowledge(density=min(max(bound / known.classes, 0.0), 1.0)) if known.classes else NOTHING
 
 
-def _not_below(values: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
+def _not_below(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
     return _opposite(_below(values, args, kwargs, result))
 
 
-def _one_hot_scatter(values: "Values", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+def _one_hot_scatter(
+    values: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor
+) -> Knowledge:
     """``zeros.scatter_(dim, index, 1)``, which is ``one_hot``: true once in as many classes as occur."""
     if args[3] != 1:
         return NOTHING
@@ -116,17 +118,17 @@ def _certain(density: float) -> Rule:
     return lambda *_: Knowledge(density=density)
 
 
-def _inverted(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _inverted(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     return _opposite(values.knowledge_of(args[0]))
 
 
-def _largest(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _largest(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     """``max()`` of a mask is true where any element is."""
     density = values.knowledge_of(args[0]).density
     return NOTHING if density is None else Knowledge(density=float(density > 0))
 
 
-def _any(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _any(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     """Programs ask whether *any* element is something to catch exceptions: overflow, bad input, one more round."""
     density = values.knowledge_of(args[0]).density
     if density is None:
@@ -134,7 +136,7 @@ def _any(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any)
     return Knowledge(density=float((density or 0.0) > 0))
 
 
-def _all(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _all(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     """Programs ask whether *all* elements are something to check what they rely on."""
     density = values.knowledge_of(args[0]).density
     if density is None:
@@ -142,14 +144,14 @@ def _all(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any)
     return Knowledge(density=float(density is None or density == 1))
 
 
-def _filled(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
+def _filled(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
     return Knowledge(density=float(args[1])) if args[1] in (0, 1) else NOTHING
 
 
 def _combined(combine: Callable[[bool, bool], bool]) -> Rule:
     """``&`` and ``|`` of masks that are true everywhere or nowhere (which sequences of a batch are finished)."""
 
-    def rule(values: "Values", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    def rule(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
         sides = [values.knowledge_of(side).density if isinstance(side, torch.Tensor) else None for side in args[:2]]
         if not all(side in (0.0, 1.0) for side in sides):
             return NOTHING
@@ -158,17 +160,17 @@ def _combined(combine: Callable[[bool, bool], bool]) -> Rule:
     return rule
 
 
-def _drawn(_: "Values", __: tuple[Any, ...], ___: Mapping[str, Any], ____: Any) -> Knowledge:
+def _drawn(_: "Guesses", __: tuple[Any, ...], ___: Mapping[str, Any], ____: Any) -> Knowledge:
     return Knowledge(uniform=True)
 
 
-def _tossed(_: "Values", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
+def _tossed(_: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
     """``bernoulli(p)`` is true in a share p."""
     share = kwargs.get("p", args[1] if len(args) > 1 else None)
     return Knowledge(density=float(share)) if isinstance(share, int | float) else NOTHING
 
 
-def _random_below(_: "Values", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
+def _random_below(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
     high = args[1] if isinstance(args[1], int) else args[0]
     return Knowledge(classes=high if isinstance(high, int) and high > 0 else None)
 

@@ -13,14 +13,14 @@ known is assumed, and the report says so: routing is balanced (or, with ``worst`
 mask selects everything, what is asked of all elements holds, what is asked of any does not, numbers are one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
+from memplan.trace.guesses import Guesses
 from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
 from memplan.trace.nested import tensors_in
 from memplan.trace.value_answers import ANSWERS
@@ -35,21 +35,8 @@ def runs_for_real(func: Any, known: Sequence[Knowledge]) -> bool:
     return all(each.value is not None for each in known) and torch.Tag.nondeterministic_seeded not in func.tags
 
 
-class Values:
-    """Answers ops that need data, and keeps track of what is known.
-
-    Args:
-        worst_case: Count every element as selected instead of assuming balance.
-        knowledge_of: What is known of a fake tensor.
-    """
-
-    def __init__(
-        self, *, worst_case: bool, knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING
-    ) -> None:
-        self.worst_case = worst_case
-        self.knowledge_of = knowledge_of
-        self.assumptions: dict[str, None] = {}
-        """Assumptions made so far, in order, each a sentence."""
+class Values(Guesses):
+    """Answers ops that need data, and keeps track of what is known."""
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run one op on fake tensors, with an answer of our own where it needs data."""
@@ -98,32 +85,3 @@ class Values:
 
     def _real(self, value: Any) -> Any:
         return self.knowledge_of(value).value if isinstance(value, FakeTensor) else value
-
-    def selected(self, mask: torch.Tensor) -> int:
-        """How many elements of a mask are true."""
-        known = self.knowledge_of(mask)
-        if known.value is not None:
-            with unset_fake_temporarily():
-                return int(torch.count_nonzero(known.value))
-        if known.density is None or self.worst_case:
-            self.assume("masks and other data-dependent selections take every element")
-            return mask.numel()
-        return self.true_elements(mask, known.density)
-
-    def true_elements(self, mask: torch.Tensor, density: float) -> int:
-        """How many elements of a mask of a given density are true."""
-        count = ceil(mask.numel() * density)
-        if 0 < density < 1:
-            self.assume_balance()
-            if mask.dim() == 2 and mask.shape[0] <= mask.shape[1]:
-                # (batch, sequence): what is looked for, the end of a sequence, is there at least once in each.
-                count = max(count, mask.shape[0])
-        return count
-
-    def assume(self, sentence: str) -> None:
-        """Note an assumption for the report."""
-        self.assumptions[sentence] = None
-
-    def assume_balance(self) -> None:
-        """Note that values which choose between experts or classes choose each equally often."""
-        self.assume("tokens are routed evenly: every expert or class gets the same share")

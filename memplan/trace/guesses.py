@@ -1,0 +1,55 @@
+"""What is taken for granted where values are not known, and the record of it for the report."""
+
+from collections.abc import Callable
+from math import ceil
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from memplan.trace.knowledge import NOTHING, Knowledge
+
+
+class Guesses:
+    """Counts what data would decide, from what is known of a tensor or else by a stated assumption.
+
+    Args:
+        worst_case: Count every element as selected instead of assuming balance.
+        knowledge_of: What is known of a fake tensor.
+    """
+
+    def __init__(
+        self, *, worst_case: bool, knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING
+    ) -> None:
+        self.worst_case = worst_case
+        self.knowledge_of = knowledge_of
+        self.assumptions: dict[str, None] = {}
+        """Assumptions made so far, in order, each a sentence."""
+
+    def selected(self, mask: torch.Tensor) -> int:
+        """How many elements of a mask are true."""
+        known = self.knowledge_of(mask)
+        if known.value is not None:
+            with unset_fake_temporarily():
+                return int(torch.count_nonzero(known.value))
+        if known.density is None or self.worst_case:
+            self.assume("masks and other data-dependent selections take every element")
+            return mask.numel()
+        return self.true_elements(mask, known.density)
+
+    def true_elements(self, mask: torch.Tensor, density: float) -> int:
+        """How many elements of a mask of a given density are true."""
+        count = ceil(mask.numel() * density)
+        if 0 < density < 1:
+            self.assume_balance()
+            if mask.dim() == 2 and mask.shape[0] <= mask.shape[1]:
+                # (batch, sequence): what is looked for, the end of a sequence, is there at least once in each.
+                count = max(count, mask.shape[0])
+        return count
+
+    def assume(self, sentence: str) -> None:
+        """Note an assumption for the report."""
+        self.assumptions[sentence] = None
+
+    def assume_balance(self) -> None:
+        """Note that values which choose between experts or classes choose each equally often."""
+        self.assume("tokens are routed evenly: every expert or class gets the same share")
