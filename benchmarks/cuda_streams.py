@@ -28,6 +28,7 @@ def in_common(real: tuple[Step, ...], predicted: tuple[Step, ...]) -> int:
 
 def main(folder: Path) -> None:
     """Print one line per program."""
+    events = matched = 0
     for name, program in PROGRAMS.items():
         if not (folder / name).exists():
             print(f"{name}: not in {folder}")
@@ -37,12 +38,14 @@ def main(folder: Path) -> None:
         predicted = predict(program)
         seconds = time.perf_counter() - started
         common = in_common(real.steps, predicted.steps)
+        events, matched = events + len(real.steps), matched + common
         share = 100 * common / max(len(real.steps), len(predicted.steps))
         print(
             f"{name}: {len(real.steps)} events, {share:.2f} % in common; peak {real.peak():,} B, "
             f"error {predicted.peak() - real.peak():+,} B; base {predicted.base_bytes - real.base_bytes:+,} B; "
             f"{seconds:.1f} s"
         )
+    print(f"all: {events:,} events, {matched:,} in common")
 
 
 if __name__ == "__main__":

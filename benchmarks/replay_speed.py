@@ -12,7 +12,7 @@ import platform
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from memplan.replay.cpu import NoCaching
@@ -98,15 +98,29 @@ def main() -> None:
 
 def _histories(repeat: int) -> None:
     print()
-    print(f"| {'history, compared address by address':50} | {'events':>9} | {'exact':5} | {'/s':>9} |")
+    print(f"| {'history, address by address':50} | {'addresses equal':>15} | {'segment events':>14} | {'/s':>9} |")
     print("|---|---|---|---|")
+    total = [0, 0, 0, 0]
     for path in sorted(DATA.glob("*.pickle")):
         for device in load_snapshot(path).devices:
             if device.events:
                 seconds = best_seconds(lambda device=device: replay_history(device), repeat)
-                exact = "yes" if replay_history(device).exact else "no"
-                rate = len(device.events) / seconds
-                print(f"| {path.stem:50} | {len(device.events):>9,} | {exact:5} | {rate:>9,.0f} |")
+                done = replay_history(device)
+                counts = (
+                    done.allocations_matched,
+                    done.allocations,
+                    done.segment_events_matched,
+                    done.segment_events,
+                )
+                total = [before + count for before, count in zip(total, counts, strict=True)]
+                print(_history_row(path.stem, counts, f"{len(device.events) / seconds:,.0f}"))
+    print(_history_row("all", total, ""))
+
+
+def _history_row(name: str, counts: Sequence[int], rate: str) -> str:
+    matched, addresses, segments_matched, segments = counts
+    equal, same = f"{matched:,}/{addresses:,}", f"{segments_matched:,}/{segments:,}"
+    return f"| {name:50} | {equal:>15} | {same:>14} | {rate:>9} |"
 
 
 def _processor() -> str:

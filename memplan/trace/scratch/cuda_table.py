@@ -95,18 +95,6 @@ NOT_COVERED: tuple[str, ...] = (
 _NOT_COVERED = frozenset(NOT_COVERED)
 
 
-def lookup(name: str) -> Rule | None:
-    """The rule of an op.
-
-    Args:
-        name: Full name, such as ``aten.sum.dim_IntList``.
-
-    Returns:
-        Its rule; None if its kernel needs no scratch, or none that is known.
-    """
-    return CUDA_RULES.get(name)
-
-
 def not_covered(names: Iterable[str]) -> tuple[str, ...]:
     """Which of these ops take scratch that the rules leave out.
 

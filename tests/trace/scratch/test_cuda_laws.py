@@ -13,7 +13,7 @@ from memplan.trace.scratch.cuda_gemm import batch_is_addressable, matrix_is_addr
 from memplan.trace.scratch.cuda_iterator import fits_32_bit, iteration, split_32_bit
 from memplan.trace.scratch.cuda_reduction import INDEXED_EXTREMUM, SUM, reduction_scratch
 from memplan.trace.scratch.cuda_shapes import Layout
-from memplan.trace.scratch.cuda_table import CUDA_RULES, NOT_COVERED, lookup, not_covered
+from memplan.trace.scratch.cuda_table import CUDA_RULES, NOT_COVERED, not_covered
 from tests.trace.scratch.calls import A100, played, script
 
 sizes = st.sampled_from([1, 2, 3, 8, 40, 128, 500, 1024, 4096])
@@ -177,11 +177,6 @@ def test_no_op_is_both_ruled_and_a_gap():
     assert not_covered(["aten.mm.default", "aten.convolution.default", "aten.convolution.default"]) == (
         "aten.convolution",
     )
-
-
-def test_lookup():
-    assert lookup("aten.mm.default") is CUDA_RULES["aten.mm.default"]
-    assert lookup("aten.relu.default") is None
 
 
 @pytest.mark.parametrize("name", ["aten.sum.dim_IntList", "aten.mm.default", "aten._softmax_backward_data.default"])
