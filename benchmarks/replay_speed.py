@@ -20,7 +20,8 @@ from memplan.replay.history import replay_history
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import Policy, replay
-from memplan.replay.snapshot import DeviceSnapshot, load_snapshot
+from memplan.replay.snapshot import load_snapshot
+from memplan.replay.snapshot_records import DeviceSnapshot
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[2] / "shared" / "data")) / "snapshots"
 

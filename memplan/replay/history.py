@@ -9,7 +9,7 @@ from memplan.errors import EstimateError
 from memplan.replay.caching import CachingAllocator, bump_addresses
 from memplan.replay.policy import SMALL_SEGMENT, SMALL_SIZE, AllocatorPolicy
 from memplan.replay.records import BlockLayout, SegmentLayout
-from memplan.replay.snapshot import DeviceSnapshot, SnapshotEvent
+from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
 from memplan.units import Bytes
 
 if TYPE_CHECKING:

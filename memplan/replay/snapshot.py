@@ -2,19 +2,14 @@
 
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Never, get_args
+from typing import Any, Literal, Never, get_args
 
 from memplan.errors import UsageError
 from memplan.replay.blocks import ADDRESS_BITS
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
+from memplan.replay.snapshot_records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
 from memplan.units import Bytes
-
-Action = Literal[
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap"
-]
-"""Events that change memory; others (``snapshot``, ``oom``, annotations) are dropped."""
 
 _ACTIONS = frozenset(get_args(Action))
 _STATES: Mapping[str, Literal["allocated", "pending", "free"]] = {
@@ -37,41 +32,6 @@ _UNREADABLE = (
     RecursionError,
 )
 """What ``pickle`` raises on damaged or hostile bytes; its documentation says that the list is open."""
-
-
-class SnapshotEvent(NamedTuple):
-    """One line of an allocator's history."""
-
-    action: Action
-    """What happened."""
-    address: int
-    """Of the block or segment."""
-    nbytes: int
-    """Requested bytes for ``alloc`` and frees, segment or mapped bytes for the others."""
-    stream: int
-    """CUDA stream."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSnapshot:
-    """One device's state at the moment of the snapshot, and what led there as far as it was recorded."""
-
-    device: int
-    """Index of the device."""
-    layout: MemoryLayout
-    """Segments and blocks, with the totals that PyTorch wrote beside them."""
-    events: tuple[SnapshotEvent, ...]
-    """History, oldest first; often only the last part of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A snapshot file."""
-
-    devices: tuple[DeviceSnapshot, ...]
-    """Devices with segments or events, by index."""
-    settings: Mapping[str, object]
-    """``allocator_settings`` as written; empty in old files."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -133,6 +93,7 @@ def _snapshot(content: object, file_size: int) -> Snapshot:
                 device=device,
                 layout=_layout(by_device[device]),
                 events=tuple(_events(traces[device])) if 0 <= device < len(traces) else (),
+                block_frames={},
             )
             for device in sorted(by_device)
         ),
