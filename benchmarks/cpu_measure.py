@@ -11,18 +11,16 @@ import importlib.util
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 
-Event = tuple[int, int, int, tuple[str, ...]]
-"""Time, address, bytes (negative for a free), names of the profiler ranges around it, outermost first."""
-STEP = "truth.step"
-"""Name of the profiler range around one optimizer step."""
+from memplan.validate.cpu import STEP, Profiler
+from memplan.validate.cpu import ProfiledEvent as Event
 
 
 def load(path: Path) -> ModuleType:
@@ -92,26 +90,13 @@ def plain_steps(
             optimizer.zero_grad()
 
 
-def allocations(roots: list[Any]) -> Iterator[Event]:
-    """Every allocator event in a tree of profiler events."""
-    stack = [(root, ()) for root in roots]
-    while stack:
-        node, around = stack.pop()
-        if str(node.tag).endswith("Allocation"):
-            fields = node.typed[1]
-            yield node.start_time_ns, fields.ptr, fields.alloc_size, around
-        else:
-            stack.extend((child, (*around, node.name)) for child in node.children)
-
-
 def run(body: Callable[[], None]) -> tuple[list[Event], list[int]]:
     """Profile ``body``; all allocator events in order of time, and the end times of its steps."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        body()
-    results = profiler.profiler.kineto_results
-    ends = [event.start_ns() + event.duration_ns() for event in results.events() if event.name() == STEP]
-    # The sort is stable, but the walk above is not in order: equal times are settled by the profiler's own sequence.
-    return sorted(allocations(results.experimental_event_tree()), key=lambda event: event[0]), sorted(ends)
+    profiler = Profiler()
+    profiler.start()
+    body()
+    seen = profiler.finish()
+    return seen.events, seen.ends
 
 
 def summarize(events: list[Event], ends: list[int]) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cpu_measure import Event, load, run, train
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cpu_measure import Event, load, run, train
 
 from memplan.trace.records import DeviceTraits
 from memplan.trace.scratch.cpu_table import CPU_RULES

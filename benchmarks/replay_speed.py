@@ -17,8 +17,8 @@ from pathlib import Path
 
 from memplan.replay.cpu import NoCaching
 from memplan.replay.history import replay_history
-from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import Request
+from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
+from memplan.replay.records import ALL_STREAMS, Request
 from memplan.replay.replay import Policy, replay
 from memplan.replay.snapshot import load_snapshot
 from memplan.replay.snapshot_records import DeviceSnapshot
@@ -40,6 +40,23 @@ def synthetic(events: int, *, seed: int = 0) -> list[Request]:
             stream.append(Request("alloc", key, chance.choice(sizes), 0))
             alive.append(key)
     return stream
+
+
+def shared(stream: Sequence[Request], *, every: int = 4, wait: int = 500) -> list[Request]:
+    """The same with two more streams that use each ``every``-th block, and are waited for after ``wait`` requests."""
+    found: list[Request] = []
+    for index, request in enumerate(stream):
+        found.append(request)
+        if request.action == "alloc" and request.key % every == 0:
+            found.append(Request("record_stream", request.key, 0, 1 + request.key // every % 2))
+        if index % wait == 0:
+            found.append(Request("synchronize", 0, 0, ALL_STREAMS))
+    return found
+
+
+def captured(stream: Sequence[Request]) -> list[Request]:
+    """The same inside a CUDA graph's capture."""
+    return [Request("pool_begin", 1, 0, 0), *stream, Request("pool_end", 1, 0, 0)]
 
 
 def requests_of(device: DeviceSnapshot) -> list[Request]:
@@ -71,7 +88,10 @@ def streams(events: int) -> Iterator[tuple[str, list[Request]]]:
         for device in load_snapshot(path).devices:
             if device.events:
                 yield path.stem, requests_of(device)
-    yield "synthetic", synthetic(events)
+    stream = synthetic(events)
+    yield "synthetic", stream
+    yield "synthetic, blocks shared by 3 streams", shared(stream)
+    yield "synthetic, in a CUDA graph's capture", captured(stream)
 
 
 def main() -> None:
@@ -83,6 +103,7 @@ def main() -> None:
     policies: dict[str, Policy] = {
         "native": AllocatorPolicy(),
         "expandable": AllocatorPolicy(expandable_segments=True),
+        "pinned": PinnedPolicy(),
         "no caching": NoCaching(),
     }
     print(f"Python {sys.version.split()[0]}, {platform.machine()}, {_processor()}, {os.cpu_count()} cores")

@@ -17,7 +17,7 @@ from memplan.report.codes import RULES
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
-COMMAND = re.compile(r"\bmemplan (estimate|gpus|presets|explain)\b([^`|\n…]*)")
+COMMAND = re.compile(r"\bmemplan (estimate|gpus|presets|explain|snapshot|validate|simulate)\b([^`|\n…]*)")
 
 
 def name_of(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = frozenset({"torch", "transformers", "diffusers", "pulp", "highspy", "networkx", "numpy"})
-MAY_IMPORT_TORCH = ("trace",)
+MAY_IMPORT_TORCH = ("trace", "validate")
 """Packages that may import torch when they are imported themselves; everything else does so inside functions."""
 
 # Importing a heavy library fails; so a command that ends well has not even tried.
@@ -38,13 +39,33 @@ def light(*words: str) -> subprocess.CompletedProcess[str]:
     "words",
     [
         ("--help",), ("--version",), ("estimate", "--help"), ("gpus",), ("gpus", "h100-80g"), ("gpus", "--json"),
-        ("presets",), ("explain",), ("explain", "MP001"),
+        ("presets",), ("explain",), ("explain", "MP001"), ("snapshot", "--help"),
+        ("validate", "--help"), ("simulate", "--help"),
     ],
     ids=" ".join,
 )  # fmt: skip
 def test_light_commands_import_nothing_heavy(words: tuple[str, ...]) -> None:
     done = light(*words)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_snapshot_is_analysed_without_anything_heavy(tmp_path: Path) -> None:
+    block = {"size": 2097152, "requested_size": 5, "state": "active_allocated"}
+    segment = {
+        "device": 0,
+        "address": 0,
+        "total_size": 2097152,
+        "stream": 0,
+        "segment_type": "small",
+        "blocks": [block],
+    }
+    events = [{"action": "alloc", "addr": 0, "size": 5, "stream": 0}]
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [events]}))
+    conf = "expandable_segments:True"
+    done = light("snapshot", str(path), "--replay-conf", conf, "-f", "text", "-f", f"json={tmp_path}/out")
+    assert done.returncode == 0, done.stderr
+    assert conf in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
 from memplan.cli.gpus import gpus
 from memplan.cli.presets import presets
+from memplan.cli.snapshot import snapshot
+from memplan.cli.simulate import simulate
+from memplan.cli.validate import validate
 from memplan.errors import ExitCode, MemplanError
 
 # The base of Typer's usage errors (bad value < usage error < this). Its home moved in Typer 0.26, its place did not.
@@ -29,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (estimate, gpus, presets, explain):
+for command in (estimate, validate, simulate, snapshot, gpus, presets, explain):
     app.command()(command)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 80
 """Cells per line of a report that does not go to a terminal."""
 # What stands in for the report's symbols where the output's encoding has none of them.
-_ASCII = str.maketrans("✓✗·→…█▏▎▍▌▋▊▉�", "+x->~#....###?")
+_ASCII = str.maketrans("✓✗·→…█▏▎▍▌▋▊▉░▁▂▃▄▅▆▇�", "+x->~#....###.___==##?")
 
 
 def write_plain(text: str, file: TextIO | None = None) -> None:

@@ -1,6 +1,6 @@
 """``memplan estimate``: does this step fit on that GPU, and what is the peak made of?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from memplan.errors import ExitCode
 from memplan.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from memplan.estimate.records import Estimate
+    from memplan.estimate.records import Estimate, RecordedEstimate
     from memplan.hardware.profile import GpuProfile
 
 
@@ -37,7 +37,7 @@ def estimate(
     max_new_tokens: options.MaxNewTokens = None,
     data_dependent: options.DataDependent = None,
     profile_dir: options.ProfileDirs = None,
-    formats: options.Formats = None,
+    formats: options.FormatsAndExports = None,
     as_json: options.AsJson = False,
     explain: options.Explain = False,
     quiet: options.Quiet = False,
@@ -51,18 +51,38 @@ def estimate(
     typed = dict(locals())  # First, while the parameters are all there is.
     job = {field.name: typed[field.name] for field in fields(JobSpec) if field.name in typed and field.name != "target"}
     problems = check.Problems()
-    reports = problems.of(outputs.parse_outputs, formats or [], as_json) or ()
+    wanted = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
     problems.add(*check.wrong_values({"timeout": timeout, "fail_on": fail_on or "oom"}))
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
+    problems.of(outputs.check_exports, wanted, profiles or ())
     problems.raise_if_any()
-    from memplan.estimate.compose import estimate as run
-
     with console.progress(enabled=not quiet) as tell:
-        estimates = run(spec, profiles, timeout=timeout, progress=tell)
-    for report in reports:
-        outputs.write(report, estimates, explain=explain, quiet=quiet)
+        results = _results(spec, profiles, wanted, timeout, tell)
+    estimates = [result.estimate for result in results]
+    for output in wanted:
+        if output.is_export:
+            outputs.write_exports(output, results)
+        else:
+            outputs.write(output, estimates, explain=explain, quiet=quiet)
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
+
+
+def _results(
+    spec: JobSpec,
+    profiles: "Sequence[GpuProfile]",
+    wanted: Sequence[outputs.Output],
+    timeout: float,
+    tell: Callable[[str], None] | None,
+) -> "Sequence[RecordedEstimate]":
+    """Estimates, with the history of each replay only where it is exported: it is large."""
+    from memplan.estimate import compose
+    from memplan.estimate.records import RecordedEstimate
+
+    if any(output.is_export for output in wanted):
+        return compose.record(spec, profiles, timeout=timeout, progress=tell)
+    estimates = compose.estimate(spec, profiles, timeout=timeout, progress=tell)
+    return [RecordedEstimate(estimate=estimate, history=None) for estimate in estimates]
 
 
 def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":

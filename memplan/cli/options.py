@@ -115,6 +115,12 @@ Formats = Annotated[
     _option("format", _REPORT, "text or json; with =FILE not to standard output. Repeatable.",
             metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
+FormatsAndExports = Annotated[
+    list[str] | None,
+    _option("format", _REPORT, "text or json; or an export of the memory history: snapshot=FILE, perfetto, speedscope. "
+            "With =FILE not to standard output. Repeatable.",
+            metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
 AsJson = Annotated[bool, _option("json", _REPORT, "Same as --format json.")]
 Explain = Annotated[bool, _option("explain", _REPORT, "Show every assumption and where each value came from.")]
 Quiet = Annotated[bool, _option("quiet", _REPORT, "Only the verdict, no progress.", short="-q")]

@@ -1,6 +1,7 @@
-"""``--format`` and ``--json``: which reports are written, and where."""
+"""``--format`` and ``--json``: which reports and exports are written, and where."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -9,38 +10,64 @@ from memplan.cli import console
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
-    from memplan.estimate.records import Estimate
+    from rich.text import Text
 
-FORMATS = ("text", "json")
+    from memplan.estimate.records import Estimate, RecordedEstimate
+    from memplan.hardware.profile import GpuProfile
+    from memplan.replay.snapshot_records import Snapshot
+
+REPORTS = ("text", "json")
+"""What shows estimates, all in one."""
+EXPORTS = ("snapshot", "perfetto", "speedscope")
+"""What shows one memory history, for the viewers that it is named after."""
+BINARY = ("snapshot",)
+"""What never goes to standard output."""
+FORMATS = (*REPORTS, *EXPORTS)
+GPU_PLACE = "{gpu}"
+"""What stands for the GPU's name in the name of an export's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One report to write."""
+    """One report or export to write."""
 
     format: str
-    """``text`` or ``json``."""
+    """One of ``FORMATS``."""
     file: Path | None
     """Where to; None is standard output."""
 
+    @property
+    def is_export(self) -> bool:
+        """Is it of a memory history rather than of an estimate?"""
+        return self.format in EXPORTS
 
-def parse_outputs(formats: Sequence[str], as_json: bool) -> tuple[Output, ...]:
-    """Read ``text``, ``json`` and ``json=FILE``; nothing asked for means text to standard output.
+
+def parse_outputs(formats: Sequence[str], as_json: bool, known: Sequence[str] = REPORTS) -> tuple[Output, ...]:
+    """Read ``text``, ``json``, ``json=FILE`` and so on; where no report is asked for, text goes to standard output.
+
+    Args:
+        formats: As typed.
+        as_json: ``--json`` was typed too.
+        known: The formats that the command writes.
 
     Raises:
         UsageError: Unknown format, a folder that does not exist, or two reports for standard output.
     """
-    outputs = tuple(_parse_output(text) for text in [*formats, *(["json"] if as_json else [])])
+    outputs = tuple(_parse_output(text, known) for text in [*formats, *(["json"] if as_json else [])])
     if sum(output.file is None for output in outputs) > 1:
         raise UsageError("only one report can go to standard output", hint="name a file: -f json=report.json")
-    return outputs or (Output(format="text", file=None),)
+    if all(output.is_export and output.file for output in outputs):
+        return (Output(format="text", file=None), *outputs)
+    return outputs
 
 
-def _parse_output(text: str) -> Output:
+def _parse_output(text: str, known: Sequence[str]) -> Output:
     name, equals, file = text.partition("=")
-    if name not in FORMATS:
-        raise UsageError(f"--format must be one of {', '.join(FORMATS)}, not '{name}'")
+    if name not in known:
+        raise UsageError(f"--format must be one of {', '.join(known)}, not '{name}'")
     if not equals:
+        if name in BINARY:
+            raise UsageError(f"--format {name} is no text", hint=f"name a file: -f {name}=memory.pickle")
         return Output(format=name, file=None)
     path = Path(file)
     # Checked before the trace, so that minutes of work are not lost to a typing error.
@@ -49,25 +76,99 @@ def _parse_output(text: str) -> Output:
     return Output(format=name, file=path)
 
 
+def check_exports(outputs: Sequence[Output], profiles: "Sequence[GpuProfile]") -> None:
+    """Each history needs a file of its own.
+
+    Raises:
+        UsageError: Several GPUs, and an export whose file's name does not say which.
+    """
+    for output in outputs:
+        if output.is_export and len(profiles) > 1 and GPU_PLACE not in (output.file.name if output.file else ""):
+            hint = f"put {GPU_PLACE} into the name: -f {output.format}=memory-{GPU_PLACE}.out"
+            raise UsageError(f"--format {output.format} needs a file for each --gpu", hint=hint)
+
+
 def write(output: Output, estimates: "Sequence[Estimate]", *, explain: bool, quiet: bool) -> None:
-    """Render one report and put it where it belongs."""
+    """Render one report of estimates and put it where it belongs."""
+    from memplan.report.json import render as render_json
+    from memplan.report.text import render as render_text
+
+    write_rendered(
+        output,
+        text=lambda width: render_text(estimates, width=width, explain=explain, quiet=quiet),
+        json=lambda: render_json(estimates),
+    )
+
+
+def write_rendered(output: Output, *, text: "Callable[[int], list[Text]]", json: Callable[[], str]) -> None:
+    """Render one report and put it where it belongs.
+
+    Args:
+        output: Format and file.
+        text: Renders lines for a width in terminal cells.
+        json: Renders the JSON text.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     if output.file is None:
-        _write_to(None, output.format, estimates, explain=explain, quiet=quiet)
+        _write_to(None, output.format, text, json)
         return
     try:
         with output.file.open("w", encoding="utf-8") as file:
-            _write_to(file, output.format, estimates, explain=explain, quiet=quiet)
+            _write_to(file, output.format, text, json)
     except OSError as error:
         raise UsageError(f"cannot write '{output.file}': {error.strerror}") from error
 
 
-def _write_to(file: TextIO | None, name: str, estimates: "Sequence[Estimate]", *, explain: bool, quiet: bool) -> None:
+def _write_to(file: TextIO | None, name: str, text: "Callable[[int], list[Text]]", json: Callable[[], str]) -> None:
     if name == "json":
-        from memplan.report.json import render as render_json
-
-        console.write_plain(render_json(estimates) + "\n", file)
+        console.write_plain(json() + "\n", file)
         return
-    from memplan.report.text import render as render_text
+    console.write_lines(text(console.PLAIN_WIDTH if file else console.terminal_width()), file)
 
-    width = console.PLAIN_WIDTH if file else console.terminal_width()
-    console.write_lines(render_text(estimates, width=width, explain=explain, quiet=quiet), file)
+
+def write_exports(output: Output, results: "Sequence[RecordedEstimate]") -> None:
+    """Write the history of every estimate that has one."""
+    for result in results:
+        gpu = result.estimate.gpu.name
+        if result.history is None:
+            console.write_plain(f"no {output.format} for {gpu}: its verdict is UNKNOWN\n", sys.stderr)
+            continue
+        named = output.file and output.file.with_name(output.file.name.replace(GPU_PLACE, gpu))
+        write_export(Output(format=output.format, file=named), result.history, f"{result.estimate.target} on {gpu}")
+
+
+def write_export(output: Output, history: "Snapshot", name: str) -> None:
+    """Write one history.
+
+    Args:
+        output: Format and file.
+        history: A recording or a real snapshot.
+        name: What it is of, for titles.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    content = _rendered(output.format, history, name)
+    if output.file is None:
+        console.write_plain(content.decode("utf-8") + "\n")
+        return
+    try:
+        output.file.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write '{output.file}': {error.strerror}") from error
+
+
+def _rendered(name: str, history: "Snapshot", title: str) -> bytes:
+    if name == "snapshot":
+        from memplan.report.viewer_snapshot import render as render_snapshot
+
+        return render_snapshot(history)
+    if name == "perfetto":
+        from memplan.report.perfetto import render as render_perfetto
+
+        return render_perfetto(history, name=title).encode("utf-8")
+    from memplan.report.speedscope import render as render_speedscope
+
+    return render_speedscope(history, name=title).encode("utf-8")

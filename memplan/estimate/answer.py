@@ -26,6 +26,12 @@ class Measured:
     """What was replayed."""
     memory: MemoryProfile
     """What came of it."""
+    least: MemoryProfile
+    """What comes of it where all that only closed libraries know (``Storage.most_bytes``) is nothing."""
+    needed: MemoryProfile
+    """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
+    most: MemoryProfile
+    """What comes of it where it is all that it may be."""
     replay_seconds: float
     """Wall time of the replay."""
 
@@ -36,11 +42,11 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     at, alive = _peak_moment(measured)
     context = profile.context_bytes
     device_bytes = memory.peak_reserved + context
-    low, high = interval(profile, memory)
+    low, high = interval(profile, measured)
     op = trace.ops[max(at.op, 0)]
     return Estimate(
         target=format_target(spec.target),
-        verdict=judge(device_bytes, high, profile.usable_bytes, retries=memory.retries),
+        verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries),
         gpu=_gpu(profile),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
@@ -134,13 +140,26 @@ def judge(device_bytes: int, high_bytes: int, usable_bytes: int, *, retries: int
     return Verdict.OOM if device_bytes > usable_bytes else Verdict.TIGHT
 
 
-def interval(profile: GpuProfile, memory: MemoryProfile) -> tuple[int, int]:
+def interval(profile: GpuProfile, measured: Measured) -> tuple[int, int]:
     """Ends of the interval around the device peak.
 
-    The low end has no fragmentation and the smallest context known for the card; the high end has the largest.
+    The low end has no fragmentation, the smallest context known for the card and no work space of unknown size; the
+    high end has the largest context, and of such work space the most. What a library can do without fills no more than
+    the room that there is: cuDNN falls back on kernels that take less (aten/src/ATen/native/cudnn/Conv_v8.cpp
+    ``try_configs``), so it makes no step fail.
     """
-    low = memory.peak_allocated + (profile.context_low_bytes or profile.context_bytes)
-    return low, memory.peak_reserved + (profile.context_high_bytes or profile.context_bytes)
+    context = profile.context_high_bytes or profile.context_bytes
+    low = measured.least.peak_allocated + (profile.context_low_bytes or profile.context_bytes)
+    likely, needed, most = (
+        memory.peak_reserved + context for memory in (measured.memory, measured.needed, measured.most)
+    )
+    return low, max(likely, needed, min(most, profile.usable_bytes or most))
+
+
+def _wanted(profile: GpuProfile, measured: Measured) -> int:
+    """What must fit: work space that libraries can do without need not."""
+    likely, needed = (memory.peak_reserved + profile.context_bytes for memory in (measured.memory, measured.needed))
+    return min(likely, max(needed, profile.usable_bytes))
 
 
 def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:

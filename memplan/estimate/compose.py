@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from memplan.estimate.records import Estimate
+from memplan.estimate.records import Estimate, RecordedEstimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
@@ -36,12 +36,41 @@ def estimate(
     return run_isolated(_estimate_in_child, spec, tuple(profiles), timeout=timeout, progress=progress)
 
 
-def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[Estimate, ...]:
-    import gc
+def record(
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[RecordedEstimate, ...]:
+    """Estimate one job on several devices and keep the history of every replay, for the exports.
 
+    Arguments and errors are those of ``estimate``.
+
+    Returns:
+        One estimate with its history per profile, in order.
+    """
+    return run_isolated(_record_in_child, spec, tuple(profiles), timeout=timeout, progress=progress)
+
+
+def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[Estimate, ...]:
     from memplan.estimate.local import estimate_here
     from memplan.job.child import progress
 
-    # The process ends with its answer: looking for garbage among millions of live objects would only take time.
-    gc.disable()
+    _never_collect()
     return estimate_here(spec, profiles, progress=progress)
+
+
+def _record_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[RecordedEstimate, ...]:
+    from memplan.estimate.local import record_here
+    from memplan.job.child import progress
+
+    _never_collect()
+    return record_here(spec, profiles, progress=progress)
+
+
+def _never_collect() -> None:
+    """The process ends with its answer: looking for garbage among millions of live objects would only take time."""
+    import gc
+
+    gc.disable()

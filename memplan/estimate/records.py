@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memplan.replay.snapshot_records import Snapshot
 from memplan.trace.records import Phase
 
 
@@ -120,3 +121,13 @@ class Estimate:
     def headroom_bytes(self) -> int:
         """Usable minus predicted device peak; negative when it does not fit."""
         return self.gpu.usable_bytes - self.peak.device_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEstimate:
+    """An estimate with the history of its replay, which is large: made only where somebody asks for it."""
+
+    estimate: Estimate
+    """The answer."""
+    history: Snapshot | None
+    """Every event of the replay, up to the step in which its peaks are reached; None where the verdict is UNKNOWN."""

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import memplan
 from memplan.errors import EstimateError, MemplanError
+from memplan.job import cuda_extensions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +50,7 @@ _NEEDS_CUDA = (
 _PHRASES = {
     "NCCL": "memplan estimates one process on one GPU: build the model without torch.distributed",
     ".numpy() is not supported": "tensors have no values here: take what needs them out of the step",
+    **cuda_extensions.PHRASES,
 }
 """Hints by phrases of torch's messages."""
 
@@ -184,7 +186,8 @@ def _hint(error: BaseException) -> str | None:
             return hint
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        return f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"
+        install = f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"
+        return cuda_extensions.HINTS.get(package, install)
     if isinstance(error, ImportError) and "relative import" in text:
         return "files of a package load by name: write package.module:factory and run from the package's folder"
     if isinstance(error, FileNotFoundError):

@@ -1,7 +1,10 @@
 """Blocks of memory in address order, and pools that find the best fitting free one."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from typing import Final
+
+from memplan.replay.records import DEFAULT_POOL
 
 ADDRESS_BITS: Final = 56
 """Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA's addresses
@@ -55,13 +58,16 @@ class Block:
 
 
 class Pool:
-    """Free blocks of one stream and one size class (small or large)."""
+    """Free blocks of one stream and one size class (small or large), of the default pool or a private one."""
 
-    __slots__ = ("blocks", "keys", "small", "stream")
+    __slots__ = ("ages", "blocks", "keys", "owner", "small", "stream")
 
-    def __init__(self, stream: int, small: bool) -> None:
+    def __init__(self, stream: int, small: bool, owner: int = DEFAULT_POOL) -> None:
         self.stream = stream
         self.small = small
+        self.owner = owner
+        # Garbage collection knows the default pool's large blocks alone, and only searches among them age them.
+        self.ages = not small and owner == DEFAULT_POOL
         self.keys: list[int] = []
         self.blocks: dict[int, Block] = {}
 
@@ -86,3 +92,24 @@ class Pool:
     def at(self, index: int) -> Block:
         """The block at an index of ``keys``."""
         return self.blocks[self.keys[index]]
+
+
+def chain_of(first: Block) -> Iterator[Block]:
+    """A block and all that follow it in its segment."""
+    block: Block | None = first
+    while block is not None:
+        yield block
+        block = block.next
+
+
+def mapped_runs(head: Block) -> Iterator[list[Block]]:
+    """Contiguous backed stretches of a segment; a fixed segment is one."""
+    run: list[Block] = []
+    for block in chain_of(head):
+        if block.mapped:
+            run.append(block)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run

@@ -1,21 +1,28 @@
 """The native CUDA caching allocator, address by address.
 
 What it models: rounding, pools by stream and size class, best fit, splitting and merging, segments, the retry chain
-when the device is full, garbage collection and the options of ``AllocatorPolicy``. What it does not: ``record_stream``,
-graph pools and user pools. Rules after ``c10/cuda/CUDACachingAllocator.cpp`` (torch 2.13); names of its functions stand
-in brackets.
+when the device is full, garbage collection, the options of ``AllocatorPolicy``, blocks that several streams use
+(``memplan.replay.sharing``) and private pools (``memplan.replay.private_pools``). What it does not: time, threads,
+callbacks that free memory on demand, and segments shared between processes. Rules after
+``c10/cuda/CUDACachingAllocator.cpp`` (torch 2.13); names of its functions stand in brackets.
 
     segment   ┌────────────┬──────┬────────────────┬───────────┐
               │ allocated  │ free │   allocated    │   free    │   blocks tile it; free neighbours are merged
               └────────────┴──────┴────────────────┴───────────┘
                               ▲ a pool finds it by (size, address)
+
+Among free blocks of one size the lowest address serves. torch 2.13 takes the oldest segment first, which is the same
+where segments lie one behind the other, as here by default.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 
+from memplan.errors import MemplanError
 from memplan.replay.blocks import Block, Pool
 from memplan.replay.policy import MIN_BLOCK, SMALL_SIZE, AllocatorPolicy
-from memplan.replay.records import BlockLayout, MemoryLayout, OutOfMemory, SegmentLayout
+from memplan.replay.records import DEFAULT_POOL, OutOfMemory, Request
+from memplan.replay.release import oldest, oversize
+from memplan.replay.segments import Segments
 from memplan.units import Bytes
 
 _EVERY_SIZE = 1 << 62
@@ -34,7 +41,7 @@ def bump_addresses(start: int = 0) -> Callable[[int], int]:
     return place
 
 
-class CachingAllocator:
+class CachingAllocator(Segments):
     """One device's allocator with fixed segments (``expandable_segments:False``).
 
     Args:
@@ -53,27 +60,15 @@ class CachingAllocator:
         device_bytes: int | None = None,
         place: Callable[[int], int] | None = None,
     ) -> None:
-        self.requested = 0
-        """Bytes asked for and alive."""
-        self.allocated = 0
-        """Bytes in live blocks."""
-        self.reserved = 0
-        """Bytes in segments."""
+        super().__init__(policy, limit_bytes=limit_bytes, device_bytes=device_bytes, place=place or bump_addresses())
         self.retries = 0
         """Times that everything cached was released to satisfy one request (``num_alloc_retries``)."""
         self.failure: OutOfMemory | None = None
         """Why the last ``allocate`` returned None."""
-        self._policy = policy
-        self._limit = limit_bytes
-        self._device_bytes = limit_bytes if device_bytes is None else device_bytes
-        self._allowed = self._allowance()
-        self._collects = self._allowed is not None and policy.garbage_collection_threshold > 0
         self._max_split = _EVERY_SIZE if policy.max_split_size is None else policy.max_split_size
-        self._place = place or bump_addresses()
         self._sizes: dict[int, int] = {}
-        self._pools: dict[tuple[int, bool], Pool] = {}
-        self._heads: dict[int, Block] = {}
-        self._searches = 0
+        self._shared_uses = self._shared.uses
+        self._unsettled = False
 
     def allocate(self, nbytes: int, stream: int) -> Block | None:
         """Serve a request (``malloc``).
@@ -89,9 +84,11 @@ class CachingAllocator:
         if size is None:
             size = self._sizes[nbytes] = self._policy.round_size(nbytes) if nbytes else 0
         small = size <= SMALL_SIZE
-        pool = self._pools.get((stream, small)) or self._pools.setdefault((stream, small), Pool(stream, small))
+        pool = self._pools.get((stream, small)) or self._new_pool(stream, small)
         if not size:
             return Block(pool, 0, 0)
+        if self._unsettled:
+            self._settle(stream)
         block = self._find(pool, size) or self._obtain(pool, size)
         if block is None:
             return None
@@ -103,102 +100,81 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Take a live block back and merge it with free neighbours (``free``, ``free_block``)."""
+        """Take a live block back (``free``); one that other streams use waits for them."""
         if not block.size:
             return
-        self.requested -= block.requested
         self.allocated -= block.size
-        block.requested = 0
-        pool = block.pool
-        following, previous = block.next, block.previous
-        if following is not None and following.free:
-            pool.remove(following)
-            block.absorb(following)
-        if previous is not None and previous.free:
-            pool.remove(previous)
-            previous.absorb(block)
-            block = previous
-        block.since = self._searches
-        pool.insert(block)
+        if self._shared_uses and block in self._shared_uses:
+            self.pending += block.size
+            self._shared.hold(block, capturing=self._private.capturing)
+            self._unsettled = True
+            return
+        self.requested -= block.requested
+        self._reclaim(block)
 
-    def empty_cache(self) -> None:
-        """Give segments without a live block back to the device (``release_cached_blocks``)."""
-        for pool in self._pools.values():
-            for block in list(pool.blocks.values()):
-                if not block.is_split:
-                    self._release(block)
-
-    def adopt(self, segment: SegmentLayout) -> tuple[Block, ...]:
-        """Add a segment as it stands, as if earlier requests had left it.
-
-        Returns:
-            Its blocks in address order.
-        """
-        pool = self._pools.setdefault((segment.stream, segment.small), Pool(segment.stream, segment.small))
-        block = self._heads[segment.address] = Block(pool, segment.address, segment.size)
-        self.reserved += segment.size
-        for part in segment.blocks[:-1]:
-            block = block.cut(part.size)
-        chain = tuple(chain_of(self._heads[segment.address]))
-        for block, part in zip(chain, segment.blocks, strict=True):
-            if part.state == "free":
-                pool.insert(block)
-            else:
-                block.requested = part.requested
-                self.requested += part.requested
-                self.allocated += part.size
-        return chain
-
-    def release_segment(self, address: int, nbytes: int) -> bool:
-        """Give one segment back; False unless it is there, of that size and without a live block."""
-        block = self._heads.get(address)
-        if block is None or block.is_split or not block.free or block.size != nbytes:
-            return False
-        self._release(block)
-        return True
-
-    @property
-    def segments(self) -> int:
-        """Number of segments."""
-        return len(self._heads)
-
-    def layout(self) -> MemoryLayout:
-        """Everything it holds, in address order, for validators and reports."""
-        return MemoryLayout(
-            segments=tuple(_describe(list(chain)) for head in self._ordered_heads() for chain in _mapped_runs(head)),
-            requested=Bytes(self.requested),
-            allocated=Bytes(self.allocated),
-            reserved=Bytes(self.reserved),
-        )
-
-    def fingerprint(self, live: Mapping[int, Block]) -> tuple[object, ...]:
-        """What decides its future, equal for states that differ in nothing but segment addresses.
+    def perform(self, request: Request, block: Block | None) -> None:
+        """Everything that is neither an allocation nor a free.
 
         Args:
-            live: Live blocks that will be freed, by name. Other live blocks count as taken for ever.
+            request: What is asked; ``Request`` says what each action means.
+            block: The live block that it names; None where it names none.
+
+        Raises:
+            MemplanError: A pool is begun, ended or released out of turn.
         """
-        where: dict[Block, tuple[int, int]] = {}
-        shape: list[tuple[object, ...]] = []
-        for rank, head in enumerate(self._ordered_heads()):
-            row: list[object] = [head.pool.stream, head.pool.small]
-            for block in chain_of(head):
-                where[block] = (rank, block.address - head.address)
-                age = self._searches - block.since if block.free and self._collects else 0
-                row.append((block.size, block.free, block.mapped, age))
-            shape.append(tuple(row))
-        return tuple(shape), tuple(sorted((name, where.get(block)) for name, block in live.items() if block.size))
+        match request.action:
+            case "record_stream" if block is not None and block.size:
+                self._shared.record(block, request.stream, capturing=self._private.capturing)
+            case "synchronize":
+                self._shared.synchronize(request.stream)
+            case "pool_begin":
+                self._private.begin(request.key)
+            case "pool_end":
+                self._private.end(request.key)
+            case "pool_release":
+                self._private.release(request.key)
+            case "empty_cache":
+                self.empty_cache(request.key)
+            case _:
+                pass
+        self._pools = self._private.current()
+        self._unsettled = not self._shared.quiet
 
-    def _ordered_heads(self) -> list[Block]:
-        return [self._heads[address] for address in sorted(self._heads)]
+    def empty_cache(self, owner: int = DEFAULT_POOL) -> None:
+        """Give cached memory back to the device (``release_cached_blocks``).
 
-    def _allowance(self) -> int | None:
-        """Bytes that ``per_process_memory_fraction`` allows (``setMemoryFraction``)."""
-        fraction = self._policy.per_process_memory_fraction
-        return int(fraction * self._device_bytes) if fraction < 1 and self._device_bytes is not None else None
+        Args:
+            owner: A private pool, which is left alone while it has users; or the default one, which stands for all of
+                them. While a private pool is open the default one is left alone.
+        """
+        if owner == DEFAULT_POOL and not self._private.capturing:
+            self._take_back(self._shared.wait())
+            self._flush(self._private.default.values())
+        for released in self._private.released(owner):
+            if owner != DEFAULT_POOL:
+                self._check_not_capturing()
+                self._take_back(self._shared.wait(owner))
+            self._flush(self._private.of(released).values())
+            self._private.forget(released, self._heads.values())
+        self._unsettled = not self._shared.quiet
+
+    def _settle(self, stream: int) -> None:
+        """What precedes a search where streams share blocks; a capture cannot ask events (``process_events``)."""
+        self._shared.work_on(stream)
+        if not self._private.capturing:
+            self._take_back(self._shared.completed())
+        self._unsettled = not self._shared.quiet
+
+    def _take_back(self, blocks: Iterable[Block]) -> None:
+        """Blocks that no longer wait are free."""
+        for block in blocks:
+            self.pending -= block.size
+            self.requested -= block.requested
+            self._reclaim(block)
 
     def _find(self, pool: Pool, size: int) -> Block | None:
         """Best fit among free blocks (``get_free_block``)."""
-        self._searches += not pool.small
+        self._searches += pool.ages
         index = pool.position(size)
         if index == len(pool.keys) or not self._suits(pool.at(index), size):
             return None
@@ -223,10 +199,11 @@ class CachingAllocator:
         if self._collects:
             self._collect_garbage()
         block = self._ask_device(pool, size)
-        if block is None and not self._rejects(size):
+        if block is None and not self._budget.rejects(self.reserved + self._policy.segment_size(size)):
             if self._release_oversize(pool, size):
                 block = self._ask_device(pool, size)
-            if block is None:
+            # A capture must not wait for streams.
+            if block is None and not self._private.capturing:
                 self.empty_cache()
                 # Counted before the device is asked, whether or not it helps.
                 self.retries += 1
@@ -241,97 +218,26 @@ class CachingAllocator:
             )
         return block
 
-    def _within_allowance(self, size: int) -> bool:
-        return self._allowed is None or self.reserved + self._policy.segment_size(size) <= self._allowed
-
-    def _rejects(self, size: int) -> bool:
-        """Does ``throw_on_cudamalloc_oom`` end the request at once?"""
-        policy = self._policy
-        if not policy.throw_on_cudamalloc_oom or self._device_bytes is None or not self._within_allowance(size):
-            return False
-        share = int(policy.per_process_memory_fraction * self._device_bytes)
-        return self.reserved + policy.segment_size(size) > share
-
-    def _ask_device(self, pool: Pool, size: int) -> Block | None:
-        """A new segment (``alloc_block``)."""
-        nbytes = self._policy.segment_size(size)
-        if not self._within_allowance(size) or (self._limit is not None and self.reserved + nbytes > self._limit):
-            return None
-        self.reserved += nbytes
-        address = self._place(nbytes)
-        block = self._heads[address] = Block(pool, address, nbytes)
-        return block
-
-    def _release(self, block: Block) -> None:
-        """Give a free block that is a whole segment back (``release_block``)."""
-        block.pool.remove(block)
-        del self._heads[block.address]
-        self.reserved -= block.size
-
     def _release_oversize(self, pool: Pool, size: int) -> bool:
         """Release just enough oversize blocks of the stream (``release_available_cached_blocks``)."""
         if self._policy.max_split_size is None:
             return False
         wanted = max(size, self._max_split)
-        index = pool.position(wanted)
-        if index < len(pool.keys):
-            self._release(pool.at(index))
-            return True
-        released = 0
-        while released < wanted and pool.keys and pool.at(-1).size >= self._max_split:
-            released += pool.at(-1).size
-            self._release(pool.at(-1))
-        return released >= wanted
+        chosen = oversize(pool, wanted, self._max_split)
+        for block in chosen:
+            self._release(block)
+        return sum(block.size for block in chosen) >= wanted
 
     def _collect_garbage(self) -> None:
-        """Release old whole segments of the large pools (``garbage_collect_cached_blocks``)."""
-        threshold = int(self._policy.garbage_collection_threshold * (self._allowed or 0))
-        target = self.reserved - threshold
-        whole = [b for pool in self._pools.values() if not pool.small for b in pool.blocks.values() if not b.is_split]
-        while target > 0 and whole:
-            # Everything of at least average age goes, even beyond the target: this should not run often.
-            average = sum(self._searches - block.since for block in whole) / len(whole)
-            for block in [block for block in whole if self._searches - block.since >= average]:
-                target -= block.size
-                whole.remove(block)
-                self._release(block)
+        """Release old whole segments, above the threshold."""
+        target = self.reserved - int(self._policy.garbage_collection_threshold * (self._budget.allowed or 0))
+        if target <= 0:
+            return
+        pools = [pool for pool in self._private.default.values() if pool.ages]
+        ages = {b: self._age(b) for pool in pools for b in pool.blocks.values() if not b.is_split}
+        for block in oldest(ages, target):
+            self._release(block)
 
-
-def chain_of(first: Block) -> Iterator[Block]:
-    """A block and all that follow it in its segment."""
-    block: Block | None = first
-    while block is not None:
-        yield block
-        block = block.next
-
-
-def _mapped_runs(head: Block) -> Iterator[list[Block]]:
-    """Contiguous backed stretches of a segment; a fixed segment is one."""
-    run: list[Block] = []
-    for block in chain_of(head):
-        if block.mapped:
-            run.append(block)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-def _describe(run: list[Block]) -> SegmentLayout:
-    first = run[0]
-    return SegmentLayout(
-        address=first.address,
-        size=Bytes(sum(block.size for block in run)),
-        stream=first.pool.stream,
-        small=first.pool.small,
-        blocks=tuple(
-            BlockLayout(
-                address=block.address,
-                size=Bytes(block.size),
-                requested=Bytes(block.requested),
-                state="free" if block.free else "allocated",
-            )
-            for block in run
-        ),
-    )
+    def _check_not_capturing(self) -> None:
+        if self._private.capturing:
+            raise MemplanError("a private pool cannot be emptied while one is open: that would wait for streams")

@@ -1,173 +1,235 @@
-"""Reads ``PYTORCH_CUDA_ALLOC_CONF`` as PyTorch does, with errors that name the key.
+"""Reads ``PYTORCH_CUDA_ALLOC_CONF`` as PyTorch does, with errors that name the key; and writes it.
 
-Rules after ``c10/core/AllocatorConfig.cpp`` (torch 2.13).
+Rules after ``c10/core/AllocatorConfig.h`` and ``c10/cuda/CUDAAllocatorConfig.h`` (torch 2.13): the order of the options
+does not matter, and the last of several with one key counts. PyTorch reads ``20MB`` as 20 and ``0.8x`` as 0.8; what
+looks so much like a slip is refused here.
 """
 
 import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from typing import Never
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 from memplan.errors import UsageError
-from memplan.replay.policy import MIN_LARGE_ALLOCATION, ROUNDUP_INTERVALS, AllocatorPolicy
-from memplan.units import MIB, Bytes
+from memplan.replay.conf_divisions import format_divisions, parse_divisions
+from memplan.replay.conf_values import RefusedValueError, flag, fraction, mebibytes, power_of_two
+from memplan.replay.policy import MIN_LARGE_ALLOCATION, AllocatorPolicy
+from memplan.units import MIB
 
-_SILENT_KEYS = frozenset(
-    {
-        "release_lock_on_cudamalloc",
-        "release_lock_on_hipmalloc",
-        "graph_capture_record_stream_reuse",
-        "pinned_use_cuda_host_register",
-        "pinned_use_hip_host_register",
-        "pinned_num_register_threads",
-        "pinned_reserve_segment_size_mb",
-        "pinned_free_catch_all",
-        "pinned_use_background_threads",
-        "pinned_max_round_threshold_mb",
-        "pinned_max_cached_size_mb",
-    }
-)
-"""Real keys that change nothing of what is modelled here: host memory, locks, graph capture."""
+MAX_REGISTER_THREADS = 128
+"""Most threads that ``pinned_num_register_threads`` may ask for (``pinned_max_register_threads``)."""
+
+
+class _Option(NamedTuple):
+    """One option that is modelled."""
+
+    field: str
+    """Field of the policy that it sets; ``pinned.`` before one of the host's."""
+    read: Callable[[str], object]
+    """Reads its value."""
+    write: Callable[[Any], str]
+    """The inverse."""
+
+
+class _Ignored(NamedTuple):
+    """One option that is real, but not modelled."""
+
+    read: Callable[[str], object]
+    """Reads its value."""
+    effect: str = ""
+    """What a replay therefore leaves out; empty if it moves no byte."""
+
+
+def _write_mebibytes(size: int) -> str:
+    if size % MIB:
+        raise ValueError(f"{size} bytes are no whole number of MiB, which is all that the option can say")
+    return str(size // MIB)
+
+
+def _write_number(number: float) -> str:
+    return min(str(number), f"{Decimal(str(number)):f}".rstrip("0").rstrip("."), key=len)
+
+
+def _threshold(value: str) -> float:
+    number = fraction(value)
+    if number in {0.0, 1.0}:
+        raise RefusedValueError("between 0 and 1, both excluded")
+    return number
+
+
+def _backend(value: str) -> str:
+    if value != "native":
+        raise RefusedValueError("native, the only CUDA allocator that memplan models")
+    return value
+
+
+def _register_threads(value: str) -> int:
+    threads = power_of_two(value)
+    if threads > MAX_REGISTER_THREADS:
+        raise RefusedValueError(f"at most {MAX_REGISTER_THREADS}")
+    return threads
+
+
+def _anything(value: str) -> str:
+    if not value:
+        raise RefusedValueError("a value")
+    return value
+
+
+_OPTIONS: Mapping[str, _Option] = {
+    "expandable_segments": _Option("expandable_segments", flag, str),
+    "garbage_collection_threshold": _Option("garbage_collection_threshold", _threshold, _write_number),
+    "large_segment_size_mb": _Option(
+        "large_segment_size", mebibytes(MIN_LARGE_ALLOCATION // MIB + 1), _write_mebibytes
+    ),
+    "max_non_split_rounding_mb": _Option("max_non_split_rounding", mebibytes(0), _write_mebibytes),
+    "max_split_size_mb": _Option("max_split_size", mebibytes(0), _write_mebibytes),
+    "per_process_memory_fraction": _Option("per_process_memory_fraction", fraction, _write_number),
+    "pinned_max_cached_size_mb": _Option("pinned.max_cached_size", mebibytes(0), _write_mebibytes),
+    "pinned_max_round_threshold_mb": _Option("pinned.max_round_threshold", mebibytes(0), _write_mebibytes),
+    "pinned_reserve_segment_size_mb": _Option("pinned.reserve_segment_size", mebibytes(1), _write_mebibytes),
+    "roundup_power2_divisions": _Option("roundup_power2_divisions", parse_divisions, format_divisions),
+    "throw_on_cudamalloc_oom": _Option("throw_on_cudamalloc_oom", flag, str),
+}
+"""All options that decide what is reserved, alphabetically."""
+
+_IGNORED: Mapping[str, _Ignored] = {
+    "backend": _Ignored(_backend),
+    "expandable_segments_handle_type": _Ignored(_anything),
+    "expandable_segments_reserve": _Ignored(_anything, "address space kept for expandable segments (after torch 2.13)"),
+    "expandable_segments_reserve_by_class": _Ignored(
+        _anything, "address space kept for expandable segments by class (after torch 2.13)"
+    ),
+    "graph_capture_record_stream_reuse": _Ignored(
+        flag, "reuse, within a CUDA graph's capture, of blocks that several streams use"
+    ),
+    "pinned_free_catch_all": _Ignored(flag),
+    "pinned_num_register_threads": _Ignored(_register_threads),
+    "pinned_use_background_threads": _Ignored(flag, "when exactly freed pinned memory comes back"),
+    "pinned_use_cuda_host_register": _Ignored(flag),
+    "pinned_use_hip_host_register": _Ignored(flag),
+    "release_lock_on_cudamalloc": _Ignored(flag),
+    "release_lock_on_hipmalloc": _Ignored(flag),
+}
+"""Real options that a replay does without."""
 
 
 def parse_conf(text: str) -> AllocatorPolicy:
-    """Read the value of ``PYTORCH_CUDA_ALLOC_CONF``.
+    """Read the value of ``PYTORCH_CUDA_ALLOC_CONF`` or ``PYTORCH_ALLOC_CONF``.
 
     Args:
         text: ``key:value`` pairs separated by commas, e.g.
             ``expandable_segments:True,roundup_power2_divisions:[256:2,>:4]``.
 
     Returns:
-        The policy. Options for host memory, locks and graph capture are accepted and change nothing.
+        The policy. Real options without an influence on it are accepted; see ``not_modelled``.
 
     Raises:
-        UsageError: A key is unknown, or its value is one that PyTorch 2.13 refuses or memplan does not model.
+        UsageError: A key is unknown, or its value is one that PyTorch 2.13 refuses or memplan does not model. All that
+            is wrong is told at once.
     """
-    policy = AllocatorPolicy()
-    for item in _items("".join(text.split())):
-        key, _, value = item.partition(":")
-        if key in _READERS:
-            policy = _READERS[key](policy, key, value)
-        elif key not in _SILENT_KEYS:
-            _refuse_key(key)
-        elif not value:
-            _refuse(key, value, "a value")
+    settings, problems = _read(text)
+    policy = _policy(settings)
+    least = policy.large_segment_size
+    problems += [
+        (key, f"{key} must be at least large_segment_size_mb, {least // MIB}, not '{value // MIB}'")
+        for key, value in settings
+        if key in {"max_split_size_mb", "max_non_split_rounding_mb"} and value < least
+    ]
+    if problems:
+        raise _refusal(problems)
     return policy
 
 
-def _items(text: str) -> list[str]:
-    """Cut at commas outside brackets."""
-    return re.split(r",(?![^\[]*\])", text) if text else []
+def not_modelled(text: str) -> tuple[str, ...]:
+    """What the options ask for that no replay shows, one sentence each.
+
+    Args:
+        text: Options that ``parse_conf`` accepts.
+    """
+    set_keys = {key: value for key, value in _items(text) if key in _IGNORED and value != "False"}
+    return tuple(f"{key}: {_IGNORED[key].effect}" for key in sorted(set_keys) if _IGNORED[key].effect)
 
 
-def _refuse_key(key: str) -> Never:
-    near = difflib.get_close_matches(key, [*_READERS, *_SILENT_KEYS], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"options with an effect here: {', '.join(sorted(_READERS))}"
-    raise UsageError(f"'{key}' is not an option of the CUDA allocator", where=f"allocator option '{key}'", hint=hint)
+def format_conf(policy: AllocatorPolicy) -> str:
+    """The shortest options that give a policy: ``parse_conf(format_conf(policy)) == policy``.
+
+    Args:
+        policy: A policy that options can express.
+
+    Returns:
+        Options for ``PYTORCH_CUDA_ALLOC_CONF``, empty for PyTorch's defaults.
+
+    Raises:
+        ValueError: No options give this policy, e.g. a size that is no whole number of MiB.
+    """
+    standard = AllocatorPolicy()
+    items = [
+        f"{key}:{option.write(value)}"
+        for key, option in _OPTIONS.items()
+        if (value := _value(policy, option.field)) != _value(standard, option.field)
+    ]
+    text = ",".join(items)
+    try:
+        faithful = parse_conf(text) == policy
+    except UsageError as refused:
+        raise ValueError(f"no options give this policy: {refused.what}") from None
+    if not faithful:
+        raise ValueError("no options give this policy")
+    return text
 
 
-def _refuse(key: str, value: str, wanted: str) -> Never:
-    raise UsageError(f"{key} must be {wanted}, not '{value}'", where=f"allocator option '{key}'")
+def _items(text: str) -> list[tuple[str, str]]:
+    """Keys and values, cut at commas outside brackets. Like PyTorch, this lets a comma at the end pass."""
+    bare = "".join(text.split()).removesuffix(",")
+    pairs = (item.partition(":") for item in re.split(r",(?![^\[]*\])", bare)) if bare else ()
+    return [(key, value) for key, _, value in pairs]
 
 
-def _mebibytes(key: str, value: str, least: int) -> Bytes:
-    if not re.fullmatch(r"\d+", value) or int(value) * MIB < least:
-        _refuse(key, value, f"a whole number of MiB, at least {-(-least // MIB)}")
-    return Bytes(int(value) * MIB)
-
-
-def _fraction(key: str, value: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", value) or float(value) > 1:
-        _refuse(key, value, "a number from 0 to 1")
-    return float(value)
-
-
-def _flag(key: str, value: str) -> bool:
-    if value not in {"True", "False"}:
-        _refuse(key, value, "True or False")
-    return value == "True"
-
-
-def _power_of_two(key: str, value: str, *, or_zero: bool = False) -> int:
-    number = int(value) if re.fullmatch(r"\d+", value) else -1
-    if number < 0 or number & (number - 1) or (number == 0 and not or_zero):
-        _refuse(key, value, "made of powers of two")
-    return number
-
-
-def _divisions(key: str, value: str) -> tuple[int, ...]:
-    """One number for all, or ``[256:1,512:2,>:4]`` by starts of intervals in MiB (``parseRoundUpPower2Divisions``)."""
-    if not value.startswith("["):
-        return (_power_of_two(key, value),) * ROUNDUP_INTERVALS
-    if not value.endswith("]"):
-        _refuse(key, value, "closed by ]")
-    table, last = [0] * ROUNDUP_INTERVALS, -1
-    for entry in value[1:-1].split(","):
-        start, _, count = entry.partition(":")
-        divisions = _power_of_two(key, count, or_zero=True)
-        if start == ">":
-            # Without an entry before it, PyTorch leaves the first interval alone.
-            rest = max(last, 0) + 1
-            table[rest:] = [divisions] * (ROUNDUP_INTERVALS - rest)
+def _read(text: str) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]]:
+    """Modelled options with their values, and what is wrong: key and complaint."""
+    settings: list[tuple[str, Any]] = []
+    problems: list[tuple[str, str]] = []
+    for key, value in _items(text):
+        known = _OPTIONS.get(key) or _IGNORED.get(key)
+        if known is None:
+            problems.append((key, f"'{key}' is not an option of the CUDA allocator"))
             continue
-        index = min(_power_of_two(key, start).bit_length() - 1, ROUNDUP_INTERVALS - 1)
-        if last < 0:
-            # The first entry also holds for everything below it.
-            table[:index] = [divisions] * index
-        table[index], last = divisions, index
-    return tuple(table)
+        try:
+            read = known.read(value)
+        except RefusedValueError as refused:
+            problems.append((key, f"{key} must be {refused}, not '{value}'"))
+            continue
+        if key in _OPTIONS:
+            settings.append((key, read))
+    return settings, problems
 
 
-def _read_large_segment(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, large_segment_size=_mebibytes(key, value, MIN_LARGE_ALLOCATION + MIB))
+def _policy(settings: list[tuple[str, Any]]) -> AllocatorPolicy:
+    values = {_OPTIONS[key].field: value for key, value in settings}
+    own = {field: value for field, value in values.items() if "." not in field}
+    pinned = {field.partition(".")[2]: value for field, value in values.items() if "." in field}
+    standard = AllocatorPolicy()
+    return dataclasses.replace(standard, **own, pinned=dataclasses.replace(standard.pinned, **pinned))
 
 
-def _read_max_split(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, max_split_size=_mebibytes(key, value, policy.large_segment_size))
+def _value(policy: AllocatorPolicy, field: str) -> object:
+    holder, _, name = field.rpartition(".")
+    return getattr(policy.pinned if holder else policy, name)
 
 
-def _read_non_split_rounding(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, max_non_split_rounding=_mebibytes(key, value, policy.large_segment_size))
+def _refusal(problems: list[tuple[str, str]]) -> UsageError:
+    keys = ", ".join(f"'{key}'" for key, _ in problems)
+    unknown = [key for key, _ in problems if key not in _OPTIONS and key not in _IGNORED]
+    return UsageError(
+        "; ".join(complaint for _, complaint in problems),
+        where=f"allocator option{'s' if len(problems) > 1 else ''} {keys}",
+        hint="; ".join(_suggestion(key) for key in unknown) or None,
+    )
 
 
-def _read_garbage_collection(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    threshold = _fraction(key, value)
-    if threshold in {0.0, 1.0}:
-        _refuse(key, value, "between 0 and 1, both excluded")
-    return dataclasses.replace(policy, garbage_collection_threshold=threshold)
-
-
-def _read_divisions(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, roundup_power2_divisions=_divisions(key, value))
-
-
-def _read_expandable(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, expandable_segments=_flag(key, value))
-
-
-def _read_memory_fraction(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, per_process_memory_fraction=_fraction(key, value))
-
-
-def _read_throw(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    return dataclasses.replace(policy, throw_on_cudamalloc_oom=_flag(key, value))
-
-
-def _read_backend(policy: AllocatorPolicy, key: str, value: str) -> AllocatorPolicy:
-    if value != "native":
-        _refuse(key, value, "native, the only CUDA allocator that memplan models")
-    return policy
-
-
-_READERS: Mapping[str, Callable[[AllocatorPolicy, str, str], AllocatorPolicy]] = {
-    "backend": _read_backend,
-    "expandable_segments": _read_expandable,
-    "garbage_collection_threshold": _read_garbage_collection,
-    "large_segment_size_mb": _read_large_segment,
-    "max_non_split_rounding_mb": _read_non_split_rounding,
-    "max_split_size_mb": _read_max_split,
-    "per_process_memory_fraction": _read_memory_fraction,
-    "roundup_power2_divisions": _read_divisions,
-    "throw_on_cudamalloc_oom": _read_throw,
-}
+def _suggestion(key: str) -> str:
+    near = difflib.get_close_matches(key, [*_OPTIONS, *_IGNORED], n=1)
+    return f"did you mean {near[0]}?" if near else f"options with an effect here: {', '.join(_OPTIONS)}"

@@ -9,10 +9,10 @@ Only mapped bytes are reserved. Rules after ``c10/cuda/CUDACachingAllocator.cpp`
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from memplan.replay.blocks import Block, Pool
-from memplan.replay.caching import CachingAllocator, chain_of
+from memplan.replay.blocks import Block, Pool, chain_of
+from memplan.replay.caching import CachingAllocator
 from memplan.replay.policy import MIN_BLOCK, SMALL_SEGMENT, AllocatorPolicy
 
 
@@ -31,23 +31,23 @@ class ExpandableAllocator(CachingAllocator):
         # Few at any time: the end of each segment, and what was given back in between.
         self._unmapped: defaultdict[Pool, set[Block]] = defaultdict(set)
 
-    def empty_cache(self) -> None:
+    @property
+    def segments(self) -> int:
+        """Number of segments with something mapped."""
+        return sum(any(block.mapped for block in chain_of(head)) for head in self._heads.values())
+
+    def _flush(self, pools: Iterable[Pool]) -> None:
         """Unmap every unit that lies wholly in a free block; drop segments with nothing mapped (``release_blocks``)."""
-        for pool in self._pools.values():
+        for pool in pools:
             for block in list(pool.blocks.values()):
                 left = self._unmap(block)
                 if not left.mapped and not left.is_split:
                     del self._heads[left.address]
                     self._unmapped[pool].remove(left)
 
-    @property
-    def segments(self) -> int:
-        """Number of segments with something mapped."""
-        return sum(any(block.mapped for block in chain_of(head)) for head in self._heads.values())
-
     def _find(self, pool: Pool, size: int) -> Block | None:
         """Best fit, where the block before unmapped space counts with that space (``get_free_block``)."""
-        self._searches += not pool.small
+        self._searches += pool.ages
         index, last = pool.position(size), len(pool.keys) - 1
         if index > last:
             return None
@@ -64,7 +64,7 @@ class ExpandableAllocator(CachingAllocator):
 
     def _ask_device(self, pool: Pool, size: int) -> Block | None:
         """Map more of a segment (``try_allocate_expandable_block``). What a failure has mapped stays, free."""
-        if not self._within_allowance(size):
+        if not self._budget.allows(self.reserved + self._policy.segment_size(size)):
             return None
         block = self._room(pool, size) or self._new_space(pool)
         while not block.mapped or block.size < size:
@@ -88,7 +88,7 @@ class ExpandableAllocator(CachingAllocator):
         return None
 
     def _new_space(self, pool: Pool) -> Block:
-        nbytes = self._policy.address_space(pool.small, self._device_bytes)
+        nbytes = self._policy.address_space(pool.small, self._budget.device_bytes)
         address = self._place(nbytes)
         block = self._heads[address] = Block(pool, address, nbytes)
         block.mapped = False
@@ -102,7 +102,7 @@ class ExpandableAllocator(CachingAllocator):
         """Back the first ``size`` bytes, in whole units, and merge with free neighbours (``map_block``)."""
         unit = self._unit(block.pool)
         nbytes = -(-size // unit) * unit
-        if self._limit is not None and self.reserved + nbytes > self._limit:
+        if not self._budget.gives(self.reserved + nbytes):
             return None
         unmapped = self._unmapped[block.pool]
         unmapped.remove(block)

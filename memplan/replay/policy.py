@@ -18,6 +18,8 @@ ROUND_LARGE: Final = 2 * MIB
 """Larger ones get a segment of their own, rounded up to it (``kRoundLarge``)."""
 LARGE_SEGMENT: Final = Bytes(20 * MIB)
 """Default of ``large_segment_size_mb`` (``large_segment_size_``)."""
+NOTHING: Final = Bytes(0)
+"""Default of ``pinned_reserve_segment_size_mb`` (``m_pinned_reserve_segment_size_mb``)."""
 ROUNDUP_START: Final = MIB
 """Sizes below it use the first entry of ``roundup_power2_divisions`` (``kRoundUpPowerOfTwoStart``)."""
 ROUNDUP_INTERVALS: Final = 16
@@ -26,6 +28,26 @@ ADDRESS_SPACE_SHARE: Final = (9, 8)
 """Address space of an expandable segment over device memory (``ExpandableSegment::ExpandableSegment``)."""
 UNLIMITED_ADDRESS_SPACE: Final = 1 << 13
 """GiB of address space of an expandable segment where no device size is known: memplan's own, beyond any device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedPolicy:
+    """Options of the host's allocator for pinned memory; the defaults are PyTorch's."""
+
+    max_round_threshold: Bytes | None = None
+    """Largest request that is rounded up to a power of two (``pinned_max_round_threshold_mb``); None rounds all."""
+    max_cached_size: Bytes | None = None
+    """Largest block that is kept once free, or rounded (``pinned_max_cached_size_mb``); None keeps all."""
+    reserve_segment_size: Bytes = NOTHING
+    """Memory pinned at once with the first request, and handed out piece by piece (``pinned_reserve_segment_size_mb``);
+    0 pins none."""
+
+    def round_size(self, nbytes: int) -> int:
+        """Size of the block that serves a request of ``nbytes`` > 0."""
+        bounds = (self.max_round_threshold, self.max_cached_size)
+        if any(bound is not None and nbytes > bound for bound in bounds):
+            return nbytes
+        return 1 << (nbytes - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +73,8 @@ class AllocatorPolicy:
     """Share of the device that the process may reserve; 1 sets no limit."""
     throw_on_cudamalloc_oom: bool = False
     """Fail before asking the device for more than that share, without releasing cached blocks first."""
+    pinned: PinnedPolicy = PinnedPolicy()
+    """What the same options say about pinned host memory, which is another allocator's (``memplan.replay.pinned``)."""
 
     def round_size(self, nbytes: int) -> int:
         """Size of the smallest block that serves a request of ``nbytes`` > 0 (``round_size``)."""

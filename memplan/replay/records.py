@@ -1,22 +1,57 @@
 """What an allocator makes of a stream of requests."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from memplan.units import Bytes
 
+ALL_STREAMS: Final = -1
+"""``stream`` of a ``synchronize`` that waits for the whole device."""
+DEFAULT_POOL: Final = 0
+"""The pool outside all private ones; as ``key`` of ``empty_cache``: everything."""
+
+RequestAction = Literal[
+    "alloc",
+    "free",
+    "record_stream",
+    "synchronize",
+    "pool_begin",
+    "pool_end",
+    "pool_release",
+    "empty_cache",
+]
+"""What a program can ask of an allocator; ``Request`` says what goes with each."""
+
 
 class Request(NamedTuple):
-    """One line of an allocation stream."""
+    """One line of an allocation stream.
 
-    action: Literal["alloc", "free"]
+    Fields without a meaning for an action are 0.
+
+    ==================  ==========  ======  ====================================================================
+    action              key         stream  meaning
+    ==================  ==========  ======  ====================================================================
+    ``alloc``           allocation  its     take ``nbytes``
+    ``free``            allocation          give them back
+    ``record_stream``   allocation  other   that stream uses it too: once freed, it must wait for that stream
+    ``synchronize``                 which   all work queued on that stream so far is done; or ``ALL_STREAMS``
+    ``pool_begin``      pool                from here on allocations go to that private pool (``MempoolId_t``, not
+                                            0): a CUDA graph's capture, or ``torch.cuda.use_mem_pool``
+    ``pool_end``        pool                until here; pools nest, the last one begun counts
+    ``pool_release``    pool                one user fewer; a pool has as many as times it was begun, and without
+                                            any the next flush gives its free segments back
+    ``empty_cache``     pool or 0           give everything cached back, or what a released pool has cached
+    ==================  ==========  ======  ====================================================================
+    """
+
+    action: RequestAction
     """What happens."""
     key: int
-    """Identity of the allocation within the stream."""
+    """Identity of the allocation, or of the private pool."""
     nbytes: int
-    """Requested bytes (ignored for a free)."""
+    """Requested bytes of an ``alloc``; ignored otherwise."""
     stream: int
-    """CUDA stream (ignored for a free)."""
+    """CUDA stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +65,7 @@ class OutOfMemory:
     allocated: Bytes
     """Bytes in live blocks at that moment."""
     reserved: Bytes
-    """Bytes in segments at that moment, when everything cached had been released."""
+    """Bytes in segments at that moment, when all that could be released had been."""
     stream: int
     """CUDA stream of the request."""
     event: int = -1
@@ -67,6 +102,8 @@ class SegmentLayout:
     """What it is divided into, in address order."""
     expandable: bool = False
     """Is it a part of an expandable segment?"""
+    pool: int = DEFAULT_POOL
+    """Private pool that it belongs to, or the default one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +113,9 @@ class MemoryLayout:
     segments: tuple[SegmentLayout, ...]
     """All segments in address order."""
     requested: Bytes
-    """Bytes asked for and alive."""
+    """Bytes asked for, of blocks that are not free."""
     allocated: Bytes
-    """Bytes in live blocks."""
+    """Bytes in blocks that are not free, pending ones included (``active_bytes``)."""
     reserved: Bytes
     """Bytes in segments."""
 
@@ -88,7 +125,7 @@ class MemoryProfile:
     """Peaks and state of an allocator after replaying a stream."""
 
     peak_requested: Bytes
-    """Most bytes asked for and alive at once."""
+    """Most bytes asked for at once, of blocks that are live or pending."""
     peak_allocated: Bytes
     """Most bytes in live blocks at once: requests rounded, unsplittable rests included."""
     peak_reserved: Bytes
@@ -100,7 +137,7 @@ class MemoryProfile:
     allocated_at_reserved_peak: Bytes
     """Bytes in live blocks when ``peak_reserved`` is first reached."""
     requested_at_reserved_peak: Bytes
-    """Bytes asked for and alive at that moment."""
+    """Bytes asked for at that moment, of blocks that are live or pending."""
     end_reserved: Bytes
     """Bytes in segments at the end."""
     steps_replayed: int
@@ -113,15 +150,22 @@ class MemoryProfile:
     """Times that all cached memory was released to serve one request (``num_alloc_retries``)."""
     out_of_memory: OutOfMemory | None = None
     """The request at which the replay ended early, if one could not be served. Peaks then cover what came before."""
+    pending_at_reserved_peak: Bytes
+    """Bytes in freed blocks that still waited for another stream when ``peak_reserved`` was first reached."""
+    peak_active: Bytes
+    """Most bytes in live and pending blocks at once (``active_bytes``): ``peak_allocated`` where no stream shares."""
 
     @property
     def external_fragmentation(self) -> float:
-        """Share of reserved bytes in no live block, at the reserved peak."""
-        return 1 - self.allocated_at_reserved_peak / self.peak_reserved if self.peak_reserved else 0.0
+        """Share of reserved bytes in no live or pending block, at the reserved peak."""
+        return 1 - self._active_at_reserved_peak / self.peak_reserved if self.peak_reserved else 0.0
 
     @property
     def internal_fragmentation(self) -> float:
-        """Share of bytes in live blocks that nobody asked for, at the reserved peak."""
-        if not self.allocated_at_reserved_peak:
-            return 0.0
-        return 1 - self.requested_at_reserved_peak / self.allocated_at_reserved_peak
+        """Share of bytes in live and pending blocks that nobody asked for, at the reserved peak."""
+        active = self._active_at_reserved_peak
+        return 1 - self.requested_at_reserved_peak / active if active else 0.0
+
+    @property
+    def _active_at_reserved_peak(self) -> int:
+        return self.allocated_at_reserved_peak + self.pending_at_reserved_peak

@@ -16,25 +16,26 @@ successor stays for ever, once more in every repetition.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memplan.errors import MemplanError
 from memplan.replay.blocks import Block
 from memplan.replay.caching import CachingAllocator
 from memplan.replay.cpu import NoCaching, PlainAllocator
 from memplan.replay.expandable import ExpandableAllocator
-from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.pinned import PinnedAllocator
+from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import MemoryProfile, OutOfMemory, Request
 from memplan.units import Bytes
 
-Policy = AllocatorPolicy | NoCaching
+Policy = AllocatorPolicy | PinnedPolicy | NoCaching
 """How a device hands out memory."""
 MAX_STEPS = 64
 """Default for how often a step is repeated at most; small traced models settle within 2 to 36 repetitions."""
 
 
 class Allocator(Protocol):
-    """What a replay needs of an allocator."""
+    """What a replay needs of an allocator. One that is no ``StreamAllocator`` is not told of the other requests."""
 
     requested: int
     failure: OutOfMemory | None
@@ -62,16 +63,29 @@ class Allocator(Protocol):
         """What decides its future, with the live blocks that will be freed by name."""
 
 
+@runtime_checkable
+class StreamAllocator(Allocator, Protocol):
+    """An allocator that knows streams and pools."""
+
+    pending: int
+
+    def perform(self, request: Request, block: Block | None) -> None:
+        """Serve a request other than an allocation or a free; ``block`` is the live one that it names, if any."""
+
+
 def make_allocator(policy: Policy, *, limit_bytes: int | None = None, device_bytes: int | None = None) -> Allocator:
     """An empty allocator.
 
     Args:
-        policy: Its options, or ``NoCaching()`` for memory straight from the system.
+        policy: Its options: the device's, the host's for pinned memory, or ``NoCaching()`` for memory straight from the
+            system.
         limit_bytes: Memory that the device can give it in all; None for no limit.
         device_bytes: The device's total memory, where it differs from ``limit_bytes``: the CUDA context takes some.
     """
     if isinstance(policy, NoCaching):
         return PlainAllocator(limit_bytes=limit_bytes)
+    if isinstance(policy, PinnedPolicy):
+        return PinnedAllocator(policy, limit_bytes=limit_bytes)
     kind = ExpandableAllocator if policy.expandable_segments else CachingAllocator
     return kind(policy, limit_bytes=limit_bytes, device_bytes=device_bytes)
 
@@ -86,7 +100,7 @@ def replay(
     """Play a stream once.
 
     Args:
-        requests: Allocations and frees in order.
+        requests: What a program asks for, in order.
         policy: The allocator's options, or ``NoCaching()``.
         limit_bytes: Memory that the device can give the allocator; None for no limit.
         device_bytes: The device's total memory, where it differs from ``limit_bytes``.
@@ -153,11 +167,13 @@ class _Run:
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
+        self.streams = allocator if isinstance(allocator, StreamAllocator) else None
+        self.shared = False
         self.live: dict[int, Block] = {}
         self.played = 0
-        self.peak_requested = self.peak_allocated = self.peak_reserved = 0
+        self.peak_requested = self.peak_allocated = self.peak_active = self.peak_reserved = 0
         self.allocated_at = self.reserved_at = -1
-        self.at_reserved_peak = (0, 0)
+        self.at_reserved_peak = (0, 0, 0)
         self.out_of_memory: OutOfMemory | None = None
 
     def play(self, requests: Sequence[Request]) -> bool:
@@ -172,6 +188,9 @@ class _Run:
                 if action == "free":
                     free(live.pop(key))
                     continue
+                if action != "alloc":
+                    self._perform(Request(action, key, nbytes, stream))
+                    continue
                 block = allocate(nbytes, stream)
                 if block is None:
                     return self._fail(index)
@@ -181,10 +200,22 @@ class _Run:
                 self.peak_requested = max(self.peak_requested, allocator.requested)
                 if allocator.reserved > self.peak_reserved:
                     self.peak_reserved, self.reserved_at = allocator.reserved, index
-                    self.at_reserved_peak = allocator.allocated, allocator.requested
+                    self.at_reserved_peak = allocator.allocated, allocator.requested, self.pending
+                if self.shared:
+                    self.peak_active = max(self.peak_active, allocator.allocated + self.pending)
         except KeyError as missing:
-            raise MemplanError(f"event {index} frees allocation {missing}, which is not alive") from None
+            raise MemplanError(f"event {index} names allocation {missing}, which is not alive") from None
         return True
+
+    @property
+    def pending(self) -> int:
+        return self.streams.pending if self.streams is not None else 0
+
+    def _perform(self, request: Request) -> None:
+        block = self.live[request.key] if request.action == "record_stream" else None
+        self.shared = True
+        if self.streams is not None:
+            self.streams.perform(request, block)
 
     def _fail(self, index: int) -> bool:
         if self.allocator.failure is not None:
@@ -202,7 +233,7 @@ class _Run:
         return self.allocator.fingerprint({old: self.live[old] for old in rename})
 
     def profile(self, *, steps: int, settled: bool) -> MemoryProfile:
-        allocated, requested = self.at_reserved_peak
+        allocated, requested, pending = self.at_reserved_peak
         return MemoryProfile(
             peak_requested=Bytes(self.peak_requested),
             peak_allocated=Bytes(self.peak_allocated),
@@ -217,6 +248,9 @@ class _Run:
             settled=settled,
             retries=self.allocator.retries,
             out_of_memory=self.out_of_memory,
+            pending_at_reserved_peak=Bytes(pending),
+            # Before the first request about streams both are the same.
+            peak_active=Bytes(max(self.peak_active, self.peak_allocated)),
         )
 
 
@@ -224,7 +258,10 @@ def _survivors(requests: Sequence[Request], alive: frozenset[int] = frozenset())
     """Keys alive after a stretch."""
     keys = set(alive)
     for request in requests:
-        (keys.add if request.action == "alloc" else keys.discard)(request.key)
+        if request.action == "alloc":
+            keys.add(request.key)
+        elif request.action == "free":
+            keys.discard(request.key)
     return frozenset(keys)
 
 
@@ -233,7 +270,10 @@ def _carried_in(step: Sequence[Request]) -> frozenset[int]:
     born: set[int] = set()
     carried: set[int] = set()
     for request in step:
-        (born if request.action == "alloc" or request.key in born else carried).add(request.key)
+        if request.action == "alloc":
+            born.add(request.key)
+        elif request.action == "free" and request.key not in born:
+            carried.add(request.key)
     return frozenset(carried)
 
 

@@ -1,14 +1,28 @@
 """Reads CUDA memory snapshots (``torch.cuda.memory._dump_snapshot``) into records, trusting nothing in the file."""
 
+import gc
+import io
 import pickle
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Never, get_args
 
 from memplan.errors import UsageError
-from memplan.replay.blocks import ADDRESS_BITS
+from memplan.replay.pickle_scan import objection
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
-from memplan.replay.snapshot_records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
+from memplan.replay.snapshot_fields import (
+    MalformedError,
+    Stacks,
+    described,
+    integer,
+    items,
+    legacy_block,
+    pool_of,
+    time_of,
+    typed,
+)
+from memplan.replay.snapshot_records import Action, DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 from memplan.units import Bytes
 
 _ACTIONS = frozenset(get_args(Action))
@@ -35,13 +49,13 @@ _UNREADABLE = (
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Builds dicts, lists, tuples and scalars only: a snapshot holds nothing else, an attack needs more."""
+    """Builds dicts, lists, tuples and scalars only, should the scan of the opcodes have missed anything."""
 
     def find_class(self, module: str, name: str, /) -> Never:
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no snapshot does")
 
     def persistent_load(self, pid: object, /) -> Never:
-        raise pickle.UnpicklingError(f"it refers to {pid!r} outside the file")
+        raise pickle.UnpicklingError(f"it refers to {described(pid)} outside the file")
 
 
 def load_snapshot(path: Path) -> Snapshot:
@@ -50,126 +64,146 @@ def load_snapshot(path: Path) -> Snapshot:
     Args:
         path: A pickle written by ``torch.cuda.memory._dump_snapshot``.
 
+    Returns:
+        Its devices; fields that old versions did not write are empty.
+
     Raises:
         UsageError: There is no such file, or it is damaged, hostile or something else.
     """
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            content = _PlainUnpickler(file).load()
+        if path.exists() and not path.is_file():
+            # Reading a pipe or a device might never end.
+            raise UsageError("this is not a file", where=str(path))
+        data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the snapshot: {error.strerror or error}", where=str(path)) from None
-    except _UNREADABLE as error:
-        raise _refusal(path, str(error) or type(error).__name__) from None
+    except ValueError:
+        raise UsageError("cannot read the snapshot: no file can have this name", where=str(path)) from None
+    with _without_collector():
+        try:
+            return _snapshot(_unpickled(data), len(data))
+        except MalformedError as error:
+            hint = "write one with torch.cuda.memory._dump_snapshot(path)"
+            raise UsageError(f"this is not a CUDA memory snapshot: {error}", where=str(path), hint=hint) from None
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A pickle's millions of objects are all alive: looking through them for garbage doubles the time."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
-        return _snapshot(content, size)
-    except _MalformedError as error:
-        raise _refusal(path, str(error)) from None
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
-def _refusal(path: Path, reason: str) -> UsageError:
-    hint = "write one with torch.cuda.memory._dump_snapshot(path)"
-    return UsageError(f"this is not a CUDA memory snapshot: {reason}", where=str(path), hint=hint)
-
-
-class _MalformedError(Exception):
-    """The pickle is sound, but no snapshot."""
+def _unpickled(data: bytes) -> object:
+    if reason := objection(data):
+        raise MalformedError(reason)
+    try:
+        # The buffer's read-ahead matters: without it, files in old protocols load several times slower.
+        return _PlainUnpickler(io.BufferedReader(io.BytesIO(data))).load()
+    except _UNREADABLE as error:
+        raise MalformedError(str(error) or type(error).__name__) from None
 
 
 def _snapshot(content: object, file_size: int) -> Snapshot:
-    top = _typed(content, dict, "the file")
-    segments = _list(top, "segments", "the file")
-    traces = [_typed(trace, list, "a trace") for trace in _list(top, "device_traces", "the file")]
-    blocks = sum(len(_list(_typed(segment, dict, "a segment"), "blocks", "a segment")) for segment in segments)
+    # ``torch.cuda.memory_snapshot()`` is the list of segments alone.
+    top: dict[str, Any] = {"segments": content} if isinstance(content, list) else typed(content, dict, "the file")
+    segments = [typed(segment, dict, "a segment") for segment in items(top, "segments", "the file")]
+    traces = [typed(trace, list, "a trace") for trace in items(top, "device_traces", "the file", optional=True)]
+    blocks = sum(len(items(segment, "blocks", "a segment")) for segment in segments)
     if len(segments) + blocks + sum(map(len, traces)) > file_size:
         # Every entry takes a byte at least, unless one list is referred to again and again to exhaust memory.
-        raise _MalformedError("it has more entries than bytes")
+        raise MalformedError("it has more entries than bytes")
     by_device: dict[int, list[dict[str, Any]]] = {device: [] for device, trace in enumerate(traces) if trace}
     for segment in segments:
-        by_device.setdefault(_int(segment, "device", "a segment"), []).append(segment)
+        by_device.setdefault(integer(segment, "device", "a segment"), []).append(segment)
+    stacks = Stacks(file_size)
     return Snapshot(
         devices=tuple(
-            DeviceSnapshot(
-                device=device,
-                layout=_layout(by_device[device]),
-                events=tuple(_events(traces[device])) if 0 <= device < len(traces) else (),
-                block_frames={},
-            )
+            _device(device, by_device[device], traces[device] if device < len(traces) else [], stacks)
             for device in sorted(by_device)
         ),
-        settings=_typed(top.get("allocator_settings", {}), dict, "allocator_settings"),
+        settings=typed(top.get("allocator_settings", {}), dict, "allocator_settings"),
     )
 
 
-def _layout(segments: list[dict[str, Any]]) -> MemoryLayout:
-    ordered = sorted((_segment(segment) for segment in segments), key=lambda segment: segment.address)
-    return MemoryLayout(
-        segments=tuple(ordered),
-        requested=Bytes(sum(_int(segment, "requested_size", "a segment") for segment in segments)),
-        allocated=Bytes(sum(_int(segment, "active_size", "a segment") for segment in segments)),
-        reserved=Bytes(sum(segment.size for segment in ordered)),
+def _device(device: int, segments: list[dict[str, Any]], trace: list[object], stacks: Stacks) -> DeviceSnapshot:
+    frames: dict[int, tuple[Frame, ...]] = {}
+    layouts = sorted((_segment(segment, stacks, frames) for segment in segments), key=lambda segment: segment.address)
+    live = [block for segment in layouts for block in segment.blocks if block.state != "free"]
+    return DeviceSnapshot(
+        device=device,
+        layout=MemoryLayout(
+            segments=tuple(layouts),
+            requested=_total(segments, "requested_size", sum(block.requested for block in live)),
+            allocated=_total(segments, "active_size", sum(block.size for block in live)),
+            reserved=Bytes(sum(segment.size for segment in layouts)),
+        ),
+        events=tuple(_events(trace, stacks)),
+        block_frames=frames,
     )
 
 
-def _segment(fields: dict[str, Any]) -> SegmentLayout:
-    address = _int(fields, "address", "a segment")
+def _total(segments: list[dict[str, Any]], name: str, otherwise: int) -> Bytes:
+    """What PyTorch added up, or what is found where old versions wrote no total."""
+    if any(name not in segment for segment in segments):
+        return Bytes(otherwise)
+    return Bytes(sum(integer(segment, name, "a segment") for segment in segments))
+
+
+def _segment(fields: dict[str, Any], stacks: Stacks, frames: dict[int, tuple[Frame, ...]]) -> SegmentLayout:
+    address = integer(fields, "address", "a segment")
     return SegmentLayout(
         address=address,
-        size=Bytes(_int(fields, "total_size", "a segment")),
-        stream=_int(fields, "stream", "a segment"),
+        size=Bytes(integer(fields, "total_size", "a segment")),
+        stream=integer(fields, "stream", "a segment"),
         small=fields.get("segment_type") == "small",
-        blocks=tuple(_blocks(fields["blocks"], address)),
+        blocks=tuple(_blocks(fields["blocks"], address, stacks, frames)),
         expandable=fields.get("is_expandable") is True,
+        pool=pool_of(fields, "segment_pool_id"),
     )
 
 
-def _blocks(blocks: list[object], address: int) -> Iterator[BlockLayout]:
-    for block in blocks:
-        fields = _typed(block, dict, "a block")
-        state = _STATES.get(str(fields.get("state")))
+def _blocks(
+    blocks: list[object], address: int, stacks: Stacks, frames: dict[int, tuple[Frame, ...]]
+) -> Iterator[BlockLayout]:
+    for entry in blocks:
+        fields = legacy_block(typed(entry, dict, "a block"))
+        written = fields.get("state")
+        state = _STATES.get(written) if isinstance(written, str) else None
         if state is None:
-            raise _MalformedError(f"a block's state is {fields.get('state')!r:.40}")
-        size = _int(fields, "size", "a block")
+            raise MalformedError(f"a block's state is {described(written)}")
+        size = integer(fields, "size", "a block")
         # A free block still carries the size that was last asked of it. Old files have no such field at all.
-        requested = _int(fields, "requested_size", "a block") if "requested_size" in fields else size
+        requested = integer(fields, "requested_size", "a block") if "requested_size" in fields else size
+        # Old files have no addresses either: blocks follow one another.
+        start = integer(fields, "address", "a block") if "address" in fields else address
+        stack = stacks.of(fields, "a block")
+        if stack and state != "free":
+            frames[start] = stack
         yield BlockLayout(
-            # Old files have no addresses either: blocks follow one another.
-            address=_int(fields, "address", "a block") if "address" in fields else address,
-            size=Bytes(size),
-            requested=Bytes(0 if state == "free" else requested),
-            state=state,
+            address=start, size=Bytes(size), requested=Bytes(0 if state == "free" else requested), state=state
         )
         address += size
 
 
-def _events(trace: list[object]) -> Iterator[SnapshotEvent]:
+def _events(trace: list[object], stacks: Stacks) -> Iterator[SnapshotEvent]:
     for entry in trace:
-        fields = _typed(entry, dict, "an event")
+        fields = typed(entry, dict, "an event")
         action = fields.get("action")
         if isinstance(action, str) and action in _ACTIONS:
+            # For an ``oom`` the place of the address is taken by what the device had left.
+            place = "device_free" if action == "oom" and "device_free" in fields else "addr"
             yield SnapshotEvent(
                 action,  # type: ignore[arg-type]  # one of the literals, by the line above
-                _int(fields, "addr", "an event"),
-                _int(fields, "size", "an event"),
-                _int(fields, "stream", "an event"),
+                integer(fields, place, "an event"),
+                integer(fields, "size", "an event"),
+                integer(fields, "stream", "an event"),
+                stacks.of(fields, "an event"),
+                time_of(fields),
+                pool_of(fields, "pool_id"),
             )
-
-
-def _typed(value: object, kind: type[Any], owner: str) -> Any:
-    if not isinstance(value, kind):
-        raise _MalformedError(f"{owner} is a {type(value).__name__}, not a {kind.__name__}")
-    return value
-
-
-def _list(fields: dict[str, Any], name: str, owner: str) -> list[Any]:
-    if name not in fields:
-        raise _MalformedError(f"{owner} has no '{name}'")
-    found: list[Any] = _typed(fields[name], list, f"'{name}' of {owner}")
-    return found
-
-
-def _int(fields: dict[str, Any], name: str, owner: str) -> int:
-    value = fields.get(name)
-    if type(value) is not int or not 0 <= value < 1 << ADDRESS_BITS:
-        raise _MalformedError(f"'{name}' of {owner} is {value!r:.40}, not an address or size")
-    return value

@@ -42,13 +42,15 @@ class SnapshotEvent(NamedTuple):
     address: int
     """Of the block or segment; for ``oom`` the device's free bytes, as PyTorch writes it."""
     nbytes: int
-    """Requested bytes for ``alloc``, frees and ``oom``; segment or mapped bytes for the others."""
+    """Requested bytes for ``alloc`` and frees, those rounded for ``oom``; segment or mapped bytes for the others."""
     stream: int
     """CUDA stream."""
     frames: tuple[Frame, ...] = ()
     """Call stack, innermost first; empty where none was recorded. Equal stacks are one object."""
     microseconds: int = 0
     """Wall-clock time since some epoch; 0 where none was recorded."""
+    pool: int = 0
+    """Private pool, by the number that its segments have; 0 for the default one, and in files too old to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

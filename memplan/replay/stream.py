@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memplan.replay.records import Request
 from memplan.trace.records import Event, Storage, Trace
@@ -57,6 +57,15 @@ def request_stream(trace: Trace) -> RequestStream:
         rename={int(old): int(new) for old, new in (heirs or {}).items()},
         closes=bool(trace.steps) and heirs is not None,
     )
+
+
+def resized(stream: RequestStream, sizes: Mapping[StorageId, int]) -> RequestStream:
+    """The same stream with other sizes of some storages."""
+
+    def requests(former: tuple[Request, ...]) -> tuple[Request, ...]:
+        return tuple(request._replace(nbytes=sizes.get(StorageId(request.key), request.nbytes)) for request in former)
+
+    return replace(stream, prefix=requests(stream.prefix), step=requests(stream.step))
 
 
 def _heirs(trace: Trace) -> dict[StorageId, StorageId] | None:

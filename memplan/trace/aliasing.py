@@ -6,6 +6,9 @@ input_buffer.cpp, and under aten/src/ATen/native in ReduceOps.cpp and TensorAdva
 sees a second storage that no real run has. Here is where that happens.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -54,6 +57,28 @@ OVERWRITING = frozenset(name for _, name in OVERWRITES)
 # 2.15.
 _LONELY_TENSOR = 4
 _LONELY_STORAGE = 2
+
+
+_MASKING = ContextVar("masking", default=False)
+
+
+@contextmanager
+def mask_added_in_place() -> Iterator[None]:
+    """Inside, ``add`` overwrites its first argument: the scores of attention's math kernel, to which its mask is added.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp ``_scaled_dot_product_attention_math``, which adds out of
+    place where ``areAnyTensorSubclassLike``.
+    """
+    before = _MASKING.set(True)
+    try:
+        yield
+    finally:
+        _MASKING.reset(before)
+
+
+def adds_mask_in_place() -> bool:
+    """Is an ``add`` that runs here the one that eager does in place on attention's scores?"""
+    return _MASKING.get()
 
 
 def node_kind(node: Any) -> str:

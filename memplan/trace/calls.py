@@ -9,6 +9,7 @@ from torch.utils.flop_counter import flop_registry
 
 from memplan.trace.nested import tensors_in
 from memplan.trace.scratch.rules import Rule, RuleTable
+from memplan.trace.triton_kernels import body_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Operator:
     """torch's own formula, if it has one."""
     scratch: Rule | None
     """Rule for its kernel's scratch, if there is one."""
+    body: Callable[..., Any] | None = None
+    """Python that it is made of, which allocates for itself (``torch.library.triton_op``)."""
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The tensors among a call's arguments that it writes."""
@@ -63,6 +66,7 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
         ),
         flops=flop_registry.get(func._overloadpacket),
         scratch=rules.get(str(func)),
+        body=body_of(func),
     )
 
 

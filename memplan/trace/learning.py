@@ -80,6 +80,9 @@ class Learning:
         of: Callable[[torch.Tensor], Known],
     ) -> None:
         for tensor in operator.written(args, kwargs):
-            storage = of(tensor).storage
-            for carrier in self._knowing.pop(storage, ()) if storage is not None else ():
-                carrier.knowledge = NOTHING
+            self.forget(of(tensor).storage)
+
+    def forget(self, storage: StorageId | None) -> None:
+        """Forget what is known of a storage's elements, in every tensor and view."""
+        for carrier in self._knowing.pop(storage, ()) if storage is not None else ():
+            carrier.knowledge = NOTHING

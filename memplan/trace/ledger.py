@@ -30,6 +30,10 @@ class Entry:
     stream: int
     holders: int = 1
     """Live storages that stand for this allocation."""
+    most: int | None = None
+    """Most bytes that it may take, where only a closed library knows."""
+    spare: bool = False
+    """Does that library do with less where memory is short?"""
 
 
 class Ledger:
@@ -85,9 +89,14 @@ class Ledger:
 
         return attributes((Attribute(torch.UntypedStorage, "resize_", resize_),))
 
-    def scratch(self, nbytes: int, *, role: Role = "scratch", name: str = "") -> StorageId:
+    def scratch(
+        self, nbytes: int, *, role: Role = "scratch", name: str = "", most: int | None = None, spare: bool = False
+    ) -> StorageId:
         """Enter an allocation without a storage: a kernel's own."""
-        return self._enter(nbytes, "device", role, name)
+        identity = self._enter(nbytes, "device", role, name)
+        entry = self.entries[identity]
+        entry.most, entry.spare = most, spare
+        return identity
 
     def release_scratch(self, identity: StorageId) -> None:
         """Free what ``scratch`` entered."""
@@ -108,6 +117,8 @@ class Ledger:
                 birth=OpIndex(entry.birth),
                 name=entry.name,
                 stream=entry.stream,
+                most_bytes=None if entry.most is None else Bytes(entry.most),
+                spare=entry.spare,
             )
             for index, entry in enumerate(self.entries)
         )

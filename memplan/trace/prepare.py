@@ -14,11 +14,11 @@ from memplan.job.usercode import user_code
 from memplan.trace import loop, precision
 from memplan.trace.checkpointing import apply_checkpointing, described
 from memplan.trace.generation import generator
-from memplan.trace.place import cast_floats, place_batch, place_model
-from memplan.trace.recorder import Recorder
+from memplan.trace.place import cast_floats
+from memplan.trace.surroundings import Surroundings
 
 
-def build_model(source: ModelSource, spec: JobSpec, recorder: Recorder) -> torch.nn.Module:
+def build_model(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> torch.nn.Module:
     """Build the model and make of it what the options say; nothing is placed yet."""
     with user_code("model()"):
         model = source.model()
@@ -27,22 +27,21 @@ def build_model(source: ModelSource, spec: JobSpec, recorder: Recorder) -> torch
         model = model.to(dtype)
     model.train(spec.mode == "train")
     if spec.checkpoint != "none" and spec.mode == "train":
-        names = apply_checkpointing(model, spec.checkpoint, recorder.attribution.within)
-        recorder.values.assume(described(names))
+        names = apply_checkpointing(model, spec.checkpoint, surroundings.recomputing)
+        surroundings.assume(described(names))
     return model
 
 
-def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: Recorder) -> Iterator[None]:
+def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Iterator[None]:
     """Place the model and set up its loop, which yields after every step."""
-    recorder.attribution.name_modules(model)
-    place_model(recorder, model)
-    parts = _parts(source, model, spec, recorder)
+    surroundings.place_model(model)
+    parts = _parts(source, model, spec, surroundings)
     if spec.mode != "train":
         return loop.inference(parts)
     if source.train_step is not None:
         _check_own_step(spec)
         return loop.own_steps(parts, source.train_step)
-    recorder.values.assume(LOOP)
+    surroundings.assume(LOOP)
     return loop.training(parts)
 
 
@@ -66,13 +65,13 @@ LOOP = (
 )
 
 
-def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: Recorder) -> loop.Parts:
-    trains, device = spec.mode == "train", recorder.device.kind
+def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> loop.Parts:
+    trains, device = spec.mode == "train", surroundings.kind
     return loop.Parts(
         model=model,
         optimizer=_optimizer(source, model, spec) if trains else None,
-        next_batch=lambda: _next_batch(source, spec, recorder),
-        call=_call(source, model, spec, recorder),
+        next_batch=lambda: _next_batch(source, spec, surroundings),
+        call=_call(source, model, spec, surroundings),
         loss=source.loss or default_loss,
         autocast=precision.autocast(spec.precision, device),
         scaler=precision.scaler(spec.precision, device) if trains else None,
@@ -81,12 +80,12 @@ def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder:
     )
 
 
-def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, recorder: Recorder) -> Callable[..., Any]:
+def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Callable[..., Any]:
     if spec.mode != "generate":
         return call_model
     if source.generate is None:
         count = spec.max_new_tokens
-        recorder.values.assume(f"generate() decodes {count} tokens greedily, and no sequence ends before the last")
+        surroundings.assume(f"generate() decodes {count} tokens greedily, and no sequence ends before the last")
     return generator(source, model, spec.max_new_tokens)
 
 
@@ -103,17 +102,15 @@ def _optimizer(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> to
     return make_optimizer(spec.optimizer or "adamw", trainable, impl=spec.optimizer_impl)
 
 
-def _next_batch(source: ModelSource, spec: JobSpec, recorder: Recorder) -> Any:
-    """Make a batch as a data loader does (on the host, outside the recorded step) and place it on the device."""
-    if source.batch is None:
+def _next_batch(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> Any:
+    make = source.batch
+    if make is None:
         raise UsageError("the target says nothing of its inputs", hint="define batch(batch_size) or give --input")
-    recorder.attribution.begin_forward()
-    recording, recorder.recording = recorder.recording, False
-    with user_code("batch()"):
-        batch = source.batch(spec.batch_size, spec.seq_len or source.default_seq_len)
-    dtype = precision.model_dtype(spec.precision)
-    if dtype is not None:
-        batch = cast_floats(batch, dtype)
-    recorder.recording = recording
-    place_batch(recorder, batch)
-    return batch
+
+    def batch() -> Any:
+        with user_code("batch()"):
+            made = make(spec.batch_size, spec.seq_len or source.default_seq_len)
+        dtype = precision.model_dtype(spec.precision)
+        return made if dtype is None else cast_floats(made, dtype)
+
+    return surroundings.place_batch(batch)

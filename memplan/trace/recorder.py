@@ -117,6 +117,11 @@ class Recorder(TorchDispatchMode):
             self.ledger.entries[identity].role = role
             self.ledger.entries[identity].name = "" if owner is None else self.ledger.entries[owner].name
 
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Something outside of torch may have written these tensors: what was known of their elements is void."""
+        for tensor in tensors:
+            self._learn.forget(self._identity(tensor))
+
     def is_host(self, tensor: torch.Tensor) -> bool:
         """Does this tensor lie in host memory?"""
         while torch._C._functorch.is_batchedtensor(tensor):
@@ -146,7 +151,7 @@ class Recorder(TorchDispatchMode):
             self._asked_device = id(args[0])
             return args[0].fake_device
         for kind in types:
-            if kind not in _PLAIN:
+            if kind not in _PLAIN and not issubclass(kind, FakeTensor):
                 # A wrapper subclass (DTensor …): let it desugar, its inner ops come back here.
                 return NotImplemented
         kwargs = kwargs or {}
@@ -159,6 +164,9 @@ class Recorder(TorchDispatchMode):
                 result = decompose(func, args, kwargs)
             if result is not NotImplemented:
                 return result
+        if operator.body is not None:
+            with self:
+                return operator.body(*args, **kwargs)
         running = Running(func, operator, args, kwargs)
         # A function mode of the semantics has seen the call; it must not see every attribute that is read from here on.
         with torch._C.DisableTorchFunction():
@@ -211,6 +219,8 @@ class Recorder(TorchDispatchMode):
             if node.name() == "torch::autograd::AccumulateGrad":
                 running.role = "gradient"
             running.overwritten = self._overwritten(running, node)
+        if running.operator.name == "aten.add.Tensor" and aliasing.adds_mask_in_place():
+            running.overwritten = self._ref(running.args[0]).storage
         self._asked_device = 0
 
     def _overwritten(self, running: Running, node: Any) -> StorageId | None:
@@ -291,7 +301,13 @@ class Recorder(TorchDispatchMode):
 
     def _ref(self, tensor: torch.Tensor) -> Ref:
         ref = pinned(tensor)
-        return self._stray(tensor) if ref is None else ref
+        if ref is None:
+            return self._stray(tensor)
+        # ``parameter.data = …`` exchanges the storage under a tensor, and no op tells of it.
+        identity = self._identity(tensor)
+        if identity is not None:
+            ref.storage = identity
+        return ref
 
     def _stray(self, tensor: torch.Tensor) -> Ref:
         """A tensor that no recorded op made: born in set-up, or inside C++ as an alias of a known storage."""

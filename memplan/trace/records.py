@@ -92,6 +92,11 @@ class Storage:
     """Qualified parameter, buffer or input name; empty for results of ops."""
     stream: int = 0
     """CUDA stream it was allocated on; 0 is the default stream."""
+    most_bytes: Bytes | None = None
+    """What it may take at most, where only a closed library knows its size; ``nbytes`` is then the likely size, and 0
+    the least."""
+    spare: bool = False
+    """Does its library do with less, down to nothing, where memory is short?"""
 
 
 class Event(NamedTuple):

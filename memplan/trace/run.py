@@ -14,6 +14,8 @@ from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, Trace
 from memplan.trace.semantics import semantics
 from memplan.trace.steps import Steps
+from memplan.trace.surroundings import Recorded
+from memplan.trace.triton_kernels import idle_kernels
 from memplan.trace.values import Values
 from memplan.trace.world import fake_world
 
@@ -48,13 +50,15 @@ def trace_job(
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
+        kernels = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
         stack.enter_context(recorder.watching())
         recorder.default_place = "device" if device.kind == "cpu" else "host"
         progress("building the model")
         source = load()
-        model = build_model(source, spec, recorder)
+        surroundings = Recorded(recorder)
+        model = build_model(source, spec, surroundings)
         steps = Steps(recorder)
-        steps.run(make_loop(source, model, spec, recorder), progress)
+        steps.run(make_loop(source, model, spec, surroundings), progress)
         names = {op.name for op in recorder.ops}
         # Still inside the fake world: there the garbage collector is off, which walks all these records otherwise.
         return Trace(
@@ -68,7 +72,7 @@ def trace_job(
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance),
             assumptions=(*values.assumptions, *means.assumptions(names)),
-            not_modelled=(*means.not_modelled(names), *compiled, *_sparse(names)),
+            not_modelled=(*means.not_modelled(names), *compiled, *kernels, *_sparse(names)),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.constants,

@@ -8,6 +8,7 @@ from typing import NoReturn
 import torch
 
 from memplan.job.spec import Attention
+from memplan.trace.bitsandbytes import shape_only_bitsandbytes
 from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
@@ -47,7 +48,7 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
                 assumptions=_nothing,
             )
         return
-    with cuda_semantics(device, attention=attention) as cuda:
+    with cuda_semantics(device, attention=attention) as cuda, shape_only_bitsandbytes(cuda.placement):
 
         def ask_host(is_host: Callable[[torch.Tensor], bool]) -> None:
             cuda.placement.is_host = is_host

@@ -170,9 +170,12 @@ def _tossed(_: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: 
     return Knowledge(density=float(share)) if isinstance(share, int | float) else NOTHING
 
 
-def _random_below(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:
+def _random_below(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     high = args[1] if isinstance(args[1], int) else args[0]
-    return Knowledge(classes=high if isinstance(high, int) and high > 0 else None)
+    if not isinstance(high, int) or high <= 0:
+        return NOTHING
+    # ``randint(2, shape, dtype=torch.bool)`` tosses coins: all draws but 0 are true.
+    return Knowledge(density=1 - 1 / high) if result.dtype is torch.bool else Knowledge(classes=high)
 
 
 RULES: Mapping[Any, Rule] = {

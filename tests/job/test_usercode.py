@@ -70,3 +70,19 @@ def test_notes_are_shown_and_long_messages_are_cut():
 
 def test_an_exception_that_was_never_raised_has_no_place():
     assert location(ValueError()) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (ModuleNotFoundError("No module named 'flash_attn'", name="flash_attn"), "--attention flash"),
+        (ModuleNotFoundError("No module named 'flash_attn.bert_padding'", name="flash_attn.bert_padding"), "sdpa"),
+        (ImportError("FlashAttention2 has been toggled on, but it cannot be used"), "--attention flash"),
+        (ModuleNotFoundError("No module named 'xformers'", name="xformers"), "--attention efficient"),
+        (ModuleNotFoundError("No module named 'einops'", name="einops"), "pip install einops"),
+    ],
+)
+def test_a_missing_cuda_extension_comes_with_what_to_write_instead(error, part):
+    hint = explain(error, "model()").hint
+    assert hint is not None
+    assert part in hint

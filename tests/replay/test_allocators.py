@@ -209,6 +209,15 @@ def test_too_little_oversize_memory_leads_to_a_full_flush():
     assert (allocator.retries, allocator.reserved) == (1, 22 * MIB)
 
 
+def test_of_several_oversize_blocks_the_largest_go_and_no_more_than_needed():
+    """50 MiB are wanted of 26, 30 and 34: the two larger ones go."""
+    allocator = CachingAllocator(AllocatorPolicy(max_split_size=Bytes(20 * MIB)), limit_bytes=100 * MIB)
+    for block in [allocator.allocate(size * MIB, 0) for size in (26, 30, 34)]:
+        allocator.free(block)
+    assert allocator.allocate(50 * MIB, 0) is not None
+    assert (allocator.retries, allocator.reserved) == (0, 76 * MIB)
+
+
 def expandable(limit_mib=None):
     limit = None if limit_mib is None else limit_mib * MIB
     return ExpandableAllocator(AllocatorPolicy(expandable_segments=True), limit_bytes=limit, device_bytes=8 * GIB)

@@ -1,16 +1,17 @@
 """The options, against PyTorch's own parser where there is one to ask."""
 
 import math
+import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from replay_oracle import power_of_two_steps
 
 from memplan.errors import UsageError
-from memplan.replay.conf import parse_conf
-from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.conf import format_conf, not_modelled, parse_conf
+from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.units import GIB, KIB, MIB
 
 set_real = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
@@ -20,13 +21,15 @@ asks_pytorch = pytest.mark.skipif(
 )
 
 
+DEFAULTS = "large_segment_size_mb:20,max_non_split_rounding_mb:20,expandable_segments:False"
+
+
 @pytest.fixture
 def real_parser():
     """PyTorch's parser from its defaults, and put back to them afterwards: it keeps what it was told."""
-    defaults = "large_segment_size_mb:20,max_non_split_rounding_mb:20,expandable_segments:False"
-    set_real(defaults)
+    set_real(DEFAULTS)
     yield set_real
-    set_real(defaults)
+    set_real(DEFAULTS)
 
 
 @asks_pytorch
@@ -51,6 +54,22 @@ def real_parser():
         "large_segment_size_mb:11",
         "large_segment_size_mb:40,max_split_size_mb:30",
         "large_segment_size_mb:40,max_split_size_mb:40",
+        "max_split_size_mb:30,large_segment_size_mb:40",
+        "max_split_size_mb:12,large_segment_size_mb:12",
+        "max_non_split_rounding_mb:12,max_split_size_mb:12,large_segment_size_mb:12",
+        "max_split_size_mb:64,max_split_size_mb:32",
+        "max_split_size_mb:64,",
+        "max_split_size_mb:64,,",
+        "garbage_collection_threshold:8e-1",
+        "garbage_collection_threshold:nan",
+        "pinned_max_round_threshold_mb:0",
+        "pinned_max_cached_size_mb:16",
+        "pinned_use_background_threads:yes",
+        "roundup_power2_divisions:[]",
+        "roundup_power2_divisions:[256:2,]",
+        "roundup_power2_divisions:[65536:2]",
+        "roundup_power2_divisions:[0:2]",
+        "roundup_power2_divisions:[256:2:3]",
         "roundup_power2_divisions:8",
         "roundup_power2_divisions:1",
         "roundup_power2_divisions:0",
@@ -84,7 +103,8 @@ def test_every_option_arrives():
     policy = parse_conf(
         "backend:native,large_segment_size_mb:32,max_split_size_mb:64,max_non_split_rounding_mb:48,"
         "garbage_collection_threshold:0.6,per_process_memory_fraction:0.9,expandable_segments:True,"
-        "throw_on_cudamalloc_oom:True,roundup_power2_divisions:[2:1,8:4,>:16],pinned_num_register_threads:8"
+        "throw_on_cudamalloc_oom:True,roundup_power2_divisions:[2:1,8:4,>:16],pinned_num_register_threads:8,"
+        "pinned_max_round_threshold_mb:3,pinned_max_cached_size_mb:4,pinned_reserve_segment_size_mb:5"
     )
     assert policy == AllocatorPolicy(
         large_segment_size=32 * MIB,
@@ -96,7 +116,164 @@ def test_every_option_arrives():
         throw_on_cudamalloc_oom=True,
         # 2 MiB also speaks for below; 4 MiB is not mentioned and stays off; from 16 MiB on the rest.
         roundup_power2_divisions=(1, 1, 0, 4) + (16,) * 12,
+        pinned=PinnedPolicy(max_round_threshold=3 * MIB, max_cached_size=4 * MIB, reserve_segment_size=5 * MIB),
     )
+
+
+# Keys: c10/cuda/CUDAAllocatorConfig.h and the parsers of c10/core/AllocatorConfig.h, torch 2.13.0.
+MODELLED = [
+    "expandable_segments:True",
+    "garbage_collection_threshold:0.5",
+    "large_segment_size_mb:21",
+    "max_non_split_rounding_mb:21",
+    "max_split_size_mb:20",
+    "per_process_memory_fraction:0.5",
+    "pinned_max_cached_size_mb:1",
+    "pinned_max_round_threshold_mb:1",
+    "pinned_reserve_segment_size_mb:8",
+    "roundup_power2_divisions:2",
+    "throw_on_cudamalloc_oom:True",
+]
+NAMED = ["graph_capture_record_stream_reuse:True", "pinned_use_background_threads:True"]
+WITHOUT_INFLUENCE = [
+    "backend:native",
+    "pinned_free_catch_all:True",
+    "pinned_num_register_threads:8",
+    "pinned_use_cuda_host_register:True",
+    "pinned_use_hip_host_register:True",
+    "release_lock_on_cudamalloc:True",
+    "release_lock_on_hipmalloc:True",
+]
+
+
+@pytest.mark.parametrize("text", [*MODELLED, *NAMED, *WITHOUT_INFLUENCE])
+def test_every_option_is_modelled_or_named_or_without_influence(text):
+    assert (parse_conf(text) != AllocatorPolicy()) == (text in MODELLED)
+    assert [line.partition(":")[0] for line in not_modelled(text)] == (
+        [text.partition(":")[0]] if text in NAMED else []
+    )
+
+
+def test_options_that_are_off_are_not_named():
+    assert not_modelled("graph_capture_record_stream_reuse:False,expandable_segments:True") == ()
+    assert not_modelled("graph_capture_record_stream_reuse:True")[0].startswith("graph_capture_record_stream_reuse")
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(UsageError) as caught:
+        parse_conf("max_split:3,backend:cudaMallocAsync,max_split_size_mb:30,large_segment_size_mb:40,nonsense:1")
+    assert caught.value.where == "allocator options 'max_split', 'backend', 'nonsense', 'max_split_size_mb'"
+    for part in ("'max_split' is not", "backend must be native", "'nonsense'", "at least large_segment_size_mb, 40"):
+        assert part in caught.value.what
+
+
+mebibytes = st.integers(20, 5000).map(lambda mib: mib * MIB)
+divisions = st.one_of(
+    st.tuples(*[st.sampled_from([0, 1, 2, 8])] * 16),
+    # Stretches of equal entries, as people write them.
+    st.lists(st.tuples(st.sampled_from([0, 1, 4]), st.integers(1, 16)), min_size=16, max_size=16).map(
+        lambda runs: tuple(value for value, length in runs for _ in range(length))[:16]
+    ),
+)
+expressible = st.builds(
+    AllocatorPolicy,
+    roundup_power2_divisions=divisions,
+    max_split_size=st.none() | mebibytes,
+    max_non_split_rounding=mebibytes,
+    garbage_collection_threshold=st.just(0.0) | st.floats(0, 1, exclude_min=True, exclude_max=True),
+    expandable_segments=st.booleans(),
+    large_segment_size=st.sampled_from([11 * MIB, 20 * MIB]),
+    per_process_memory_fraction=st.floats(0, 1),
+    throw_on_cudamalloc_oom=st.booleans(),
+    pinned=st.builds(
+        PinnedPolicy,
+        max_round_threshold=st.none() | mebibytes,
+        max_cached_size=st.none() | st.just(0),
+        reserve_segment_size=st.just(0) | mebibytes,
+    ),
+)
+
+
+@settings(deadline=None)
+@given(expressible)
+def test_options_written_are_read_as_the_same_policy(policy):
+    assert parse_conf(format_conf(policy)) == policy
+
+
+@settings(deadline=None)
+@given(expressible)
+def test_no_option_written_is_too_many(policy):
+    items = re.split(r",(?![^\[]*\])", format_conf(policy))
+    for index in range(len(items)) if items != [""] else ():
+        assert parse_conf(",".join(items[:index] + items[index + 1 :])) != policy
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ((4,) * 16, "4"),
+        ((0,) + (4,) * 15, "[>:4]"),
+        ((0, 0) + (4,) * 14, "[2:0,>:4]"),
+        ((2,) * 9 + (0,) * 7, "[256:2]"),
+        ((1,) * 9 + (2, 4) + (8,) * 5, "[256:1,512:2,1024:4,>:8]"),
+        ((0,) * 15 + (8,), "[16384:0,>:8]"),
+        ((1, 0, 2) + (0,) * 13, "[1:1,4:2]"),
+    ],
+)
+def test_divisions_are_written_briefly(table, text):
+    assert format_conf(AllocatorPolicy(roundup_power2_divisions=table)) == f"roundup_power2_divisions:{text}"
+
+
+def test_defaults_need_no_options():
+    assert format_conf(AllocatorPolicy()) == ""
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        AllocatorPolicy(max_split_size=20 * MIB + 1),
+        AllocatorPolicy(max_split_size=19 * MIB),
+        AllocatorPolicy(garbage_collection_threshold=1.0),
+        AllocatorPolicy(roundup_power2_divisions=(3,) * 16),
+        AllocatorPolicy(per_process_memory_fraction=math.nan),
+    ],
+)
+def test_policies_that_no_options_give_are_refused(policy):
+    with pytest.raises(ValueError, match=r"no options|no whole number"):
+        format_conf(policy)
+
+
+key_values = st.one_of(
+    st.tuples(
+        st.sampled_from(["max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb"]),
+        st.sampled_from(["9", "10", "11", "20", "21", "40", "", "x"]),
+    ),
+    st.tuples(st.just("garbage_collection_threshold"), st.sampled_from(["0", "0.1", ".9", "1", "1.0", "2", "0.5e0"])),
+    st.tuples(
+        st.sampled_from(["expandable_segments", "pinned_use_background_threads"]), st.sampled_from(["True", "1"])
+    ),
+    st.tuples(
+        st.just("roundup_power2_divisions"),
+        st.lists(
+            st.tuples(st.sampled_from(["1", "256", "512", "70000", "300", ">"]), st.sampled_from(["0", "1", "4", "6"]))
+        ).map(lambda pairs: f"[{','.join(':'.join(pair) for pair in pairs)}]"),
+    ),
+)
+
+
+@asks_pytorch
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(key_values, max_size=4))
+def test_any_options_are_accepted_exactly_where_pytorch_accepts_them(real_parser, items):
+    real_parser(DEFAULTS)
+    text = ",".join(":".join(item) for item in items)
+    try:
+        real_parser(text)
+    except (ValueError, RuntimeError):
+        with pytest.raises(UsageError):
+            parse_conf(text)
+    else:
+        parse_conf(text)
 
 
 def test_the_rest_of_the_divisions_spares_the_first_interval():

@@ -5,22 +5,23 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_streams import requests, sizes
+from replay_streams import programs_of_streams, requests, sizes
 
 from memplan.errors import MemplanError
 from memplan.replay.cpu import NoCaching
-from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import Request
-from memplan.replay.replay import replay, replay_steps
+from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
+from memplan.replay.records import ALL_STREAMS, Request
+from memplan.replay.replay import make_allocator, replay, replay_steps
 from memplan.units import MIB
 
-quick = settings(deadline=None, max_examples=80)
+quick = settings(deadline=None, max_examples=60)
 policies = st.sampled_from(
     [
         AllocatorPolicy(),
         AllocatorPolicy(expandable_segments=True),
         AllocatorPolicy(max_split_size=20 * MIB),
         AllocatorPolicy(per_process_memory_fraction=0.75, garbage_collection_threshold=0.5),
+        PinnedPolicy(),
         NoCaching(),
     ]
 )
@@ -29,7 +30,10 @@ limits = st.one_of(st.none(), st.integers(60, 400).map(lambda mib: mib * MIB))
 
 @st.composite
 def programs(draw):
-    """One step: ("alloc", name, nbytes, stream) and ("free", name, age), where age 1 was born one step earlier."""
+    """One step: ("alloc", name, nbytes, stream) and ("free", name, age), where age 1 was born one step earlier.
+
+    Some are used by a second stream as soon as they are born, and streams are synchronized here and there.
+    """
     names = draw(st.integers(1, 7))
     events = []
     for name in range(names):
@@ -39,6 +43,11 @@ def programs(draw):
         if age is not None:
             first = events.index(birth) + 1 if age == 0 else 0
             events.insert(draw(st.integers(first, len(events))), ("free", name, age))
+        if draw(st.booleans()):
+            events.insert(events.index(birth) + 1, ("record_stream", name, 0, draw(st.integers(0, 2))))
+    for _ in range(draw(st.integers(0, 2))):
+        moment = ("synchronize", 0, 0, draw(st.integers(ALL_STREAMS, 2)))
+        events.insert(draw(st.integers(0, len(events))), moment)
     return events
 
 
@@ -46,8 +55,8 @@ def unroll(program, steps, first=0):
     """Steps ``first`` to ``steps`` with a fresh key for every birth."""
     for step in range(first, steps):
         for action, name, amount, *stream in program:
-            if action == "alloc":
-                yield Request("alloc", 1000 * step + name, amount, stream[0])
+            if action != "free":
+                yield Request(action, 1000 * step + name, amount, stream[0])
             elif step - amount >= 0:
                 yield Request("free", 1000 * (step - amount) + name, 0, 0)
 
@@ -80,12 +89,14 @@ def test_repeating_a_step_equals_unrolling_it(program, policy, limit):
 
 
 @quick
-@given(requests(), policies, limits)
+@given(st.one_of(requests(), programs_of_streams()), policies, limits)
 def test_profile_laws(stream, policy, limit):
     profile = replay(stream, policy=policy, limit_bytes=limit)
-    assert profile.peak_requested <= profile.peak_allocated <= profile.peak_reserved
+    assert profile.peak_requested <= profile.peak_active <= profile.peak_reserved
+    assert profile.peak_allocated <= profile.peak_active
     assert profile.end_reserved <= profile.peak_reserved <= (limit or profile.peak_reserved)
-    assert profile.requested_at_reserved_peak <= profile.allocated_at_reserved_peak <= profile.peak_reserved
+    active = profile.allocated_at_reserved_peak + profile.pending_at_reserved_peak
+    assert profile.requested_at_reserved_peak <= active <= profile.peak_reserved
     assert 0 <= profile.external_fragmentation < 1
     assert 0 <= profile.internal_fragmentation < 1
     if profile.out_of_memory:
@@ -95,6 +106,75 @@ def test_profile_laws(stream, policy, limit):
         assert not profile.settled
     elif profile.peak_reserved:
         assert stream[profile.peak_reserved_at].action == stream[profile.peak_allocated_at].action == "alloc"
+
+
+@quick
+@given(requests(), policies, limits)
+def test_without_sharing_nothing_is_pending(stream, policy, limit):
+    profile = replay(stream, policy=policy, limit_bytes=limit)
+    assert (profile.peak_active, profile.pending_at_reserved_peak) == (profile.peak_allocated, 0)
+
+
+@quick
+@given(programs_of_streams(), policies)
+def test_synchronizing_after_every_request_leaves_nothing_to_wait_for(stream, policy):
+    """Then sharing costs no memory, as if no stream had used another's blocks."""
+    always = [line for request in stream for line in (request, Request("synchronize", 0, 0, ALL_STREAMS))]
+    alone = [request for request in stream if request.action not in {"record_stream", "synchronize"}]
+    inside = any(request.action == "pool_begin" for request in stream)
+    shared, plain = replay(always, policy=policy), replay(alone, policy=policy)
+    if not inside:
+        # During a capture nobody asks whether a stream has caught up.
+        assert (shared.peak_reserved, shared.end_reserved) == (plain.peak_reserved, plain.end_reserved)
+    assert shared.peak_allocated == plain.peak_allocated
+
+
+def play(allocator, stream, live):
+    totals = []
+    for request in stream:
+        if request.action == "alloc":
+            block = allocator.allocate(request.nbytes, request.stream)
+            if block is not None:
+                live[request.key] = block
+            totals.append((block is None, block and block.size))
+        elif request.action == "free":
+            if request.key in live:
+                allocator.free(live.pop(request.key))
+        elif request.action != "record_stream":
+            allocator.perform(request, None)
+        elif request.key in live:
+            allocator.perform(request, live[request.key])
+        totals.append((allocator.allocated, allocator.pending, allocator.reserved, allocator.segments))
+    return totals
+
+
+@quick
+@given(
+    programs_of_streams(max_events=16, pools=False),
+    programs_of_streams(max_events=40),
+    policies.filter(lambda policy: not isinstance(policy, NoCaching)),
+    limits,
+)
+def test_equal_fingerprints_mean_an_equal_future(past, future, policy, limit):
+    """A stretch is repeated until the state is one seen before; then both moments continue alike, whatever comes."""
+
+    def after(times):
+        allocator = make_allocator(policy, limit_bytes=limit)
+        for _ in range(times):
+            live = {}
+            play(allocator, past, live)
+            for block in live.values():
+                allocator.free(block)
+        return allocator
+
+    seen = {}
+    for times in range(12):
+        state = after(times).fingerprint({})
+        if state in seen:
+            one, other = after(seen[state]), after(times)
+            assert play(one, future, {}) == play(other, future, {})
+            return
+        seen[state] = times
 
 
 @quick
@@ -164,5 +244,49 @@ def test_a_rename_that_does_not_close_the_step_is_refused(prefix, step, rename, 
 
 
 def test_freeing_what_is_not_alive_is_refused():
-    with pytest.raises(MemplanError, match="event 1 frees allocation 7"):
-        replay([Request("alloc", 0, 1, 0), Request("free", 7, 0, 0)], policy=AllocatorPolicy())
+    for action in ("free", "record_stream"):
+        with pytest.raises(MemplanError, match="event 1 names allocation 7"):
+            replay([Request("alloc", 0, 1, 0), Request(action, 7, 0, 0)], policy=AllocatorPolicy())
+
+
+def test_shared_memory_counts_as_active_but_not_as_allocated():
+    """The second 30 MiB are asked for while the first wait for stream 1; nothing is fragmented."""
+    stream = [
+        Request("alloc", 0, 30 * MIB, 0),
+        Request("record_stream", 0, 0, 1),
+        Request("free", 0, 0, 0),
+        Request("alloc", 1, 30 * MIB, 0),
+    ]
+    profile = replay(stream, policy=AllocatorPolicy())
+    assert (profile.peak_allocated, profile.peak_active, profile.peak_reserved) == (30 * MIB, 60 * MIB, 60 * MIB)
+    assert (profile.peak_requested, profile.pending_at_reserved_peak) == (60 * MIB, 30 * MIB)
+    assert (profile.external_fragmentation, profile.internal_fragmentation) == (0, 0)
+    assert replay(stream, policy=NoCaching()).peak_reserved == 30 * MIB
+
+
+def test_a_step_may_use_a_pool_that_is_kept_between_steps():
+    """A graph captured before lends its pool to every step, and the state repeats."""
+    pool = [Request("pool_begin", 1, 0, 0), Request("pool_end", 1, 0, 0)]
+    step = [
+        pool[0],
+        Request("alloc", 0, 30 * MIB, 0),
+        Request("free", 0, 0, 0),
+        pool[1],
+        Request("pool_release", 1, 0, 0),
+    ]
+    profile = replay_steps(pool, step, {}, policy=AllocatorPolicy())
+    assert (profile.settled, profile.steps_replayed, profile.peak_reserved) == (True, 2, 30 * MIB)
+
+
+def test_steps_that_share_blocks_settle():
+    """Freed late on purpose: each step's block waits until the next step has synchronized."""
+    step = [
+        Request("alloc", 0, 30 * MIB, 0),
+        Request("record_stream", 0, 0, 1),
+        Request("synchronize", 0, 0, 1),
+        Request("alloc", 1, 512, 1),
+        Request("free", 1, 0, 0),
+        Request("free", 0, 0, 0),
+    ]
+    profile = replay_steps([], step, {}, policy=AllocatorPolicy())
+    assert (profile.settled, profile.peak_reserved) == (True, 62 * MIB)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 ASSUMPTIONS = {
     "aten._amp_foreach_non_finite_check_and_unscale_.default": "gradient scaling finds no overflow",
+    "aten.convolution.default": "cuDNN's convolutions take the likely of the work spaces that its algorithms need; the"
+    " interval holds none and the most",
     "aten._cudnn_rnn.default": "cuDNN's RNN keeps the least that backward needs, and its weights lie in one buffer",
     "aten.cudnn_batch_norm.default": "cuDNN's batch norm reserves nothing for backward",
 }

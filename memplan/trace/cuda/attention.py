@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 
 from memplan.errors import EstimateError
 from memplan.job.spec import Attention
+from memplan.trace.aliasing import mask_added_in_place
 from memplan.trace.cuda.attention_call import AttentionCall, AttentionKernel, Operand
 from memplan.trace.cuda.attention_choice import (
     CUDNN_FIRST_ORDER,
@@ -191,16 +192,17 @@ def _cudnn(call: Arguments, *, trains: bool) -> torch.Tensor:
 
 def _math(call: Arguments) -> torch.Tensor:
     bias = _additive(call, -float("inf"))
-    out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
-        call.query,
-        call.key,
-        call.value,
-        bias,
-        call.dropout,
-        call.is_causal,
-        scale=call.scale,
-        enable_gqa=call.enable_gqa,
-    )[0]
+    with mask_added_in_place():
+        out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+            call.query,
+            call.key,
+            call.value,
+            bias,
+            call.dropout,
+            call.is_causal,
+            scale=call.scale,
+            enable_gqa=call.enable_gqa,
+        )[0]
     return out
 
 

@@ -10,6 +10,7 @@ from memplan.trace.cuda.attention import cuda_attention
 from memplan.trace.cuda.attention_call import AttentionKernel
 from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
+from memplan.trace.cuda.embedding_bag import SHAPES as EMBEDDING_BAG
 from memplan.trace.cuda.norms import cuda_norms
 from memplan.trace.cuda.optimizers import cuda_optimizers
 from memplan.trace.cuda.placement import Placement, device_rewriting
@@ -17,7 +18,7 @@ from memplan.trace.cuda.rnn import cuda_rnn
 from memplan.trace.cuda.runtime import cuda_runtime
 from memplan.trace.cuda.softmax import KERNELS as SOFTMAX
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import kernels
+from memplan.trace.replacements import fake_kernels, kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
         stack.enter_context(cuda_runtime(device))
         stack.enter_context(cuda_optimizers())
         stack.enter_context(kernels({**DROPOUT, **SOFTMAX}))
+        stack.enter_context(fake_kernels(EMBEDDING_BAG))
         stack.enter_context(cuda_norms())
         stack.enter_context(cuda_rnn())
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))

@@ -1,8 +1,9 @@
-"""Scratch of the backward of ``nn.Embedding``: many indices are sorted and their gradients summed by segments.
+"""Scratch of the backward of embeddings: many indices are sorted and their gradients summed by segments.
 
-Follows aten/src/ATen/native/cuda/Embedding.cu (``embedding_dense_backward_cuda``) and EmbeddingBackwardKernel.cu as of
-2026. Left out: the temporaries of CUB's unique-by-key and scan, about 8 bytes per tile of some thousand indices, whose
-tile sizes are tuned by architecture. Older releases lack the fused branch, which only serves tables with few rows.
+Follows aten/src/ATen/native/cuda/Embedding.cu (``embedding_dense_backward_cuda``), EmbeddingBag.cu
+(``_embedding_bag_dense_backward_cuda``) and EmbeddingBackwardKernel.cu as of 2026. Left out: the temporaries of CUB's
+unique-by-key and scan, about 8 bytes per tile of some thousand indices, whose tile sizes are tuned by architecture.
+Older releases lack the fused branch, which only serves tables with few rows.
 """
 
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ _ROWS_PER_THREAD = 10
 _ATOMIC_BLOCKS_PER_SM = 4
 _BLOCK = 1024
 _WARP = 32
+# ATen/native/EmbeddingBag.h EmbeddingBagMode::MAX: atomic additions, no sorting.
+_MAX_MODE = 2
 
 
 def dense_backward(call: Call) -> Script | None:
@@ -40,16 +43,43 @@ def dense_backward(call: Call) -> Script | None:
     count = indices.numel()
     if count <= _DIRECT_INDICES and not by_frequency:
         return Script(before=copies) if copies else None
-    before = (*copies, *_sorting(call, indices, count * indices.element_size()))
+    before = (*copies, *_sorting(call, indices))
     if by_frequency:
         before = (*before, Scratch("alloc", "frequency", nbytes(indices)))
     return Script(before=before, after=_segments(call, gradient, indices, argument(call, 2, "num_weights")))
 
 
-def _sorting(call: Call, indices: torch.Tensor, size: int) -> tuple[Scratch, ...]:
+def _bag_backward(rows_position: int) -> Rule:
+    """``_embedding_bag_dense_backward``, or ``_embedding_bag_backward``, which runs it, with one argument more.
+
+    Args:
+        rows_position: Where ``num_weights`` stands; ``scale_grad_by_freq`` and ``mode`` follow.
+    """
+
+    def rule(call: Call) -> Script | None:
+        gradient, indices = call.args[:2]
+        rows, by_frequency, mode, sparse = call.args[rows_position : rows_position + 4]
+        if sparse is True:
+            return None  # Only ``_embedding_bag_backward`` says so; the gradient is then made of views and one gather.
+        copies = copy_if_strided("gradient", gradient)
+        if mode == _MAX_MODE or not indices.numel():
+            return Script(before=copies) if copies else None
+        before = (*copies, *copy_if_strided("indices", indices), *_sorted_indices(indices, key_bits(rows)))
+        if by_frequency:
+            before = (*before, Scratch("alloc", "frequency", nbytes(indices)))
+        return Script(before=before, after=_segments(call, gradient, indices, rows))
+
+    return rule
+
+
+def _sorting(call: Call, indices: torch.Tensor) -> tuple[Scratch, ...]:
     padding, rows = argument(call, 3, "padding_idx"), argument(call, 2, "num_weights")
-    bits = key_bits(rows if padding >= 0 else rows - 1 - padding)
-    temporary = radix_sort_pairs_bytes(indices.numel(), bits)
+    return _sorted_indices(indices, key_bits(rows if padding >= 0 else rows - 1 - padding))
+
+
+def _sorted_indices(indices: torch.Tensor, bits: int) -> tuple[Scratch, ...]:
+    size, item = nbytes(indices), indices.element_size()
+    temporary = radix_sort_pairs_bytes(indices.numel(), bits, key_bytes=item, value_bytes=item)
     sizes = (("sorted", size), ("original", size), ("range", size), ("sort", temporary))
     return (*allocations(sizes), *frees("sort", "range"))
 
@@ -79,5 +109,9 @@ def _fuses(call: Call, segments: int, partials: int, width: int) -> bool:
     return grid < call.device.sm_count * _ATOMIC_BLOCKS_PER_SM and partials > grid * 4
 
 
-EMBEDDING_RULES: Mapping[str, Rule] = {"aten.embedding_dense_backward.default": dense_backward}
+EMBEDDING_RULES: Mapping[str, Rule] = {
+    "aten.embedding_dense_backward.default": dense_backward,
+    "aten._embedding_bag_dense_backward.default": _bag_backward(5),
+    "aten._embedding_bag_backward.default": _bag_backward(6),
+}
 """Op name → rule."""

@@ -78,6 +78,13 @@ GEMM_RULES: Mapping[str, Rule] = {
     "aten.mv.default": _WORKSPACE_ONLY,
     "aten.addmv.default": _WORKSPACE_ONLY,
     "aten.dot.default": _WORKSPACE_ONLY,
+    "aten.vdot.default": _WORKSPACE_ONLY,
+    "aten._int_mm.default": _WORKSPACE_ONLY,
     "aten._scaled_mm.default": _WORKSPACE_ONLY,
+    "aten._scaled_mm_v2.default": _WORKSPACE_ONLY,
+    "aten.mm.dtype": _MATRICES,
+    "aten.addmm.dtype": _ADDED_MATRICES,
+    "aten.bmm.dtype": _BATCHES,
+    "aten.baddbmm.dtype": _ADDED_BATCHES,
 }
 """Op name → rule."""

@@ -2,7 +2,7 @@
 
 Follows aten/src/ATen/native/cuda/Indexing.cu (``index_put_with_sort_kernel``, ``computeLinearIndex``,
 ``wrapIndexOnce``) and aten/src/ATen/native/TensorAdvancedIndexing.cpp (``_index_put_impl_``). ``gather``, ``scatter``
-and ``index_add`` use atomics: no scratch.
+and ``index_add`` use atomics: no scratch, unless algorithms must be deterministic, which is left out for them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from memplan.trace.scratch.cuda_cub import key_bits, radix_sort_pairs_bytes
-from memplan.trace.scratch.cuda_shapes import INDEX_BYTES, argument, copy_if_strided, frees, nbytes, product
+from memplan.trace.scratch.cuda_scan import selected
+from memplan.trace.scratch.cuda_shapes import INDEX_BYTES, Layout, argument, copy_if_strided, frees, nbytes, product
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script
 
 _BOOLEAN = (torch.bool, torch.uint8)
@@ -23,6 +24,15 @@ def host_copies(call: Call) -> Script | None:
     if not copies:
         return None
     return Script(before=copies, after=frees(*(copy.key for copy in copies)))
+
+
+def index(call: Call) -> Script | None:
+    """``x[indices]``; a mask's positions are found first (IndexingUtils.h ``expandTensors``)."""
+    given = [(at, each) for at, each in enumerate(argument(call, 1, "indices")) if each is not None]
+    if len(given) != 1 or given[0][1].dtype not in _BOOLEAN or call.is_host(given[0][1]):
+        return host_copies(call)
+    position, mask = given[0]
+    return selected(Layout.of(mask), call.out.shape[position])
 
 
 def accumulate(call: Call) -> Script | None:
@@ -96,8 +106,8 @@ def _sort(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: i
 
 
 INDEX_RULES: Mapping[str, Rule] = {
-    "aten.index.Tensor": host_copies,
-    "aten._unsafe_index.Tensor": host_copies,
+    "aten.index.Tensor": index,
+    "aten._unsafe_index.Tensor": index,
     "aten.index_put.default": accumulate,
     "aten.index_put_.default": accumulate,
     "aten._index_put_impl_.default": accumulate,

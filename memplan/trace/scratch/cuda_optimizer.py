@@ -15,14 +15,23 @@ _CHUNK_ELEMENTS = 65536
 
 def foreach_norm(call: Call) -> Script | None:
     """ForeachReduceOp.cu ``foreach_tensor_norm_cuda_internal``: one partial norm per chunk of the longest tensor."""
+    dtype = argument(call, 2, "dtype") or call.args[0][0].dtype
+    return _partials(call, opmath_bytes(dtype))
+
+
+def foreach_max(call: Call) -> Script | None:
+    """ForeachReduceOp.cu ``foreach_tensor_max_cuda``: the same, in the tensors' own type."""
+    return _partials(call, call.args[0][0].element_size())
+
+
+def _partials(call: Call, item: int) -> Script | None:
     tensors = call.args[0]
-    chunks = max(ceil_div(tensor.numel(), _CHUNK_ELEMENTS) for tensor in tensors)
-    dtype = argument(call, 2, "dtype") or tensors[0].dtype
-    size = len(tensors) * chunks * opmath_bytes(dtype)
+    size = len(tensors) * max(ceil_div(tensor.numel(), _CHUNK_ELEMENTS) for tensor in tensors) * item
     return Script(before=(Scratch("alloc", "partial", size),)) if size else None
 
 
 OPTIMIZER_RULES: Mapping[str, Rule] = {
+    "aten._foreach_max.default": foreach_max,
     "aten._foreach_norm.Scalar": foreach_norm,
     "aten._foreach_powsum.Scalar": foreach_norm,
 }

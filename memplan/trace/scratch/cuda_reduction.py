@@ -69,6 +69,8 @@ LOGIC = Reducer(accumulate_bytes=_boolean)
 an element's own type."""
 INDEXED_EXTREMUM = Reducer(accumulate_bytes=_pair_with_index, accumulates_in_output=False)
 """ReduceMinValuesKernel.cu min_launch_kernel, ReduceMaxValuesKernel.cu, ReduceArgMaxKernel.cu."""
+BOTH_EXTREMA = Reducer(accumulate_bytes=lambda dtype: 2 * dtype.itemsize, accumulates_in_output=False)
+"""ReduceAMinMaxKernel.cu aminmax_kernel: a pair of values."""
 MOMENT = Reducer(accumulate_bytes=_welford, unroll=2, accumulates_in_output=False)
 """ReduceMomentKernel.cu std_var_kernel_impl (vt0 = 2)."""
 NORM = Reducer(accumulate_bytes=opmath_bytes, converts=True)
@@ -83,7 +85,7 @@ def reduced_dims(tensor: torch.Tensor, dim: object) -> frozenset[int]:
     """Dimensions that a ``dim`` argument names; none and empty mean all."""
     if isinstance(dim, int):
         dim = (dim,)
-    if not isinstance(dim, Collection) or not dim:
+    if not isinstance(dim, Collection) or not dim or not tensor.dim():
         return frozenset(range(tensor.dim()))
     return frozenset(d % tensor.dim() for d in dim)
 
@@ -174,6 +176,26 @@ def _log_sum_exp(call: Call) -> Script | None:
     return Script(before=before, after=after)
 
 
+def _count_nonzero(call: Call) -> Script | None:
+    """ReduceOps.cpp ``count_nonzero_cuda``: the sum of ``self != 0``."""
+    tensor = call.args[0]
+    if not tensor.numel():
+        return None
+    mask, dims = Layout.dense(tuple(tensor.shape), torch.bool), reduced_dims(tensor, argument(call, 1, "dim"))
+    after = (*reduction_scratch(call.device, mask, dims, torch.int64, SUM), *frees("mask"))
+    return Script(before=(Scratch("alloc", "mask", tensor.numel()),), after=after)
+
+
+def _equal(call: Call) -> Script | None:
+    """cuda/Equal.cpp ``cuda_equal``: ``(self == other).all()``."""
+    tensor = call.args[0]
+    if not tensor.numel() or tensor.shape != call.args[1].shape:
+        return None
+    mask = Layout.dense(tuple(tensor.shape), torch.bool)
+    lines = reduction_scratch(call.device, mask, range(len(mask.shape)), torch.bool, LOGIC)
+    return Script(before=(Scratch("alloc", "mask", tensor.numel()), Scratch("alloc", "all", 1), *lines))
+
+
 def _named(reducer: Reducer, *names: str) -> dict[str, Rule]:
     return {f"aten.{name}": _rule(reducer) for name in names}
 
@@ -193,7 +215,11 @@ REDUCTION_RULES: Mapping[str, Rule] = {
         "norm.ScalarOpt_dim",
         "norm.ScalarOpt_dim_dtype",
     ),
-    **_named(_whole(NORM), "norm.Scalar"),
+    **_named(_whole(NORM), "norm.Scalar", "norm.ScalarOpt_dtype"),
+    **_named(BOTH_EXTREMA, "aminmax.default"),
     "aten.logsumexp.default": _log_sum_exp,
+    "aten.count_nonzero.default": _count_nonzero,
+    "aten.count_nonzero.dim_IntList": _count_nonzero,
+    "aten.equal.default": _equal,
 }
 """Op name → rule."""

@@ -48,9 +48,10 @@ class Player:
 
     def play(self, lines: tuple[Scratch, ...]) -> None:
         """Enter a kernel's allocations and frees in order."""
-        for action, key, nbytes in lines:
+        for line in lines:
+            action, key, nbytes = line[:3]
             if action == "alloc":
-                self._held[key] = self._ledger.scratch(nbytes)
+                self._held[key] = self._ledger.scratch(nbytes, most=line.most, spare=line.spare)
             elif action == "free":
                 self._ledger.release_scratch(self._held.pop(key))
             elif key not in self._kept:

@@ -18,6 +18,10 @@ class Scratch(NamedTuple):
     """Names the allocation within the op; for ``keep``, within the process: it is made once."""
     nbytes: int = 0
     """Requested bytes (ignored for a free)."""
+    most: int | None = None
+    """Most bytes that it may be, where only a closed library knows: then ``nbytes`` is likely, and 0 the least."""
+    spare: bool = False
+    """Does that library do with less, down to nothing, where memory is short?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

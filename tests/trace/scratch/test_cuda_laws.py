@@ -103,7 +103,7 @@ def test_a_sum_of_more_than_two_gib_in_bfloat16_accumulates_in_float():
     # 2**31 elements along a reduced dimension: pieces share a float buffer for the 4096 outputs.
     layout = Layout((2**19, 4096), (4096, 1), torch.bfloat16)
     script_of = reduction_scratch(A100, layout, {0}, torch.bfloat16, SUM)
-    assert script_of[0] == ("alloc", "partial", 4096 * 4)
+    assert script_of[0][:3] == ("alloc", "partial", 4096 * 4)
     assert script_of[-1][:2] == ("free", "partial")
 
 
@@ -157,26 +157,36 @@ def test_sort_temporaries_hold_a_second_copy_of_keys_and_values_when_they_take_s
         assert size < 16 * items + 2**13
 
 
-LATER = {"_fused_rms_norm", "_fused_rms_norm_backward", "_foreach_powsum", "_grouped_mm", "_scaled_grouped_mm"}
+LATER = {
+    *("_fused_rms_norm.default", "_fused_rms_norm_backward.default", "_foreach_powsum.Scalar", "_scaled_mm_v2.default"),
+    *("mm.dtype", "addmm.dtype", "bmm.dtype", "baddbmm.dtype"),
+    *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_cudnn_attention_forward"),
+    *("_cudnn_attention_backward", "_flash_attention_forward_no_dropout_inplace", "_flash_attention_forward.quantized"),
+    *("_scaled_dot_product_flash_attention.quantized", "miopen_ctc_loss"),
+}
 """Ops that torch 2.6, the oldest release supported, does not have yet."""
 
 
+def exists(name: str) -> bool:
+    packet, _, overload = name.partition(".")
+    found = getattr(torch.ops.aten, packet, None)
+    return found is not None and (not overload or overload in found.overloads())
+
+
 def test_every_rule_and_every_gap_names_an_op_of_torch():
-    absent = {name for name in LATER if not hasattr(torch.ops.aten, name)}
-    for name in CUDA_RULES:
-        namespace, packet, overload = name.split(".")
-        assert namespace == "aten"
-        assert packet in absent or overload in getattr(torch.ops.aten, packet).overloads()
-    for name in NOT_COVERED:
-        packet = name.removeprefix("aten.")
-        assert packet in absent or getattr(torch.ops.aten, packet).overloads()
+    named = [name.removeprefix("aten.") for name in (*CUDA_RULES, *NOT_COVERED)]
+    assert {name for name in named if not exists(name)} <= LATER
 
 
 def test_no_op_is_both_ruled_and_a_gap():
     assert not_covered(CUDA_RULES) == ()
-    assert not_covered(["aten.mm.default", "aten.convolution.default", "aten.convolution.default"]) == (
-        "aten.convolution",
-    )
+    assert not_covered(["aten.mm.default", "aten.linalg_qr.default", "aten.linalg_qr.default"]) == ("aten.linalg_qr",)
+
+
+def test_an_overload_can_be_a_gap_of_its_own():
+    name = "aten._scaled_dot_product_flash_attention"
+    assert not_covered([f"{name}.default"]) == ()
+    assert not_covered([f"{name}.quantized"]) == (f"{name}.quantized",)
 
 
 @pytest.mark.parametrize("name", ["aten.sum.dim_IntList", "aten.mm.default", "aten._softmax_backward_data.default"])

@@ -1,0 +1,112 @@
+"""``memplan snapshot``: what a CUDA memory snapshot says, and whether the allocator's model agrees with it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memplan.cli import check, console, options, outputs
+from memplan.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memplan.replay.analysis import SnapshotAnalysis
+    from memplan.replay.snapshot_records import DeviceSnapshot, Snapshot
+
+DEFAULT_TOP = 8
+
+
+def snapshot(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Written by torch.cuda.memory._dump_snapshot().", show_default=False),
+    ],
+    *,
+    device: Annotated[
+        int | None,
+        typer.Option(
+            "--device", metavar="N", help="Device to show. (default: that with most history)", show_default=False
+        ),
+    ] = None,
+    conf: Annotated[
+        str | None,
+        typer.Option(
+            "--conf",
+            metavar="CONF",
+            help="The PYTORCH_CUDA_ALLOC_CONF that the process ran with. (default: what the file says)",
+            show_default=False,
+        ),
+    ] = None,
+    replay_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--replay-conf",
+            metavar="CONF",
+            help="Also replay the same allocations under this PYTORCH_CUDA_ALLOC_CONF. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", help="Owners to list. (default: 8)", show_default=False)
+    ] = DEFAULT_TOP,
+    formats: options.FormatsAndExports = None,
+    as_json: options.AsJson = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only the first line, no progress.", show_default=False)
+    ] = False,
+) -> None:
+    """Analyse a CUDA memory snapshot: peak, owners, fragmentation, and what another policy would have done."""
+    from memplan.replay.analysis import analyse
+    from memplan.replay.conf import parse_conf
+    from memplan.replay.snapshot import load_snapshot
+    from memplan.replay.snapshot_policy import recorded_policy
+
+    problems = check.Problems()
+    reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
+    for text in [*([conf] if conf is not None else []), *(replay_conf or [])]:
+        problems.of(parse_conf, text)
+    if top < 1:
+        problems.add(f"--top must be at least 1, not {top}")
+    problems.raise_if_any()
+    with console.progress(enabled=not quiet) as tell:
+        if tell:
+            tell("reading")
+        found = load_snapshot(file)
+        recorded = recorded_policy(found.settings, conf)
+        chosen = _chosen(found, device, file)
+        if tell:
+            tell("replaying")
+        analyses = [analyse(one, recorded, replay_conf or ()) for one in chosen]
+    for report in reports:
+        if report.is_export:
+            outputs.write_export(report, found, file.name)
+        else:
+            _write(report, file.name, analyses, top=top, quiet=quiet)
+
+
+def _chosen(found: "Snapshot", device: int | None, file: Path) -> "list[DeviceSnapshot]":
+    """The device asked for, or all of them."""
+    if not found.devices:
+        raise UsageError(
+            "this snapshot is empty: no device holds memory or has a history",
+            where=str(file),
+            hint="call torch.cuda.memory._record_memory_history() before the work and _dump_snapshot() after it",
+        )
+    chosen = [one for one in found.devices if device in {None, one.device}]
+    if not chosen:
+        there = ", ".join(str(one.device) for one in found.devices)
+        raise UsageError(f"there is no device {device} in this snapshot", where=str(file), hint=f"it has {there}")
+    return chosen
+
+
+def _write(report: outputs.Output, name: str, analyses: "Sequence[SnapshotAnalysis]", *, top: int, quiet: bool) -> None:
+    from memplan.report.snapshot import render
+    from memplan.report.snapshot_json import render as render_json
+
+    shown = max(analyses, key=lambda analysis: (analysis.events, analysis.now.reserved))
+    outputs.write_rendered(
+        report,
+        text=lambda width: render(name, analyses, shown, width=width, top=top, quiet=quiet),
+        json=lambda: render_json(name, analyses, shown, top=top),
+    )

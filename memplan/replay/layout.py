@@ -1,0 +1,55 @@
+"""An allocator's state written down: for validators and reports, and to tell whether a state repeats."""
+
+from collections.abc import Callable, Container, Iterable, Iterator
+
+from memplan.replay.blocks import Block, chain_of, mapped_runs
+from memplan.replay.records import BlockLayout, SegmentLayout
+from memplan.units import Bytes
+
+
+def describe(heads: Iterable[Block], waiting: Container[Block]) -> Iterator[SegmentLayout]:
+    """Segments as they stand.
+
+    Args:
+        heads: First block of each segment, in address order.
+        waiting: Blocks that are freed, but not yet free.
+    """
+    for head in heads:
+        for run in mapped_runs(head):
+            yield SegmentLayout(
+                address=run[0].address,
+                size=Bytes(sum(block.size for block in run)),
+                stream=head.pool.stream,
+                small=head.pool.small,
+                blocks=tuple(_block(block, waiting) for block in run),
+                pool=head.pool.owner,
+            )
+
+
+def _block(block: Block, waiting: Container[Block]) -> BlockLayout:
+    return BlockLayout(
+        address=block.address,
+        size=Bytes(block.size),
+        requested=Bytes(block.requested),
+        state="free" if block.free else "pending" if block in waiting else "allocated",
+    )
+
+
+def shape(
+    heads: Iterable[Block], age: Callable[[Block], int]
+) -> tuple[tuple[object, ...], dict[Block, tuple[int, int]]]:
+    """Segments without their addresses, and where each block is: segment and offset.
+
+    Args:
+        heads: First block of each segment, in address order.
+        age: What garbage collection knows about a free block.
+    """
+    where: dict[Block, tuple[int, int]] = {}
+    rows = []
+    for rank, head in enumerate(heads):
+        row: list[object] = [head.pool.stream, head.pool.small, head.pool.owner]
+        for block in chain_of(head):
+            where[block] = (rank, block.address - head.address)
+            row.append((block.size, block.free, block.mapped, age(block) if block.free else 0))
+        rows.append(tuple(row))
+    return tuple(rows), where

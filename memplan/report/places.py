@@ -1,0 +1,26 @@
+"""Places in a program as a reader names them."""
+
+import re
+
+from memplan.replay.frames import Place, PlaceKind
+from memplan.report.layout import source_line
+
+_NAMES = {PlaceKind.BEFORE: "allocated before the recording", PlaceKind.UNKNOWN: "without a call stack"}
+_SOURCES = {PlaceKind.BACKWARD: "backward pass", PlaceKind.OP: "called from C++"}
+_MODULE_LEVEL = {"<module>": "top level"}
+
+
+def name_of(place: Place) -> str:
+    """Function, backward step or op."""
+    if place.kind is PlaceKind.OP:
+        return f"aten::{place.name}"
+    return _NAMES.get(place.kind) or _MODULE_LEVEL.get(place.name, place.name)
+
+
+def source_of(place: Place) -> str:
+    """File and line: from the package on for a library's, the last two parts of the path for the user's own."""
+    if not place.file:
+        return _SOURCES.get(place.kind, "")
+    path = place.file
+    short = source_line(path) if place.kind is PlaceKind.LIBRARY else "/".join(re.split(r"[\\/]+", path)[-2:])
+    return f"{short}:{place.line}"

@@ -1,0 +1,155 @@
+"""The library call: a job or a snapshot under all policies. User code runs in a child process, policies in others."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from memplan.estimate.records import GpuFacts
+from memplan.hardware.profile import GpuProfile
+from memplan.job.isolate import run_isolated
+from memplan.job.spec import JobSpec
+from memplan.simulate.costs import microseconds
+from memplan.simulate.leftovers import passed_bytes, without_leftovers
+from memplan.simulate.lengths import Distribution, Fixed
+from memplan.simulate.policies import Policy, all_policies, name_of
+from memplan.simulate.recommend import recommend
+from memplan.simulate.records import PolicyRun, Simulation, Workload
+from memplan.simulate.run import run_policy
+
+DEFAULT_STEPS = 1000
+"""Steps where nobody says how many: fragmentation has long shown itself by then."""
+DEFAULT_COMPACT_AT = 0.2
+"""Share of free memory at which the compacting policy compacts where nobody says."""
+DEFAULT_TIMEOUT = 600.0
+"""Seconds until a job that hangs is given up."""
+_DAY = 86_400.0
+"""Seconds that policies may take: they are memplan's own code, and a long simulation is no error."""
+_THE_JOBS_OWN = Fixed(length=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is simulated beside the job itself."""
+
+    steps: int = DEFAULT_STEPS
+    """Optimizer steps, or repetitions of a snapshot's history."""
+    lengths: Distribution = _THE_JOBS_OWN
+    """How long each step's sequences are; no matter for a snapshot."""
+    seed: int = 0
+    """Of the drawn lengths."""
+    confs: tuple[str, ...] = ()
+    """Values of ``PYTORCH_CUDA_ALLOC_CONF`` to compare, beside those that always are."""
+    buckets: tuple[int, ...] = ()
+    """Block sizes of the bucketed pool, ascending; empty fits them."""
+    compact_at: float = DEFAULT_COMPACT_AT
+    """Share of free memory at which the compacting policy compacts."""
+
+
+def simulate(
+    source: JobSpec | Path,
+    profile: GpuProfile | None,
+    scenario: Scenario,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> Simulation:
+    """Play the same steps under every policy.
+
+    Args:
+        source: A job, or the path of a CUDA memory snapshot whose history is one step.
+        profile: The device; a snapshot does without, and then nothing limits it.
+        scenario: Steps, lengths and policies.
+        timeout: Seconds that the job's code may take.
+        progress: Told in a few words what happens now.
+
+    Raises:
+        UsageError: The target or an option is wrong.
+        EstimateError: User code fails or hangs, or its steps do not repeat.
+    """
+    tell = progress or (lambda _: None)
+    workload = _workload(source, profile, scenario, timeout=timeout, progress=tell)
+    policies = all_policies(scenario.confs, scenario.buckets, scenario.compact_at)
+    runs = _run_all(policies, workload, profile, tell)
+    costs = {run.name: microseconds(run.calls) for run in runs}
+    best, passed = recommend(runs, costs), passed_bytes(workload)
+    freed: tuple[PolicyRun, ...] = ()
+    if best is not None and passed:
+        chosen = [policy for policy in policies if name_of(policy) == best.policy]
+        freed = _run_all(chosen, without_leftovers(workload), profile, tell)
+    return Simulation(
+        workload=workload,
+        gpu=_facts(profile) if profile is not None else None,
+        seed=scenario.seed,
+        policies=runs,
+        recommendation=best,
+        passed_bytes=passed,
+        without_leftovers=freed[0] if freed else None,
+        microseconds=costs,
+        memplan_version=_version(),
+    )
+
+
+def _workload(
+    source: JobSpec | Path,
+    profile: GpuProfile | None,
+    scenario: Scenario,
+    *,
+    timeout: float,
+    progress: Callable[[str], None],
+) -> Workload:
+    if isinstance(source, Path):
+        from memplan.simulate.history import snapshot_workload
+
+        progress("reading the snapshot")
+        return snapshot_workload(source, scenario.steps)
+    assert profile is not None  # noqa: S101 - a job is traced for some device.
+    return run_isolated(_trace_in_child, source, profile, scenario, timeout=timeout, progress=progress)
+
+
+def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> Workload:
+    import gc
+
+    from memplan.job.child import progress
+    from memplan.simulate.traced import LengthPlan, trace_workload
+    from memplan.trace.records import DeviceTraits
+
+    # The process ends with its answer: looking for garbage among millions of live objects would only take time.
+    gc.disable()
+    plan = LengthPlan(distribution=scenario.lengths, steps=scenario.steps, seed=scenario.seed)
+    return trace_workload(spec, DeviceTraits.of(profile), plan, progress=progress)
+
+
+def _run_all(
+    policies: Sequence[Policy], workload: Workload, profile: GpuProfile | None, progress: Callable[[str], None]
+) -> tuple[PolicyRun, ...]:
+    """Every policy in a process of its own, as many at once as there are processors."""
+    finished: list[str] = []
+
+    def run(policy: Policy) -> PolicyRun:
+        done = run_isolated(run_policy, policy, workload, profile, timeout=_DAY)
+        finished.append(done.name)
+        progress(f"simulated {len(finished)} of {len(policies)} policies")
+        return done
+
+    progress(f"simulating {len(policies)} policies over {len(workload.lengths)} steps")
+    with ThreadPoolExecutor(max_workers=min(len(policies), os.cpu_count() or 1)) as pool:
+        return tuple(pool.map(run, policies))
+
+
+def _facts(profile: GpuProfile) -> GpuFacts:
+    return GpuFacts(
+        name=profile.name,
+        title=profile.title,
+        total_bytes=profile.total_bytes,
+        usable_bytes=profile.usable_bytes,
+    )
+
+
+def _version() -> str:
+    try:
+        return version("memplan")
+    except PackageNotFoundError:
+        return "unknown"

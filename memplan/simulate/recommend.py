@@ -1,0 +1,55 @@
+"""Which allocator option to run with."""
+
+from collections.abc import Mapping, Sequence
+
+from memplan.simulate.records import PolicyRun, Recommendation
+from memplan.units import format_bytes
+
+ALIKE_BYTES = 0.01
+"""Reserved peaks closer than this share count as equal: less than an option is worth."""
+ALIKE_COST = 0.1
+"""Allocation costs closer than this share count as equal: the cost table is no better."""
+
+
+def recommend(policies: Sequence[PolicyRun], microseconds: Mapping[str, float]) -> Recommendation | None:
+    """The policy of PyTorch's with the least reserved peak; among equals the cheapest, then the one of fewest options.
+
+    Args:
+        policies: Runs over the same steps.
+        microseconds: Policy → modelled cost of its allocation.
+
+    Returns:
+        None if every such policy runs out of memory.
+    """
+    able = [run for run in policies if run.conf is not None and run.out_of_memory is None]
+    if not able:
+        return None
+    least = min(run.peak_reserved for run in able)
+    small = [run for run in able if run.peak_reserved <= least * (1 + ALIKE_BYTES)]
+    cheapest = min(microseconds[run.name] for run in small)
+    cheap = [run for run in small if microseconds[run.name] <= cheapest * (1 + ALIKE_COST)]
+    best = min(cheap, key=lambda run: (options_in(run.conf or ""), run.peak_reserved))
+    return Recommendation(
+        policy=best.name,
+        conf=best.conf or "",
+        command=f"export PYTORCH_CUDA_ALLOC_CONF={best.conf}" if best.conf else "unset PYTORCH_CUDA_ALLOC_CONF",
+        reason=_reason(best, policies),
+    )
+
+
+def options_in(conf: str) -> int:
+    """Number of options in a ``PYTORCH_CUDA_ALLOC_CONF``."""
+    return conf.count(":") - conf.count(":", conf.find("["), conf.find("]")) if conf else 0
+
+
+def _reason(best: PolicyRun, policies: Sequence[PolicyRun]) -> str:
+    holds = f"{format_bytes(best.peak_reserved)} reserved, {100 * best.fragmentation:.1f} % fragmentation"
+    native = next((run for run in policies if run.conf == ""), None)
+    if native is None or native is best:
+        return f"PyTorch's defaults do as well as any option: {holds}"
+    if native.out_of_memory is not None:
+        return f"{holds}; PyTorch's defaults run out of memory in step {native.failed_step}"
+    saved = native.peak_reserved - best.peak_reserved
+    if saved > 0:
+        return f"{holds}; PyTorch's defaults reserve {format_bytes(saved)} more"
+    return f"{holds}; PyTorch's defaults cost more time"

@@ -1,0 +1,214 @@
+"""From a job to the streams of its steps at every length that will be played. Runs in the child: user code is executed.
+
+Few lengths are traced. Ends first, then a few between; while lengths remain whose neighbours make different requests
+(a kernel that changes its mind at some size), the widest such gap is halved; where two forms of a size are possible, a
+length at which they differ decides. One more trace checks the result.
+"""
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+
+from memplan.errors import EstimateError, UsageError
+from memplan.estimate.answer import options
+from memplan.job.load import load_source
+from memplan.job.spec import JobSpec
+from memplan.job.target import format_target
+from memplan.job.usercode import forgotten_modules
+from memplan.replay.records import Request
+from memplan.replay.stream import device_requests, request_stream
+from memplan.simulate.family import TracedLength, differing, put_together
+from memplan.simulate.lengths import Distribution, Fixed, draw_lengths
+from memplan.simulate.records import Workload
+from memplan.trace.records import DeviceTraits, Trace
+from memplan.trace.run import trace_job
+
+FIRST_TRACES = 5
+"""Lengths traced to begin with: a quadratic takes three, one confirms it, one more tells paddings apart."""
+MOST_TRACES = 14
+"""Traces at most, the confirming one aside: each costs what an estimate costs."""
+TOLERATED = 0.02
+"""Share of the steps between two families that may be played at a longer length than their own; the report says so."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LengthPlan:
+    """Which lengths a simulation plays."""
+
+    distribution: Distribution
+    """Where they come from."""
+    steps: int
+    """How many."""
+    seed: int
+    """Of the random numbers."""
+
+
+def trace_workload(
+    spec: JobSpec, traits: DeviceTraits, plan: LengthPlan, *, progress: Callable[[str], None] = lambda _: None
+) -> Workload:
+    """Trace a job at as many lengths as it takes to know every step that will be played.
+
+    Args:
+        spec: The job.
+        traits: The device it is traced for.
+        plan: The steps.
+        progress: Told what happens now.
+
+    Raises:
+        UsageError: The target has no sequence length, but lengths were asked for.
+        EstimateError: User code fails, or its steps do not repeat.
+    """
+    started = time.perf_counter()
+    tracer = _Tracer(spec, traits, progress)
+    if isinstance(plan.distribution, Fixed):
+        tracer.trace(plan.distribution.length)
+    else:
+        tracer.cover(draw_lengths(plan.distribution, plan.steps, seed=plan.seed))
+    families = put_together(tracer.traced)
+    default = next(iter(tracer.traced))
+    return Workload(
+        target=format_target(spec.target),
+        families=families,
+        lengths=draw_lengths(plan.distribution, plan.steps, seed=plan.seed, default=default),
+        assumptions=(*tracer.assumptions, *tracer.remarks),
+        not_modelled=tracer.not_modelled,
+        options=tracer.options,
+        traced_lengths=tuple(sorted(tracer.traced)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+class _Tracer:
+    """Traces of one job, by length."""
+
+    def __init__(self, spec: JobSpec, traits: DeviceTraits, progress: Callable[[str], None]) -> None:
+        self.traced: dict[int, TracedLength] = {}
+        self.assumptions: tuple[str, ...] = ()
+        self.not_modelled: tuple[str, ...] = ()
+        self.options: dict[str, str] = {}
+        self.remarks: list[str] = []
+        self._spec, self._traits, self._progress = spec, traits, progress
+
+    def trace(self, length: int | None) -> TracedLength:
+        """Trace one length and remember it; None takes the job's own."""
+        spec = self._spec if length is None else dataclasses.replace(self._spec, seq_len=length)
+        where = f"at length {length}: " if length else ""
+        with forgotten_modules():
+            trace = trace_job(
+                partial(load_source, spec), spec, self._traits, progress=lambda text: self._progress(where + text)
+            )
+        streams = streams_of(trace)
+        self.traced[streams.length] = streams
+        self.assumptions = tuple(dict.fromkeys((*self.assumptions, *trace.assumptions)))
+        self.not_modelled = tuple(dict.fromkeys((*self.not_modelled, *trace.not_modelled)))
+        self.options = self.options or options(spec, trace)
+        return streams
+
+    def cover(self, lengths: Sequence[int]) -> None:
+        """Trace until every drawn length lies in a family, or enough has been traced."""
+        counts = Counter(lengths)
+        for first in _spread(sorted(counts), FIRST_TRACES):
+            self.trace(first)
+        if len(counts) > 1:
+            self._refuse_without_lengths()
+        while len(self.traced) < MOST_TRACES and (length := self._most_wanted(counts)) is not None:
+            self.trace(length)
+        self._confirm(counts)
+
+    def _refuse_without_lengths(self) -> None:
+        sizes = {tuple(request.nbytes for request in traced.step) for traced in self.traced.values()}
+        if len(sizes) == 1:
+            raise UsageError(
+                "nothing in this step depends on the sequence length", hint="leave out --seq-len-dist for this target"
+            )
+
+    def _most_wanted(self, counts: Counter[int]) -> int | None:
+        """The drawn length at which a trace would tell most; None if the rest is known well enough."""
+        families = put_together(self.traced).members
+        gaps = [
+            [length for length in sorted(counts) if before.longest < length < after.shortest]
+            for before, after in pairwise(families)
+        ]
+        inside = [(n, family) for n in sorted(counts) for family in families if family.shortest <= n <= family.longest]
+        disputes = {length: family.disputes_at(length) for length, family in inside}
+        # Sizes of no known form: more points may give them one.
+        gaps.append([length for length, family in inside if not family.exact_at(length)])
+        worst = max(gaps, key=lambda gap: sum(counts[length] for length in gap))
+        if sum(counts[length] for length in worst) > TOLERATED * counts.total():
+            return worst[len(worst) // 2]
+        length = max(disputes, key=disputes.__getitem__, default=0)
+        return length if disputes.get(length) else None
+
+    def _confirm(self, counts: Counter[int]) -> None:
+        """Trace one drawn length more and say how well it was foreseen."""
+        families = put_together(self.traced)
+        inside = [
+            n for n in counts if n not in self.traced and any(f.shortest < n < f.longest for f in families.members)
+        ]
+        if inside:
+            length = sorted(inside)[len(inside) // 3]
+            known = dict(self.traced)
+            truth = self.trace(length)
+            self.remarks.append(_verdict(differing(families, truth), length, len(known)))
+        families = put_together(self.traced)
+        rounded = sum(count for length, count in counts.items() if families.of(length)[1] != length)
+        if rounded:
+            self.remarks.append(
+                f"{rounded} of {counts.total()} steps are played at the next longer length that is known: "
+                "between traced lengths the ops differ"
+            )
+
+
+def _verdict(found: tuple[int, int] | None, length: int, traces: int) -> str:
+    start = f"sizes follow the length, from {traces} traces; a trace at {length}, which was not among them, "
+    if found is None:
+        return f"{start}makes other requests"
+    wrong, total = found
+    return f"{start}{'agrees byte for byte' if not wrong else f'differs in {wrong} of {total} allocations'}"
+
+
+def _spread(values: Sequence[int], count: int) -> list[int]:
+    """So many of the values, evenly spread, both ends among them."""
+    if len(values) <= count:
+        return list(values)
+    return sorted({values[index * (len(values) - 1) // (count - 1)] for index in range(count)})
+
+
+def streams_of(trace: Trace) -> TracedLength:
+    """Cut a trace into its steps.
+
+    Raises:
+        EstimateError: The last step does not leave what it found, so that nobody knows the next.
+    """
+    stream = request_stream(trace)
+    if not stream.closes or not trace.repeats:
+        raise EstimateError(
+            "the traced steps do not repeat, so later ones are unknown",
+            hint="look for what a step keeps: a list that grows, a cache; memplan estimate shows its first steps",
+        )
+    bounds = [step.first_event for step in trace.steps]
+    return TracedLength(
+        length=trace.seq_len or 0,
+        set_up=_simple(device_requests(trace, trace.events[: bounds[0]])),
+        warm_up=tuple(_simple(device_requests(trace, trace.events[start:end])) for start, end in pairwise(bounds)),
+        step=_simple(stream.step),
+        carried=tuple(_carried(trace, stream.rename)),
+    )
+
+
+def _simple(requests: Sequence[Request]) -> tuple[Request, ...]:
+    return tuple(request for request in requests if request.action in ("alloc", "free"))
+
+
+def _carried(trace: Trace, heirs: Mapping[int, int]) -> Iterator[tuple[Hashable, int, int]]:
+    """What passes from step to step, each under a label that says what it is, whatever its size."""
+    alike: Counter[Hashable] = Counter()
+    for old in sorted(heirs):
+        storage = trace.storages[old]
+        op = trace.ops[storage.birth] if storage.birth < len(trace.ops) and not storage.name else None
+        kind = storage.role, storage.name, (op.name, op.module, op.phase) if op else None
+        yield (kind, alike[kind]), old, heirs[old]
+        alike[kind] += 1

@@ -1,0 +1,94 @@
+"""Where a job's loop runs: what it means there to place a model and its batches.
+
+The loop itself (``prepare``, ``loop``) is the same whether its steps are traced on fake tensors or run for real
+(``memplan.validate``); what differs stands behind this interface.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+import torch
+
+from memplan.trace.place import map_batch, place_batch, place_model
+from memplan.trace.recorder import Recorder
+
+
+class Surroundings(Protocol):
+    """What a loop asks of the place that it runs in."""
+
+    @property
+    def kind(self) -> Literal["cuda", "cpu"]:
+        """The device type that autocast and gradient scaling are meant for."""
+
+    def place_model(self, model: torch.nn.Module) -> None:
+        """Put a model on the device."""
+
+    def place_batch(self, make: Callable[[], Any]) -> Any:
+        """Make a batch as a data loader does, on the host and outside the recorded step, and put it on the device."""
+
+    def recomputing(self, module: torch.nn.Module) -> AbstractContextManager[Any]:
+        """The context in which a checkpointed module runs again in backward."""
+
+    def assume(self, sentence: str) -> None:
+        """Note what was taken for granted."""
+
+
+class Recorded:
+    """Fake tensors under a recorder: to place something is to tell the recorder of it.
+
+    Args:
+        recorder: Watches the steps.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    @property
+    def kind(self) -> Literal["cuda", "cpu"]:
+        """The device that the step is traced for."""
+        return self._recorder.device.kind
+
+    def place_model(self, model: torch.nn.Module) -> None:
+        """Enter parameters and buffers as allocations on the device."""
+        self._recorder.attribution.name_modules(model)
+        place_model(self._recorder, model)
+
+    def place_batch(self, make: Callable[[], Any]) -> Any:
+        """Make a batch unrecorded, and enter its tensors as allocations on the device."""
+        self._recorder.attribution.begin_forward()
+        recording, self._recorder.recording = self._recorder.recording, False
+        batch = make()
+        if self.kind == "cuda":
+            batch = map_batch(batch, _own_storage())
+        self._recorder.recording = recording
+        place_batch(self._recorder, batch)
+        return batch
+
+    def recomputing(self, module: torch.nn.Module) -> AbstractContextManager[Any]:
+        """Attribute what runs again to the module."""
+        return self._recorder.attribution.within(module)
+
+    def assume(self, sentence: str) -> None:
+        """Note a sentence for the report."""
+        self._recorder.values.assume(sentence)
+
+
+def _own_storage() -> Callable[[torch.Tensor], torch.Tensor]:
+    """Gives every tensor of a batch a storage of its own size, as moving it to another device does.
+
+    One that stands in the batch twice is moved once; a view takes along no more than it shows.
+    """
+    own: dict[int, torch.Tensor] = {}
+    taken: set[int] = set()
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in own or tensor.layout is not torch.strided:
+            return own.get(id(tensor), tensor)
+        storage = tensor.untyped_storage()
+        fits = storage.nbytes() == tensor.nbytes and storage._cdata not in taken
+        taken.add(storage._cdata)
+        own[id(tensor)] = tensor if fits else tensor.clone()
+        return own[id(tensor)]
+
+    return moved

@@ -1,0 +1,119 @@
+"""Runs a job's own loop for real and measures it. Called in a child process, because it imports the user's code."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from memplan.errors import EstimateError
+from memplan.job.load import load_source
+from memplan.job.spec import JobSpec
+from memplan.job.usercode import user_code
+from memplan.trace.prepare import build_model, make_loop
+from memplan.validate.cpu import CpuMeter
+from memplan.validate.cuda import CudaMeter
+from memplan.validate.records import Measured, RealRun
+from memplan.validate.surroundings import RealDevice, attention
+
+CPU_THREADS = 1
+"""Threads on the CPU, predicted and measured: kernels take scratch for each."""
+
+
+class Meter(Protocol):
+    """Watches a device's memory."""
+
+    def start(self) -> None:
+        """Begin, before anything of the job exists."""
+
+    def step(self) -> AbstractContextManager[Any]:
+        """The context of one step."""
+
+    def finish(self) -> Measured:
+        """End, while the loop and all that it holds still live."""
+
+
+def run_here(
+    spec: JobSpec,
+    *,
+    device: str,
+    steps: int,
+    traced_steps: int,
+    seconds: float,
+    free_before: int | None = None,
+    keep: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> RealRun:
+    """Build the job and run its steps on a device.
+
+    Args:
+        spec: The job.
+        device: ``cpu`` or ``cuda:N``.
+        steps: How many.
+        traced_steps: How many of them run, and are recorded, whatever the time.
+        seconds: No further step begins after so long.
+        free_before: What the device had left before this process (``memplan.validate.watcher``); None: not known.
+        keep: Where the memory snapshot goes (CUDA only).
+        progress: Told what happens now.
+
+    Raises:
+        MemplanError: As for loading and preparing a job; running out of memory is a result, not an error.
+    """
+    torch.manual_seed(0)
+    random.seed(0)
+    place = torch.device(device)
+    least = min(traced_steps, steps)
+    run = _Run(spec, place, progress)
+    meter = _meter(place, free_before, least, keep)
+    meter.start()
+    try:
+        run.play(meter, steps=steps, least=least, limit_seconds=seconds)
+    except (EstimateError, torch.OutOfMemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        run.out_of_memory = str(error).splitlines()[0]
+    return RealRun(measured=meter.finish(), steps=run.done, seconds=run.seconds, out_of_memory=run.out_of_memory)
+
+
+def _meter(device: torch.device, free_before: int | None, recorded_steps: int, keep: Path | None) -> Meter:
+    if device.type == "cpu":
+        torch.set_num_threads(CPU_THREADS)
+        return CpuMeter()
+    return CudaMeter(device.index or 0, free_before, recorded_steps=recorded_steps, keep=keep)
+
+
+class _Run:
+    """A job's loop and how far it has come; it keeps the loop alive until it is forgotten itself."""
+
+    def __init__(self, spec: JobSpec, device: torch.device, progress: Callable[[str], None]) -> None:
+        self._spec, self._device, self._progress = spec, device, progress
+        self._loop: Iterator[None] = iter(())
+        self.done = 0
+        self.seconds = 0.0
+        self.out_of_memory = ""
+
+    def play(self, meter: Meter, *, steps: int, least: int, limit_seconds: float) -> None:
+        """Build the job and run its steps."""
+        self._progress("building the model for real")
+        surroundings = RealDevice(self._device)
+        source = load_source(self._spec)
+        model = build_model(source, self._spec, surroundings)
+        self._loop = make_loop(source, model, self._spec, surroundings)
+        while self.done < steps and (self.done < least or self.seconds < limit_seconds):
+            self._progress(f"running step {self.done + 1} of {steps}")
+            started = time.perf_counter()
+            with meter.step(), user_code(f"step {self.done + 1}"), attention(self._spec.attention, self._device):
+                next(self._loop)
+            self.seconds += time.perf_counter() - started
+            self.done += 1
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        error = error.__cause__
+    return False

@@ -1,0 +1,82 @@
+"""The pool of fixed block sizes: its laws, and where its blocks lie."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_streams import requests
+
+from memplan.replay.bucketed import BucketedAllocator
+from memplan.units import MIB
+
+quick = settings(deadline=None, max_examples=60)
+buckets = st.lists(st.integers(512, 40 * MIB), min_size=0, max_size=6, unique=True).map(sorted)
+limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
+
+
+def no_overlap(blocks):
+    """Compare all pairs of neighbours by address, the plain way."""
+    extents = sorted((block.address, block.address + block.size) for block in blocks if block.size)
+    return all(end <= start for (_, end), (start, _) in pairwise(extents))
+
+
+@quick
+@given(requests(), buckets, limits)
+def test_live_blocks_never_overlap_and_totals_add_up(stream, sizes, limit):
+    allocator, live = BucketedAllocator(sizes, limit_bytes=limit), {}
+    for action, key, nbytes, number in stream:
+        if action == "free":
+            if key in live:
+                allocator.free(live.pop(key))
+        else:
+            block = allocator.allocate(nbytes, number)
+            if block is None:
+                assert allocator.failure.reserved == allocator.reserved
+                continue
+            assert block.size >= nbytes
+            live[key] = block
+        assert no_overlap(live.values())
+        assert allocator.allocated == sum(block.size for block in live.values())
+        assert allocator.requested == sum(block.requested for block in live.values())
+        assert allocator.requested <= allocator.allocated <= allocator.reserved
+        assert limit is None or allocator.reserved <= limit
+        assert allocator.segments == allocator.device_allocations - allocator.device_frees
+
+
+def test_a_request_gets_the_smallest_bucket_that_holds_it():
+    allocator = BucketedAllocator([MIB, 4 * MIB])
+    assert [allocator.allocate(n, 0).size for n in (1, MIB, MIB + 1, 4 * MIB)] == [MIB, MIB, 4 * MIB, 4 * MIB]
+
+
+def test_beyond_the_largest_bucket_sizes_are_rounded_to_2_mib_and_reused():
+    allocator = BucketedAllocator([MIB])
+    block = allocator.allocate(33 * MIB, 0)
+    assert (block.size, allocator.reserved) == (34 * MIB, 34 * MIB)
+    allocator.free(block)
+    assert allocator.allocate(34 * MIB, 0).address == block.address
+    assert allocator.device_allocations == 1
+
+
+def test_a_free_block_never_serves_another_bucket():
+    allocator = BucketedAllocator([10 * MIB, 20 * MIB])
+    allocator.free(allocator.allocate(20 * MIB, 0))
+    allocator.allocate(10 * MIB, 0)
+    assert allocator.reserved == 30 * MIB
+
+
+def test_a_full_device_gives_empty_slabs_back_first():
+    allocator = BucketedAllocator([10 * MIB, 20 * MIB], limit_bytes=25 * MIB)
+    allocator.free(allocator.allocate(20 * MIB, 0))
+    assert allocator.allocate(10 * MIB, 0) is not None
+    assert (allocator.retries, allocator.device_frees, allocator.reserved) == (1, 1, 10 * MIB)
+
+
+@pytest.mark.parametrize("limit", [None, 400 * MIB])
+def test_equal_fingerprints_mean_equal_futures(limit):
+    """Two pools with different pasts but the same blocks waiting serve the same requests with as many slabs."""
+    first, second = (BucketedAllocator([MIB, 2 * MIB], limit_bytes=limit) for _ in range(2))
+    kept = [first.allocate(MIB, 0), second.allocate(MIB, 0)]
+    assert first.fingerprint({0: kept[0]}) == second.fingerprint({0: kept[1]})
+    second.free(second.allocate(2 * MIB, 0))
+    assert first.fingerprint({0: kept[0]}) != second.fingerprint({0: kept[1]})

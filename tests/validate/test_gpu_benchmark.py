@@ -1,0 +1,130 @@
+"""The GPU benchmark's parts that need no GPU, and the results that one left behind."""
+
+import importlib
+import json
+import random
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.validate.records import AllocationStream, Cause
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(FOLDER))
+packing = importlib.import_module("packing")
+workloads = importlib.import_module("workloads")
+compare = importlib.import_module("compare")
+RESULTS = sorted((FOLDER / "results").glob("*.json"))
+QUICK = ("mlp-big-batch", "checkpoint-dropout")
+"""Workloads whose traces take a second; the others are held against their results by ``-m slow``."""
+EXCEPTED: dict[str, str] = {}
+"""Workload → why its prediction may be further off than the tolerance; each stands in docs/validate.md."""
+
+
+def stream(sizes: list[int], marks: tuple[int, ...]) -> AllocationStream:
+    return AllocationStream(
+        sizes=array("q", sizes), causes=array("l", [0] * len(sizes)), known=(Cause("", "", ""),), marks=marks
+    )
+
+
+@given(st.lists(st.integers(-(2**40), 2**40)), st.data())
+def test_packing_loses_nothing(sizes: list[int], data: st.DataObject) -> None:
+    mark = data.draw(st.integers(0, len(sizes)))
+    found = packing.unpack(json.loads(json.dumps(packing.pack(stream(sizes, (mark,))))))
+    assert list(found.sizes) == sizes
+    assert found.marks == (mark,)
+
+
+def test_a_long_stream_is_cut_between_steps() -> None:
+    packed = packing.pack(stream(list(range(1, 101)), (10, 40, 70)), most_events=75)
+    assert (packed["events"], packed["marks"]) == (70, [10, 40])
+    assert list(packing.unpack(packed).sizes) == list(range(1, 71))
+
+
+def test_set_up_and_one_step_are_kept_however_long() -> None:
+    packed = packing.pack(stream(list(range(1, 101)), (10, 90)), most_events=5)
+    assert (packed["events"], packed["marks"]) == (90, [10])
+
+
+def test_a_training_step_packs_small() -> None:
+    chance = random.Random(1)
+    layer = [chance.choice([2**20, 4096, 512, 8 * 2**20]) for _ in range(100)]
+    step = (layer + [-size for size in reversed(layer)]) * 24
+    assert len(packing.pack(stream(step * 5, tuple(range(0, 5 * len(step), len(step)))))["sizes"]) < 20_000
+
+
+def test_every_workload_is_a_job_and_names_are_unique() -> None:
+    names = [workload.name for workload in workloads.WORKLOADS]
+    assert len(set(names)) == len(names) >= 24
+    for workload in workloads.WORKLOADS:
+        for tiny in (False, True):
+            spec = workload.spec(tiny=tiny)
+            assert not hasattr(spec.target, "path") or spec.target.path.is_file()
+            assert spec.batch_size >= 1
+
+
+def test_the_table_covers_what_trains_on_gpus() -> None:
+    specs = [workload.spec() for workload in workloads.WORKLOADS]
+    assert {spec.precision for spec in specs} == {"fp32", "bf16", "bf16-mixed", "fp16-mixed"}
+    assert {spec.attention for spec in specs} == {"auto", "flash", "efficient", "cudnn", "math"}
+    assert {spec.mode for spec in specs} == {"train", "inference", "generate"}
+    assert {spec.optimizer_impl for spec in specs} == {"auto", "foreach", "fused", "loop"}
+    assert {"adafactor", "sgd-momentum", "lion"} <= {spec.optimizer for spec in specs}
+    assert any(spec.grad_accum > 1 and spec.clip_grad_norm for spec in specs)
+    assert any(spec.checkpoint == "full" for spec in specs)
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_from_end_to_end_on_the_cpu(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "run.py"), "--out", str(tmp_path), "--device", "cpu", "--tiny"]
+    command += ["--steps", "3", "--commit", "abc", "--only", "mlp-big-batch", "llama-flash"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.iterdir()
+    content = json.loads(path.read_text())
+    assert content["environment"]["memplan_commit"] == "abc"
+    found = content["workloads"]["mlp-big-batch"]
+    assert found["measured"]["requested"] > 0
+    assert found["run"]["steps"] == 3
+    # The alignment leaves out what is as small as a Python number.
+    assert found["stream"]["events"] >= found["alignment"]["real_events"] > 0
+    # One that cannot run loses no other.
+    assert content["workloads"]["llama-flash"]["stage"] == "predict"
+    (row,) = compare.rows(compare.load(path))
+    assert row.errors["requested"] == pytest.approx(0, abs=1e-3)
+    assert row.share == pytest.approx(found["alignment"]["share"])
+
+
+def _cases(names: tuple[str, ...] | None) -> list[Any]:
+    cases = []
+    for path in RESULTS:
+        content = compare.load(path)
+        for name, found in content["workloads"].items():
+            if "measured" in found and not content["tiny"] and (names is None) == (name not in QUICK):
+                cases.append(pytest.param(path, name, id=f"{path.stem}-{name}"))
+    return cases or [pytest.param(None, "", marks=pytest.mark.skip(reason="no results are committed"))]
+
+
+@pytest.mark.parametrize(("path", "name"), _cases(QUICK))
+def test_quick_predictions_hold(path: Path, name: str) -> None:
+    _check(path, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "name"), _cases(None))
+def test_predictions_hold(path: Path, name: str) -> None:
+    _check(path, name)
+
+
+def _check(path: Path, name: str) -> None:
+    (row,) = compare.rows(compare.load(path), [name])
+    assert not row.failure
+    if name in EXCEPTED:
+        pytest.xfail(EXCEPTED[name])
+    assert not row.beyond(), row
