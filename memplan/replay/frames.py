@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from memplan.replay.recorded_frames import OP, TENSOR
 from memplan.replay.snapshot_records import Frame
 
 _PYTHON: Final = re.compile(r"\.(py|ipynb)$|^<(?!unknown)")
@@ -76,7 +77,9 @@ def place_of(stack: Sequence[Frame]) -> Place:
         found = pattern and next(filter(None, (pattern.search(frame.function) for frame in stack)), None)
         if found:
             return Place(kind, "", 0, found[1])
-    return Place(PlaceKind.UNKNOWN, "", 0, "")
+    # What memplan itself recorded: a parameter's name, or an op's.
+    own = next((frame for frame in stack if frame.file in (TENSOR, OP)), None)
+    return Place(PlaceKind.OP, "", 0, own.function) if own else Place(PlaceKind.UNKNOWN, "", 0, "")
 
 
 def inner_place(stack: Sequence[Frame]) -> Place | None:

@@ -14,8 +14,10 @@ _INTEGER: Final = (
     rb"|[IL]-?[0-9]{1,20}L?\n)"
 )
 """At most eight bytes, as PyTorch writes them."""
+_ITEM: Final = rb"(?:(?:\x95.{3}\x00{5})?" + _INTEGER + rb")"
+"""A number in a tuple, where Python's pickler may begin a frame (of 64 KiB, so far below the 16 MiB allowed here)."""
 _TUPLE: Final = rb"\)|" + rb"|".join(
-    [_INTEGER + rb"\x85", _INTEGER + rb"{2}\x86", _INTEGER + rb"{3}\x87", rb"\(" + _INTEGER + rb"*+t"]
+    [_ITEM + rb"\x85", _ITEM + rb"{2}\x86", _ITEM + rb"{3}\x87", rb"\(" + _ITEM + rb"*+t"]
 )
 """Tuples of numbers only (``segment_pool_id``): tuples inside tuples are how hashing takes for ever."""
 _ATOM: Final = rb"N|\x88|\x89|G.{8}|F[^\n]{1,40}\n|V[^\n]*\n"

@@ -76,7 +76,8 @@ def recommendation_lines(simulation: Simulation, width: int) -> list[Text]:
     """The line to copy, and why."""
     best = simulation.recommendation
     if best is None:
-        return [Text("every allocator setting runs out of memory", style="bold red")]
+        advice = "memplan estimate says what would make it fit"
+        return [Text("every allocator setting runs out of memory", style="bold red"), Text(f"  {advice}")]
     reason = [Text(line) for line in hanging("  ", best.reason, width)]
     # The line is to be copied: it is never shortened here.
     return [Text(clean(best.command), style="bold green"), *reason, *_leftover_lines(simulation, width)]

@@ -1,8 +1,16 @@
-"""Allocator policies side by side on the same steps.
+"""Allocator policies side by side on the same steps; ``compose.simulate`` is the library call.
 
-    lengths ──► traces ──► sizes ──► family ──┐
-    (draws)     (child)    (exact)   (streams)├─► workload ──► play, once per policy ──► recommend
-    snapshot ──► history ─────────────────────┘                 policies · costs
+    a job       lengths ──► from_job ──┐  sizes: exact polynomials of the length
+                                       ├──► family ──► workload
+    a snapshot  from_snapshot ─────────┘  family: the stream of a step of any length
 
-``simulate`` in ``compose`` is the library call; ``records`` holds everything that travels.
+    workload ──► run, once per policy ──► recommend ──► Simulation
+                 │                        leftovers: what if a step left nothing for the next
+                 ├ policies: what is compared, and the allocator that each becomes
+                 │   metered: PyTorch's own, with their calls counted
+                 │   buckets, step_plan, placement: what the others work out beforehand
+                 ├ play: the steps, one after the other, on that allocator
+                 └ costs: what the calls are worth in time
+
+``records`` holds what travels between these.
 """

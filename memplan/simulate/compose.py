@@ -101,7 +101,7 @@ def _workload(
     progress: Callable[[str], None],
 ) -> Workload:
     if isinstance(source, Path):
-        from memplan.simulate.history import snapshot_workload
+        from memplan.simulate.from_snapshot import snapshot_workload
 
         progress("reading the snapshot")
         return snapshot_workload(source, scenario.steps)
@@ -113,7 +113,7 @@ def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> W
     import gc
 
     from memplan.job.child import progress
-    from memplan.simulate.traced import LengthPlan, trace_workload
+    from memplan.simulate.from_job import LengthPlan, trace_workload
     from memplan.trace.records import DeviceTraits
 
     # The process ends with its answer: looking for garbage among millions of live objects would only take time.

@@ -121,6 +121,8 @@ def _driver(device: DeviceTraits) -> SimpleNamespace:
         get_current_target=lambda: target("cuda", major * 10 + minor, 32),
         get_active_torch_device=lambda: torch.device("cuda", 0),
         get_device_interface=lambda: torch.cuda,
+        # Asked for already when a kernel is decorated, before triton 3.3; a kernel may outlive the trace.
+        get_benchmarker=lambda: import_module("triton.testing").do_bench,
         utils=SimpleNamespace(get_device_properties=lambda _=None: properties),
     )
 

@@ -301,3 +301,10 @@ def test_what_no_snapshot_holds_is_objected_to(value, protocol):
 def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot read the snapshot"):
         load_snapshot(tmp_path / "none.pickle")
+
+
+@pytest.mark.parametrize("padding", range(0, 40, 3))
+def test_tuples_across_the_frames_of_a_pickle_raise_no_objection(padding):
+    # The pickler begins a frame every 64 KiB, wherever that is; the padding moves the place through a tuple.
+    content = ["x" * padding, *([{"segment_pool_id": (0, index)} for index in range(40_000)])]
+    assert not objection(pickle.dumps(content, protocol=4))

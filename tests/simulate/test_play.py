@@ -3,12 +3,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay_streams import requests
 
 from memplan.replay.conf import parse_conf
+from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import replay
 from memplan.simulate.family import TracedLength, put_together
 from memplan.simulate.leftovers import passed_bytes, without_leftovers
+from memplan.simulate.metered import MeteredCaching, MeteredExpandable
 from memplan.simulate.play import Player
 from memplan.simulate.policies import all_policies, name_of, prepare
 from memplan.simulate.records import DeviceCalls
@@ -93,6 +96,25 @@ def test_device_calls_account_for_every_reserved_byte(policy):
     else:
         assert (calls.maps, calls.allocations, calls.frees) == (0, 2, 0)
         assert run.peak_reserved == 34 * MIB
+
+
+@quick
+@given(requests(allocation_sizes=st.integers(2 * MIB, 48 * MIB)), st.integers(60, 200), st.booleans())
+def test_mapped_less_unmapped_is_reserved_even_where_a_device_is_full(stream, limit, expandable):
+    """Every request is a large one, so that all units are alike: 20 MiB, or segments that come and go."""
+    policy = AllocatorPolicy(expandable_segments=expandable)
+    kind = MeteredExpandable if expandable else MeteredCaching
+    allocator, live = kind(policy, limit_bytes=limit * MIB, device_bytes=None), {}
+    for action, key, nbytes, number in stream:
+        if action == "free":
+            if key in live:
+                allocator.free(live.pop(key))
+        elif (block := allocator.allocate(nbytes, number)) is not None:
+            live[key] = block
+        if expandable:
+            assert (allocator.maps - allocator.unmaps) * 20 * MIB == allocator.reserved
+        else:
+            assert allocator.device_allocations - allocator.device_frees == len(allocator.layout().segments)
 
 
 def test_figures_of_a_step_at_its_peak():

@@ -37,9 +37,9 @@ CONFIGS = [triton.Config({"block": 128}, num_warps=8), triton.Config({"block": 2
 
 
 def tuned(**options: Any) -> Any:
-    """A kernel that tunes itself: fresh, as a key is tuned once."""
+    """A kernel that tunes itself: fresh, as a key is tuned once. Some releases of triton ask for a GPU to make one."""
 
-    @triton.autotune(configs=CONFIGS, key=["n"], **options)
+    @triton.autotune(**{"configs": CONFIGS, "key": ["n"], **options})
     @triton.heuristics({"even": lambda arguments: arguments["n"] % arguments["block"] == 0})
     @triton.jit
     def kernel(x, y, n, block: tl.constexpr, even: tl.constexpr):
@@ -113,8 +113,8 @@ def test_heuristics_and_the_first_configuration_reach_the_grid() -> None:
 
 
 def test_tuning_takes_its_buffer_once_for_each_key() -> None:
-    kernel = tuned()
     with running() as run:
+        kernel = tuned()
         x = torch.randn(1024, device="cuda")
         for n in (1024, 1024, 512):
             kernel[(1,)](x, x, n)
@@ -125,21 +125,17 @@ def test_tuning_takes_its_buffer_once_for_each_key() -> None:
 
 
 def test_tuning_copies_what_it_restores() -> None:
-    kernel = tuned(restore_value=["y"])
     with running() as run:
+        kernel = tuned(restore_value=["y"])
         x = torch.randn(1024, device="cuda")
         kernel[(1,)](x, torch.empty(4096, device="cuda"), 1024)
         assert run.sizes() == [4096, 16384, 256 * MIB, 16384]
 
 
 def test_one_configuration_is_not_tuned() -> None:
-    @triton.autotune(configs=CONFIGS[:1], key=["n"])
-    @triton.jit
-    def kernel(x, n, block: tl.constexpr):
-        tl.store(x, n)
-
     with running() as run:
-        kernel[(1,)](torch.randn(1024, device="cuda"), 1024)
+        x = torch.randn(1024, device="cuda")
+        tuned(configs=CONFIGS[:1])[(1,)](x, x, 1024)
         assert run.sizes() == [4096]
 
 

@@ -38,11 +38,11 @@ def index(call: Call) -> Script | None:
 def accumulate(call: Call) -> Script | None:
     """``index_put`` with ``accumulate``: sort linear indices, then add runs of equal ones."""
     target, indices = argument(call, 0, "self"), argument(call, 1, "indices")
-    if not _sorts(call):
-        return host_copies(call)
     given = [index for index in indices if index is not None]
     if any(index.dtype in _BOOLEAN for index in given):
-        return None  # Their number of elements is data.
+        return _put_by_mask(call, given)
+    if not _sorts(call):
+        return host_copies(call)
     count = product(_broadcast([index.shape for index in given]))
     if not count:
         return None
@@ -56,6 +56,20 @@ def accumulate(call: Call) -> Script | None:
     script += _sort(target, indices, count)
     script += frees(*(["values"] if copied else []), "index0", *(["target"] if dense else []))
     return Script(after=tuple(script))
+
+
+def _put_by_mask(call: Call, given: Sequence[torch.Tensor]) -> Script | None:
+    """``x[mask] = values``: the mask's positions; one value alone fills instead (``canDispatchToMaskedFill``).
+
+    Where positions are sorted, too, or stand among others, their number is not worked out.
+    """
+    target, values = argument(call, 0, "self"), argument(call, 2, "values")
+    mask = given[0]
+    if len(given) > 1 or _sorts(call) or values.numel() <= 1 or call.is_host(mask):
+        return None
+    # The mask names the leading dimensions; what is left of the target is put whole.
+    rest = product(target.shape[mask.dim() :])
+    return selected(Layout.of(mask), values.numel() // max(rest, 1))
 
 
 def _sorts(call: Call) -> bool:

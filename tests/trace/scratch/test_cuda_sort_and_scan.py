@@ -128,6 +128,13 @@ def test_a_mask_as_index_is_turned_into_positions():
     assert sizes["positions"] == 100 * 2 * 8
 
 
+def test_values_put_by_a_mask_go_to_its_positions_and_one_value_fills():
+    table, mask = meta(64, 32, 16), meta(64, 32, dtype=torch.bool)
+    found = script("aten.index_put_.default", table, [mask], meta(100, 16), out=table)
+    assert {line.key: line.nbytes for line in found.before}["positions"] == 100 * 2 * 8
+    assert script("aten.index_put_.default", table, [mask], meta(), out=table) is None
+
+
 def test_the_gradient_of_scattered_images_is_found_by_their_positions():
     tokens, mask = meta(4, 16, 32), meta(4, 16, 1, dtype=torch.bool).expand(4, 16, 32)
     found = script("aten.masked_scatter_backward.default", tokens, mask, [8, 32], out=meta(8, 32))

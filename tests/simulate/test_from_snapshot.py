@@ -16,7 +16,7 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.snapshot import load_snapshot
 from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
-from memplan.simulate.history import repeated, snapshot_workload
+from memplan.simulate.from_snapshot import repeated, snapshot_workload
 from memplan.simulate.policies import NATIVE
 from memplan.simulate.run import run_policy
 

@@ -7,9 +7,9 @@ import pytest
 from memplan.errors import EstimateError, UsageError
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.simulate import traced
+from memplan.simulate import from_job
 from memplan.simulate.lengths import Fixed, Listed, Uniform
-from memplan.simulate.traced import LengthPlan, streams_of, trace_workload
+from memplan.simulate.from_job import LengthPlan, streams_of, trace_workload
 from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
 
@@ -90,7 +90,7 @@ def test_fixed_takes_the_jobs_own_length(tmp_path):
 
 def test_where_ops_change_with_the_length_steps_are_rounded_up_and_it_is_said(tmp_path, monkeypatch):
     """An extra op beyond 300 tokens: two families, and what lies between their traces is played at the longer."""
-    monkeypatch.setattr(traced, "MOST_TRACES", 5)
+    monkeypatch.setattr(from_job, "MOST_TRACES", 5)
     spec = spec_of(tmp_path, f"q = q.sin() if q.shape[-2] > 300 else q\n        {FUSED}")
     work = trace_workload(spec, CUDA, LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0))
     first, *_, last = work.families.members
@@ -106,7 +106,7 @@ def test_a_gap_between_families_is_narrowed(tmp_path):
     plan = LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0)
     work = trace_workload(spec, CUDA, plan)
     rounded = [n for n in work.lengths if work.families.of(n)[1] != n]
-    assert len(rounded) <= traced.TOLERATED * len(work.lengths) + 1
+    assert len(rounded) <= from_job.TOLERATED * len(work.lengths) + 1
 
 
 @pytest.mark.parametrize("body", ["batch(batch_size)", "batch(batch_size, seq_len=9)"])
