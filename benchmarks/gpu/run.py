@@ -38,6 +38,8 @@ FORMAT = 1
 """Version of the file's layout."""
 BLIND_STEPS = 4
 """Steps of a run that has no prediction: the first makes the optimizer's state, the others repeat."""
+KEPT = ("assumptions", "breakdown", "fragmentation", "model", "not_modelled", "options", "peak", "timings", "trace")
+"""What is kept of an estimate."""
 PACKAGES = ("torch", "transformers", "peft", "diffusers", "triton")
 
 
@@ -93,7 +95,8 @@ class Session:
             return {"error": str(error), "stage": "run", "predicted": asdict(prediction.estimate.peak)}
         found = document(put_together(self.facts, self.note, prediction, run))
         # What does not change from row to row stands once, at the top of the file.
-        del found["device"], found["schema_version"], found["command"], found["estimate"]["gpu"]
+        del found["device"], found["schema_version"], found["command"]
+        found["estimate"] = {key: found["estimate"][key] for key in KEPT}
         return found | self._stream(run) | {"wall_seconds": round(time.monotonic() - began, 2)}
 
     def _unpredicted(self, workload: Workload, error: MemplanError) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def file_name(facts: DeviceFacts, options: argparse.Namespace) -> str:
     words = [_today(), facts.name, "torch" + facts.versions["torch"]]
     words += ["tiny"] if options.tiny else []
     words += [f"part{options.part.replace('/', 'of')}"] if options.part else []
-    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", word) for word in words) + ".json"
+    return "-".join(re.sub(r"[^A-Za-z0-9.-]+", "_", word) for word in words) + ".json"
 
 
 def environment(options: argparse.Namespace) -> dict[str, Any]:

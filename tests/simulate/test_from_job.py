@@ -8,8 +8,8 @@ from memplan.errors import EstimateError, UsageError
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.simulate import from_job
-from memplan.simulate.lengths import Fixed, Listed, Uniform
 from memplan.simulate.from_job import LengthPlan, streams_of, trace_workload
+from memplan.simulate.lengths import Fixed, Listed, Uniform
 from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
 

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from memplan.job.spec import FileTarget, JobSpec
 from memplan.validate import cuda
+from memplan.validate import run as run_module
 from memplan.validate.cuda import CudaMeter
+from memplan.validate.run import run_here
+from memplan.validate.surroundings import RealDevice
 
 MIB = 1 << 20
 CONTEXT = 500 * MIB
@@ -212,3 +216,31 @@ def test_a_step_that_fails_is_still_measured(machine: Machine) -> None:
     found = watched.finish()
     assert found.peaks.requested == 7 * MIB
     assert found.peaks.device == CONTEXT + 8 * MIB
+
+
+def test_a_whole_run_on_the_device(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Everything between the command and ``torch.cuda``; tensors stay where they are, the machine counts the steps."""
+
+    class Here(RealDevice):
+        def __init__(self, device: torch.device) -> None:
+            assert device == torch.device("cuda", 0)
+            super().__init__(torch.device("cpu"))
+
+        def place_batch(self, make: Any) -> Any:
+            step(machine, (100 * MIB,))
+            return super().place_batch(make)
+
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 2)\n"
+        "def batch(batch_size): return torch.ones(batch_size, 4)\n"
+        "def loss(output, batch): return output.sum()\n"
+    )
+    monkeypatch.setattr(run_module, "RealDevice", Here)
+    spec = JobSpec(target=FileTarget(path=path))
+    found = run_here(spec, device="cuda:0", steps=5, traced_steps=2, seconds=60, free_before=TOTAL)
+    assert found.steps == 5
+    assert found.measured.peaks == (100 * MIB, 100 * MIB + 512, 100 * MIB, CONTEXT + 100 * MIB)
+    assert found.measured.stream is not None
+    assert found.measured.stream.marks == (0, 2, 4, 6, 8)
+    assert list(found.measured.stream.sizes) == [100 * MIB, -100 * MIB] * 5

@@ -1,5 +1,6 @@
 """The GPU benchmark's parts that need no GPU, and the results that one left behind."""
 
+import argparse
 import importlib
 import json
 import random
@@ -13,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.validate.records import AllocationStream, Cause
+from memplan.errors import EstimateError
+from memplan.validate.device import facts_here
+from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 sys.path.insert(0, str(FOLDER))
 packing = importlib.import_module("packing")
 workloads = importlib.import_module("workloads")
 compare = importlib.import_module("compare")
+run = importlib.import_module("run")
 RESULTS = sorted((FOLDER / "results").glob("*.json"))
 QUICK = ("mlp-big-batch", "checkpoint-dropout")
 """Workloads whose traces take a second; the others are held against their results by ``-m slow``."""
@@ -78,6 +82,65 @@ def test_the_table_covers_what_trains_on_gpus() -> None:
     assert {"adafactor", "sgd-momentum", "lion"} <= {spec.optimizer for spec in specs}
     assert any(spec.grad_accum > 1 and spec.clip_grad_norm for spec in specs)
     assert any(spec.checkpoint == "full" for spec in specs)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    options = argparse.Namespace(
+        out=tmp_path, tiny=True, part=None, commit="abc", budget=1e9, jobs=1, steps=None, timeout=9.0,
+        seconds_per_workload=1.0,
+    )  # fmt: skip
+    return run.Session(facts_here("cpu"), options)
+
+
+def _workload(name: str) -> Any:
+    return next(workload for workload in workloads.WORKLOADS if workload.name == name)
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise EstimateError("an op has no answer", where="model.py:3")
+
+
+def test_the_truth_is_kept_where_a_prediction_fails(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = RealRun(measured=Measured(peaks=Peaks(777), stream=stream([5, -5], (1,))), steps=4, seconds=0.1)
+    asked: list[Any] = []
+    monkeypatch.setattr(run, "predict", _fail)
+    monkeypatch.setattr(run, "run_for_real", lambda spec, facts, limits, **_: asked.append(limits) or real)
+    session.run([_workload("dqn"), _workload("llama-flash")])
+    content = json.loads(session.path.read_text())
+    found = content["workloads"]["dqn"]
+    assert (found["stage"], found["measured"]["requested"], found["steps"]) == ("predict", 777, 4)
+    assert "an op has no answer" in found["error"]
+    assert list(packing.unpack(found["stream"]).sizes) == [5, -5]
+    assert [limits.steps for limits in asked] == [run.BLIND_STEPS]
+    # What needs another device is not even tried.
+    assert "it needs a CUDA device" in content["workloads"]["llama-flash"]["error"]
+
+
+def test_a_run_that_fails_loses_no_other(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "predict", _fail)
+    monkeypatch.setattr(run, "run_for_real", _fail)
+    session.run([_workload("dqn"), _workload("moe")])
+    content = json.loads(session.path.read_text())
+    assert {found["run_error"].splitlines()[0] for found in content["workloads"].values()} == {"an op has no answer"}
+    assert content["environment"]["memplan_commit"] == "abc"
+    assert compare.profile_of(content) == session.profile
+    assert list(compare.rows(compare.load(session.path))) == []
+
+
+def test_no_workload_begins_after_the_budget(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "predict", _fail)
+    monkeypatch.setattr(run, "run_for_real", _fail)
+    session.options.budget = -1
+    session.run([_workload("dqn")])
+    assert json.loads(session.path.read_text())["workloads"]["dqn"]["stage"] == "budget"
+
+
+def test_rows_know_what_is_beyond_the_tolerance() -> None:
+    row = compare.Row(name="x", kind="llm", errors={"requested": 0.02, "reserved": -0.04}, share=None)
+    assert row.beyond() == ("requested",)
+    assert "beyond tolerance: requested" in compare.line(row)
+    assert "median 2.000 %" in compare.summary([row])
 
 
 @pytest.mark.slow
