@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from memplan.errors import EstimateError
+from memplan.estimate.interval import classify, interval, shipped_residuals
 from memplan.estimate.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
@@ -42,7 +43,8 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     at, alive = _peak_moment(measured)
     context = profile.context_bytes
     device_bytes = memory.peak_reserved + context
-    low, high = interval(profile, measured)
+    basis = shipped_residuals().basis(classify(spec, profile, measured))
+    low, high = interval(profile, measured, basis)
     op = trace.ops[max(at.op, 0)]
     return Estimate(
         target=format_target(spec.target),
@@ -58,6 +60,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
             device_bytes=device_bytes,
             low_bytes=low,
             high_bytes=high,
+            basis=basis,
             phase=op.phase,
             op=op.name,
             module=op.module,
@@ -138,22 +141,6 @@ def judge(device_bytes: int, high_bytes: int, usable_bytes: int, *, retries: int
     if not usable_bytes or (high_bytes <= usable_bytes and not retries):
         return Verdict.FITS
     return Verdict.OOM if device_bytes > usable_bytes else Verdict.TIGHT
-
-
-def interval(profile: GpuProfile, measured: Measured) -> tuple[int, int]:
-    """Ends of the interval around the device peak.
-
-    The low end has no fragmentation, the smallest context known for the card and no work space of unknown size; the
-    high end has the largest context, and of such work space the most. What a library can do without fills no more than
-    the room that there is: cuDNN falls back on kernels that take less (aten/src/ATen/native/cudnn/Conv_v8.cpp
-    ``try_configs``), so it makes no step fail.
-    """
-    context = profile.context_high_bytes or profile.context_bytes
-    low = measured.least.peak_allocated + (profile.context_low_bytes or profile.context_bytes)
-    likely, needed, most = (
-        memory.peak_reserved + context for memory in (measured.memory, measured.needed, measured.most)
-    )
-    return low, max(likely, needed, min(most, profile.usable_bytes or most))
 
 
 def _wanted(profile: GpuProfile, measured: Measured) -> int:

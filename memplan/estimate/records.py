@@ -32,6 +32,29 @@ class GpuFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalBasis:
+    """What the interval around a peak rests on: runs that were measured, and how far off their predictions were."""
+
+    workload: str
+    """The job's class of workload (``memplan.estimate.interval.classify``)."""
+    level: float | None = None
+    """Share of runs that the interval should hold; None where none can be claimed: too few of the class were measured."""
+    runs: int = 0
+    """Measured runs behind the ratios: of the class, or of all classes where those are too few; 0: the interval is from
+    the allocator and the context alone."""
+    sources: int = 0
+    """Who measured them."""
+    own_runs: int = 0
+    """Measured runs of the class itself."""
+    figure: str = ""
+    """Which figure of them was measured, ``reserved`` or ``allocated``; empty where none was."""
+    low_ratio: float = 1.0
+    """Lower end of measured / predicted."""
+    high_ratio: float = 1.0
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeakFacts:
     """The peak and its moment. All bytes are maxima over the replayed steps."""
 
@@ -47,6 +70,8 @@ class PeakFacts:
     """Lower end of the interval around ``device_bytes``."""
     high_bytes: int
     """Upper end."""
+    basis: IntervalBasis | None = None
+    """What the interval rests on; None where there are no figures."""
     phase: Phase
     op: str
     module: str

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.text import Text
 
 from memplan.estimate.records import Estimate, Verdict
+from memplan.report.interval import interval_facts
 from memplan.report.job import DEFAULT, FLOP_UNITS, scaled
 from memplan.report.layout import flow, hanging, pad, paragraphs
 from memplan.units import format_bytes
@@ -52,6 +53,7 @@ def _figures(estimate: Estimate, width: int) -> list[Text]:
             (f"{100 * waste.external:.1f} % external", f"{100 * waste.internal:.1f} % internal fragmentation"),
             width,
         ),
+        *interval_facts(peak.basis, width),
         *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}"), width),
     ]
 

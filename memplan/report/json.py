@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from memplan.estimate.records import Estimate, Verdict
+from memplan.estimate.records import Estimate, IntervalBasis, PeakFacts, Verdict
 from memplan.report.codes import rule_of
 
 SCHEMA_VERSION = "1.0"
@@ -57,9 +57,30 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     if estimate.verdict is Verdict.UNKNOWN:
         return dict.fromkeys(("peak", "breakdown", "headroom_bytes", "fragmentation"))
     return {
-        "peak": asdict(estimate.peak),
+        "peak": _peak(estimate.peak),
         "breakdown": {str(category): size for category, size in estimate.breakdown.items()},
         # A device without a fixed limit (the cpu profile) has no headroom to speak of.
         "headroom_bytes": estimate.headroom_bytes if estimate.gpu.usable_bytes else None,
         "fragmentation": asdict(estimate.fragmentation),
+    }
+
+
+def _peak(peak: PeakFacts) -> dict[str, Any]:
+    facts = asdict(peak)
+    del facts["basis"]
+    return facts | {"interval": _interval(peak.basis)}
+
+
+def _interval(basis: IntervalBasis | None) -> dict[str, Any] | None:
+    if basis is None:
+        return None
+    return {
+        "level": basis.level,
+        "class": basis.workload,
+        "runs": basis.runs,
+        "class_runs": basis.own_runs,
+        "sources": basis.sources,
+        "figure": basis.figure or None,
+        "low_ratio": basis.low_ratio,
+        "high_ratio": basis.high_ratio,
     }

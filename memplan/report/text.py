@@ -8,6 +8,7 @@ from rich.text import Text
 from memplan.estimate.records import Estimate, Verdict
 from memplan.report.bars import apportion, bar
 from memplan.report.explain import caveats, explanation
+from memplan.report.interval import interval_line
 from memplan.report.job import job_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line
@@ -74,7 +75,7 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     sizes = [format_bytes(size) for size in (*estimate.breakdown.values(), peak.device_bytes)]
     interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
     total = f"  {'peak':{LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
-    lines = [Text.assemble((total, "bold"), f"  {interval}"), *_moment(estimate, width)]
+    lines = [Text.assemble((total, "bold"), f"  {interval}"), *interval_line(peak.basis), *_moment(estimate, width)]
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
     return lines

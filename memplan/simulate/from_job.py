@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ from memplan.job.target import format_target
 from memplan.job.usercode import forgotten_modules
 from memplan.replay.records import Request
 from memplan.replay.stream import device_requests, request_stream
+from memplan.simulate.coverage import most_wanted, spread
 from memplan.simulate.family import TracedLength, differing, put_together
 from memplan.simulate.lengths import Distribution, Fixed, draw_lengths
 from memplan.simulate.records import Workload
@@ -30,8 +32,6 @@ FIRST_TRACES = 5
 """Lengths traced to begin with: a quadratic takes three, one confirms it, one more tells paddings apart."""
 MOST_TRACES = 14
 """Traces at most, the confirming one aside: each costs what an estimate costs."""
-TOLERATED = 0.02
-"""Share of the steps between two families that may be played at a longer length than their own; the report says so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class _Tracer:
         """Trace one length and remember it; None takes the job's own."""
         spec = self._spec if length is None else dataclasses.replace(self._spec, seq_len=length)
         where = f"at length {length}: " if length else ""
-        with forgotten_modules():
+        with forgotten_modules(), _in_this_commands_words():
             trace = trace_job(
                 partial(load_source, spec), spec, self._traits, progress=lambda text: self._progress(where + text)
             )
@@ -110,11 +110,11 @@ class _Tracer:
     def cover(self, lengths: Sequence[int]) -> None:
         """Trace until every drawn length lies in a family, or enough has been traced."""
         counts = Counter(lengths)
-        for first in _spread(sorted(counts), FIRST_TRACES):
+        for first in spread(sorted(counts), FIRST_TRACES):
             self.trace(first)
         if len(counts) > 1:
             self._refuse_without_lengths()
-        while len(self.traced) < MOST_TRACES and (length := self._most_wanted(counts)) is not None:
+        while len(self.traced) < MOST_TRACES and (length := most_wanted(put_together(self.traced), counts)) is not None:
             self.trace(length)
         self._confirm(counts)
 
@@ -124,23 +124,6 @@ class _Tracer:
             raise UsageError(
                 "nothing in this step depends on the sequence length", hint="leave out --seq-len-dist for this target"
             )
-
-    def _most_wanted(self, counts: Counter[int]) -> int | None:
-        """The drawn length at which a trace would tell most; None if the rest is known well enough."""
-        families = put_together(self.traced).members
-        gaps = [
-            [length for length in sorted(counts) if before.longest < length < after.shortest]
-            for before, after in pairwise(families)
-        ]
-        inside = [(n, family) for n in sorted(counts) for family in families if family.shortest <= n <= family.longest]
-        disputes = {length: family.disputes_at(length) for length, family in inside}
-        # Sizes of no known form: more points may give them one.
-        gaps.append([length for length, family in inside if not family.exact_at(length)])
-        worst = max(gaps, key=lambda gap: sum(counts[length] for length in gap))
-        if sum(counts[length] for length in worst) > TOLERATED * counts.total():
-            return worst[len(worst) // 2]
-        length = max(disputes, key=disputes.__getitem__, default=0)
-        return length if disputes.get(length) else None
 
     def _confirm(self, counts: Counter[int]) -> None:
         """Trace one drawn length more and say how well it was foreseen."""
@@ -162,19 +145,22 @@ class _Tracer:
             )
 
 
+@contextmanager
+def _in_this_commands_words() -> Iterator[None]:
+    """Hints of the stages before say ``--seq-len``; here it is a distribution that was given."""
+    try:
+        yield
+    except UsageError as error:
+        hint = error.hint and error.hint.replace("--seq-len", "--seq-len-dist")
+        raise UsageError(error.what, where=error.where, hint=hint) from error
+
+
 def _verdict(found: tuple[int, int] | None, length: int, traces: int) -> str:
     start = f"sizes follow the length, from {traces} traces; a trace at {length}, which was not among them, "
     if found is None:
         return f"{start}makes other requests"
     wrong, total = found
     return f"{start}{'agrees byte for byte' if not wrong else f'differs in {wrong} of {total} allocations'}"
-
-
-def _spread(values: Sequence[int], count: int) -> list[int]:
-    """So many of the values, evenly spread, both ends among them."""
-    if len(values) <= count:
-        return list(values)
-    return sorted({values[index * (len(values) - 1) // (count - 1)] for index in range(count)})
 
 
 def streams_of(trace: Trace) -> TracedLength:

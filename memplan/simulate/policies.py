@@ -23,6 +23,8 @@ class PyTorchPolicy:
     """What the report calls it."""
     conf: str
     """Value of ``PYTORCH_CUDA_ALLOC_CONF``."""
+    note: str = ""
+    """What to know before using it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +55,13 @@ NATIVE = (
     PyTorchPolicy(name="expandable", conf="expandable_segments:True"),
     PyTorchPolicy(name="power of two / 8", conf="roundup_power2_divisions:8"),
     PyTorchPolicy(name="max split 128 MiB", conf="max_split_size_mb:128"),
-    PyTorchPolicy(name="large segm. 64 MiB", conf="large_segment_size_mb:64"),
+    PyTorchPolicy(
+        name="large segm. 64 MiB",
+        conf="large_segment_size_mb:64",
+        note="an option of recent PyTorch: 2.13 has it, old versions refuse it",
+    ),
 )
-"""What PyTorch can do that is always compared; the values are those that people use and PyTorch's documentation shows.
-``large_segment_size_mb`` is unknown to PyTorch before 2.11."""
+"""What PyTorch can do that is always compared, with values that people use or PyTorch's documentation shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +112,11 @@ def prepare(policy: Policy, workload: Workload, *, limit_bytes: int | None, devi
         device_bytes: The device's total memory, which some of PyTorch's options are shares of.
     """
     match policy:
-        case PyTorchPolicy(conf=conf):
+        case PyTorchPolicy(conf=conf, note=note):
             parsed = parse_conf(conf)
             kind = MeteredExpandable if parsed.expandable_segments else MeteredCaching
-            return Prepared(allocator=kind(parsed, limit_bytes=limit_bytes, device_bytes=device_bytes))
+            allocator = kind(parsed, limit_bytes=limit_bytes, device_bytes=device_bytes)
+            return Prepared(allocator=allocator, notes=(note,) if note else ())
         case BucketPolicy(buckets=given):
             buckets = given or fitted_buckets(workload)
             note = f"{'given' if given else 'fitted'} buckets: {_listed(buckets)}"

@@ -33,7 +33,7 @@ def recommend(policies: Sequence[PolicyRun], microseconds: Mapping[str, float]) 
         policy=best.name,
         conf=best.conf or "",
         command=f"export PYTORCH_CUDA_ALLOC_CONF={best.conf}" if best.conf else "unset PYTORCH_CUDA_ALLOC_CONF",
-        reason=_reason(best, policies),
+        reason="; ".join((_reason(best, policies), *best.notes)),
     )
 
 

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from memplan.errors import MemplanError
 from memplan.replay.policy import MIN_BLOCK
 from memplan.replay.static_plan import Slot
+from memplan.simulate.check_placement import problems_of
 from memplan.simulate.family import Family, Stretch
 from memplan.simulate.placement import Buffer, Placement, place
 from memplan.simulate.records import Workload
@@ -61,6 +63,9 @@ def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | N
     Returns:
         One place per allocation in order, None where it is served online: what outlives the stretch, or lies on another
         stream than the busiest (its end is not ordered against the others' begin); and the placement itself.
+
+    Raises:
+        MemplanError: The placement is wrong, by a check of its own.
     """
     streams = Counter(call.stream for call in stretch if not call.is_free)
     busiest = streams.most_common(1)[0][0] if streams else 0
@@ -77,6 +82,8 @@ def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | N
         else:
             planned.append(None)
     placement = place(buffers)
+    if problems := problems_of(buffers, placement):
+        raise MemplanError(f"a static plan is wrong: {problems[0]}")
     slots = tuple(
         None if index is None else Slot(offset=placement.offsets[index], size=buffers[index].size) for index in planned
     )

@@ -15,6 +15,8 @@ from memplan.validate.streams import recorded_stream
 
 MOST_EVENTS = 100_000
 """Events after which the history ends with the step: each keeps its call stack, of some 60 frames, in host memory."""
+_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables that change the allocator (c10/core/AllocatorConfig.cpp; the second is the older name)."""
 
 
 class CudaMeter:
@@ -46,6 +48,11 @@ class CudaMeter:
         self._context = self._used()
         if self._free_before is None:
             self._notes.append("what the device had left before the run is not known, so its own figure is missing")
+        self._notes += [
+            f"{name}={os.environ[name]} is set; the prediction is of the default allocator"
+            for name in _CONF
+            if os.environ.get(name)
+        ]
         # C++ stacks name the kernels that take scratch memory; not every platform can unwind them.
         self._recording = self._record("all") or self._record("python")
 

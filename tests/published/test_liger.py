@@ -63,16 +63,16 @@ def releases(
     monkeypatch.setenv("MEMPLAN_LIGER", str(tmp_path / "liger"))
     module("releases")._folders.cache_clear()
 
-    def make(version: str, *, scripts: dict[str, str], library: tuple[str, ...] = ()) -> None:
+    def make(version: str, *, scripts: dict[str, str], library: tuple[str, ...] = (), text: str = "softmax") -> None:
         folder = tmp_path / "liger" / f"liger_kernel-{version}"
-        for name, text in scripts.items():
+        for name, source in scripts.items():
             file = folder / "benchmark" / "scripts" / f"benchmark_{name}.py"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
+            file.write_text(source)
         for name in ("__init__", *library):
             file = folder / "src" / "liger_kernel" / f"{name}.py"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("")
+            file.write_text(text)
 
     return make
 
@@ -120,11 +120,12 @@ def test_the_library_is_the_first_with_what_the_script_imports(
 ) -> None:
     script = 'from liger_kernel.ops import softmax\n"M", "dtype"'
     releases("0.5.8", scripts={"other": ""}, library=("cross_entropy",))
-    releases("0.5.9", scripts={"other": ""}, library=("ops",))
+    releases("0.5.9", scripts={"other": ""}, library=("ops",), text="")
+    releases("0.5.10", scripts={"other": ""}, library=("ops",))
     releases("0.6.0", scripts={"softmax": script}, library=("ops",))
     table(line())
     release = module("releases").release_of(module("rows").read_rows()[0])
-    assert (release.library.name, release.scripts.name) == ("liger_kernel-0.5.9", "liger_kernel-0.6.0")
+    assert (release.library.name, release.scripts.name) == ("liger_kernel-0.5.10", "liger_kernel-0.6.0")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from memplan.errors import EstimateError, UsageError
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.simulate import from_job
+from memplan.simulate.coverage import TOLERATED
 from memplan.simulate.from_job import LengthPlan, streams_of, trace_workload
 from memplan.simulate.lengths import Fixed, Listed, Uniform
 from memplan.trace.records import DeviceTraits
@@ -106,7 +107,7 @@ def test_a_gap_between_families_is_narrowed(tmp_path):
     plan = LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0)
     work = trace_workload(spec, CUDA, plan)
     rounded = [n for n in work.lengths if work.families.of(n)[1] != n]
-    assert len(rounded) <= from_job.TOLERATED * len(work.lengths) + 1
+    assert len(rounded) <= TOLERATED * len(work.lengths) + 1
 
 
 @pytest.mark.parametrize("body", ["batch(batch_size)", "batch(batch_size, seq_len=9)"])

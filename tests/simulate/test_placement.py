@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.simulate.placement import Buffer, max_load, place
+from memplan.simulate.check_placement import problems_of
+from memplan.simulate.placement import Buffer, Placement, max_load, place
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[3] / "shared" / "data")) / "dsa"
 
@@ -41,6 +42,28 @@ def test_nothing_overlaps_and_no_height_is_below_the_load(problem):
     assert found.height == max((o + b.size for o, b in zip(found.offsets, problem, strict=True)), default=0)
     load = max((sum(b.size for b in problem if b.start <= t < b.end) for t in range(50)), default=0)
     assert found.floor == max_load(problem) == load <= found.height
+
+
+@settings(deadline=None, max_examples=150)
+@given(buffers(), st.data())
+def test_the_check_finds_an_overlap_exactly_where_there_is_one(problem, data):
+    """Offsets at random, against all pairs."""
+    offsets = tuple(data.draw(st.integers(0, 3000)) for _ in problem)
+    made = Placement(offsets=offsets, height=5000, floor=0, ordering="random")
+    assert bool(problems_of(problem, made)) == bool(overlapping(problem, offsets))
+
+
+def test_the_check_names_what_is_wrong():
+    problem = [Buffer(start=0, end=2, size=10), Buffer(start=1, end=3, size=10)]
+
+    def check(offsets, height=20):
+        return problems_of(problem, Placement(offsets=offsets, height=height, floor=0, ordering=""))
+
+    assert check((0, 10)) == ()
+    assert check((0, 9)) == ("buffers 0 and 1 overlap",)
+    assert check((-1, 10)) == ("buffer 0 begins before the arena",)
+    assert check((0, 10), height=15) == ("a buffer ends at 20, above the arena's 15",)
+    assert check((0,)) == ("1 offsets for 2 buffers",)
 
 
 def test_a_hole_between_two_is_used():

@@ -235,3 +235,48 @@ def test_an_import_inside_a_trace_makes_real_tensors_and_serves_the_next_trace()
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_qlora_by_peft_trains_its_adapters_on_packed_weights() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peft = pytest.importorskip("peft")
+        transformers = pytest.importorskip("transformers")
+        replace = pytest.importorskip("transformers.integrations.bitsandbytes").replace_with_bnb_linear
+    width, rank, layers = 128, 8, 2
+
+    def model() -> torch.nn.Module:
+        config = transformers.LlamaConfig(
+            hidden_size=width,
+            intermediate_size=256,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            vocab_size=500,
+        )
+        options = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+        )
+        base = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+        base = replace(base, modules_to_not_convert=["lm_head"], quantization_config=options)
+        for layer in base.modules():
+            if isinstance(layer, bnb.nn.Linear4bit):
+                weight = torch.empty(layer.out_features, layer.in_features, dtype=torch.bfloat16)
+                layer.weight = bnb.nn.Params4bit(weight, requires_grad=False, **vars(layer.weight)).to("cuda")
+        adapters = peft.LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        return peft.get_peft_model(base, adapters)
+
+    def batch(_: int) -> dict[str, torch.Tensor]:
+        tokens = torch.zeros(1, 32, dtype=torch.int64)
+        return {"input_ids": tokens, "labels": tokens}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        recorded = trace(source(model, batch), CUDA)
+    packed = [each for each in recorded.storages if each.name.endswith("q_proj.base_layer.weight")]
+    assert [each.nbytes for each in packed] == [width * width // 2] * layers
+    assert recorded.model.trainable_parameters == layers * 2 * 2 * rank * width
+    states = [each for each in recorded.storages if each.role == "optimizer_state" and each.place == "device"]
+    moments = [each for each in states if each.nbytes > 4]
+    assert sum(each.nbytes for each in moments) == 2 * 4 * recorded.model.trainable_parameters

@@ -89,6 +89,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         "memory_stats": played.stats,
         "mem_get_info": played.info,
     }
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
     for name, function in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, function)
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", played.record)
@@ -152,6 +154,13 @@ def test_without_a_watcher_the_device_figure_is_missing_and_said_to_be(machine: 
     assert found.peaks.device is None
     assert found.context_bytes is None
     assert "not known" in found.notes[0]
+
+
+def test_another_allocator_than_the_predicted_one_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    watched = meter()
+    run(machine, watched)
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is set" in watched.finish().notes[0]
 
 
 def test_where_cpp_stacks_are_refused_python_ones_do(machine: Machine) -> None:

@@ -61,13 +61,10 @@ def release_of(row: Row) -> Release | None:
     scripts = _first(row.version, lambda folder: _knows(_script(folder, script), frozenset(row.config)))
     if scripts is None:
         return None
-    modules = _imports(_script(scripts, script))
+    imports = _imports(_script(scripts, script))
     # A release's tests, where some scripts have their modules from, go with its own library.
-    needs_own = any(module.startswith("test.") for module in modules)
-    kernels = {module for module in modules if module.startswith("liger_kernel.")} - {"liger_kernel.utils"}
-    library = (
-        scripts if needs_own else _first(row.version, lambda folder: all(_holds(folder, each) for each in kernels))
-    )
+    needs_own = any(module.startswith("test.") for module, _ in imports)
+    library = scripts if needs_own else _first(row.version, lambda folder: all(_has(folder, *each) for each in imports))
     return None if library is None else Release(library=library, scripts=scripts, script=script)
 
 
@@ -137,12 +134,17 @@ def _knows(script: Path, options: frozenset[str]) -> bool:
 
 
 @cache
-def _imports(script: Path) -> frozenset[str]:
-    """Modules that a script imports from, at any place in it."""
-    tree = ast.parse(script.read_text())
-    return frozenset(node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
+def _imports(script: Path) -> frozenset[tuple[str, str]]:
+    """What a script imports, at any place in it: modules and names in them."""
+    statements = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)]
+    return frozenset((node.module, alias.name) for node in statements if node.module for alias in node.names)
 
 
-def _holds(folder: Path, module: str) -> bool:
+@cache
+def _has(folder: Path, module: str, name: str) -> bool:
+    """Does a release's library have the module with the name in it? Other packages are not asked for."""
+    if module == "liger_kernel.utils" or not module.startswith("liger_kernel."):
+        return True
     file = folder / "src" / Path(*module.split("."))
-    return file.with_suffix(".py").exists() or (file / "__init__.py").exists()
+    files = file.with_suffix(".py"), file / "__init__.py"
+    return any(each.exists() and name in each.read_text() for each in files)

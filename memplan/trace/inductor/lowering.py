@@ -1,0 +1,137 @@
+"""Inductor as a library: one graph lowered for a GPU that is not there, by a process that compiles no kernel."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dynamo.device_interface import CudaInterface
+from torch._inductor import async_compile, codecache, config, scheduler
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.utils import fresh_inductor_cache
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from memplan.trace.inductor.wrapper import idle, loader
+from memplan.trace.records import DeviceTraits
+from memplan.trace.replacements import Attribute, attributes
+
+_CUDA = torch.device("cuda", 0)
+_CONFIG = {
+    # What is cached on disk would be found again by real runs.
+    "fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
+    "force_disable_caches": True,
+    # No child processes: kernels are not compiled.
+    "compile_threads": 1,
+    # Instruction sets are otherwise found by compiling C++.
+    "cpp.vec_isa_ok": True,
+    # Whether padding a matrix pays is measured on the GPU.
+    "shape_padding": False,
+}
+_DECIDED_BY_DEVICE = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
+"""Decompositions that look whether a tensor lies on the CPU, where the fakes do."""
+
+
+def compile_graph(graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], device: DeviceTraits) -> Any:
+    """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device."""
+
+    def inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        # Backward may be lowered when it first runs, with all modes on.
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), lowering(device):
+            if device.kind == "cuda":
+                inputs = _relabelled(module, inputs)
+            return compile_fx_inner(module, inputs, **options)
+
+    decompositions = dict(select_decomp_table())
+    if device.kind == "cuda":
+        for op in _DECIDED_BY_DEVICE:
+            decompositions.pop(op, None)
+    return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
+
+
+def _relabelled(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+    """Say of all fake tensors in a graph, and of what its nodes are told, that they are on CUDA."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            with value.fake_mode:
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_CUDA)
+        return _CUDA if isinstance(value, torch.device) else value
+
+    for node in module.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = tree_map(moved, node.meta["val"])
+        node.args, node.kwargs = (tree_map(moved, part) for part in (node.args, node.kwargs))
+        node.meta.pop("tensor_meta", None)
+    return [moved(value) for value in inputs]
+
+
+@contextmanager
+def lowering(device: DeviceTraits) -> Iterator[None]:
+    """Answer for the device and for its compilers while graphs are lowered."""
+    with ExitStack() as stack:
+        stack.enter_context(fresh_inductor_cache())
+        stack.enter_context(config.patch(_CONFIG))
+        stack.enter_context(attributes((*_idle_compilers(device.kind), *_gpu(device))))
+        yield
+
+
+def _idle_compilers(kind: str) -> Iterator[Attribute]:
+    yield Attribute(codecache.PyCodeCache, "load_by_key_path", loader(kind))
+    for name in ("triton", "multi_kernel", "size_hint_multi_kernel", "cpp", "cpp_pybinding"):
+        yield Attribute(async_compile.AsyncCompile, name, idle)
+    yield Attribute(async_compile.AsyncCompile, "wait", _nothing)
+
+
+def _gpu(device: DeviceTraits) -> Iterator[Attribute]:
+    if device.kind == "cpu":
+        return
+    properties = _properties(device)
+    for name, value in (
+        ("get_device_properties", properties),
+        ("current_device", 0),
+        ("get_compute_capability", device.capability[0] * 10 + device.capability[1]),
+        ("is_available", True),
+        ("exchange_device", 0),
+        ("maybe_exchange_device", 0),
+        ("set_device", None),
+        ("synchronize", None),
+    ):
+        yield Attribute(CudaInterface, name, staticmethod(_answer(value)))
+    yield Attribute(CudaInterface.Worker, "get_device_properties", staticmethod(_answer(properties)))
+    yield Attribute(CudaInterface.Worker, "current_device", staticmethod(_answer(0)))
+    yield Attribute(torch.cuda, "get_device_properties", _answer(properties))
+    yield Attribute(scheduler, "has_triton", _answer(True))
+
+
+def _properties(device: DeviceTraits) -> SimpleNamespace:
+    """``torch.cuda.get_device_properties`` of the GPU, with all that Inductor asks it."""
+    return SimpleNamespace(
+        name="memplan fake GPU",
+        major=device.capability[0],
+        minor=device.capability[1],
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65_536,
+        shared_memory_per_block=49_152,
+        shared_memory_per_block_optin=49_152,
+        shared_memory_per_multiprocessor=49_152,
+        L2_cache_size=2**25,
+        warp_size=32,
+        total_memory=2**36,
+        gcnArchName="",
+    )
+
+
+def _answer(value: object) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _nothing(*_: object) -> None:
+    return None

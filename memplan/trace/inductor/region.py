@@ -1,0 +1,134 @@
+"""A compiled region: what stands where a compiled module or function is called."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from memplan.trace.inductor.capture import Flat, captured
+from memplan.trace.inductor.lifting import exchanged, modules_of, tensors_of
+from memplan.trace.inductor.structure import Slot, emptied, filled, is_simple
+from memplan.trace.records import DeviceTraits
+
+
+class Code(NamedTuple):
+    """What a call has been compiled to."""
+
+    run: Flat
+    """Tensors to tensors."""
+    result: Any
+    """What the call returns, with slots for tensors."""
+
+
+class Regions:
+    """All compiled regions of a trace.
+
+    Args:
+        device: What they are compiled for.
+        note: Takes a sentence on what could not be compiled.
+    """
+
+    def __init__(self, device: DeviceTraits, note: Callable[[str], None]) -> None:
+        self.device, self.note = device, note
+        self.compiling = False
+        """Is a call being traced? What is compiled inside of it becomes part of it."""
+
+    def region(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """What to call instead of a function.
+
+        Args:
+            function: The function, or a module's ``_call_impl``.
+            name: Its name for the report.
+        """
+        known: dict[Any, Code | None] = {}
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.compiling:
+                return function(*args, **kwargs)
+            modules = modules_of(function, args)
+            taken = _Taken(modules, args, kwargs)
+            if taken.key not in known:
+                known[taken.key] = self._compile(function, taken, name)
+            code = known[taken.key]
+            if code is None:
+                return function(*args, **kwargs)
+            return filled(code.result, code.run(*taken.tensors))
+
+        return call
+
+    def _compile(self, function: Callable[..., Any], taken: "_Taken", name: str) -> Code | None:
+        """The code of a call; None where it has to run as eager code."""
+        self.compiling = True
+        try:
+            if not is_simple((taken.args, taken.kwargs)):
+                raise TypeError("an argument keeps state of its own")
+            return _code(function, taken, self.device)
+        except Exception as error:  # noqa: BLE001 - Whatever stops a compiler, the step itself may run.
+            if RERAISE: raise
+            self.note(f"{name} was traced as eager: {_reason(error)}")
+            return None
+        finally:
+            self.compiling = False
+
+RERAISE = True
+
+class _Taken:
+    """A call taken apart."""
+
+    def __init__(self, modules: list[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.modules = modules
+        self.tensors = tensors_of(modules)
+        self._index = {id(tensor): index for index, tensor in enumerate(self.tensors)}
+        self.args, self.kwargs = args, kwargs
+        self.empty = emptied((args, kwargs), self.slot)
+        self.key = (
+            str(self.empty),
+            tuple((tuple(each.shape), each.stride(), each.dtype, each.requires_grad) for each in self.tensors),
+            tuple(module.training for root in modules for module in root.modules()),
+            _state(),
+        )
+
+    def slot(self, tensor: torch.Tensor) -> Slot:
+        """The slot of a tensor, which has one from here on."""
+        if id(tensor) not in self._index:
+            self._index[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+        return Slot(self._index[id(tensor)])
+
+
+def _state() -> tuple[Any, ...]:
+    """What else decides what a call runs."""
+    kinds = ("cuda", "cpu")
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        *(torch.is_autocast_enabled(kind) for kind in kinds),
+        *(torch.get_autocast_dtype(kind) for kind in kinds),
+    )
+
+
+def _code(function: Callable[..., Any], taken: _Taken, device: DeviceTraits) -> Code:
+    result: Any = None
+
+    def flat(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # Held here: they are known by their ids.
+        others = {id(tensor): inputs[index] for index, tensor in enumerate(taken.tensors)}
+        nonlocal result
+        args, kwargs = filled(taken.empty, inputs)
+        with exchanged(taken.modules, others):
+            returned = function(*args, **kwargs)
+        tensors: dict[int, torch.Tensor] = {}
+
+        def slot(tensor: torch.Tensor) -> Slot:
+            tensors.setdefault(id(tensor), tensor)
+            return Slot(list(tensors).index(id(tensor)))
+
+        result = emptied(returned, slot)
+        return tuple(tensors.values())
+
+    run = captured(flat, taken.tensors, device)
+    return Code(run, result)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]

@@ -1,0 +1,73 @@
+"""Arguments and results of a compiled region: tensors found and exchanged, whatever they are nested in."""
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
+"""Types that have no tensors in them and no identity."""
+
+
+class Slot(NamedTuple):
+    """Where a tensor stood."""
+
+    index: int
+
+
+def emptied(value: Any, slot_of: Callable[[torch.Tensor], Slot]) -> Any:
+    """A copy with slots for tensors."""
+    return _mapped(value, torch.Tensor, slot_of, {})
+
+
+def filled(value: Any, tensors: Any) -> Any:
+    """A copy with tensors for slots."""
+    return _mapped(value, Slot, lambda slot: tensors[slot.index], {})
+
+
+def _mapped(value: Any, kind: type, change: Callable[[Any], Any], done: dict[int, Any]) -> Any:
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, PLAIN) or callable(value):
+        return value
+    if id(value) not in done:
+        done[id(value)] = _copied(value, lambda item: _mapped(item, kind, change, done))
+    return done[id(value)]
+
+
+def _copied(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A container with changed contents; an object of any other class with changed attributes."""
+    if isinstance(value, Mapping):
+        items = {key: change(item) for key, item in value.items()}
+        return items if type(value) is dict or not isinstance(value, MutableMapping) else _refilled(value, items)
+    if isinstance(value, tuple):
+        parts = [change(item) for item in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, list | set | frozenset):
+        return type(value)(change(item) for item in value)
+    duplicate = copy.copy(value)
+    names = [each.name for each in fields(value)] if is_dataclass(value) else list(getattr(value, "__dict__", ()))
+    for name in names:
+        # Also where the class is frozen.
+        object.__setattr__(duplicate, name, change(getattr(value, name)))
+    return duplicate
+
+
+def _refilled(value: MutableMapping[Any, Any], items: Mapping[Any, Any]) -> MutableMapping[Any, Any]:
+    duplicate = copy.copy(value)
+    for key, item in items.items():
+        duplicate[key] = item
+    return duplicate
+
+
+def is_simple(value: Any) -> bool:
+    """Is an argument made of tensors and of values that a key can hold? Objects may keep state that a call changes."""
+    if isinstance(value, (torch.Tensor, *PLAIN)):
+        return True
+    if isinstance(value, Mapping):
+        return all(is_simple(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return all(is_simple(item) for item in value)
+    return is_dataclass(value) and all(is_simple(getattr(value, each.name)) for each in fields(value))
