@@ -12,6 +12,11 @@ from memplan.trace.nested import tensors_in
 from memplan.trace.values import TEACHERS, Values, runs_for_real
 from memplan.units import StorageId
 
+ASSUMED_IDLE: Mapping[Any, str] = {
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: "gradient scaling finds no overflow",
+}
+"""Op that writes a flag → the assumption that the flag stays what it was (GradScaler then steps the optimizer)."""
+
 
 class Known(Protocol):
     """Something pinned on a tensor that carries knowledge."""
@@ -54,6 +59,9 @@ class Learning:
             reads: Carriers of its tensor arguments.
             of: The carrier of a tensor.
         """
+        if func in ASSUMED_IDLE:
+            self._values.assume(ASSUMED_IDLE[func])
+            return
         known = [each.knowledge for each in reads]
         if func not in TEACHERS and all(each is NOTHING for each in known):
             if not operator.is_view:

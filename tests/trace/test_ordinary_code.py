@@ -154,6 +154,16 @@ def test_an_implementation_is_refused_for_an_optimizer_of_the_users_own() -> Non
     assert trace(given, GPU, optimizer="sgd", optimizer_impl="fused").ops
 
 
+@pytest.mark.parametrize("device", [GPU, CPU])
+def test_a_scaled_step_runs_the_optimizer(device: DeviceTraits) -> None:
+    recorded = trace(source(linear, rows, loss=total), device, precision="fp16-mixed")
+    ran = [op.name for op in recorded.ops if op.phase == "optimizer"]
+    check = ran.index("aten._amp_foreach_non_finite_check_and_unscale_.default")
+    assert any("addcdiv" in name for name in ran[check:])
+    assert "aten._amp_update_scale_.default" in ran[check:]
+    assert "gradient scaling finds no overflow" in recorded.assumptions
+
+
 @pytest.mark.parametrize("on_device", [True, False])
 def test_a_copy_left_on_the_host_is_told(on_device: bool) -> None:
     kept: list[nn.Module] = []

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 ASSUMPTIONS = {
-    "aten._amp_foreach_non_finite_check_and_unscale_.default": "gradient scaling finds no overflow",
     "aten.convolution.default": "cuDNN's convolutions take the likely of the work spaces that its algorithms need; the"
     " interval holds none and the most",
     "aten._cudnn_rnn.default": "cuDNN's RNN keeps the least that backward needs, and its weights lie in one buffer",

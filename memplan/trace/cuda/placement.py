@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
-from torch.utils.weak import WeakIdKeyDictionary
 
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import Place
@@ -146,8 +145,6 @@ class DeviceRewriting(TorchFunctionMode):
     def __init__(self, placement: Placement) -> None:
         super().__init__()
         self._placement = placement
-        # Flags that GradScaler's check writes; tensors compare by element, so by identity.
-        self._overflow_flags = WeakIdKeyDictionary()
         self._factories = frozenset((*_device._device_constructors(), *_HOST_ONLY))
         tensor = torch.Tensor
         # Getters are slot wrappers: a new object at every access, but equal and of equal hash.
@@ -160,8 +157,6 @@ class DeviceRewriting(TorchFunctionMode):
             _getter("is_cuda"): lambda args, _: not placement.is_host(args[0]),
             _getter("is_cpu"): lambda args, _: placement.is_host(args[0]),
             torch.as_tensor: self._as_tensor,
-            torch._amp_foreach_non_finite_check_and_unscale_: self._check_overflow,
-            tensor.item: self._item,
         }
 
     def __torch_function__(
@@ -234,15 +229,6 @@ class DeviceRewriting(TorchFunctionMode):
 
     def _place(self, tensor: torch.Tensor) -> Place:
         return "host" if self._placement.is_host(tensor) else "device"
-
-    def _check_overflow(self, args: Args, kwargs: dict[str, Any]) -> None:
-        """GradScaler's check: the flag that it writes is assumed to stay 0."""
-        found_inf = args[1] if len(args) > 1 else kwargs["found_inf"]
-        self._overflow_flags[found_inf] = True
-        torch._amp_foreach_non_finite_check_and_unscale_(*args, **kwargs)
-
-    def _item(self, args: Args, _: dict[str, Any]) -> Any:
-        return 0.0 if args[0] in self._overflow_flags else torch.Tensor.item(args[0])
 
 
 def _getter(name: str) -> Function:
