@@ -143,14 +143,14 @@ def cases() -> tuple[list[Case], list[Excluded]]:
             continue
         name = row["id"].removeprefix(BEGINNING).rpartition("-")[0]
         if name in RUNS:
-            found.append(_case(row, RUNS[name], name))
+            found.append(_case(row, RUNS[name]))
         else:
             reason = EXCLUDED.get(name, NO_SUCH_RUN)
             excluded.append(Excluded(id=row["id"], source=row["source"], reason=reason))
     return found, excluded
 
 
-def _case(row: Row, run: Run, name: str) -> Case:
+def _case(row: Row, run: Run) -> Case:
     measured, resolution = figure(row)
     return Case(
         id=row["id"],
@@ -159,15 +159,15 @@ def _case(row: Row, run: Run, name: str) -> Case:
         metric="reserved" if row["metric"] == "reserved" else "requested",
         measured=measured,
         resolution=resolution,
-        predict=functools.partial(_predict, name),
+        predict=functools.partial(_predict, run),
         assumptions=run.assumptions,
     )
 
 
 @functools.cache
-def _predict(name: str) -> Prediction:
+def _predict(run: Run) -> Prediction:
     """The peaks of what a program does between its two yields, all before it played as well."""
-    program = RUNS[name].program
+    program = run.program
     with recording(program.device) as recorder:
         steps = program.run(recorder)
         next(steps)

@@ -100,12 +100,14 @@ def simulate(
     The target's own code runs on this machine, in a child process, on tensors without data.
     """
     typed = dict(locals())  # First, while the parameters are all there is.
+    from memplan.simulate.from_snapshot import is_snapshot
+
     job = {field.name: typed[field.name] for field in fields(JobSpec) if field.name in typed and field.name != "target"}
     problems = check.Problems()
     reports = problems.of(outputs.parse_outputs, formats or [], as_json) or ()
     problems.add(*check.wrong_values({"timeout": timeout}))
     problems.add(*_wrong_values(steps, compact_at))
-    if target.endswith((".pickle", ".pkl")):
+    if is_snapshot(target):
         source: JobSpec | Path = problems.of(_snapshot, target, job, seq_len_dist)
     else:
         source = check.job_spec(target, job, problems)

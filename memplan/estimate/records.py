@@ -38,7 +38,7 @@ class IntervalBasis:
     workload: str
     """The job's class of workload (``memplan.estimate.interval.classify``)."""
     level: float | None = None
-    """Share of runs that the interval should hold; None where none can be claimed: too few of the class were measured."""
+    """Share of runs that the interval should hold; None, no claim, where too few of the class were measured."""
     runs: int = 0
     """Measured runs behind the ratios: of the class, or of all classes where those are too few; 0: the interval is from
     the allocator and the context alone."""

@@ -27,7 +27,7 @@ def interval_line(basis: IntervalBasis | None) -> list[Text]:
 
 def interval_facts(basis: IntervalBasis | None, width: int) -> list[Text]:
     """The figures of the runs that the interval rests on."""
-    return [] if basis is None else flow("interval", _facts(basis), width)
+    return [] if basis is None else flow("basis", _facts(basis), width)
 
 
 def _rests_on(basis: IntervalBasis) -> str:

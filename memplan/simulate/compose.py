@@ -1,9 +1,8 @@
 """The library call: a job or a snapshot under all policies. User code runs in a child process, policies in others."""
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -12,12 +11,14 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
 from memplan.simulate.costs import microseconds
+from memplan.simulate.coverage import MOST_TRACES
 from memplan.simulate.leftovers import passed_bytes, without_leftovers
 from memplan.simulate.lengths import Distribution, Fixed
 from memplan.simulate.policies import Policy, all_policies, name_of
 from memplan.simulate.recommend import recommend
 from memplan.simulate.records import PolicyRun, Simulation, Workload
 from memplan.simulate.run import run_policy
+from memplan.simulate.side_by_side import side_by_side
 
 DEFAULT_STEPS = 1000
 """Steps where nobody says how many: fragmentation has long shown itself by then."""
@@ -25,8 +26,6 @@ DEFAULT_COMPACT_AT = 0.2
 """Share of free memory at which the compacting policy compacts where nobody says."""
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
-_DAY = 86_400.0
-"""Seconds that policies may take: they are memplan's own code, and a long simulation is no error."""
 _THE_JOBS_OWN = Fixed(length=None)
 
 
@@ -62,7 +61,7 @@ def simulate(
         source: A job, or the path of a CUDA memory snapshot whose history is one step.
         profile: The device; a snapshot does without, and then nothing limits it.
         scenario: Steps, lengths and policies.
-        timeout: Seconds that the job's code may take.
+        timeout: Seconds that one run of the job's code may take.
         progress: Told in a few words what happens now.
 
     Raises:
@@ -106,7 +105,8 @@ def _workload(
         progress("reading the snapshot")
         return snapshot_workload(source, scenario.steps)
     assert profile is not None  # noqa: S101 - a job is traced for some device.
-    return run_isolated(_trace_in_child, source, profile, scenario, timeout=timeout, progress=progress)
+    traces = 1 if isinstance(scenario.lengths, Fixed) else MOST_TRACES + 1
+    return run_isolated(_trace_in_child, source, profile, scenario, timeout=traces * timeout, progress=progress)
 
 
 def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> Workload:
@@ -125,18 +125,13 @@ def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> W
 def _run_all(
     policies: Sequence[Policy], workload: Workload, profile: GpuProfile | None, progress: Callable[[str], None]
 ) -> tuple[PolicyRun, ...]:
-    """Every policy in a process of its own, as many at once as there are processors."""
-    finished: list[str] = []
-
-    def run(policy: Policy) -> PolicyRun:
-        done = run_isolated(run_policy, policy, workload, profile, timeout=_DAY)
-        finished.append(done.name)
-        progress(f"simulated {len(finished)} of {len(policies)} policies")
-        return done
-
+    """Every policy in a process of its own."""
     progress(f"simulating {len(policies)} policies over {len(workload.lengths)} steps")
-    with ThreadPoolExecutor(max_workers=min(len(policies), os.cpu_count() or 1)) as pool:
-        return tuple(pool.map(run, policies))
+    return side_by_side(
+        partial(run_policy, workload=workload, profile=profile),
+        policies,
+        done=lambda count: progress(f"simulated {count} of {len(policies)} policies"),
+    )
 
 
 def _facts(profile: GpuProfile) -> GpuFacts:

@@ -6,6 +6,10 @@ from itertools import pairwise
 
 from memplan.simulate.family import Families
 
+FIRST_TRACES = 5
+"""Lengths traced to begin with: a quadratic takes three, one confirms it, one more tells paddings apart."""
+MOST_TRACES = 14
+"""Traces at most, the confirming one aside: each costs what an estimate costs."""
 TOLERATED = 0.02
 """Share of the steps between two families that may be played at a longer length than their own; the report says so."""
 

@@ -21,17 +21,12 @@ from memplan.job.target import format_target
 from memplan.job.usercode import forgotten_modules
 from memplan.replay.records import Request
 from memplan.replay.stream import device_requests, request_stream
-from memplan.simulate.coverage import most_wanted, spread
+from memplan.simulate.coverage import FIRST_TRACES, MOST_TRACES, most_wanted, spread
 from memplan.simulate.family import TracedLength, differing, put_together
 from memplan.simulate.lengths import Distribution, Fixed, draw_lengths
 from memplan.simulate.records import Workload
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job
-
-FIRST_TRACES = 5
-"""Lengths traced to begin with: a quadratic takes three, one confirms it, one more tells paddings apart."""
-MOST_TRACES = 14
-"""Traces at most, the confirming one aside: each costs what an estimate costs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +85,7 @@ class _Tracer:
         self.not_modelled: tuple[str, ...] = ()
         self.options: dict[str, str] = {}
         self.remarks: list[str] = []
+        self._checked = ""
         self._spec, self._traits, self._progress = spec, traits, progress
 
     def trace(self, length: int | None) -> TracedLength:
@@ -114,9 +110,10 @@ class _Tracer:
             self.trace(first)
         if len(counts) > 1:
             self._refuse_without_lengths()
-        while len(self.traced) < MOST_TRACES and (length := most_wanted(put_together(self.traced), counts)) is not None:
-            self.trace(length)
-        self._confirm(counts)
+        while not self._foreseen(counts) and len(self.traced) < MOST_TRACES:
+            pass
+        self.remarks += [self._checked] if self._checked else []
+        self._count_rounded(counts)
 
     def _refuse_without_lengths(self) -> None:
         sizes = {tuple(request.nbytes for request in traced.step) for traced in self.traced.values()}
@@ -125,17 +122,20 @@ class _Tracer:
                 "nothing in this step depends on the sequence length", hint="leave out --seq-len-dist for this target"
             )
 
-    def _confirm(self, counts: Counter[int]) -> None:
-        """Trace one drawn length more and say how well it was foreseen."""
+    def _foreseen(self, counts: Counter[int]) -> bool:
+        """Trace what is most wanted, then one drawn length more: was that one foreseen?"""
+        while len(self.traced) < MOST_TRACES and (length := most_wanted(put_together(self.traced), counts)) is not None:
+            self.trace(length)
         families = put_together(self.traced)
-        inside = [
-            n for n in counts if n not in self.traced and any(f.shortest < n < f.longest for f in families.members)
-        ]
-        if inside:
-            length = sorted(inside)[len(inside) // 3]
-            known = dict(self.traced)
-            truth = self.trace(length)
-            self.remarks.append(_verdict(differing(families, truth), length, len(known)))
+        inside = [n for n in sorted(counts) if n not in self.traced and families.of(n)[1] == n]
+        if not inside:
+            return True
+        length, known = inside[len(inside) // 3], len(self.traced)
+        found = differing(families, self.trace(length))
+        self._checked = _verdict(found, length, known)
+        return found is not None and not found[0]
+
+    def _count_rounded(self, counts: Counter[int]) -> None:
         families = put_together(self.traced)
         rounded = sum(count for length, count in counts.items() if families.of(length)[1] != length)
         if rounded:

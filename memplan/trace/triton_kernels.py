@@ -150,7 +150,10 @@ def _replacements(
             _tune(tuner, arguments | configs[0].all_kwargs())
         if configs[0].pre_hook is not None:
             configs[0].pre_hook(arguments | configs[0].all_kwargs())
-        return tuner.fn.run(*args, **options, **configs[0].all_kwargs())
+        result = tuner.fn.run(*args, **options, **configs[0].all_kwargs())
+        # As Triton does: the tensors among them would live until the next call.
+        tuner.nargs = None
+        return result
 
     return Attribute(runtime.JITFunction, "run", run), Attribute(runtime.Autotuner, "run", run_tuned)
 

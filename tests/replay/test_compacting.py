@@ -77,6 +77,15 @@ def test_compaction_moves_what_lies_behind_a_gap_and_counts_it():
     assert (b.address, d.address) == (0, 10 * MIB)
 
 
+def test_what_lies_before_the_first_gap_stays_and_is_not_counted():
+    allocator = CompactingAllocator(compact_at=0.2)
+    _, b, _, d = (allocator.allocate(10 * MIB, 0) for _ in range(4))
+    allocator.free(b)
+    allocator.free(d)
+    assert allocator.allocate(20 * MIB, 0) is not None
+    assert (allocator.compactions, allocator.moved_bytes, allocator.reserved) == (1, 10 * MIB, 40 * MIB)
+
+
 def test_below_the_threshold_it_grows_instead():
     allocator = CompactingAllocator(compact_at=0.9)
     blocks = [allocator.allocate(10 * MIB, 0) for _ in range(4)]

@@ -164,6 +164,15 @@ def test_without_leftovers_steps_ask_for_the_same_and_keep_less(program, lengths
     assert passed_bytes(work) == sum(left)
 
 
+def test_a_value_freed_by_its_own_step_is_not_alive_in_the_next():
+    """By hand: 9 MiB are used and freed while the old 5 MiB wait for the new ones."""
+    program = ([], [("alloc", 1, 0, 9 * MIB), ("free", 1, 0), ("alloc", 0, 0, 5 * MIB), ("free", 0, 1)])
+    work = workload(program, [100, 100, 100])
+    assert [step.peak_requested for step in played(PYTORCH[0], work).steps] == [9 * MIB, 14 * MIB, 14 * MIB]
+    freed = played(PYTORCH[0], without_leftovers(work)).steps
+    assert [step.peak_requested for step in freed] == [9 * MIB, 9 * MIB, 9 * MIB]
+
+
 def test_the_limit_of_a_device_ends_a_run_or_is_kept_by_giving_back():
     class Card:
         total_bytes = usable_bytes = 50 * MIB

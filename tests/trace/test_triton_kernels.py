@@ -132,6 +132,12 @@ def test_tuning_copies_what_it_restores() -> None:
         assert run.sizes() == [4096, 16384, 256 * MIB, 16384]
 
 
+def test_a_tuned_kernel_holds_no_tensor_when_it_has_run() -> None:
+    with running() as run:
+        tuned()[(1,)](torch.randn(1024, device="cuda"), torch.empty(1024, device="cuda"), 1024)
+        assert run.live() == 0
+
+
 def test_one_configuration_is_not_tuned() -> None:
     with running() as run:
         x = torch.randn(1024, device="cuda")

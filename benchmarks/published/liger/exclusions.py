@@ -1,4 +1,7 @@
-"""Rows that cannot be run again, each with the reason; said before any error was looked at."""
+"""Rows that cannot be run again, each with the reason.
+
+The grounds are the scripts and the libraries, for ``embedding`` the figures themselves; never an error of a prediction.
+"""
 
 from published.liger.rows import Row
 

@@ -147,6 +147,9 @@ RECIPES = {
 }
 """Id in ``measured.csv`` → what ran."""
 
+LABELLED_SHARDED = frozenset({"litgpt-hub-181", "litgpt-hub-188", "litgpt-hub-209"})
+"""Rows labelled with four GPUs whose own configuration says ``devices: 1``; they run as the configuration says."""
+
 _SHARDED = "sharded by FSDP over several GPUs, and one free length of batches per row"
 
 EXCLUDED = {

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from published.case import Case, Excluded, Prediction
-from published.litgpt.recipes import EXCLUDED, RECIPES, Recipe
+from published.litgpt.recipes import EXCLUDED, LABELLED_SHARDED, RECIPES, TRACED_TOKENS, Recipe
 
 SOURCE = "litgpt resource tables and configuration hub"
 _BENCHMARKS = Path(__file__).parents[2]
+_ONE_GPU = ("labelled with four GPUs, run on one as its configuration says",)
 _HALF_LAST_DIGIT = 5_000_000
 """Figures have two decimals of a gigabyte."""
 
@@ -56,7 +57,7 @@ def _case(identity: str, measured: int, recipe: Recipe) -> Case:
         measured=measured,
         resolution=_HALF_LAST_DIGIT,
         predict=partial(predict, recipe),
-        assumptions=_assumptions(recipe),
+        assumptions=_assumptions(recipe) + (_ONE_GPU if identity in LABELLED_SHARDED else ()),
     )
 
 
@@ -70,7 +71,7 @@ def _workload(recipe: Recipe) -> str:
 
 def _assumptions(recipe: Recipe) -> tuple[str, ...]:
     if recipe.method == "generate":
-        return ("the prompt has six tokens",)
+        return ("the prompt has six tokens", f"tokens after the first {TRACED_TOKENS} repeat the last of them")
     if recipe.repeats_longest:
         return ("batches of the greatest length follow each other", "two micro-batches make an optimizer step")
     return ("only the first batch is long",)

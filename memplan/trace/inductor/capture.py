@@ -1,43 +1,77 @@
 """One call of a region handed to Inductor: a graph of one opaque node, which AOTAutograd traces through."""
 
 import operator
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.fx
 from torch._guards import detect_fake_mode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memplan.trace.inductor.lowering import compile_graph, lowering
+from memplan.trace.inductor.checkpoint import tagged_checkpoints
+from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits
+from memplan.trace.replacements import Attribute, attributes
 
 Flat = Callable[..., tuple[torch.Tensor, ...]]
 """Tensors to tensors."""
 
 
-def captured(function: Flat, tensors: Sequence[torch.Tensor], device: DeviceTraits) -> Flat:
+class _Seen(TorchFunctionMode):
+    """Notes tensors as they are first used.
+
+    Args:
+        tensors: Those that are looked for.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._index = {id(tensor): index for index, tensor in enumerate(tensors)}
+        self.order: dict[int, None] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Look at the arguments and go on."""
+        found = [self._index.get(id(tensor)) for tensor in tensors_in([*args, *(kwargs or {}).values()])]
+        self.order.update((index, None) for index in found if index is not None)
+        return func(*args, **(kwargs or {}))
+
+
+def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
+    """Run a function unrecorded: positions of the tensors that it uses, in order, and how many it returns."""
+    seen, mode = _Seen(tensors), detect_fake_mode(tensors)
+    with _disable_current_modes(), mode or nullcontext(), torch.no_grad(), seen:  # type: ignore[no-untyped-call]
+        results = len(function(*tensors))
+    return list(seen.order), results
+
+
+@contextmanager
+def inside_capture() -> Iterator[None]:
+    """What user code sees while it is compiled."""
+    with attributes((Attribute(torch.compiler, "is_compiling", lambda: True),)), tagged_checkpoints():
+        yield
+
+
+def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits) -> Flat:
     """Compile a function for the tensors that it is called with.
 
     Args:
         function: What a region computes.
         tensors: Fake tensors; nothing of what runs on them here is recorded.
+        results: How many tensors it returns.
         device: What to compile for.
 
     Returns:
         AOTAutograd's runtime around Inductor's code, to be called with such tensors as often as wished.
     """
     with _disable_current_modes(), lowering(device):  # type: ignore[no-untyped-call]
-        results = _count(function, tensors)
         run: Flat = compile_graph(_graph(function, tensors, results), tensors, device)
     return run
-
-
-def _count(function: Flat, tensors: Sequence[torch.Tensor]) -> int:
-    """How many tensors it returns, which a graph says before it is traced."""
-    with detect_fake_mode(tensors) or nullcontext(), torch.no_grad():
-        return len(function(*tensors))
 
 
 def _graph(function: Flat, tensors: Sequence[torch.Tensor], results: int) -> torch.fx.GraphModule:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from memplan.trace.inductor.capture import Flat, captured
+from memplan.trace.inductor.capture import Flat, captured, inside_capture, rehearsed
 from memplan.trace.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.trace.inductor.structure import Slot, emptied, filled, is_simple
 from memplan.trace.records import DeviceTraits
@@ -16,6 +16,8 @@ class Code(NamedTuple):
 
     run: Flat
     """Tensors to tensors."""
+    order: tuple[int, ...]
+    """Positions of its inputs among the call's tensors."""
     result: Any
     """What the call returns, with slots for tensors."""
 
@@ -52,7 +54,7 @@ class Regions:
             code = known[taken.key]
             if code is None:
                 return function(*args, **kwargs)
-            return filled(code.result, code.run(*taken.tensors))
+            return filled(code.result, code.run(*[taken.tensors[index] for index in code.order]))
 
         return call
 
@@ -108,27 +110,33 @@ def _state() -> tuple[Any, ...]:
 
 
 def _code(function: Callable[..., Any], taken: _Taken, device: DeviceTraits) -> Code:
+    """Compile a call. Tensors are given in order of their first use, as Dynamo finds them."""
     result: Any = None
+    order = list(range(len(taken.tensors)))
 
     def flat(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        # Held here: they are known by their ids.
-        others = {id(tensor): inputs[index] for index, tensor in enumerate(taken.tensors)}
         nonlocal result
-        args, kwargs = filled(taken.empty, inputs)
-        with exchanged(taken.modules, others):
+        given = dict(zip(order, inputs, strict=True))
+        args, kwargs = filled(taken.empty, given)
+        # The tensors live in ``taken``: they are known by their ids.
+        others = {id(tensor): given[index] for index, tensor in enumerate(taken.tensors)}
+        with exchanged(taken.modules, others), inside_capture():
             returned = function(*args, **kwargs)
         tensors: dict[int, torch.Tensor] = {}
-
-        def slot(tensor: torch.Tensor) -> Slot:
-            tensors.setdefault(id(tensor), tensor)
-            return Slot(list(tensors).index(id(tensor)))
-
-        result = emptied(returned, slot)
+        result = emptied(returned, lambda tensor: _slot(tensors, tensor))
         return tuple(tensors.values())
 
-    run = captured(flat, taken.tensors, device)
-    return Code(run, result)
+    used, results = rehearsed(flat, taken.tensors)
+    order = [*used, *(index for index in order if index not in used)]
+    run = captured(flat, [taken.tensors[index] for index in order], results, device)
+    return Code(run, tuple(order), result)
+
+
+def _slot(tensors: dict[int, torch.Tensor], tensor: torch.Tensor) -> Slot:
+    tensors.setdefault(id(tensor), tensor)
+    return Slot(list(tensors).index(id(tensor)))
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]

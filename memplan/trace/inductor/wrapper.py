@@ -1,8 +1,9 @@
 """The Python that Inductor writes around its kernels, loaded so that it runs on fake tensors."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -39,13 +40,23 @@ def loader(kind: str) -> Callable[..., ModuleType]:
         del linemap
         module = ModuleType(f"inductor_{key}")
         module.__file__ = path
-        exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), module.__dict__)  # noqa: S102 (torch wrote it)
+        source = Path(path).read_text(encoding="utf-8")
+        for said, instead in _INSTEAD.items():
+            source = source.replace(said, instead)
+        exec(compile(source, path, "exec"), module.__dict__)  # noqa: S102 (torch wrote it)
         module.__dict__.update(_names(kind))
         for name, value in (attrs or {}).items():
             setattr(module, name, value)
         return module
 
     return load
+
+
+_INSTEAD = {
+    "from torch._C import _cuda_getCurrentRawStream as get_raw_stream": "",
+    "torch.cuda._DeviceGuard(": "device_guard(",
+}
+"""What a build of torch for the CPU does not have."""
 
 
 def _names(kind: str) -> dict[str, Any]:
@@ -58,6 +69,7 @@ def _names(kind: str) -> dict[str, Any]:
         "assert_size_stride": _nothing,
         "assert_alignment": _nothing,
         "get_raw_stream": _nothing,
+        "device_guard": nullcontext,
         "run_intermediate_hooks": _nothing,
     }
 

@@ -1,0 +1,69 @@
+"""Residuals of every run that was measured, from the committed tables.
+
+* ``results/accuracy*.csv``: published runs (``accuracy.py``);
+* ``results/cpu_truth*.txt``: training on a CPU (``cpu_truth.py``);
+* ``gpu/results/*.json``: runs on a GPU at hand (``gpu/run.py``), beside the prediction of that day.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from conformal import Residual
+
+HERE = Path(__file__).parent
+FIGURES = ("requested", "allocated", "reserved")
+"""What is measured of an allocator."""
+_CPU_ROW = re.compile(r"^(\S+) +([\d,]+) +([\d,]+) +[+-][\d.]+%", re.MULTILINE)
+
+
+def read_residuals(folder: Path = HERE) -> tuple[Residual, ...]:
+    """All residuals of the committed tables, in the order of file names and rows."""
+    found: list[Residual] = []
+    for path in sorted((folder / "results").glob("accuracy*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            found += published(csv.DictReader(file))
+    for path in sorted((folder / "results").glob("cpu_truth*.txt")):
+        found += cpu_truth(path.read_text(encoding="utf-8"), source=path.stem)
+    for path in sorted((folder / "gpu" / "results").glob("*.json")):
+        found += gpu_runs(path.read_text(encoding="utf-8"), source=path.stem)
+    return tuple(found)
+
+
+def published(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
+    """Rows of ``accuracy.csv`` (``published.outcomes.Outcome``) that have a prediction."""
+    for row in rows:
+        figure = row["metric"]
+        if not row["failure"]:
+            value = math.log(int(row["measured"]) / int(row[figure]))
+            yield Residual(id=row["id"], source=row["source"], workload=row["workload"], figure=figure, value=value)
+
+
+def cpu_truth(text: str, source: str) -> Iterator[Residual]:
+    """Rows of ``cpu_truth.py``: name, real peak, predicted peak. A CPU rounds nothing, so they count as allocated."""
+    for name, measured, predicted in _CPU_ROW.findall(text):
+        value = math.log(_count(measured) / _count(predicted))
+        yield Residual(id=f"{source}-{name}", source=source, workload="cpu", figure="allocated", value=value)
+
+
+def _count(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def gpu_runs(text: str, source: str) -> Iterator[Residual]:
+    """Workloads of ``gpu/run.py`` with prediction and measurement; those of tries in small are left out."""
+    content = json.loads(text)
+    if content["tiny"] or content["profile"]["kind"] != "cuda":
+        return
+    for name, run in content["workloads"].items():
+        if "predicted" not in run or "measured" not in run:
+            continue
+        workload = run["estimate"]["peak"]["interval"]["class"]
+        for figure in FIGURES:
+            measured, predicted = (run[side].get(figure) for side in ("measured", "predicted"))
+            if measured and predicted:
+                value = math.log(measured / predicted)
+                yield Residual(id=f"{source}-{name}", source=source, workload=workload, figure=figure, value=value)

@@ -1,0 +1,57 @@
+"""Checkpointed blocks inside a compiled region: the partitioner recomputes what is marked, as it does after Dynamo."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from typing import Any
+
+import torch.fx.traceback
+import torch.utils.checkpoint
+from torch.utils.checkpoint import CheckpointPolicy
+
+from memplan.trace.replacements import Attribute, attributes
+
+_NUMBERS = count()
+
+
+def tagged_checkpoints() -> AbstractContextManager[None]:
+    """Let ``checkpoint()`` run its function once, its nodes marked.
+
+    Source: torch/_higher_order_ops/wrap.py ``TagActivationCheckpoint.tag_nodes``.
+    """
+    module = torch.utils.checkpoint
+    return attributes(
+        (
+            Attribute(module, "_checkpoint_without_reentrant_generator", _without_reentrant),
+            Attribute(module.CheckpointFunction, "apply", _reentrant),
+        )
+    )
+
+
+def _without_reentrant(function: Callable[..., Any], *options: Any, **keywords: Any) -> Iterator[None]:
+    """``checkpoint`` calls the function between two steps of this generator."""
+    del function, options, keywords
+    with _marked():
+        yield
+
+
+def _reentrant(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+    del preserve
+    with _marked():
+        return function(*args)
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Nodes made in here carry the marks."""
+    meta = torch.fx.traceback.current_meta
+    marks = {"recompute": CheckpointPolicy.PREFER_RECOMPUTE, "ac_graph_id": next(_NUMBERS)}
+    with torch.fx.traceback.preserve_node_meta():
+        former = {name: meta[name] for name in marks if name in meta}
+        meta.update(marks)
+        try:
+            yield
+        finally:
+            for name in marks:
+                meta.pop(name, None)
+            meta.update(former)
