@@ -10,6 +10,7 @@ tensor; anything else lies where its operands lie, on the device if any does.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -99,6 +100,11 @@ def _place_of_default(device: torch.device) -> Place:
     return place_named(device.type)
 
 
+def _put_by_context() -> bool:
+    """Did ``with torch.device(...)`` put the device into this call of a factory? Then that is who calls the mode."""
+    return sys._getframe(3).f_code is _device.DeviceContext.__torch_function__.__code__
+
+
 @contextlib.contextmanager
 def device_rewriting(placement: Placement) -> Iterator[None]:
     """Let code that names CUDA devices run on fake CPU tensors, forward and backward.
@@ -174,9 +180,9 @@ class DeviceRewriting(TorchFunctionMode):
         """A factory call, or any other with ``device=``."""
         place: Place | None
         device = kwargs.get("device")
-        if device is None and func in self._factories:
-            # torch.set_default_device and ``with torch.device(...)`` act below this mode, so they are asked here.
-            device = _device.CURRENT_DEVICE
+        if func in self._factories and (device is None or _put_by_context()):
+            # torch.set_default_device acts below this mode, so it is asked here; ``with torch.device(...)`` above it.
+            device = _device.CURRENT_DEVICE if device is None else device
             place = self._placement.default if device is None else _place_of_default(device)
         else:
             place = None if device is None else place_named(device)

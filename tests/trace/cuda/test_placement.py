@@ -100,11 +100,13 @@ def test_a_default_device_counts_as_asked_for(monkeypatch):
         with torch.device("cuda"):
             torch.zeros(2)
             torch.nn.Linear(2, 2, bias=False)
+            with torch.device("cpu"):
+                torch.zeros(2)
         torch.set_default_device("cuda")
         torch.zeros(2)
         torch.set_default_device(None)
         torch.zeros(2)
-        assert places(tape) == ["device", "device", "device", "host"]
+        assert places(tape) == ["device", "device", "host", "device", "host"]
 
 
 def test_modules_move_with_their_parameters():
