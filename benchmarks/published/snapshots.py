@@ -159,13 +159,13 @@ def _case(row: Row, run: Run) -> Case:
         metric="reserved" if row["metric"] == "reserved" else "requested",
         measured=measured,
         resolution=resolution,
-        predict=functools.partial(_predict, run),
+        predict=functools.partial(predict, run),
         assumptions=run.assumptions,
     )
 
 
 @functools.cache
-def _predict(run: Run) -> Prediction:
+def predict(run: Run) -> Prediction:
     """The peaks of what a program does between its two yields, all before it played as well."""
     program = run.program
     with recording(program.device) as recorder:

@@ -33,6 +33,7 @@ def estimate(
     clip_grad_norm: options.ClipGradNorm = None,
     attention: options.Attention = None,
     checkpoint: options.Checkpoint = None,
+    compile: options.Compile = None,  # noqa: A002 (the option's name)
     mode: options.Mode = None,
     max_new_tokens: options.MaxNewTokens = None,
     data_dependent: options.DataDependent = None,

@@ -17,6 +17,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimizer": get_args(spec.OptimizerName),
     "optimizer_impl": get_args(spec.OptimizerImpl),
     "attention": get_args(spec.Attention),
+    "compile": get_args(spec.Compile),
     "mode": get_args(spec.Mode),
     "data_dependent": get_args(spec.DataDependent),
     "fail_on": ("oom", "tight", "unknown"),
@@ -91,6 +92,11 @@ Checkpoint = Annotated[
     str | None,
     _option("checkpoint", _STEP, "Activation checkpointing: none, full or a plan file.", metavar="PLAN",
             default="none"),
+]  # fmt: skip
+Compile = Annotated[
+    str | None,
+    _option("compile", _STEP, "What torch.compile compiles, else the whole model, runs as written or as Inductor compiles "
+            "it:", metavar="NAME", default="eager"),
 ]  # fmt: skip
 Mode = Annotated[str | None, _option("mode", _STEP, "What one step is:", metavar="NAME", default="train")]
 MaxNewTokens = Annotated[

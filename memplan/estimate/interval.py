@@ -140,16 +140,15 @@ def interval(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) ->
     """
     likely = measured.memory.peak_reserved + profile.context_bytes
     needed, most = (_upper(memory, profile, basis) for memory in (measured.needed, measured.most))
-    most = max(most, _upper(measured.memory, profile, basis))
     low = min(likely, _lower(measured.least, profile, basis))
     return low, max(likely, needed, min(most, profile.usable_bytes or most))
 
 
 def _lower(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis) -> int:
     known = memory.peak_reserved if basis.figure == "reserved" else memory.peak_allocated
-    return math.floor(known * min(basis.low_ratio, 1.0)) + (profile.context_low_bytes or profile.context_bytes)
+    return math.floor(known * basis.low_ratio) + (profile.context_low_bytes or profile.context_bytes)
 
 
 def _upper(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis) -> int:
-    stretched = math.ceil(memory.peak_reserved * max(basis.high_ratio, 1.0))
+    stretched = math.ceil(memory.peak_reserved * basis.high_ratio)
     return stretched + (profile.context_high_bytes or profile.context_bytes)

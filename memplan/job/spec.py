@@ -12,6 +12,7 @@ OptimizerName = Literal[
 OptimizerImpl = Literal["auto", "foreach", "fused", "loop"]
 Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Mode = Literal["train", "inference", "generate"]
+Compile = Literal["eager", "inductor"]
 DataDependent = Literal["balanced", "worst"]
 
 
@@ -90,6 +91,8 @@ class JobSpec:
     """SDPA kernel; ``auto`` takes what CUDA would choose."""
     checkpoint: str = "none"
     """``none``, ``full`` (every repeated block) or the path of a plan file."""
+    compile: Compile = "eager"
+    """``inductor`` takes what ``torch.compile`` compiles, or the whole model, as Inductor does; ``eager`` as written."""
     mode: Mode = "train"
     """What one step is."""
     inputs: tuple[InputSpec, ...] = ()

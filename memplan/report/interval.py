@@ -33,20 +33,24 @@ def interval_facts(basis: IntervalBasis | None, width: int) -> list[Text]:
 def _rests_on(basis: IntervalBasis) -> str:
     name = CLASSES.get(basis.workload, basis.workload)
     if basis.level is not None:
-        return f"{100 * basis.level:.0f} % interval from {_runs(basis.runs)} of {name}"
+        return f"{100 * basis.level:.0f} % interval from {_runs(basis.runs)} of {name}, {_sources(basis.sources)}"
     lacking = f"only {_runs(basis.own_runs)}" if basis.own_runs else "no measured runs"
     if basis.runs:
-        return f"{lacking} of {name} yet: pooled over {basis.runs}"
+        return f"{lacking} of {name} yet: pooled over {basis.runs}, {_sources(basis.sources)}"
     return f"{lacking} of {name} yet: from allocator and context alone"
 
 
 def _facts(basis: IntervalBasis) -> Iterator[str]:
     yield _rests_on(basis)
     if basis.runs:
-        yield f"{basis.sources} {'source' if basis.sources == 1 else 'sources'}"
         ends = (f"{100 * (ratio - 1):+.2f} %" for ratio in (basis.low_ratio, basis.high_ratio))
         yield f"{basis.figure} bytes {' to '.join(ends)} of predicted"
 
 
 def _runs(count: int) -> str:
     return "1 measured run" if count == 1 else f"{count} measured runs"
+
+
+def _sources(count: int) -> str:
+    # Runs of one source share code and author: how many there are says how far the figure may be trusted elsewhere.
+    return "one source" if count == 1 else f"{count} sources"

@@ -8,7 +8,7 @@ import torch
 
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
-from memplan.trace.compiled import eager_compile
+from memplan.trace.compiled import compiling
 from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, Trace
@@ -46,10 +46,11 @@ def trace_job(
     values = Values(worst_case=spec.data_dependent == "worst")
     with ExitStack() as stack:
         stack.enter_context(fake_world())
-        compiled = stack.enter_context(eager_compile())
+        compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
+        compiled.begin(recorder)
         kernels = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
         stack.enter_context(recorder.watching())
         recorder.default_place = "device" if device.kind == "cpu" else "host"
@@ -57,6 +58,7 @@ def trace_job(
         source = load()
         surroundings = Recorded(recorder)
         model = build_model(source, spec, surroundings)
+        compiled.whole(model)
         steps = Steps(recorder)
         steps.run(make_loop(source, model, spec, surroundings), progress)
         names = {op.name for op in recorder.ops}
@@ -71,8 +73,8 @@ def trace_job(
             repeats=steps.repeats,
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance),
-            assumptions=(*values.assumptions, *means.assumptions(names)),
-            not_modelled=(*means.not_modelled(names), *compiled, *kernels, *_sparse(names)),
+            assumptions=(*values.assumptions, *means.assumptions(names), *compiled.assumptions),
+            not_modelled=(*means.not_modelled(names), *compiled.not_modelled, *kernels, *_sparse(names)),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.constants,

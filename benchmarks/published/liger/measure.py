@@ -10,10 +10,9 @@ import torch
 from memplan.hardware.catalog import load_profile
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.replay import make_allocator
-from memplan.trace.compiled import eager_compile
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import attributes
+from memplan.trace.replacements import Attribute, attributes
 from memplan.trace.semantics import semantics
 from memplan.trace.triton_kernels import idle_kernels
 from memplan.trace.values import Values
@@ -85,7 +84,7 @@ def _recording(device: DeviceTraits) -> Iterator[Recorder]:
     """A recorder put together as ``memplan.trace.run`` does."""
     with ExitStack() as stack:
         stack.enter_context(fake_world())
-        stack.enter_context(eager_compile())
+        stack.enter_context(attributes((Attribute(torch, "compile", _as_written),)))
         stack.enter_context(attributes(as_of_transformers_4()))
         means = stack.enter_context(semantics(device, "auto"))
         values = Values(worst_case=False)
@@ -97,15 +96,25 @@ def _recording(device: DeviceTraits) -> Iterator[Recorder]:
         yield recorder
 
 
+def _as_written(function: Any = None, **_: object) -> Any:
+    """``torch.compile`` of what only stands beside the measured code: rows of compiled code are excluded."""
+    return (lambda given: given) if function is None else function
+
+
 def _memory_benchmark(program: Program, window: Window) -> Callable[[Any], Any]:
     """The script's function of one configuration, with its measurement replaced."""
     for module in (program.script, program.utils):
         vars(module)["_test_memory"] = window.test_memory
     functions = vars(program.script)
     # Scripts that also sweep over models have a second function for that.
-    name = next(name for name in functions if name.startswith("bench_memory") and not name.endswith("_model_config"))
-    benchmark: Callable[[Any], Any] = functions[name]
-    return benchmark
+    names = [name for name in functions if name.startswith("bench_memory") and not name.endswith("_model_config")]
+    if names:
+        own: Callable[[Any], Any] = functions[names[0]]
+        return own
+    # From 0.8.1 on, some scripts have theirs made of what sets a configuration up.
+    setup = next(value for name, value in functions.items() if name.startswith("setup_"))
+    built: Callable[[Any], Any] = vars(program.utils)["build_memory_bench_fn"](setup)
+    return built
 
 
 def _run_input(program: Program, row: Row) -> Any:

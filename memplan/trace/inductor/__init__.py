@@ -18,3 +18,40 @@ No GPU and no compiler is needed, since what allocates in compiled code is Pytho
 Dynamo is left out: it cannot run under the modes of a trace. What it would break graphs at, or what cannot be traced
 for other reasons, runs as eager code and is named in the report.
 """
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from memplan.trace.inductor.region import Regions
+    from memplan.trace.recorder import Recorder
+
+NOT_MODELLED = (
+    "torch.compile: what compiling itself takes (autotuning, warm-up), CUDA graphs, its options and modes, "
+    "and dynamic shapes: each shape is compiled for itself"
+)
+NO_TRITON = "--compile inductor needs the package triton, without which Inductor writes no code for GPUs"
+
+
+def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Callable[[str], None]) -> "Regions | None":
+    """What compiles, for a trace that is to be compiled.
+
+    Args:
+        recorder: Records the trace.
+        assume: Takes what was taken for granted.
+        leave_out: Takes what the figures leave out.
+
+    Returns:
+        None where this installation cannot; ``leave_out`` then knows why.
+    """
+    if recorder.device.kind == "cuda" and find_spec("triton") is None:
+        leave_out(f"torch.compile: compiled code is traced as eager code: pip install triton ({NO_TRITON})")
+        return None
+    from memplan.trace.inductor.region import Regions
+
+    assume(f"buffers of compiled code are those that Inductor of torch {torch.__version__} writes")
+    leave_out(NOT_MODELLED)
+    return Regions(recorder.device, recorder.attribution.within, leave_out)

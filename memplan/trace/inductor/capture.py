@@ -53,8 +53,14 @@ def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int
 @contextmanager
 def inside_capture() -> Iterator[None]:
     """What user code sees while it is compiled."""
-    with attributes((Attribute(torch.compiler, "is_compiling", lambda: True),)), tagged_checkpoints():
-        yield
+    cached = torch.is_autocast_cache_enabled()
+    # A cast made here is no cast that a step has made.
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with attributes((Attribute(torch.compiler, "is_compiling", lambda: True),)), tagged_checkpoints():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
 
 
 def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits) -> Flat:

@@ -1,5 +1,6 @@
 """Inductor as a library: one graph lowered for a GPU that is not there, by a process that compiles no kernel."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -75,6 +76,9 @@ def _relabelled(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any
 def lowering(device: DeviceTraits) -> Iterator[None]:
     """Answer for the device and for its compilers while graphs are lowered."""
     with ExitStack() as stack:
+        # Advice on speed, and what a cache on disk could not do.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
         stack.enter_context(fresh_inductor_cache())
         stack.enter_context(config.patch(_CONFIG))
         stack.enter_context(attributes((*_idle_compilers(device.kind), *_gpu(device))))
@@ -107,6 +111,8 @@ def _gpu(device: DeviceTraits) -> Iterator[Attribute]:
     yield Attribute(CudaInterface.Worker, "current_device", staticmethod(_answer(0)))
     yield Attribute(torch.cuda, "get_device_properties", _answer(properties))
     yield Attribute(scheduler, "has_triton", _answer(True))
+    # Its own takes an element of a tensor, for which a build of torch for the CPU sets no device.
+    yield Attribute(torch.ops.prims.inductor_lookup_seed.default, "prim_meta_impl", _seed)
 
 
 def _properties(device: DeviceTraits) -> SimpleNamespace:
@@ -127,6 +133,11 @@ def _properties(device: DeviceTraits) -> SimpleNamespace:
         total_memory=2**36,
         gcnArchName="",
     )
+
+
+def _seed(seeds: torch.Tensor, index: int) -> Any:
+    del index
+    return torch._prims.TensorMeta(shape=(), strides=(), dtype=seeds.dtype, device=seeds.device)
 
 
 def _answer(value: object) -> Callable[..., Any]:

@@ -1,6 +1,8 @@
 """A compiled region: what stands where a compiled module or function is called."""
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +11,10 @@ from memplan.trace.inductor.capture import Flat, captured, inside_capture, rehea
 from memplan.trace.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.trace.inductor.structure import Slot, emptied, filled, is_simple
 from memplan.trace.records import DeviceTraits
+
+
+Note = Callable[[str], None]
+"""Takes a sentence for the report."""
 
 
 class Code(NamedTuple):
@@ -27,54 +33,50 @@ class Regions:
 
     Args:
         device: What they are compiled for.
+        within: The context in which a module's code runs.
         note: Takes a sentence on what could not be compiled.
     """
 
-    def __init__(self, device: DeviceTraits, note: Callable[[str], None]) -> None:
-        self.device, self.note = device, note
-        self.compiling = False
-        """Is a call being traced? What is compiled inside of it becomes part of it."""
+    def __init__(
+        self, device: DeviceTraits, within: Callable[[torch.nn.Module], AbstractContextManager[Any]], note: Note
+    ) -> None:
+        self._device, self._within, self._note = device, within, note
+        self._compiling = False
 
-    def region(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """What to call instead of a function.
-
-        Args:
-            function: The function, or a module's ``_call_impl``.
-            name: Its name for the report.
-        """
+    def region(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call instead of a function, or of a module's ``_call_impl``."""
         known: dict[Any, Code | None] = {}
 
+        @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self.compiling:
+            if self._compiling:
+                # What is compiled inside of a compiled region is a part of it.
                 return function(*args, **kwargs)
-            modules = modules_of(function, args)
-            taken = _Taken(modules, args, kwargs)
+            taken = Taken(modules_of(function, args), args, kwargs)
             if taken.key not in known:
-                known[taken.key] = self._compile(function, taken, name)
+                known[taken.key] = self._compile(function, taken)
             code = known[taken.key]
             if code is None:
                 return function(*args, **kwargs)
-            return filled(code.result, code.run(*[taken.tensors[index] for index in code.order]))
+            with self._within(taken.modules[0]) if taken.modules else nullcontext():
+                results = code.run(*[taken.tensors[index] for index in code.order])
+            return filled(code.result, results)
 
         return call
 
-    def _compile(self, function: Callable[..., Any], taken: "_Taken", name: str) -> Code | None:
+    def _compile(self, function: Callable[..., Any], taken: "Taken") -> Code | None:
         """The code of a call; None where it has to run as eager code."""
-        self.compiling = True
+        self._compiling = True
         try:
-            if not is_simple((taken.args, taken.kwargs)):
-                raise TypeError("an argument keeps state of its own")
-            return _code(function, taken, self.device)
-        except Exception as error:  # noqa: BLE001 - Whatever stops a compiler, the step itself may run.
-            if RERAISE: raise
-            self.note(f"{name} was traced as eager: {_reason(error)}")
+            return _code(function, taken, self._device)
+        except Exception as error:  # noqa: BLE001 - Whatever stops the compiler, the step itself may run.
+            self._note(f"torch.compile: {_name(function)} was traced as eager: {_reason(error)}")
             return None
         finally:
-            self.compiling = False
+            self._compiling = False
 
-RERAISE = True
 
-class _Taken:
+class Taken:
     """A call taken apart."""
 
     def __init__(self, modules: list[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -109,8 +111,10 @@ def _state() -> tuple[Any, ...]:
     )
 
 
-def _code(function: Callable[..., Any], taken: _Taken, device: DeviceTraits) -> Code:
+def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits) -> Code:
     """Compile a call. Tensors are given in order of their first use, as Dynamo finds them."""
+    if not is_simple((taken.args, taken.kwargs)):
+        raise TypeError("an argument keeps state of its own")
     result: Any = None
     order = list(range(len(taken.tensors)))
 
@@ -135,6 +139,11 @@ def _code(function: Callable[..., Any], taken: _Taken, device: DeviceTraits) -> 
 def _slot(tensors: dict[int, torch.Tensor], tensor: torch.Tensor) -> Slot:
     tensors.setdefault(id(tensor), tensor)
     return Slot(list(tensors).index(id(tensor)))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    owner = getattr(function, "__self__", None)
+    return type(owner).__name__ if isinstance(owner, torch.nn.Module) else function.__qualname__
 
 
 def _reason(error: Exception) -> str:
