@@ -13,6 +13,7 @@ CLASSES = {
     "lora": "LoRA fine-tuning",
     "qlora": "QLoRA fine-tuning",
     "inference": "inference",
+    "compiled": "compiled steps",
     "cnn": "convolutional nets",
     "cpu": "training on a CPU",
     "rocm": "steps on AMD cards",

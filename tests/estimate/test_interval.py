@@ -321,6 +321,7 @@ def test_ends_on_one_side_of_the_prediction_reach_to_it() -> None:
         ({}, {"trainable_parameters": 1, "weight_bytes": 199}, "qlora"),
         ({"mode": "inference"}, {"trainable_parameters": 1, "weight_bytes": 199}, "inference"),
         ({"mode": "generate"}, {}, "inference"),
+        ({"mode": "inference", "compile": "inductor"}, {}, "compiled"),
     ],
 )
 def test_classes(options: dict[str, Any], facts: dict[str, Any], workload: str) -> None:

@@ -54,4 +54,4 @@ def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Call
 
     assume(f"buffers of compiled code are those that Inductor of torch {torch.__version__} writes")
     leave_out(NOT_MODELLED)
-    return Regions(recorder.device, recorder.attribution.within, leave_out)
+    return Regions(recorder, leave_out)

@@ -42,6 +42,15 @@ class _Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors alike, unrecorded: compiled code keeps those that it was made with, and so must not keep a batch."""
+    with _disable_current_modes(), detect_fake_mode(tensors) or nullcontext():  # type: ignore[no-untyped-call]
+        return [
+            torch.empty_strided(each.shape, each.stride(), dtype=each.dtype).requires_grad_(each.requires_grad)
+            for each in tensors
+        ]
+
+
 def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     """Run a function unrecorded: positions of the tensors that it uses, in order, and how many it returns."""
     seen, mode = _Seen(tensors), detect_fake_mode(tensors)

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
+from memplan.trace.inductor.guards import guardless
 from memplan.trace.inductor.wrapper import idle, loader
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
@@ -111,8 +112,7 @@ def _gpu(device: DeviceTraits) -> Iterator[Attribute]:
     yield Attribute(CudaInterface.Worker, "current_device", staticmethod(_answer(0)))
     yield Attribute(torch.cuda, "get_device_properties", _answer(properties))
     yield Attribute(scheduler, "has_triton", _answer(True))
-    # Its own takes an element of a tensor, for which a build of torch for the CPU sets no device.
-    yield Attribute(torch.ops.prims.inductor_lookup_seed.default, "prim_meta_impl", _seed)
+    yield from guardless()
 
 
 def _properties(device: DeviceTraits) -> SimpleNamespace:
@@ -133,11 +133,6 @@ def _properties(device: DeviceTraits) -> SimpleNamespace:
         total_memory=2**36,
         gcnArchName="",
     )
-
-
-def _seed(seeds: torch.Tensor, index: int) -> Any:
-    del index
-    return torch._prims.TensorMeta(shape=(), strides=(), dtype=seeds.dtype, device=seeds.device)
 
 
 def _answer(value: object) -> Callable[..., Any]:

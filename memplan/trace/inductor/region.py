@@ -2,14 +2,15 @@
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
-from memplan.trace.inductor.capture import Flat, captured, inside_capture, rehearsed
+from memplan.trace.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.trace.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.trace.inductor.structure import Slot, emptied, filled, is_simple
+from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
 
 
@@ -32,15 +33,12 @@ class Regions:
     """All compiled regions of a trace.
 
     Args:
-        device: What they are compiled for.
-        within: The context in which a module's code runs.
+        recorder: Records what their code allocates.
         note: Takes a sentence on what could not be compiled.
     """
 
-    def __init__(
-        self, device: DeviceTraits, within: Callable[[torch.nn.Module], AbstractContextManager[Any]], note: Note
-    ) -> None:
-        self._device, self._within, self._note = device, within, note
+    def __init__(self, recorder: Recorder, note: Note) -> None:
+        self._recorder, self._note = recorder, note
         self._compiling = False
 
     def region(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +56,7 @@ class Regions:
             code = known[taken.key]
             if code is None:
                 return function(*args, **kwargs)
-            with self._within(taken.modules[0]) if taken.modules else nullcontext():
+            with self._recorder.attribution.within(taken.modules[0]) if taken.modules else nullcontext():
                 results = code.run(*[taken.tensors[index] for index in code.order])
             return filled(code.result, results)
 
@@ -66,14 +64,16 @@ class Regions:
 
     def _compile(self, function: Callable[..., Any], taken: "Taken") -> Code | None:
         """The code of a call; None where it has to run as eager code."""
-        self._compiling = True
+        place = self._recorder.default_place
+        # What stands for the call's tensors is unknown to the recorder, and lies on the device as they do.
+        self._compiling, self._recorder.default_place = True, "device"
         try:
-            return _code(function, taken, self._device)
+            return _code(function, taken, self._recorder.device)
         except Exception as error:  # noqa: BLE001 - Whatever stops the compiler, the step itself may run.
             self._note(f"torch.compile: {_name(function)} was traced as eager: {_reason(error)}")
             return None
         finally:
-            self._compiling = False
+            self._compiling, self._recorder.default_place = False, place
 
 
 class Taken:
@@ -130,9 +130,10 @@ def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits) -> C
         result = emptied(returned, lambda tensor: _slot(tensors, tensor))
         return tuple(tensors.values())
 
-    used, results = rehearsed(flat, taken.tensors)
+    tensors = stand_ins(taken.tensors)
+    used, results = rehearsed(flat, tensors)
     order = [*used, *(index for index in order if index not in used)]
-    run = captured(flat, [taken.tensors[index] for index in order], results, device)
+    run = captured(flat, [tensors[index] for index in order], results, device)
     return Code(run, tuple(order), result)
 
 

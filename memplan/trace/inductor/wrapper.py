@@ -52,11 +52,15 @@ def loader(kind: str) -> Callable[..., ModuleType]:
     return load
 
 
+_STATE_BYTES = 16
+"""aten/src/ATen/cuda/CUDAGeneratorImpl.cpp ``get_state``: seed and offset."""
+
 _INSTEAD = {
     "from torch._C import _cuda_getCurrentRawStream as get_raw_stream": "",
     "torch.cuda._DeviceGuard(": "device_guard(",
+    "torch.ops.higher_order.run_": "run_",
 }
-"""What a build of torch for the CPU does not have."""
+"""What a build of torch for the CPU does not have, and what a recorder cannot run."""
 
 
 def _names(kind: str) -> dict[str, Any]:
@@ -71,6 +75,8 @@ def _names(kind: str) -> dict[str, Any]:
         "get_raw_stream": _nothing,
         "device_guard": nullcontext,
         "run_intermediate_hooks": _nothing,
+        "run_and_save_rng_state": _saving_state,
+        "run_with_rng_state": _with_state,
     }
 
 
@@ -86,6 +92,16 @@ def _reinterpret(
 ) -> torch.Tensor:
     """Offsets count from where the tensor begins (torch/csrc/inductor/inductor_ops.cpp ``_reinterpret_tensor``)."""
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+
+def _saving_state(op: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
+    """torch/_prims/rng_prims.py ``register_run_and_save_rng_state_op``: the state lies on the host."""
+    return torch.empty(_STATE_BYTES, dtype=torch.uint8, device="cpu"), op(*args, **kwargs)
+
+
+def _with_state(state: torch.Tensor, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    del state
+    return op(*args, **kwargs)
 
 
 def _nothing(*_: object) -> int:

@@ -7,6 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memplan.estimate import answer
+from memplan.estimate.interval import ResidualTable
 from memplan.estimate.local import estimate_here
 from memplan.estimate.records import Verdict
 from memplan.hardware.catalog import load_profile
@@ -191,13 +193,15 @@ def test_the_interval_of_a_convolutional_net_holds_no_work_space_and_the_most(sp
     assert any("convolutions" in sentence for sentence in answer.assumptions)
 
 
-def test_work_space_alone_makes_no_step_fail(spec):
+def test_work_space_alone_makes_no_step_fail(spec, monkeypatch):
+    # How far measured runs were off is another reason for an upper end that does not fit.
+    monkeypatch.setattr(answer, "shipped_residuals", lambda: ResidualTable(level=0.9, entries={}))
     profile = dataclasses.replace(load_profile("a100-80g"), context_low_bytes=0, context_high_bytes=0)
     (roomy,) = estimate_here(spec, [profile])
     exact = dataclasses.replace(profile, usable_bytes=roomy.peak.device_bytes, total_bytes=roomy.peak.device_bytes)
-    (answer,) = estimate_here(spec, [exact], advice=False)
-    assert answer.peak.high_bytes == exact.usable_bytes
-    assert answer.verdict is Verdict.FITS
+    (filled,) = estimate_here(spec, [exact], advice=False)
+    assert filled.peak.high_bytes == exact.usable_bytes
+    assert filled.verdict is Verdict.FITS
     # Two MiB less, and the likely work space does not fit; without it the step does.
     tight = dataclasses.replace(exact, usable_bytes=exact.usable_bytes - 2**21)
     assert estimate_here(spec, [tight], advice=False)[0].verdict is Verdict.TIGHT
