@@ -63,9 +63,10 @@ def _memtracker(kind: str, job: dict[str, Any], started: float) -> tuple[int, fl
         tracker.track_external(model, *([optimizer] if optimizer else []))
         with tracker:
             steps()
-            # It knows one iteration at a time; the optimizer's state is there from the second on.
-            tracker.reset_mod_stats()
-            steps()
+            if kind == "zoo" or not _parts(job["name"])[0]:
+                # It knows one iteration at a time; the optimizer's state is there from the second on.
+                tracker.reset_mod_stats()
+                steps()
     peaks = tracker.get_tracker_snapshot("peak")
     return max(sum(sizes[key] for key in sizes if "otal" in str(key)) for sizes in peaks.values()), started
 

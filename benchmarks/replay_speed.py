@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from memplan.replay.cpu import NoCaching
-from memplan.replay.history import replay_history
 from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import ALL_STREAMS, Request
 from memplan.replay.replay import Policy, replay
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_records import DeviceSnapshot
+from memplan.snapshot.history import replay_history
+from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.records import DeviceSnapshot
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[2] / "shared" / "data")) / "snapshots"
 

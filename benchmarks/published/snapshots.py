@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-
 from cuda_streams import large_lm, medium_lm
 from cuda_streams.programs import AMPERE, HOPPER, Program, large_mixed_forward, large_training, recording
+
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.replay import make_allocator
 from memplan.trace.place import place_batch, place_model

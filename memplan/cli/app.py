@@ -13,8 +13,8 @@ from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
 from memplan.cli.gpus import gpus
 from memplan.cli.presets import presets
-from memplan.cli.snapshot import snapshot
 from memplan.cli.simulate import simulate
+from memplan.cli.snapshot import snapshot
 from memplan.cli.validate import validate
 from memplan.errors import ExitCode, MemplanError
 

@@ -95,8 +95,8 @@ Checkpoint = Annotated[
 ]  # fmt: skip
 Compile = Annotated[
     str | None,
-    _option("compile", _STEP, "What torch.compile compiles, else the whole model, runs as written or as Inductor compiles "
-            "it:", metavar="NAME", default="eager"),
+    _option("compile", _STEP, "How what torch.compile compiles, else the whole model, runs: as written, or as Inductor "
+            "compiles it:", metavar="NAME", default="eager"),
 ]  # fmt: skip
 Mode = Annotated[str | None, _option("mode", _STEP, "What one step is:", metavar="NAME", default="train")]
 MaxNewTokens = Annotated[

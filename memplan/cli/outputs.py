@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from memplan.estimate.records import Estimate, RecordedEstimate
     from memplan.hardware.profile import GpuProfile
-    from memplan.replay.snapshot_records import Snapshot
+    from memplan.snapshot.records import Snapshot
 
 REPORTS = ("text", "json")
 """What shows estimates, all in one."""

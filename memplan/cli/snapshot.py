@@ -11,8 +11,8 @@ from memplan.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memplan.replay.analysis import SnapshotAnalysis
-    from memplan.replay.snapshot_records import DeviceSnapshot, Snapshot
+    from memplan.snapshot.analysis import SnapshotAnalysis
+    from memplan.snapshot.records import DeviceSnapshot, Snapshot
 
 DEFAULT_TOP = 8
 
@@ -57,10 +57,10 @@ def snapshot(
     ] = False,
 ) -> None:
     """Analyse a CUDA memory snapshot: peak, owners, fragmentation, and what another policy would have done."""
-    from memplan.replay.analysis import analyse
     from memplan.replay.conf import parse_conf
-    from memplan.replay.snapshot import load_snapshot
-    from memplan.replay.snapshot_policy import recorded_policy
+    from memplan.snapshot.analysis import analyse
+    from memplan.snapshot.policy import recorded_policy
+    from memplan.snapshot.read import load_snapshot
 
     problems = check.Problems()
     reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()

@@ -5,8 +5,8 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.recording import DeviceRates, record, repetitions_to_peak
-from memplan.replay.snapshot_records import Snapshot
+from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
+from memplan.snapshot.records import Snapshot
 
 
 def history(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Snapshot:

@@ -104,8 +104,9 @@ def classify(spec: JobSpec, profile: GpuProfile, measured: "Measured") -> str:
     """The class of workload that a job belongs to, for its residuals.
 
     Returns:
-        ``cpu`` and ``rocm`` by the device; ``compiled`` by the option; ``cnn`` where cuDNN's choice of kernels moves the peak; ``inference``;
-        ``qlora`` and ``lora`` where most weights are frozen, quantised or not; ``checkpointed``; else ``full``.
+        ``cpu`` and ``rocm`` by the device; ``compiled`` by the option; ``cnn`` where cuDNN's choice of kernels moves
+        the peak; ``inference``; ``qlora`` and ``lora`` where most weights are frozen, quantised or not;
+        ``checkpointed``; else ``full``.
     """
     trace = measured.lifetimes.trace
     if profile.kind != "cuda":

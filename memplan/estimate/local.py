@@ -20,8 +20,8 @@ from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import Policy, replay, replay_steps
-from memplan.replay.snapshot_records import Snapshot
 from memplan.replay.stream import RequestStream, request_stream, resized
+from memplan.snapshot.records import Snapshot
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job
 

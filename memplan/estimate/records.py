@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memplan.replay.snapshot_records import Snapshot
+from memplan.snapshot.records import Snapshot
 from memplan.trace.records import Phase
 
 

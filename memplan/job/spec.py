@@ -92,7 +92,7 @@ class JobSpec:
     checkpoint: str = "none"
     """``none``, ``full`` (every repeated block) or the path of a plan file."""
     compile: Compile = "eager"
-    """``inductor`` takes what ``torch.compile`` compiles, or the whole model, as Inductor does; ``eager`` as written."""
+    """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
     mode: Mode = "train"
     """What one step is."""
     inputs: tuple[InputSpec, ...] = ()

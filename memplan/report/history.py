@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from memplan.replay.recorded_frames import Stack
-from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
+from memplan.snapshot.recorded_frames import Stack
+from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
 
 _GROWS = frozenset({"segment_alloc", "segment_map"})
 _SHRINKS = frozenset({"segment_free", "segment_unmap"})

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import Any, Final
 
-from memplan.replay.recorded_frames import category_of
-from memplan.replay.snapshot_records import DeviceSnapshot, Frame, Snapshot
 from memplan.report.history import Allocation, Moment, allocations, moments
 from memplan.report.stacks import StackReader, label
+from memplan.snapshot.recorded_frames import category_of
+from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot
 from memplan.units import format_bytes
 
 LARGEST: Final = 40

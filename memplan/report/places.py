@@ -2,8 +2,8 @@
 
 import re
 
-from memplan.replay.frames import Place, PlaceKind
 from memplan.report.layout import source_line
+from memplan.snapshot.frames import Place, PlaceKind
 
 _NAMES = {PlaceKind.BEFORE: "allocated before the recording", PlaceKind.UNKNOWN: "without a call stack"}
 _SOURCES = {PlaceKind.BACKWARD: "backward pass", PlaceKind.OP: "called from C++"}

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.replay.analysis import SnapshotAnalysis
-from memplan.replay.snapshot_state import OutOfMemoryCause, OutOfMemoryEvent
-from memplan.replay.timeline import Owner
-from memplan.replay.what_if import WhatIf
 from memplan.report.layout import SEPARATOR, clean, flow, hanging, pad, shorten, spread
 from memplan.report.places import name_of, source_of
 from memplan.report.snapshot_hints import hints
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.timeline_chart import chart_lines
+from memplan.snapshot.analysis import SnapshotAnalysis
+from memplan.snapshot.state import OutOfMemoryCause, OutOfMemoryEvent
+from memplan.snapshot.timeline import Owner
+from memplan.snapshot.what_if import WhatIf
 from memplan.units import format_bytes
 
 _PARTS_SHOWN = 3

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from memplan.replay.analysis import SnapshotAnalysis
-from memplan.replay.frames import PlaceKind
-from memplan.replay.snapshot_state import OutOfMemoryCause
+from memplan.snapshot.analysis import SnapshotAnalysis
+from memplan.snapshot.frames import PlaceKind
+from memplan.snapshot.state import OutOfMemoryCause
 from memplan.units import format_bytes
 
 WORTH = 0.02

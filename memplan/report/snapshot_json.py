@@ -4,14 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from memplan.replay.analysis import Moment, SnapshotAnalysis
-from memplan.replay.comparison import HistoryReplay
-from memplan.replay.frames import BEFORE_RECORDING, Place
-from memplan.replay.snapshot_state import OutOfMemoryEvent
-from memplan.replay.timeline import Owner
-from memplan.replay.what_if import WhatIf
 from memplan.report.json import SCHEMA_VERSION
 from memplan.report.snapshot_hints import hints
+from memplan.snapshot.analysis import Moment, SnapshotAnalysis
+from memplan.snapshot.comparison import HistoryReplay
+from memplan.snapshot.frames import BEFORE_RECORDING, Place
+from memplan.snapshot.state import OutOfMemoryEvent
+from memplan.snapshot.timeline import Owner
+from memplan.snapshot.what_if import WhatIf
 
 POINTS = 400
 """Points of the timeline at most; between two of them the highest one stands for all."""

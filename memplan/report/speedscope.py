@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from memplan.replay.recorded_frames import Stack
-from memplan.replay.snapshot_records import DeviceSnapshot, Frame, Snapshot
 from memplan.report.history import Allocation, allocations, moments
 from memplan.report.stacks import StackReader, label
+from memplan.snapshot.recorded_frames import Stack
+from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot
 
 SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 """What names the format; speedscope tells files by it."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from memplan.replay.frames import place_of
-from memplan.replay.recorded_frames import CATEGORY, MODULE, OP, PHASE, TENSOR, Stack
-from memplan.replay.snapshot_records import Frame
+from memplan.snapshot.frames import place_of
+from memplan.snapshot.recorded_frames import CATEGORY, MODULE, OP, PHASE, TENSOR, Stack
+from memplan.snapshot.records import Frame
 
 _RECORDED: Final = frozenset({CATEGORY, MODULE, OP, PHASE, TENSOR})
 

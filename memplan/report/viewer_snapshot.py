@@ -9,10 +9,10 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, Final
 
-from memplan.replay.recorded_frames import Stack, category_of
 from memplan.replay.records import BlockLayout
-from memplan.replay.snapshot_fields import pool_pair
-from memplan.replay.snapshot_records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
+from memplan.snapshot.fields import pool_pair
+from memplan.snapshot.recorded_frames import Stack, category_of
+from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 
 PROTOCOL: Final = 4
 """The newest pickle protocol that the viewer reads; Python's default is newer."""

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from memplan.errors import UsageError
 from memplan.replay.records import Request
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_records import DeviceSnapshot, Snapshot
 from memplan.simulate.family import TracedLength, put_together
 from memplan.simulate.records import Workload
+from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.records import DeviceSnapshot, Snapshot
 
 
 def is_snapshot(target: str) -> bool:

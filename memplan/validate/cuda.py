@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from memplan.errors import MemplanError
-from memplan.replay.snapshot import load_snapshot
+from memplan.snapshot.read import load_snapshot
 from memplan.validate.records import AllocationStream, Measured, Peaks
 from memplan.validate.streams import recorded_stream
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from memplan.job.usercode import display
-from memplan.replay.snapshot_records import Frame
+from memplan.snapshot.records import Frame
 from memplan.validate.records import Cause
 
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::")

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
-from memplan.replay.snapshot_records import SnapshotEvent
+from memplan.snapshot.records import SnapshotEvent
 from memplan.trace.records import Event, Storage, Trace
 from memplan.validate.frames import cause_of
 from memplan.validate.records import PARTS, AllocationStream, Cause

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from example_estimates import FITS, UNKNOWN
+from tests.report.example_estimates import FITS, UNKNOWN
 
 from memplan.cli.app import main
 from memplan.estimate import compose
 from memplan.estimate.records import RecordedEstimate
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
-from memplan.replay.snapshot_records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 from memplan.report.viewer_snapshot import render
+from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 
 Run = Callable[..., int]
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
+from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
 
 from memplan.cli import console
 from memplan.cli.app import main

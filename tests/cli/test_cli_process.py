@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 INJECT = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-from example_estimates import *
+from tests.report.example_estimates import *
 from memplan.estimate import compose
 def answer(*_, **__):
     {body}

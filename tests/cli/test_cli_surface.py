@@ -14,7 +14,9 @@ ESTIMATE = {
 
 
 def test_commands() -> None:
-    assert {"estimate", "gpus", "presets", "explain", "snapshot", "validate", "simulate"} <= set(typer.main.get_command(app).commands)
+    assert {"estimate", "gpus", "presets", "explain", "snapshot", "validate", "simulate"} <= set(
+        typer.main.get_command(app).commands
+    )
 
 
 def test_options_of_estimate() -> None:

@@ -11,9 +11,8 @@ from memplan.cli.app import main
 from memplan.units import MIB
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from snapshot_files import event, expandable_snapshot_of, small_program, snapshot_of, write
-
 from memplan.replay.records import Request
+from tests.snapshot.snapshot_files import event, expandable_snapshot_of, small_program, snapshot_of, write
 
 STREAM = [
     Request("alloc", 0, 100 * MIB, 0), Request("free", 0, 0, 0),

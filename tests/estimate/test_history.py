@@ -13,10 +13,10 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.job.target import parse_target
 from memplan.lifetime.records import Lifetimes
-from memplan.replay.snapshot_records import DeviceSnapshot
+from memplan.snapshot.records import DeviceSnapshot
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from recorded_traces import small_step
+from tests.snapshot.recorded_traces import small_step
 
 MIB = 1 << 20
 SPEC = JobSpec(target=FileTarget(path=Path("net.py")))

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_oracle import NaiveAllocator, NaiveExpandable
-from replay_streams import requests
 
 from memplan.replay.caching import CachingAllocator, bump_addresses
 from memplan.replay.expandable import ExpandableAllocator
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.validate import validate
 from memplan.units import GIB, MIB, Bytes
+from tests.replay.replay_oracle import NaiveAllocator, NaiveExpandable
+from tests.replay.replay_streams import requests
 
 quick = settings(deadline=None, max_examples=60)
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_streams import requests
 
 from memplan.replay.bucketed import BucketedAllocator
 from memplan.units import MIB
+from tests.replay.replay_streams import requests
 
 quick = settings(deadline=None, max_examples=60)
 buckets = st.lists(st.integers(512, 40 * MIB), min_size=0, max_size=6, unique=True).map(sorted)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay_oracle import power_of_two_steps
 
 from memplan.errors import UsageError
 from memplan.replay.conf import format_conf, not_modelled, parse_conf
 from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.units import GIB, KIB, MIB
+from tests.replay.replay_oracle import power_of_two_steps
 
 set_real = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
 asks_pytorch = pytest.mark.skipif(

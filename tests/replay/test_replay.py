@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_streams import programs_of_streams, requests, sizes
 
 from memplan.errors import MemplanError
 from memplan.replay.cpu import NoCaching
@@ -13,6 +12,7 @@ from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import ALL_STREAMS, Request
 from memplan.replay.replay import make_allocator, replay, replay_steps
 from memplan.units import MIB
+from tests.replay.replay_streams import programs_of_streams, requests, sizes
 
 quick = settings(deadline=None, max_examples=60)
 policies = st.sampled_from(

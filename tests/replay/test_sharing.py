@@ -3,8 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_oracle import NaiveAllocator, NaiveExpandable, NaiveHost
-from replay_streams import programs_of_streams, sizes
 
 from memplan.errors import MemplanError
 from memplan.replay.caching import CachingAllocator
@@ -14,6 +12,8 @@ from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import ALL_STREAMS, Request
 from memplan.replay.validate import validate
 from memplan.units import GIB, MIB, Bytes
+from tests.replay.replay_oracle import NaiveAllocator, NaiveExpandable, NaiveHost
+from tests.replay.replay_streams import programs_of_streams, sizes
 
 quick = settings(deadline=None, max_examples=80)
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))

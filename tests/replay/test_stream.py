@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_streams import sizes
 
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec
@@ -17,6 +16,7 @@ from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import device_requests, request_stream
 from memplan.trace.records import DeviceTraits, Event, Op, StepRange, Storage, Trace
 from memplan.trace.run import trace_job
+from tests.replay.replay_streams import sizes
 
 
 def op(index, name):

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 from hypothesis import given, settings
-from replay_streams import requests
 
 from memplan.replay.caching import CachingAllocator
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.replay.validate import Fault, validate
+from tests.replay.replay_streams import requests
 
 change = dataclasses.replace
 

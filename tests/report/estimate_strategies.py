@@ -1,6 +1,6 @@
 """Hypothesis: any estimate that the records allow, however odd its names and sizes."""
 
-from example_estimates import make_estimate
+from tests.report.example_estimates import make_estimate
 from hypothesis import settings
 from hypothesis import strategies as st
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import strategies as st
 
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.recording import record
-from memplan.replay.snapshot_records import Snapshot
 from memplan.replay.stream import request_stream
+from memplan.snapshot.recording import record
+from memplan.snapshot.records import Snapshot
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from recorded_traces import lifetimes_of, small_step
-from replay_streams import requests
+from tests.replay.replay_streams import requests
+from tests.snapshot.recorded_traces import lifetimes_of, small_step
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[3] / "shared" / "data")) / "snapshots"
 REAL = sorted(DATA.glob("*.pickle"))

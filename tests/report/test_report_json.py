@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from estimate_strategies import LAW, estimates
-from example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
+from tests.report.estimate_strategies import LAW, estimates
+from tests.report.example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError

@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from estimate_strategies import LAW
+from tests.report.estimate_strategies import LAW
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -5,8 +5,8 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from estimate_strategies import LAW, OWNERS, estimates
-from example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
+from tests.report.estimate_strategies import LAW, OWNERS, estimates
+from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from exported import needs_data, real_snapshots, recorded_step, snapshots
+from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 from hypothesis import given, settings
 
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_records import DeviceSnapshot, Snapshot
 from memplan.report.speedscope import render
+from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.records import DeviceSnapshot, Snapshot
 
 VIEWERS = os.environ.get("MEMPLAN_VIEWERS")
 PARAMETERS = (256 * 1024 + 1024 + 1024 * 256 + 256) * 4

@@ -6,14 +6,14 @@ import pickletools
 from pathlib import Path
 
 import pytest
-from exported import needs_data, real_snapshots, recorded_step, snapshots
+from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 from hypothesis import given, settings
 from torch.cuda import _memory_viz
 
 from memplan.lifetime.records import Category
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_records import Frame, Snapshot, SnapshotEvent
 from memplan.report.viewer_snapshot import render
+from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.records import Frame, Snapshot, SnapshotEvent
 
 # torch/utils/viz/MemoryViz.js `unpickle`.
 VIEWER_OPCODES = frozenset(

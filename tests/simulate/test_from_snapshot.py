@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from replay_streams import requests
 
 from memplan.errors import UsageError
 from memplan.replay.caching import CachingAllocator
-from memplan.replay.history import replay_history
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
 from memplan.simulate.from_snapshot import repeated, snapshot_workload
 from memplan.simulate.policies import NATIVE
 from memplan.simulate.run import run_policy
+from memplan.snapshot.history import replay_history
+from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
+from tests.replay.replay_streams import requests
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[3] / "shared" / "data")) / "snapshots"
 

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_streams import requests
 
 from memplan.replay.conf import parse_conf
 from memplan.replay.policy import AllocatorPolicy
@@ -17,6 +16,7 @@ from memplan.simulate.policies import all_policies, name_of, prepare
 from memplan.simulate.records import DeviceCalls
 from memplan.simulate.run import run_policy
 from memplan.units import MIB
+from tests.replay.replay_streams import requests
 from tests.simulate.workloads import TRACED, programs, traced, unrolled, workload, workload_of
 
 quick = settings(deadline=None, max_examples=30)

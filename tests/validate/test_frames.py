@@ -1,4 +1,4 @@
-from memplan.replay.snapshot_records import Frame
+from memplan.snapshot.records import Frame
 from memplan.validate.frames import cause_of
 from memplan.validate.records import Cause
 

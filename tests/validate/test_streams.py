@@ -11,7 +11,7 @@ from torch import nn
 
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.replay.snapshot import load_snapshot
+from memplan.snapshot.read import load_snapshot
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job
 from memplan.validate.compare import compare

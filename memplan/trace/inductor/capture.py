@@ -11,8 +11,8 @@ from torch._guards import detect_fake_mode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from memplan.trace.inductor.lowering import compile_graph, lowering
 from memplan.trace.inductor.checkpoint import tagged_checkpoints
+from memplan.trace.inductor.lowering import compile_graph, lowering
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
@@ -44,7 +44,7 @@ class _Seen(TorchFunctionMode):
 
 def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors alike, unrecorded: compiled code keeps those that it was made with, and so must not keep a batch."""
-    with _disable_current_modes(), detect_fake_mode(tensors) or nullcontext():  # type: ignore[no-untyped-call]
+    with _disable_current_modes(), detect_fake_mode(tensors) or nullcontext():
         return [
             torch.empty_strided(each.shape, each.stride(), dtype=each.dtype).requires_grad_(each.requires_grad)
             for each in tensors
@@ -54,7 +54,7 @@ def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     """Run a function unrecorded: positions of the tensors that it uses, in order, and how many it returns."""
     seen, mode = _Seen(tensors), detect_fake_mode(tensors)
-    with _disable_current_modes(), mode or nullcontext(), torch.no_grad(), seen:  # type: ignore[no-untyped-call]
+    with _disable_current_modes(), mode or nullcontext(), torch.no_grad(), seen:
         results = len(function(*tensors))
     return list(seen.order), results
 
@@ -84,7 +84,7 @@ def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, devi
     Returns:
         AOTAutograd's runtime around Inductor's code, to be called with such tensors as often as wished.
     """
-    with _disable_current_modes(), lowering(device):  # type: ignore[no-untyped-call]
+    with _disable_current_modes(), lowering(device):
         run: Flat = compile_graph(_graph(function, tensors, results), tensors, device)
     return run
 

@@ -1,6 +1,6 @@
 """Tensor methods whose C++ sets the current device first, which a build of torch for the CPU refuses for CUDA.
 
-All other methods reach the fake mode's dispatch without asking. Found by calling each on a fake CUDA tensor, torch 2.13.
+All other methods reach the fake mode's dispatch without asking: each was called on a fake CUDA tensor, torch 2.13.
 """
 
 from types import EllipsisType

@@ -9,10 +9,9 @@ import torch
 
 from memplan.trace.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.trace.inductor.lifting import exchanged, modules_of, tensors_of
-from memplan.trace.inductor.structure import Slot, emptied, filled, is_simple
+from memplan.trace.inductor.structure import Slot, described, emptied, filled, stateful
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
-
 
 Note = Callable[[str], None]
 """Takes a sentence for the report."""
@@ -26,7 +25,9 @@ class Code(NamedTuple):
     order: tuple[int, ...]
     """Positions of its inputs among the call's tensors."""
     result: Any
-    """What the call returns, with slots for tensors."""
+    """What the call returns, with slots for tensors: first those of the call, then those that the code returns."""
+    states: list[dict[str, Any]]
+    """What it leaves in the objects among its arguments, likewise."""
 
 
 class Regions:
@@ -58,7 +59,10 @@ class Regions:
                 return function(*args, **kwargs)
             with self._recorder.attribution.within(taken.modules[0]) if taken.modules else nullcontext():
                 results = code.run(*[taken.tensors[index] for index in code.order])
-            return filled(code.result, results)
+            tensors = [*taken.tensors, *results]
+            for given, state in zip(stateful((args, kwargs)), code.states, strict=True):
+                vars(given).update(filled(state, tensors))
+            return filled(code.result, tensors)
 
         return call
 
@@ -86,7 +90,7 @@ class Taken:
         self.args, self.kwargs = args, kwargs
         self.empty = emptied((args, kwargs), self.slot)
         self.key = (
-            str(self.empty),
+            described(self.empty),
             tuple((tuple(each.shape), each.stride(), each.dtype, each.requires_grad) for each in self.tensors),
             tuple(module.training for root in modules for module in root.modules()),
             _state(),
@@ -113,33 +117,37 @@ def _state() -> tuple[Any, ...]:
 
 def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits) -> Code:
     """Compile a call. Tensors are given in order of their first use, as Dynamo finds them."""
-    if not is_simple((taken.args, taken.kwargs)):
-        raise TypeError("an argument keeps state of its own")
-    result: Any = None
+    result, states = None, []
     order = list(range(len(taken.tensors)))
 
     def flat(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        nonlocal result
+        nonlocal result, states
         given = dict(zip(order, inputs, strict=True))
-        args, kwargs = filled(taken.empty, given)
-        # The tensors live in ``taken``: they are known by their ids.
-        others = {id(tensor): given[index] for index, tensor in enumerate(taken.tensors)}
+        # What is not used is not there: Dynamo takes no such input.
+        tensors = [given.get(index, tensor) for index, tensor in enumerate(taken.tensors)]
+        args, kwargs = filled(taken.empty, tensors)
+        # The call's tensors live in ``taken``: they are known by their ids.
+        others = {id(tensor): tensors[index] for index, tensor in enumerate(taken.tensors)}
         with exchanged(taken.modules, others), inside_capture():
             returned = function(*args, **kwargs)
-        tensors: dict[int, torch.Tensor] = {}
-        result = emptied(returned, lambda tensor: _slot(tensors, tensor))
-        return tuple(tensors.values())
+        known = {id(tensor): index for index, tensor in enumerate(tensors)}
+        results: list[torch.Tensor] = []
+
+        def slot(tensor: torch.Tensor) -> Slot:
+            if id(tensor) not in known:
+                known[id(tensor)] = len(tensors) + len(results)
+                results.append(tensor)
+            return Slot(known[id(tensor)])
+
+        result = emptied(returned, slot)
+        states = [emptied(vars(each), slot) for each in stateful((args, kwargs))]
+        return tuple(results)
 
     tensors = stand_ins(taken.tensors)
     used, results = rehearsed(flat, tensors)
-    order = [*used, *(index for index in order if index not in used)]
+    order = used
     run = captured(flat, [tensors[index] for index in order], results, device)
-    return Code(run, tuple(order), result)
-
-
-def _slot(tensors: dict[int, torch.Tensor], tensor: torch.Tensor) -> Slot:
-    tensors.setdefault(id(tensor), tensor)
-    return Slot(list(tensors).index(id(tensor)))
+    return Code(run, tuple(order), result, states)
 
 
 def _name(function: Callable[..., Any]) -> str:

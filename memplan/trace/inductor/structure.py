@@ -1,20 +1,34 @@
 """Arguments and results of a compiled region: tensors found and exchanged, whatever they are nested in."""
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import torch
 
-PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
+PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 """Types that have no tensors in them and no identity."""
 
 
-class Slot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Slot:
     """Where a tensor stood."""
 
     index: int
+    """Its position among the call's tensors."""
 
 
 def emptied(value: Any, slot_of: Callable[[torch.Tensor], Slot]) -> Any:
@@ -62,12 +76,24 @@ def _refilled(value: MutableMapping[Any, Any], items: Mapping[Any, Any]) -> Muta
     return duplicate
 
 
-def is_simple(value: Any) -> bool:
-    """Is an argument made of tensors and of values that a key can hold? Objects may keep state that a call changes."""
-    if isinstance(value, (torch.Tensor, *PLAIN)):
-        return True
+def described(value: Any) -> Hashable:
+    """All of a value that is not a tensor, as a key. What cannot be looked into counts by identity."""
+    if isinstance(value, (Slot, *PLAIN)):
+        return type(value), value
     if isinstance(value, Mapping):
-        return all(is_simple(item) for item in value.values())
+        return type(value), tuple((key, described(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return all(is_simple(item) for item in value)
-    return is_dataclass(value) and all(is_simple(getattr(value, each.name)) for each in fields(value))
+        return type(value), tuple(described(item) for item in value)
+    if callable(value) or not hasattr(value, "__dict__"):
+        return type(value), id(value)
+    return type(value), tuple((name, described(item)) for name, item in vars(value).items())
+
+
+def stateful(value: Any) -> list[Any]:
+    """Objects among a call's arguments that a call may change: a cache of keys and values, not a batch."""
+    if isinstance(value, Mapping):
+        return [found for item in value.values() for found in stateful(item)]
+    if isinstance(value, list | tuple):
+        return [found for item in value for found in stateful(item)]
+    is_state = not isinstance(value, (torch.Tensor, torch.nn.Module, Slot, *PLAIN)) and not is_dataclass(value)
+    return [value] if is_state and not callable(value) and hasattr(value, "__dict__") else []

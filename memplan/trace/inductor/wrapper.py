@@ -87,9 +87,7 @@ def _empty_strided(device: str) -> Callable[..., torch.Tensor]:
     return empty
 
 
-def _reinterpret(
-    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0
-) -> torch.Tensor:
+def _reinterpret(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> torch.Tensor:
     """Offsets count from where the tensor begins (torch/csrc/inductor/inductor_ops.cpp ``_reinterpret_tensor``)."""
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from memplan.errors import EstimateError
 from memplan.replay.policy import SMALL_SEGMENT, SMALL_SIZE, AllocatorPolicy
 from memplan.replay.records import DEFAULT_POOL, BlockLayout, SegmentLayout
-from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
+from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
 from memplan.units import Bytes
 
 

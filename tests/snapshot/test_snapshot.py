@@ -3,8 +3,16 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay_streams import requests
-from snapshot_files import (
+
+from memplan.errors import EstimateError
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import Request
+from memplan.replay.validate import validate
+from memplan.snapshot.history import replay_history
+from memplan.snapshot.read import load_snapshot
+from memplan.units import MIB
+from tests.replay.replay_streams import requests
+from tests.snapshot.snapshot_files import (
     event,
     expandable_snapshot_of,
     frame,
@@ -15,14 +23,6 @@ from snapshot_files import (
     write,
     written_example,
 )
-
-from memplan.errors import EstimateError
-from memplan.replay.history import replay_history
-from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import Request
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.validate import validate
-from memplan.units import MIB
 
 
 @needs_data

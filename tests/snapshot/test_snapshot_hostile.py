@@ -9,16 +9,16 @@ import tracemalloc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from snapshot_files import event, needs_data, real_files, small_program, write, written_example
 
 from memplan.errors import UsageError
-from memplan.replay.analysis import analyse
-from memplan.replay.pickle_scan import objection
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_policy import recorded_policy
 from memplan.report.snapshot import render
 from memplan.report.snapshot_json import render as render_json
+from memplan.snapshot.analysis import analyse
+from memplan.snapshot.pickle_scan import objection
+from memplan.snapshot.policy import recorded_policy
+from memplan.snapshot.read import load_snapshot
 from memplan.units import MIB
+from tests.snapshot.snapshot_files import event, needs_data, real_files, small_program, write, written_example
 
 
 class Attack:

@@ -1,7 +1,7 @@
 """What a memory snapshot says: an allocator's state, and the history that led there.
 
-The same records hold what a GPU wrote down (``memplan.replay.snapshot`` reads it) and what memplan predicts
-(``memplan.replay.recording`` makes it), so that every report and export serves both.
+The same records hold what a GPU wrote down (``memplan.snapshot.read`` reads it) and what memplan predicts
+(``memplan.snapshot.recording`` makes it), so that every report and export serves both.
 """
 
 from collections.abc import Mapping

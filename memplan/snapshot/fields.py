@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from memplan.replay.blocks import ADDRESS_BITS
-from memplan.replay.snapshot_records import Frame
+from memplan.snapshot.records import Frame
 
 _MAX_TIME = 1 << 63
 _MAX_POOLS = 1 << 32

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from memplan.replay.caching import CachingAllocator, bump_addresses
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import DEFAULT_POOL, Request, SegmentLayout
-from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
-from memplan.replay.start_state import empty_segment, pools_of_allocations, start_state
+from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
+from memplan.snapshot.start_state import empty_segment, pools_of_allocations, start_state
 from memplan.units import Bytes
 
 if TYPE_CHECKING:

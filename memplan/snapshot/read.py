@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, Never, get_args
 
 from memplan.errors import UsageError
-from memplan.replay.pickle_scan import objection
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
-from memplan.replay.snapshot_fields import (
+from memplan.snapshot.fields import (
     MalformedError,
     Stacks,
     described,
@@ -22,7 +21,8 @@ from memplan.replay.snapshot_fields import (
     time_of,
     typed,
 )
-from memplan.replay.snapshot_records import Action, DeviceSnapshot, Frame, Snapshot, SnapshotEvent
+from memplan.snapshot.pickle_scan import objection
+from memplan.snapshot.records import Action, DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 from memplan.units import Bytes
 
 _ACTIONS = frozenset(get_args(Action))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from memplan.replay.comparison import HistoryReplay
-from memplan.replay.frames import BEFORE_RECORDING, Place, inner_place, place_of
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.snapshot_records import DeviceSnapshot, Frame
-from memplan.replay.start_state import blocks_before
+from memplan.snapshot.comparison import HistoryReplay
+from memplan.snapshot.frames import BEFORE_RECORDING, Place, inner_place, place_of
+from memplan.snapshot.records import DeviceSnapshot, Frame
+from memplan.snapshot.start_state import blocks_before
 from memplan.units import Bytes
 
 

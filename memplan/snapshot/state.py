@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memplan.replay.frames import Place, place_of
 from memplan.replay.policy import SMALL_SEGMENT, AllocatorPolicy
 from memplan.replay.records import SegmentLayout
-from memplan.replay.snapshot_records import DeviceSnapshot
-from memplan.replay.timeline import Timeline
+from memplan.snapshot.frames import Place, place_of
+from memplan.snapshot.records import DeviceSnapshot
+from memplan.snapshot.timeline import Timeline
 from memplan.units import Bytes
 
 

@@ -5,11 +5,11 @@ from typing import Final
 
 from memplan.errors import EstimateError
 from memplan.replay.blocks import Block, Pool
-from memplan.replay.comparison import Comparison
 from memplan.replay.expandable import ExpandableAllocator
-from memplan.replay.expandable_history import PoolsByAddress, Space, spaces_before
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.snapshot_records import SnapshotEvent
+from memplan.snapshot.comparison import Comparison
+from memplan.snapshot.expandable_history import PoolsByAddress, Space, spaces_before
+from memplan.snapshot.records import SnapshotEvent
 
 _STEPS: Final = 100_000_000
 """Holes and free blocks that may be looked at in all, some ten seconds' worth: real histories need a hundredth."""

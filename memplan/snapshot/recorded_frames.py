@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from memplan.lifetime.records import Lifetimes
-from memplan.replay.snapshot_records import Frame
+from memplan.snapshot.records import Frame
 from memplan.trace.records import Event, Op
 
 OP: Final = "op"

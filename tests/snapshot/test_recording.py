@@ -6,23 +6,23 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_traces import lifetimes_of, small_step
-from replay_streams import MIB, requests
 
 from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.replay.cpu import NoCaching
-from memplan.replay.history import replay_history
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.recorded_frames import category_of
-from memplan.replay.recording import DeviceRates, record, repetitions_to_peak
 from memplan.replay.records import Request
 from memplan.replay.replay import make_allocator, replay
-from memplan.replay.snapshot_records import DeviceSnapshot
 from memplan.replay.stream import RequestStream, request_stream
 from memplan.replay.validate import validate
+from memplan.snapshot.history import replay_history
+from memplan.snapshot.recorded_frames import category_of
+from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
+from memplan.snapshot.records import DeviceSnapshot
 from memplan.trace.records import DeviceTraits
+from tests.replay.replay_streams import MIB, requests
+from tests.snapshot.recorded_traces import lifetimes_of, small_step
 
 NATIVE, EXPANDABLE = AllocatorPolicy(), AllocatorPolicy(expandable_segments=True)
 LIMIT = 96 * MIB

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from operator import sub
 
 from memplan.errors import EstimateError
-from memplan.replay.comparison import HistoryReplay
 from memplan.replay.conf import parse_conf
-from memplan.replay.frames import Place, place_of
-from memplan.replay.history import kinds_of_segments, replay_history
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.snapshot_policy import RecordedPolicy
-from memplan.replay.snapshot_records import DeviceSnapshot
-from memplan.replay.snapshot_state import (
+from memplan.replay.validate import validate
+from memplan.snapshot.comparison import HistoryReplay
+from memplan.snapshot.frames import Place, place_of
+from memplan.snapshot.history import kinds_of_segments, replay_history
+from memplan.snapshot.policy import RecordedPolicy
+from memplan.snapshot.records import DeviceSnapshot
+from memplan.snapshot.state import (
     OutOfMemoryCause,
     OutOfMemoryEvent,
     StateNow,
     out_of_memory_events,
     state_now,
 )
-from memplan.replay.timeline import Owner, Timeline, holdings, holdings_now, owners, stacks, timeline
-from memplan.replay.validate import validate
-from memplan.replay.what_if import CANDIDATES, WhatIf, what_if
+from memplan.snapshot.timeline import Owner, Timeline, holdings, holdings_now, owners, stacks, timeline
+from memplan.snapshot.what_if import CANDIDATES, WhatIf, what_if
 from memplan.units import Bytes
 
 FRAGMENTED = 0.05

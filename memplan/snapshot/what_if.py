@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import DEFAULT_POOL, MemoryProfile, Request
 from memplan.replay.replay import replay
-from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
-from memplan.replay.snapshot_state import OutOfMemoryEvent
-from memplan.replay.start_state import blocks_before, pools_of_allocations
+from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
+from memplan.snapshot.start_state import blocks_before, pools_of_allocations
+from memplan.snapshot.state import OutOfMemoryEvent
 
 CANDIDATES = ("expandable_segments:True", "max_split_size_mb:512", "roundup_power2_divisions:8")
 """Tried unasked where memory is fragmented: the options that PyTorch's own documentation names against it."""

@@ -14,11 +14,11 @@ from memplan.lifetime.records import Lifetimes
 from memplan.replay.blocks import Block
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.recorded_frames import Stack, TraceStacks
-from memplan.replay.recorded_segments import Extent, watched
 from memplan.replay.records import MemoryProfile, Request
-from memplan.replay.snapshot_records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
 from memplan.replay.stream import RequestStream
+from memplan.snapshot.recorded_frames import Stack, TraceStacks
+from memplan.snapshot.recorded_segments import Extent, watched
+from memplan.snapshot.records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
 from memplan.trace.records import Event, Op
 
 

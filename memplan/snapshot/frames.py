@@ -6,8 +6,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from memplan.replay.recorded_frames import OP, TENSOR
-from memplan.replay.snapshot_records import Frame
+from memplan.snapshot.recorded_frames import OP, TENSOR
+from memplan.snapshot.records import Frame
 
 _PYTHON: Final = re.compile(r"\.(py|ipynb)$|^<(?!unknown)")
 """Python's own frames; everything else in a stack is C++ or the interpreter's C."""

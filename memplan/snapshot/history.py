@@ -1,9 +1,9 @@
 """Replays the history in a real snapshot and compares every address: the model checked against GPUs."""
 
 from memplan.errors import EstimateError
-from memplan.replay.comparison import Comparison, HistoryReplay
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.snapshot_records import DeviceSnapshot
+from memplan.snapshot.comparison import Comparison, HistoryReplay
+from memplan.snapshot.records import DeviceSnapshot
 
 
 def replay_history(snapshot: DeviceSnapshot, *, policy: AllocatorPolicy | None = None) -> HistoryReplay:
@@ -35,7 +35,7 @@ def _comparison(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> Comparison
     if len(kinds) > 1:
         raise EstimateError("this history mixes fixed and expandable segments, as captured graphs and user pools do")
     if True in kinds:
-        from memplan.replay.comparison_expandable import ExpandableComparison
+        from memplan.snapshot.comparison_expandable import ExpandableComparison
 
         return ExpandableComparison(snapshot, policy)
     return Comparison(snapshot, policy)

@@ -15,10 +15,10 @@ from typing import Final
 
 from memplan.errors import EstimateError
 from memplan.replay.policy import SMALL_SEGMENT, SMALL_SIZE, AllocatorPolicy
-from memplan.replay.ranges import Ranges
 from memplan.replay.records import SegmentLayout
-from memplan.replay.snapshot_records import DeviceSnapshot, SnapshotEvent
-from memplan.replay.start_state import blocks_before, filled
+from memplan.snapshot.ranges import Ranges
+from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
+from memplan.snapshot.start_state import blocks_before, filled
 from memplan.units import Bytes
 
 Pool = tuple[int, bool]

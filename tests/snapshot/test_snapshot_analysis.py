@@ -5,8 +5,25 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay_streams import requests
-from snapshot_files import (
+
+from memplan.errors import UsageError
+from memplan.replay.caching import CachingAllocator
+from memplan.replay.conf import parse_conf
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import Request
+from memplan.replay.replay import replay
+from memplan.snapshot.analysis import analyse
+from memplan.snapshot.frames import BEFORE_RECORDING, Place, PlaceKind, inner_place, place_of
+from memplan.snapshot.history import replay_history
+from memplan.snapshot.policy import recorded_policy
+from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.records import Frame
+from memplan.snapshot.state import OutOfMemoryCause, state_now
+from memplan.snapshot.timeline import holdings, owners, stacks, timeline
+from memplan.snapshot.what_if import what_if
+from memplan.units import MIB
+from tests.replay.replay_streams import requests
+from tests.snapshot.snapshot_files import (
     Recorder,
     event,
     expandable_snapshot_of,
@@ -18,23 +35,6 @@ from snapshot_files import (
     write,
     written,
 )
-
-from memplan.errors import UsageError
-from memplan.replay.analysis import analyse
-from memplan.replay.caching import CachingAllocator
-from memplan.replay.conf import parse_conf
-from memplan.replay.frames import BEFORE_RECORDING, Place, PlaceKind, inner_place, place_of
-from memplan.replay.history import replay_history
-from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import Request
-from memplan.replay.replay import replay
-from memplan.replay.snapshot import load_snapshot
-from memplan.replay.snapshot_policy import recorded_policy
-from memplan.replay.snapshot_records import Frame
-from memplan.replay.snapshot_state import OutOfMemoryCause, state_now
-from memplan.replay.timeline import holdings, owners, stacks, timeline
-from memplan.replay.what_if import what_if
-from memplan.units import MIB
 
 DEFAULT = AllocatorPolicy()
 quick = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
