@@ -25,7 +25,7 @@ from published.case import Case, Excluded
 from published.outcomes import Outcome
 from published.table import accounted, read_table
 
-SOURCES = ("snapshots", "litgpt", "liger", "fitcheck", "torchtune", "megatron", "others")
+SOURCES = ("snapshots", "litgpt", "liger", "fitcheck", "torchtune", "others")
 """Modules of ``published`` that offer ``cases``."""
 RESULTS = Path(__file__).parent / "results"
 
@@ -72,11 +72,13 @@ def run(cases: Sequence[Case], path: Path, *, resume: bool) -> dict[str, Outcome
 def report(outcomes: Sequence[Outcome], cases: Sequence[Case], excluded: Sequence[Excluded]) -> Iterator[str]:
     """The text of ``accuracy.txt``."""
     table = read_table()
-    known = accounted({each.id for each in (*cases, *excluded)}, table)
+    known = accounted({case.id for case in cases} | {each.id for each in excluded}, table)
     yield f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, torch {version('torch')}"
     yield "Errors are predicted over published, less one; 'within digits': no further off than half of the last digit."
     yield ""
     yield from summary.error_table(outcomes)
+    if len(outcomes) < len(cases):
+        yield f"{len(cases) - len(outcomes)} of {len(cases)} cases have not been run: --resume goes on with them."
     yield ""
     yield "What others reach, each on figures of its own choice:"
     yield from (f"{name:<66}{error:>8}  ({source})" for name, error, source in summary.ANCHORS)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 LEVEL_PERCENT = 90
 """Runs in a hundred that an interval should hold."""
-NOT_POOLED = frozenset({"kernel", "cpu"})
-"""Classes that say nothing of others: single kernels are no whole runs, and a CPU is no GPU."""
+NOT_POOLED = frozenset({"kernel", "init", "cpu"})
+"""Classes that say nothing of others: single kernels and bare models are no whole runs, and a CPU is no GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

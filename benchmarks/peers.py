@@ -72,8 +72,8 @@ def compare(jobs: Sequence[tuple[str, int, dict[str, Any]]]) -> Iterator[str]:
     for tool in TOOLS:
         if errors[tool]:
             yield (
-                f"{tool}: {len(errors[tool])} of {len(jobs)}, median {statistics.median(map(abs, errors[tool])):.3f} %, "
-                f"worst {max(errors[tool], key=abs):+.1f} %, {statistics.median(times[tool]):.1f}x memplan's time"
+                f"{tool}: {len(errors[tool])} of {len(jobs)}, median {statistics.median(map(abs, errors[tool])):.3f} %"
+                f", worst {max(errors[tool], key=abs):+.1f} %, {statistics.median(times[tool]):.1f}x memplan's time"
             )
         else:
             yield f"{tool}: 0 of {len(jobs)}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ def loss(output, batch):
 """
 LARGEST = 2**31 - 1
 """Largest batch whose size fits into 32 bits."""
+COMMANDS = ("estimate", "snapshot", "simulate", "validate", "gpus", "presets", "explain")
 USAGE, UNKNOWN = 2, 3
 """Exit codes as docs/errors-and-exit-codes.md lists them."""
 
@@ -31,17 +33,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def memplan(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def memplan(folder: Path, *words: str, command: str = "estimate") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for name in ("MEMPLAN_DEBUG", "COLUMNS", "PYTHONWARNINGS"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "memplan", "estimate", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False)
+    line = [sys.executable, "-m", "memplan", command, *words]
+    return subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False)
 
 
-def complaint(folder: Path, code: int, *words: str) -> str:
+def complaint(folder: Path, code: int, *words: str, command: str = "estimate") -> str:
     """What a command that must fail says."""
-    done = memplan(folder, *words)
+    before = set(folder.iterdir())
+    done = memplan(folder, *words, command=command)
+    assert {path for path in folder.iterdir() if path.name != "__pycache__"} <= before
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -76,6 +80,91 @@ USAGE_ERRORS = {
 def test_wrong_options_end_with_2(folder: Path, words: tuple[str, ...], said: tuple[str, ...]) -> None:
     message = complaint(folder, USAGE, *words)
     assert [part for part in said if part not in message] == []
+
+
+OTHER_USAGE_ERRORS = {
+    "no snapshot": (("snapshot", "none.pickle"), ("there is no file 'none.pickle'", "_dump_snapshot")),
+    "snapshot: folder": (("snapshot", "."), ("this is not a file",)),
+    "snapshot: text": (("snapshot", "model.py"), ("not a CUDA memory snapshot", "at model.py", "_dump_snapshot")),
+    "snapshot: empty": (("snapshot", "empty.pickle"), ("not a CUDA memory snapshot", "at empty.pickle")),
+    "snapshot: cut": (("snapshot", "cut.pickle"), ("not a CUDA memory snapshot", "at cut.pickle")),
+    "snapshot: options": (
+        ("snapshot", "cut.pickle", "--top", "0", "--conf", "expandable_segments:maybe", "-f", "xml"),
+        ("--top must be at least 1", "True or False, not 'maybe'", "not 'xml'"),
+    ),
+    "snapshot: two reports": (("snapshot", "cut.pickle", "-f", "json", "-f", "perfetto"), ("only one report",)),
+    "snapshot: no folder": (("snapshot", "cut.pickle", "-f", "json=no/x.json"), ("'no/x.json'", "that exists")),
+    "simulate: no GPU": (("simulate", "model.py"), ("--gpu is missing",)),
+    "simulate: two GPUs": (("simulate", "model.py", "--gpu", "t4", "--gpu", "l4"), ("one --gpu at a time",)),
+    "simulate: cpu": (("simulate", "model.py", "--gpu", "cpu"), ("--gpu cpu has no caching allocator",)),
+    "simulate: no snapshot": (("simulate", "none.pickle"), ("there is no file 'none.pickle'",)),
+    "simulate: job of a snapshot": (("simulate", "cut.pickle", "--batch-size", "4"), ("--batch-size would change",)),
+    "simulate: lengths": (("simulate", "model.py", "--gpu", "t4", "--seq-len-dist", "banana"), ("banana", "uniform:")),
+    "simulate: backwards": (("simulate", "model.py", "--gpu", "t4", "--seq-len-dist", "uniform:9-1"), ("backwards",)),
+    "simulate: options": (
+        ("simulate", "model.py", "--gpu", "t4", "--steps", "0", "--compact-at", "nan", "--buckets", "x"),
+        ("--steps must be between 1", "--compact-at must be a share", "'x' is not a size"),
+    ),
+    "validate: no target": (("validate",), ("a target is missing", "--calibrate")),
+    "validate: device": (("validate", "model.py", "--device", "t4"), ("auto, cpu, cuda or cuda:N, not 't4'",)),
+    "validate: options": (
+        ("validate", "model.py", "--steps", "0", "--seconds", "nan", "--keep-snapshot", "no/x.pickle"),
+        ("--steps must be between 1", "--seconds must be", "'no/x.pickle'"),
+    ),
+    "validate: snapshot of a CPU": (
+        ("validate", "model.py", "--device", "cpu", "--keep-snapshot", "x.pickle"),
+        ("only a CUDA device writes memory snapshots", "--keep-snapshot"),
+    ),
+    "calibrate: idle options": (
+        ("validate", "--calibrate", "--json", "--batch-size", "4"),
+        ("--batch-size, --json would change nothing",),
+    ),
+    "calibrate: device": (("validate", "--calibrate", "--device", "tpu"), ("not 'tpu'",)),
+    "calibrate: CPU": (("validate", "--calibrate", "--device", "cpu"), ("only a CUDA device is calibrated",)),
+    "unknown finding": (("explain", "MP999"), ("there is no finding 'MP999'", "MP001")),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), OTHER_USAGE_ERRORS.values(), ids=list(OTHER_USAGE_ERRORS))
+def test_the_other_commands_complain_alike(folder: Path, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+    (folder / "empty.pickle").touch()
+    (folder / "cut.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": []})[:-5])
+    command, *rest = words
+    message = complaint(folder, USAGE, *rest, command=command)
+    assert [part for part in said if part not in message] == []
+
+
+HELP = [(command, "--help") for command in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        *[(words, {"PYTHONIOENCODING": "ascii"}) for words in HELP],
+        *[(words, {"COLUMNS": "0"}) for words in (HELP[0], ("gpus",))],
+        *[(words, {"TERM": "dumb"}) for words in (HELP[0], ("gpus",))],
+    ],
+    ids=str,
+)
+def test_any_terminal_will_do(words: tuple[str, ...], variables: dict[str, str]) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-m", "memplan", *words]
+    done = subprocess.run(line, capture_output=True, env=environment | variables, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert words[0].encode() in done.stdout or b"h100-80g" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", [("gpus", "--json"), ("explain",)], ids=" ".join)
+def test_a_full_disk_is_no_defect(words: tuple[str, ...]) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    line = [sys.executable, "-m", "memplan", *words]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            line, stdout=full, stderr=subprocess.PIPE, env=environment | {"PYTHONPATH": str(ROOT)}, check=False
+        )
+    assert done.returncode == USAGE
+    assert done.stderr == b"error: cannot write the output: No space left on device\n"
 
 
 CODE_ERRORS = {

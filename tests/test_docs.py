@@ -1,8 +1,10 @@
 """What the pages say is so: links lead somewhere, commands exist, the smallest target file works."""
 
+import csv
 import re
 import shlex
 from pathlib import Path
+from statistics import median
 
 import pytest
 from typer.main import get_command
@@ -63,6 +65,37 @@ def test_usage_lists_every_option_of_estimate() -> None:
     assert {option for option in options if option.startswith("--")} - {"--help"} <= told
 
 
+TOLD_IN = {"snapshot": "snapshot.md", "simulate": "simulate.md", "validate": "validate.md"}
+
+
+@pytest.mark.parametrize("command", TOLD_IN)
+def test_each_page_tells_the_options_that_are_its_command_s_own(command: str) -> None:
+    def options(name: str) -> set[str]:
+        opts = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
+        return {option for option in opts if option.startswith("--")}
+
+    text = (ROOT / "docs" / TOLD_IN[command]).read_text()
+    assert {option for option in options(command) - options("estimate") if f"`{option}" not in text} == set()
+
+
+def test_every_command_is_in_the_table_of_the_usage_page_in_the_order_of_the_help() -> None:
+    text = (ROOT / "docs" / "usage.md").read_text()
+    assert re.findall(r"^\| `memplan (\w+)", text, re.MULTILINE) == list(get_command(app).commands)
+
+
+@pytest.mark.parametrize("command", [None, *get_command(app).commands])
+def test_help_says_what_each_command_does_in_one_line_of_80_cells(
+    command: str | None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"] if command else ["--help"]) == 0
+    text = capfd.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    for name, found in get_command(app).commands.items():
+        first = (found.help or "").splitlines()[0]
+        assert command is not None or (f"{name} " in text and f" {first} " in text)
+
+
 def test_vocabulary_has_every_category() -> None:
     text = (ROOT / "docs" / "vocabulary.md").read_text()
     assert [category for category in Category if f"| *{category}* |" not in text] == []
@@ -70,6 +103,26 @@ def test_vocabulary_has_every_category() -> None:
 
 def test_errors_page_has_every_finding() -> None:
     assert set(re.findall(r"\| (MP\d+) \|", (ROOT / "docs" / "errors-and-exit-codes.md").read_text())) == set(RULES)
+
+
+def errors(source: str, workload: str = "") -> list[float]:
+    """Per cent, of the committed rows of a source, inference or ("training") all but inference."""
+    with (ROOT / "benchmarks" / "results" / "accuracy.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"].startswith(source) and row["error_percent"]]
+    chosen = [row for row in rows if not workload or (row["workload"] == "inference") == (workload == "inference")]
+    return [abs(float(row["error_percent"])) for row in chosen]
+
+
+def test_published_figures_in_the_readme_are_those_of_the_committed_table() -> None:
+    text = (ROOT / "README.md").read_text()
+    training, inference, kernels = errors("litgpt", "training"), errors("litgpt", "inference"), errors("Liger-Kernel")
+    assert f"{len(training)} training and {len(inference)} inference runs" in text
+    for name, found in (("training", training), ("inference", inference)):
+        assert f"{name}: median {median(found):.2f} %, worst {max(found):.2f} %" in text
+    [within] = map(float, re.findall(r"nine in ten within (\d+) %", text))
+    assert 0.9 <= sum(error <= within for error in kernels) / len(kernels) < 0.92
+    assert f"{len(kernels)} single kernels | median {median(kernels):.2f} %" in text
+    assert f"worst {max(kernels):.0f} %" in text
 
 
 def test_smallest_target_file(tmp_path: Path) -> None:

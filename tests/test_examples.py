@@ -1,6 +1,7 @@
 """Every example is a target that works, with the sizes that its architecture says."""
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -126,6 +127,34 @@ def test_first_command_of_the_readme() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("✓ FITS     h100-80g")
+
+
+def test_the_readme_shows_what_its_first_command_prints() -> None:
+    text = (ROOT / "README.md").read_text()
+    [command] = re.findall(r"\.venv/bin/memplan (estimate .*)", text)
+    [shown] = re.findall(r"The first command prints\n\n```text\n(.*?)```", text, re.DOTALL)
+    environment = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "FORCE_COLOR"}}
+    printed = subprocess.run(
+        [sys.executable, "-m", "memplan", *shlex.split(command)], cwd=ROOT, env=environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    ).stdout  # fmt: skip
+
+    def lasting(report: str) -> list[str]:
+        # The first line has a time and versions; the interval moves with every run that is measured.
+        lines = [re.sub(r"\[.* to .*\]", "[]", line) for line in report.splitlines()[1:]]
+        return [line for line in lines if " measured runs of " not in line]
+
+    assert len(lasting(shown)) > 20
+    assert lasting(shown) == lasting(printed)
+
+
+def test_the_job_for_ci_estimates_and_passes() -> None:
+    text = (EXAMPLES / "memory_check.yml").read_text()
+    [command] = re.findall(r"- run: (memplan estimate .*)", text)
+    words = [word for word in shlex.split(command) if word not in {"-f", "json=memory.json", "text"}]
+    assert {"--fail-on", "json=memory.json"} <= set(shlex.split(command))
+    done = subprocess.run([sys.executable, "-m", *words, "-q"], cwd=ROOT, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

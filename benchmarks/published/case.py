@@ -26,7 +26,8 @@ class Case:
     source: str
     """Who published it."""
     workload: str
-    """Class of workload for which residuals are pooled: ``full``, ``lora``, ``qlora``, ``inference``, ``kernel``…"""
+    """Class of workload for which residuals are pooled: ``full``, ``lora``, ``qlora``, ``inference``, ``kernel``,
+    ``init`` (a model that is built and no more)…"""
     metric: Literal["requested", "allocated", "reserved"]
     """Which of the predicted peaks the figure is to be held against."""
     measured: int

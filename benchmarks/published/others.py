@@ -32,7 +32,7 @@ RULES: tuple[tuple[Callable[[Row], bool], str], ...] = (
     (lambda row: row["metric"] == "unknown", COUNTER),
     (
         lambda row: row["metric"] == "nvidia-smi",
-        "nvidia-smi of CUDA 11.2 and torch 1.10: context, kernels and cuBLAS workspaces outside the allocator are in it",
+        "nvidia-smi of CUDA 11.2 and torch 1.10: context and cuBLAS workspaces outside the allocator are in it",
     ),
     (lambda row: "compiled" in row["dtype_scheme"], "compiled code (torch.compile)"),
     (lambda row: "dynamic" in row["seq"], LENGTHS),

@@ -1,8 +1,8 @@
-"""What came of predicting a published figure: one record per row, kept in a CSV that an interrupted run goes on with."""
+"""What came of predicting a published figure: one record per row, in a CSV that an interrupted run goes on with."""
 
 import csv
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -69,8 +69,8 @@ def outcome_of(case: Case) -> Outcome:
     try:
         prediction = asdict(case.predict())
     except Exception as error:  # noqa: BLE001 - sources run foreign code
-        lines = str(error).strip().splitlines() or [""]
-        return Outcome(**same, failure=f"{type(error).__name__}: {lines[-1][:200]}")  # type: ignore[arg-type]
+        text = " ".join(str(error).split())
+        return Outcome(**same, failure=f"{type(error).__name__}: {text[:300]}")  # type: ignore[arg-type]
     off = prediction[case.metric] - case.measured
     return Outcome(
         **same,  # type: ignore[arg-type]
@@ -90,7 +90,12 @@ def read(path: Path) -> dict[str, Outcome]:
 
 
 def _parsed(row: dict[str, str]) -> Outcome:
-    parse = {"int": int, "float": float, "bool": lambda text: text == "True", "str": str}
+    parse: dict[str, Callable[[str], object]] = {
+        "int": int,
+        "float": float,
+        "bool": lambda text: text == "True",
+        "str": str,
+    }
     values = {each.name: parse[_type_name(each.type)](row[each.name]) for each in fields(Outcome)}
     return Outcome(**values)  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ too. The five warm-up steps of ``medium_lm``'s runs are therefore all run.
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from cuda_streams import large_lm, medium_lm
@@ -19,6 +20,10 @@ from memplan.trace.place import place_batch, place_model
 from memplan.trace.recorder import Recorder
 from published.case import Case, Excluded, Prediction
 from published.table import Row, figure, read_table
+
+if TYPE_CHECKING:
+    from memplan.replay.blocks import Block
+    from memplan.units import StorageId
 
 BEGINNING = "snap-"
 UNKNOWN_PROGRAM = "an earlier state of the author's model, which no repository holds"
@@ -56,15 +61,17 @@ def medium_training(recorder: Recorder, context: int, *, autocast: bool = False)
 
     for step in range(medium_lm.WARM_UP_STEPS):
         output, loss = forward(warm_up[step], warm_up_targets[step])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
     del output, loss
     yield
+    # The name keeps the logits alive through the backward pass.
     output, loss = forward(measured[0], measured_targets[0])
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     yield
+    del output
 
 
 def medium_inference(recorder: Recorder, context: int, *, autocast: bool = False) -> Iterator[None]:
@@ -178,7 +185,8 @@ def predict(run: Run) -> Prediction:
 
 def window_peaks(recorder: Recorder, first: int, end: int) -> Prediction:
     """Highest figures of a fresh allocator while it plays events ``[first, end)``, after all those before them."""
-    allocator, live = make_allocator(AllocatorPolicy()), {}
+    allocator = make_allocator(AllocatorPolicy())
+    live: dict[StorageId, Block] = {}
     storages = recorder.ledger.storages()
     highest = [0, 0, 0]
     for position, event in enumerate(recorder.ledger.events[:end]):
@@ -188,7 +196,9 @@ def window_peaks(recorder: Recorder, first: int, end: int) -> Prediction:
         if event.action == "free":
             allocator.free(live.pop(event.storage))
         else:
-            live[event.storage] = allocator.allocate(storage.nbytes, 0)
+            block = allocator.allocate(storage.nbytes, 0)
+            assert block is not None, "without a limit every request is served"
+            live[event.storage] = block
         if position >= first - 1:
             figures = allocator.requested, allocator.allocated, allocator.reserved
             highest = [max(pair) for pair in zip(highest, figures, strict=True)]

@@ -23,19 +23,15 @@ ANCHORS = (
 
 GPUS = {
     "A100": "a100-80g",
-    "A100-40GB": "a100-40g",
-    "A100 40GB": "a100-40g",
-    "A10G": "a10g",
+    "A100-SXM4-40GB": "a100-40g",
+    "A10G 24GB": "a10g",
     "H100 80GB (assumed; not stated)": "h100-80g",
-    "NVIDIA A100-SXM4-80GB": "a100-80g",
-    "NVIDIA H100 80GB HBM3": "h100-80g",
-    "H100 80GB (DGX)": "h100-80g",
 }
 """Names in the table → profiles. ``T4`` and others that begin with one are found by ``_profile``."""
 
 
 def error_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """One line per source and metric, one per workload, one over all."""
+    """One line per source and metric, one per workload, one over all whole runs."""
     yield f"{'source':<58}{'rows':>6}{'median %':>10}{'90th %':>9}{'worst %':>10}{'within digits':>15}"
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for each in outcomes:
@@ -44,7 +40,12 @@ def error_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
         groups[f"  all of workload {each.workload}"].append(each)
     for name, members in groups.items():
         yield _line(name, members)
-    yield _line("all", outcomes)
+    yield _line("all whole runs", whole_runs(outcomes))
+
+
+def whole_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """All but single kernels, which are many and easier, and would hide the rest."""
+    return [each for each in outcomes if each.workload != "kernel"]
 
 
 def _line(name: str, members: Sequence[Outcome]) -> str:
@@ -67,18 +68,20 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def worst_table(outcomes: Sequence[Outcome], count: int = 15) -> Iterator[str]:
-    """The rows that are most off."""
+    """The rows that are most off, whole runs first."""
     done = [each for each in outcomes if not each.failed]
-    for each in sorted(done, key=lambda each: -abs(each.error_percent))[:count]:
+    done.sort(key=lambda each: (each.workload == "kernel", -abs(each.error_percent)))
+    kernels = [each for each in done if each.workload == "kernel"]
+    for each in (*done[: min(count, len(done) - len(kernels))], *kernels[:count]):
         yield f"{each.id:<70}{each.metric:>10}{each.measured:>16,}{each.predicted:>16,}{each.error_percent:>+9.3f} %"
 
 
 def capacity_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Would the run have been judged rightly on a card whose capacity lies that far beside the measured peak?
+    """Would a whole run have been judged rightly on a card whose capacity lies that far beside the measured peak?
 
-    A run fits a capacity that is at least its measured peak; a prediction says so of one that is at least the predicted.
+    A run fits a capacity of at least its measured peak; a prediction says so of one of at least the predicted.
     """
-    done = [each for each in outcomes if not each.failed]
+    done = [each for each in whole_runs(outcomes) if not each.failed]
     if not done:
         return
     for margin in MARGINS:
@@ -98,14 +101,14 @@ def share(part: int, whole: int) -> str:
 
 
 def card_table(outcomes: Sequence[Outcome], cards: dict[str, str]) -> Iterator[str]:
-    """Does the answer for the card that a run really ran on say that it fits?
+    """Does the answer for the card that a whole run really ran on say that it fits?
 
     Args:
         outcomes: What was predicted.
         cards: Id → the card's name in the table.
     """
     said = Counter[str]()
-    for each in outcomes:
+    for each in whole_runs(outcomes):
         profile = _profile(cards.get(each.id, ""))
         if each.failed or profile is None:
             continue

@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (estimate, validate, simulate, snapshot, gpus, presets, explain):
+for command in (estimate, snapshot, simulate, validate, gpus, presets, explain):
     app.command()(command)
 
 
@@ -71,6 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    if os.environ.get("COLUMNS") == "0":
+        del os.environ["COLUMNS"]  # It means "not known"; Rich would take it at its word.
     try:
         return _exit_code(app(args=arguments, prog_name="memplan", standalone_mode=False))
     except MemplanError as error:

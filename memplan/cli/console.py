@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from memplan.errors import UsageError
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -16,14 +18,22 @@ _ASCII = str.maketrans("✓✗·→…█▏▎▍▌▋▊▉░▁▂▃▄▅
 
 
 def write_plain(text: str, file: TextIO | None = None) -> None:
-    """Write text as it is. A reader that has gone away (``| head``) ends the output, not the command."""
+    """Write text as it is. A reader that has gone away (``| head``) ends the output, not the command.
+
+    Raises:
+        UsageError: It cannot be written: the disk is full, or so.
+    """
     stream = file or sys.stdout
+    if stream is None:  # Python's word for a standard output that was closed before it began.
+        return
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # The interpreter flushes once more at exit; what is left then goes nowhere, without a complaint.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise UsageError(f"cannot write the output: {error.strerror}") from error
 
 
 def write_lines(lines: Iterable["Text"], file: TextIO | None = None) -> None:

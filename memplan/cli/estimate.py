@@ -45,7 +45,7 @@ def estimate(
     fail_on: options.FailOn = None,
     exit_zero: options.ExitZero = False,
 ) -> None:
-    """Predict the peak memory of one training or inference step, without a GPU.
+    """Predict the peak memory of one step, without a GPU.
 
     The target's own code runs on this machine, in a child process, on tensors without data.
     """

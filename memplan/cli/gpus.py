@@ -16,7 +16,7 @@ def gpus(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.", show_default=False)] = False,
     profile_dir: ProfileDirs = None,
 ) -> None:
-    """List GPU profiles; with a name, show one with the source of every figure."""
+    """List GPU profiles; with a name, show one with its sources."""
     from memplan.hardware.catalog import list_profiles, load_profile
     from memplan.report.gpus import render_json, render_list, render_one
 

@@ -1,5 +1,6 @@
 """``--format`` and ``--json``: which reports and exports are written, and where."""
 
+import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def _parse_output(text: str, known: Sequence[str]) -> Output:
     path = Path(file)
     # Checked before the trace, so that minutes of work are not lost to a typing error.
     if not file or path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--format {text}: cannot write a file '{file}'", hint="its folder must exist")
+        raise UsageError(f"--format {text}: cannot write a file '{file}'", hint="name a file in a folder that exists")
     return Output(format=name, file=path)
 
 
@@ -114,11 +115,10 @@ def write_rendered(output: Output, *, text: "Callable[[int], list[Text]]", json:
     if output.file is None:
         _write_to(None, output.format, text, json)
         return
-    try:
-        with output.file.open("w", encoding="utf-8") as file:
-            _write_to(file, output.format, text, json)
-    except OSError as error:
-        raise UsageError(f"cannot write '{output.file}': {error.strerror}") from error
+    # Rendered before the file is opened, so that an interruption leaves no half of a report.
+    page = io.StringIO()
+    _write_to(page, output.format, text, json)
+    _write_file(output.file, page.getvalue().encode("utf-8"))
 
 
 def _write_to(file: TextIO | None, name: str, text: "Callable[[int], list[Text]]", json: Callable[[], str]) -> None:
@@ -154,10 +154,14 @@ def write_export(output: Output, history: "Snapshot", name: str) -> None:
     if output.file is None:
         console.write_plain(content.decode("utf-8") + "\n")
         return
+    _write_file(output.file, content)
+
+
+def _write_file(file: Path, content: bytes) -> None:
     try:
-        output.file.write_bytes(content)
+        file.write_bytes(content)
     except OSError as error:
-        raise UsageError(f"cannot write '{output.file}': {error.strerror}") from error
+        raise UsageError(f"cannot write '{file}': {error.strerror}") from error
 
 
 def _rendered(name: str, history: "Snapshot", title: str) -> bytes:

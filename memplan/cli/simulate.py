@@ -1,6 +1,6 @@
 """``memplan simulate``: allocator policies side by side over many steps, and the option to run with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from memplan.errors import UsageError
 from memplan.job.spec import JobSpec
 
 if TYPE_CHECKING:
+    from memplan.hardware.profile import GpuProfile
     from memplan.simulate.compose import Scenario
 
 _PANEL = "Simulation"
@@ -27,10 +28,10 @@ Target = Annotated[
     typer.Argument(metavar="TARGET", help="As for estimate; or a CUDA memory snapshot (*.pickle).", show_default=False),
 ]
 Gpu = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--gpu",
-        help="GPU profile, as 'memplan gpus' lists them; a snapshot does without.",
+        help="One GPU profile, as 'memplan gpus' lists them; a snapshot needs none.",
         metavar="NAME",
         rich_help_panel="Device",
         show_default=False,
@@ -49,11 +50,13 @@ SeqLenDist = Annotated[
 Seed = Annotated[int, _option("--seed", help_text="Seed of the drawn lengths. (default: 0)", metavar="N")]
 Confs = Annotated[
     list[str] | None,
-    _option("--conf", help_text="A PYTORCH_CUDA_ALLOC_CONF to compare as well. Repeatable.", metavar="OPTIONS"),
+    _option("--conf", help_text="Also compare this PYTORCH_CUDA_ALLOC_CONF. Repeatable.", metavar="CONF"),
 ]
 Buckets = Annotated[
     str | None,
-    _option("--buckets", help_text="Block sizes of the bucketed pool: 2MiB,8MiB,… (default: fitted)", metavar="SIZES"),
+    _option(
+        "--buckets", help_text="Block sizes of the bucketed pool, such as 2MiB,8MiB. (default: fitted)", metavar="SIZES"
+    ),
 ]
 CompactAt = Annotated[
     float,
@@ -96,7 +99,7 @@ def simulate(
     explain: options.Explain = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare allocator policies over many steps, and recommend a PYTORCH_CUDA_ALLOC_CONF.
+    """Compare allocator settings over many steps; recommend one.
 
     The target's own code runs on this machine, in a child process, on tensors without data.
     """
@@ -113,8 +116,8 @@ def simulate(
     else:
         source = check.job_spec(target, job, problems)
         problems.add(*_wrong_for_a_job(gpu, seq_len, seq_len_dist))
-    profiles = problems.of(load_profiles, [gpu] if gpu else [], profile_dir or []) or ()
-    problems.add(*_without_allocator(profiles))
+    profiles = problems.of(load_profiles, gpu or [], profile_dir or []) or ()
+    problems.add(*_wrong_profiles(profiles))
     scenario = _scenario(problems, typed)
     problems.raise_if_any()
     from memplan.report.simulate import render as render_text
@@ -140,15 +143,16 @@ def _wrong_values(steps: int, compact_at: float) -> list[str]:
     return wrong
 
 
-def _wrong_for_a_job(gpu: str | None, seq_len: int | None, seq_len_dist: str | None) -> list[str]:
+def _wrong_for_a_job(gpu: list[str] | None, seq_len: int | None, seq_len_dist: str | None) -> list[str]:
     wrong = [] if gpu else ["--gpu is missing: a job is traced for a device"]
     if seq_len is not None and seq_len_dist is not None:
         wrong.append("--seq-len and --seq-len-dist both say how long sequences are; give one")
     return wrong
 
 
-def _without_allocator(profiles: Any) -> list[str]:
-    return [
+def _wrong_profiles(profiles: "Sequence[GpuProfile]") -> list[str]:
+    several = ["one --gpu at a time is simulated"] if len(profiles) > 1 else []
+    return several + [
         f"--gpu {profile.name} has no caching allocator to simulate" for profile in profiles if profile.kind == "cpu"
     ]
 
@@ -160,7 +164,8 @@ def _snapshot(target: str, job: dict[str, Any], seq_len_dist: str | None) -> Pat
         raise UsageError(f"{', '.join(given)} would change nothing: a snapshot's history is what it is")
     path = Path(target)
     if not path.is_file():
-        raise UsageError(f"there is no file '{target}'")
+        hint = "write one with torch.cuda.memory._dump_snapshot(path)"
+        raise UsageError(f"there is no file '{target}'", hint=hint)
     return path
 
 

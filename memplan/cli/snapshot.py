@@ -56,7 +56,10 @@ def snapshot(
         bool, typer.Option("--quiet", "-q", help="Only the first line, no progress.", show_default=False)
     ] = False,
 ) -> None:
-    """Analyse a CUDA memory snapshot: peak, owners, fragmentation, and what another policy would have done."""
+    """Analyse a CUDA memory snapshot: peak, owners, fragmentation.
+
+    Its requests are replayed under the same allocator settings, to check the replay, and under others.
+    """
     from memplan.replay.conf import parse_conf
     from memplan.snapshot.analysis import analyse
     from memplan.snapshot.policy import recorded_policy

@@ -1,5 +1,6 @@
 """``memplan validate``: run the step for real on the device at hand, and put predicted beside measured."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,10 @@ Seconds = Annotated[
 ]
 Force = Annotated[bool, _own(_RUN, "--force", help_text="Run even where the prediction does not fit.")]
 KeepSnapshot = Annotated[
-    Path | None, _own(_RUN, "--keep-snapshot", help_text="Keep the run's CUDA memory snapshot.", metavar="FILE")
+    Path | None,
+    _own(
+        _RUN, "--keep-snapshot", help_text="Keep the run's CUDA memory snapshot, for memplan snapshot.", metavar="FILE"
+    ),
 ]
 Calibrate = Annotated[
     bool, _own(_DEVICE, "--calibrate", help_text="Measure the device itself and write a GPU profile of it.")
@@ -42,6 +46,10 @@ ProfileOut = Annotated[
     Path | None,
     _own(_DEVICE, "--profile-out", help_text="Where the profile goes. (default: your profile folder)", metavar="FILE"),
 ]
+
+
+_OF_CALIBRATION = {"target", "device", "calibrate", "profile_out", "timeout", "quiet", "seconds"}
+"""What a calibration uses, what is complained of elsewhere, and what always has a value."""
 
 
 def validate(
@@ -76,7 +84,7 @@ def validate(
     explain: options.Explain = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run the step for real on the device at hand, and put predicted beside measured.
+    """Run the step for real on this machine: predicted beside measured.
 
     Both run in child processes. A run whose prediction does not fit is refused.
     """
@@ -124,16 +132,27 @@ def _wrong(typed: dict[str, Any]) -> list[str]:
         problems.append(f"--steps must be between 1 and {check.MAX_COUNT}, not {typed['steps']}")
     if not typed["seconds"] >= 0:
         problems.append(f"--seconds must be a number of seconds, not {typed['seconds']}")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", typed["device"]):
+        problems.append(f"--device takes auto, cpu, cuda or cuda:N, not '{typed['device']}'")
     if typed["profile_out"] is not None and not typed["calibrate"]:
         problems.append("--profile-out goes with --calibrate alone")
     if typed["calibrate"] and typed["target"] is not None:
         problems.append("--calibrate measures the device and takes no target")
+    if typed["calibrate"] and (idle := _idle(typed)):
+        problems.append(f"{', '.join(idle)} would change nothing: --calibrate runs no step and writes a profile")
     for flag in ("keep_snapshot", "profile_out"):
         path = typed[flag]
         # Checked before the run, so that minutes of work are not lost to a typing error.
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             problems.append(f"{options.flag(flag)}: cannot write a file '{path}'; its folder must exist")
     return problems
+
+
+def _idle(typed: dict[str, Any]) -> list[str]:
+    """Options that were given and that a calibration does not use."""
+    names = {"formats": "--format", "as_json": "--json"}
+    given = [name for name, value in typed.items() if name not in _OF_CALIBRATION and value not in (None, False, [])]
+    return [names.get(name, options.flag(name)) for name in given]
 
 
 def _calibrate(device: str, profile_out: Path | None, timeout: float, *, quiet: bool) -> None:

@@ -176,6 +176,7 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
         "precision": spec.precision,
         "attention": spec.attention,
         "checkpoint": spec.checkpoint,
+        "compile": spec.compile,
         "data_dependent": spec.data_dependent,
     }
     if trace.seq_len is not None:

@@ -53,9 +53,11 @@ def head_lines(simulation: Simulation, width: int) -> list[Text]:
     """What was played."""
     workload = simulation.workload
     seconds = sum(run.seconds for run in simulation.policies)
-    left = f"memplan {simulation.memplan_version}  traced in {workload.seconds:.1f} s, simulated in {seconds:.1f} s"
+    made = "traced" if workload.traced_lengths else "read"
+    left = f"memplan {simulation.memplan_version}  {made} in {workload.seconds:.1f} s, simulated in {seconds:.1f} s"
     gpu = [f"on {clean(simulation.gpu.name)}"] if simulation.gpu else []
-    items = [f"{len(workload.lengths):,} steps", *_length_items(workload), *gpu]
+    items = [f"{len(workload.lengths):,}", *_length_items(workload), *gpu]
+    items += [] if workload.traced_lengths else ["each the history of the snapshot"]
     items += [text for field in ("mode", "precision") if (text := workload.options.get(field))]
     items += [f"batch {workload.options['batch_size']}"] if "batch_size" in workload.options else []
     target = Text(shorten(workload.target, max(16, width - len(left) - 2)), style="bold")
@@ -87,6 +89,8 @@ def _leftover_lines(simulation: Simulation, width: int) -> list[Text]:
     """What would be gained if each step cleaned up behind itself, where that is worth a word."""
     best, freed = simulation.recommendation, simulation.without_leftovers
     chosen = next((run for run in simulation.policies if best and run.name == best.policy), None)
+    if not simulation.workload.traced_lengths:
+        return []  # A history may begin or end within a step: what outlives it need not be in the way.
     if chosen is None or freed is None or freed.peak_reserved > (1 - WORTH_A_WORD) * chosen.peak_reserved:
         return []
     sentence = (

@@ -35,6 +35,8 @@ class PlaceKind(StrEnum):
     """A step of the backward pass, which has no Python lines."""
     OP = "op"
     """An op called from C++."""
+    TRACED = "traced"
+    """A parameter or an op that memplan's own recording names."""
     BEFORE = "before"
     """Not known: it was there before the recording began, and gone when it ended."""
     UNKNOWN = "unknown"
@@ -79,7 +81,7 @@ def place_of(stack: Sequence[Frame]) -> Place:
             return Place(kind, "", 0, found[1])
     # What memplan itself recorded: a parameter's name, or an op's.
     own = next((frame for frame in stack if frame.file in (TENSOR, OP)), None)
-    return Place(PlaceKind.OP, "", 0, own.function) if own else Place(PlaceKind.UNKNOWN, "", 0, "")
+    return Place(PlaceKind.TRACED, "", 0, own.function) if own else Place(PlaceKind.UNKNOWN, "", 0, "")
 
 
 def inner_place(stack: Sequence[Frame]) -> Place | None:

@@ -58,6 +58,9 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it refers to {described(pid)} outside the file")
 
 
+_WRITE_ONE = "write one with torch.cuda.memory._dump_snapshot(path)"
+
+
 def load_snapshot(path: Path) -> Snapshot:
     """Read a snapshot.
 
@@ -75,6 +78,8 @@ def load_snapshot(path: Path) -> Snapshot:
             # Reading a pipe or a device might never end.
             raise UsageError("this is not a file", where=str(path))
         data = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file '{path}'", hint=_WRITE_ONE) from None
     except OSError as error:
         raise UsageError(f"cannot read the snapshot: {error.strerror or error}", where=str(path)) from None
     except ValueError:
@@ -83,8 +88,8 @@ def load_snapshot(path: Path) -> Snapshot:
         try:
             return _snapshot(_unpickled(data), len(data))
         except MalformedError as error:
-            hint = "write one with torch.cuda.memory._dump_snapshot(path)"
-            raise UsageError(f"this is not a CUDA memory snapshot: {error}", where=str(path), hint=hint) from None
+            what = f"this is not a CUDA memory snapshot: {error}"
+            raise UsageError(what, where=str(path), hint=_WRITE_ONE) from None
 
 
 @contextmanager

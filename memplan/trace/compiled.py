@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 NOTE = "torch.compile: compiled code is traced as eager code"
 
-Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""A function to what is called in its place."""
+UNUSED = "torch.compile: nothing was compiled, since the step never calls what would be (the model as a whole)"
 
 
 class Compiling:
@@ -27,11 +26,10 @@ class Compiling:
     """
 
     def __init__(self, choice: Compile) -> None:
-        self.not_modelled: dict[str, None] = {}
-        """What the figures leave out, sentence by sentence: empty until something is compiled."""
         self.assumptions: dict[str, None] = {}
         """What was taken for granted."""
         self._choice = choice
+        self._left_out: dict[str, None] = {}
         self._regions: Regions | None = None
         self._asked = False
 
@@ -48,7 +46,12 @@ class Compiling:
 
     def leave_out(self, sentence: str) -> None:
         """Note what the figures leave out."""
-        self.not_modelled[sentence] = None
+        self._left_out[sentence] = None
+
+    def not_modelled(self) -> tuple[str, ...]:
+        """What the figures leave out: empty until something is compiled."""
+        idle = self._regions is not None and not self._regions.called
+        return (*self._left_out, *([UNUSED] if idle else []))
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What ``torch.compile(function)`` returns."""

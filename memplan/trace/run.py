@@ -74,7 +74,7 @@ def trace_job(
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance),
             assumptions=(*values.assumptions, *means.assumptions(names), *compiled.assumptions),
-            not_modelled=(*means.not_modelled(names), *compiled.not_modelled, *kernels, *_sparse(names)),
+            not_modelled=(*means.not_modelled(names), *compiled.not_modelled(), *kernels, *_sparse(names)),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.constants,

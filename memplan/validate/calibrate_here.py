@@ -30,9 +30,11 @@ def calibrate_here(device: str, progress: Callable[[str], None] = lambda _: None
     Raises:
         UsageError: It is no CUDA device, or none is there.
     """
-    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
-        facts_here("cuda" if device == "auto" else device)
+    if device == "cpu":
         raise UsageError("only a CUDA device is calibrated", where="--device")
+    if not torch.cuda.is_available():
+        hint = "calibrate on the machine with the GPU, with a CUDA build of PyTorch"
+        raise UsageError("PyTorch sees no CUDA device here", where="--device", hint=hint)
     index = torch.device(device if device.startswith("cuda") else "cuda").index or 0
     # The check creates no context; the watcher must create its own before this process does.
     if index >= torch.cuda.device_count():

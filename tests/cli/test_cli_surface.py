@@ -8,7 +8,7 @@ ESTIMATE = {
     "target", "--gpu", "--profile-dir",
     "--allow-network", "--trust-remote-code", "--timeout",
     "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
-    "--clip-grad-norm", "--attention", "--checkpoint", "--mode", "--max-new-tokens", "--data-dependent",
+    "--clip-grad-norm", "--attention", "--checkpoint", "--compile", "--mode", "--max-new-tokens", "--data-dependent",
     "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
 }  # fmt: skip
 

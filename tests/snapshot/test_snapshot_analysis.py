@@ -224,6 +224,7 @@ CELL = Frame("/tmp/ipykernel_114/3105878423.py", 21, "<module>")
 STANDARD = Frame("/usr/lib/python3.12/threading.py", 5, "run")
 BACKWARD = Frame("", 0, "torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)")
 OP = Frame("??", 0, "at::_ops::sum_dim_IntList::call(at::Tensor const&)")
+GRAPH_PHASE = Frame("phase", 0, "backward")
 GRADIENT = Frame("??", 0, "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)")
 
 
@@ -236,6 +237,7 @@ GRADIENT = Frame("??", 0, "torch::autograd::AccumulateGrad::apply(std::vector<at
         ([NATIVE, OP, BACKWARD], (PlaceKind.BACKWARD, "", 0, "MmBackward0")),
         ([NATIVE, OP, GRADIENT], (PlaceKind.BACKWARD, "", 0, "AccumulateGrad")),
         ([NATIVE, OP], (PlaceKind.OP, "", 0, "sum_dim_IntList")),
+        ([Frame("op", 0, "aten.mm.default"), GRAPH_PHASE], (PlaceKind.TRACED, "", 0, "aten.mm.default")),
         ([NATIVE], (PlaceKind.UNKNOWN, "", 0, "")),
         ([], (PlaceKind.UNKNOWN, "", 0, "")),
         (BEFORE_RECORDING, (PlaceKind.BEFORE, "", 0, "")),

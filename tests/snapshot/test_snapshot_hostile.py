@@ -299,7 +299,7 @@ def test_what_no_snapshot_holds_is_objected_to(value, protocol):
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="cannot read the snapshot"):
+    with pytest.raises(UsageError, match="there is no file"):
         load_snapshot(tmp_path / "none.pickle")
 
 

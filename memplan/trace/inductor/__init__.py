@@ -19,6 +19,7 @@ Dynamo is left out: it cannot run under the modes of a trace. What it would brea
 for other reasons, runs as eager code and is named in the report.
 """
 
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -50,7 +51,10 @@ def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Call
     if recorder.device.kind == "cuda" and find_spec("triton") is None:
         leave_out(f"torch.compile: compiled code is traced as eager code: pip install triton ({NO_TRITON})")
         return None
-    from memplan.trace.inductor.region import Regions
+    with warnings.catch_warnings():
+        # Inductor's own imports are deprecated here and there.
+        warnings.simplefilter("ignore")
+        from memplan.trace.inductor.region import Regions
 
     assume(f"buffers of compiled code are those that Inductor of torch {torch.__version__} writes")
     leave_out(NOT_MODELLED)

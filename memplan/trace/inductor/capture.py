@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._dynamo.source import LocalSource
 from torch._guards import detect_fake_mode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memplan.trace.inductor.checkpoint import tagged_checkpoints
-from memplan.trace.inductor.lowering import compile_graph, lowering
+from memplan.trace.inductor.lowering import Known, compile_graph, lowering
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
@@ -45,10 +46,14 @@ class _Seen(TorchFunctionMode):
 def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors alike, unrecorded: compiled code keeps those that it was made with, and so must not keep a batch."""
     with _disable_current_modes(), detect_fake_mode(tensors) or nullcontext():
-        return [
-            torch.empty_strided(each.shape, each.stride(), dtype=each.dtype).requires_grad_(each.requires_grad)
-            for each in tensors
-        ]
+        return [_like(each) for each in tensors]
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
 
 
 def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
@@ -72,7 +77,7 @@ def inside_capture() -> Iterator[None]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits) -> Flat:
+def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits, known: Known) -> Flat:
     """Compile a function for the tensors that it is called with.
 
     Args:
@@ -80,12 +85,13 @@ def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, devi
         tensors: Fake tensors; nothing of what runs on them here is recorded.
         results: How many tensors it returns.
         device: What to compile for.
+        known: Code of graphs that have been lowered before.
 
     Returns:
         AOTAutograd's runtime around Inductor's code, to be called with such tensors as often as wished.
     """
     with _disable_current_modes(), lowering(device):
-        run: Flat = compile_graph(_graph(function, tensors, results), tensors, device)
+        run: Flat = compile_graph(_graph(function, tensors, results), tensors, device, known)
     return run
 
 
@@ -94,6 +100,19 @@ def _graph(function: Flat, tensors: Sequence[torch.Tensor], results: int) -> tor
     inputs = [graph.placeholder(f"input_{index}") for index in range(len(tensors))]
     for node, tensor in zip(inputs, tensors, strict=True):
         node.meta["val"] = node.meta["example_value"] = tensor
+        _sign(node, is_weight=isinstance(tensor, torch.nn.Parameter))
     call = graph.call_function(function, tuple(inputs))
     graph.output(tuple(graph.call_function(operator.getitem, (call, index)) for index in range(results)))
-    return torch.fx.GraphModule(torch.nn.Module(), graph)
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    module.meta["dynamo_compile_id"] = None
+    vars(module)["_param_name_to_source"] = {}
+    return module
+
+
+def _sign(node: torch.fx.Node, *, is_weight: bool) -> None:
+    """Say of an input what Dynamo would: what stays where it is (a weight) costs nothing to save for backward.
+
+    Read by torch/_functorch/_aot_autograd/frontend_utils.py ``_try_get_metadata_from_dynamo``.
+    """
+    node._dynamo_source = LocalSource(node.name)
+    node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"} if is_weight else {}

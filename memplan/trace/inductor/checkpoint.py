@@ -23,6 +23,8 @@ def tagged_checkpoints() -> AbstractContextManager[None]:
     return attributes(
         (
             Attribute(module, "_checkpoint_without_reentrant_generator", _without_reentrant),
+            # Its name in torch 2.15, where the other is still there for those who import it.
+            Attribute(module, "_checkpoint_without_reentrant_generator_impl", _without_reentrant),
             Attribute(module.CheckpointFunction, "apply", _reentrant),
         )
     )

@@ -1,4 +1,4 @@
-"""Tensor methods whose C++ sets the current device first, which a build of torch for the CPU refuses for CUDA.
+"""Tensor methods whose C++ sets the current device first, which needs a GPU, or at least its driver.
 
 All other methods reach the fake mode's dispatch without asking: each was called on a fake CUDA tensor, torch 2.13.
 """
@@ -16,9 +16,7 @@ Index = int | slice | None | EllipsisType | torch.Tensor | list[int]
 
 
 def guardless() -> tuple[Attribute, ...]:
-    """The same methods by way of the dispatcher alone; a build with CUDA has no need of them."""
-    if torch.version.cuda is not None:
-        return ()
+    """The same methods by way of the dispatcher alone."""
     methods: dict[str, Any] = {
         "__invert__": _invert,
         "__getitem__": _get,

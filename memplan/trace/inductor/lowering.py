@@ -1,7 +1,7 @@
 """Inductor as a library: one graph lowered for a GPU that is not there, by a process that compiles no kernel."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +12,12 @@ from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import async_compile, codecache, config, scheduler
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.utils import fresh_inductor_cache
+from torch._inductor.output_code import CompiledFxGraph
+from torch._inductor.utils import fresh_inductor_cache, set_tracing_context_output_strides
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from memplan.trace.inductor.guards import guardless
 from memplan.trace.inductor.wrapper import idle, loader
@@ -39,21 +41,52 @@ _DECIDED_BY_DEVICE = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, tor
 """Decompositions that look whether a tensor lies on the CPU, where the fakes do."""
 
 
-def compile_graph(graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], device: DeviceTraits) -> Any:
-    """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device."""
+Known = dict[Hashable, CompiledFxGraph]
+"""Graph to its code."""
+
+
+def compile_graph(
+    graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], device: DeviceTraits, known: Known
+) -> Any:
+    """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device.
+
+    Args:
+        graph: What is compiled.
+        tensors: Its inputs.
+        device: What for.
+        known: Code of graphs that have been lowered before.
+    """
 
     def inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        key = _key(module, options)
+        if key in known:
+            set_tracing_context_output_strides(inputs, known[key])
+            return known[key]
         # Backward may be lowered when it first runs, with all modes on.
         with _disable_current_modes(), torch._C.DisableTorchFunction(), lowering(device):
             if device.kind == "cuda":
                 inputs = _relabelled(module, inputs)
-            return compile_fx_inner(module, inputs, **options)
+            code = compile_fx_inner(module, inputs, **options)
+        if isinstance(code, CompiledFxGraph):
+            known[key] = code
+        return code
 
     decompositions = dict(select_decomp_table())
     if device.kind == "cuda":
         for op in _DECIDED_BY_DEVICE:
             decompositions.pop(op, None)
     return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
+
+
+def _key(module: torch.fx.GraphModule, options: Mapping[str, Any]) -> Hashable:
+    """Equal for graphs of equal blocks: ops and their arguments, shapes and strides, and which inputs are weights."""
+    nodes = tuple((node.format_node(), str(node.args), str(node.meta.get("val"))) for node in module.graph.nodes)
+    strides = tuple(
+        value.stride() if isinstance(value, torch.Tensor) else None
+        for node in module.graph.nodes
+        for value in tree_leaves(node.meta.get("val"))
+    )
+    return nodes, strides, options.get("is_backward"), tuple(options.get("static_input_idxs", ()))
 
 
 def _relabelled(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
@@ -112,6 +145,8 @@ def _gpu(device: DeviceTraits) -> Iterator[Attribute]:
     yield Attribute(CudaInterface.Worker, "current_device", staticmethod(_answer(0)))
     yield Attribute(torch.cuda, "get_device_properties", _answer(properties))
     yield Attribute(scheduler, "has_triton", _answer(True))
+    # Where torch seems to have a GPU, a fake tensor on it makes a real one first.
+    yield Attribute(fake_tensor, "init_gpu_context", _nothing)
     yield from guardless()
 
 

@@ -3,15 +3,22 @@
 import functools
 from collections.abc import Callable
 from contextlib import nullcontext
+from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import torch
 
 from memplan.trace.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.trace.inductor.lifting import exchanged, modules_of, tensors_of
+from memplan.trace.inductor.lowering import Known
 from memplan.trace.inductor.structure import Slot, described, emptied, filled, stateful
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
+
+MOST_CODES = 8
+"""Compilations of one region (torch/_dynamo/config.py ``recompile_limit``): after them Dynamo leaves it eager too."""
+RECURRENT = "Dynamo breaks graphs at recurrent layers"
+"""torch/_dynamo/config.py ``allow_rnn``: they run as eager code between two graphs."""
 
 Note = Callable[[str], None]
 """Takes a sentence for the report."""
@@ -41,6 +48,9 @@ class Regions:
     def __init__(self, recorder: Recorder, note: Note) -> None:
         self._recorder, self._note = recorder, note
         self._compiling = False
+        self.called = False
+        """Has any region been called?"""
+        self._lowered: Known = {}
 
     def region(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What to call instead of a function, or of a module's ``_call_impl``."""
@@ -51,10 +61,13 @@ class Regions:
             if self._compiling:
                 # What is compiled inside of a compiled region is a part of it.
                 return function(*args, **kwargs)
+            self.called = True
             taken = Taken(modules_of(function, args), args, kwargs)
-            if taken.key not in known:
+            if taken.key not in known and len(known) < MOST_CODES:
                 known[taken.key] = self._compile(function, taken)
-            code = known[taken.key]
+            if taken.key not in known:
+                self._note(f"torch.compile: {_name(function)} was traced as eager after {MOST_CODES} shapes")
+            code = known.get(taken.key)
             if code is None:
                 return function(*args, **kwargs)
             with self._recorder.attribution.within(taken.modules[0]) if taken.modules else nullcontext():
@@ -72,9 +85,11 @@ class Regions:
         # What stands for the call's tensors is unknown to the recorder, and lies on the device as they do.
         self._compiling, self._recorder.default_place = True, "device"
         try:
-            return _code(function, taken, self._recorder.device)
+            return _code(function, taken, self._recorder.device, self._lowered)
         except Exception as error:  # noqa: BLE001 - Whatever stops the compiler, the step itself may run.
             self._note(f"torch.compile: {_name(function)} was traced as eager: {_reason(error)}")
+            # Frames that an error keeps would keep the call's tensors, and no garbage is collected in a trace.
+            clear_frames(error.__traceback__)
             return None
         finally:
             self._compiling, self._recorder.default_place = False, place
@@ -115,20 +130,24 @@ def _state() -> tuple[Any, ...]:
     )
 
 
-def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits) -> Code:
+def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits, lowered: Known) -> Code:
     """Compile a call. Tensors are given in order of their first use, as Dynamo finds them."""
+    if any(isinstance(each, torch.nn.RNNBase) for root in taken.modules for each in root.modules()):
+        raise TypeError(RECURRENT)
     result, states = None, []
-    order = list(range(len(taken.tensors)))
+    # Compiled code keeps this function for good, so it must not keep the call's tensors: their ids will do, since the
+    # caller holds them while it is traced.
+    empty, modules, ids = taken.empty, taken.modules, [id(tensor) for tensor in taken.tensors]
+    likes = stand_ins(taken.tensors)
+    order = list(range(len(likes)))
 
     def flat(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         nonlocal result, states
         given = dict(zip(order, inputs, strict=True))
         # What is not used is not there: Dynamo takes no such input.
-        tensors = [given.get(index, tensor) for index, tensor in enumerate(taken.tensors)]
-        args, kwargs = filled(taken.empty, tensors)
-        # The call's tensors live in ``taken``: they are known by their ids.
-        others = {id(tensor): tensors[index] for index, tensor in enumerate(taken.tensors)}
-        with exchanged(taken.modules, others), inside_capture():
+        tensors = [given.get(index, like) for index, like in enumerate(likes)]
+        args, kwargs = filled(empty, tensors)
+        with exchanged(modules, dict(zip(ids, tensors, strict=True))), inside_capture():
             returned = function(*args, **kwargs)
         known = {id(tensor): index for index, tensor in enumerate(tensors)}
         results: list[torch.Tensor] = []
@@ -143,10 +162,9 @@ def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits) -> C
         states = [emptied(vars(each), slot) for each in stateful((args, kwargs))]
         return tuple(results)
 
-    tensors = stand_ins(taken.tensors)
-    used, results = rehearsed(flat, tensors)
+    used, results = rehearsed(flat, likes)
     order = used
-    run = captured(flat, [tensors[index] for index in order], results, device)
+    run = captured(flat, [likes[index] for index in order], results, device, lowered)
     return Code(run, tuple(order), result, states)
 
 

@@ -43,7 +43,8 @@ def loader(kind: str) -> Callable[..., ModuleType]:
         source = Path(path).read_text(encoding="utf-8")
         for said, instead in _INSTEAD.items():
             source = source.replace(said, instead)
-        exec(compile(source, path, "exec"), module.__dict__)  # noqa: S102 (torch wrote it)
+        # No file of the user's: an op's line is where the region is called.
+        exec(compile(source, f"<inductor {key}>", "exec"), module.__dict__)  # noqa: S102 (torch wrote it)
         module.__dict__.update(_names(kind))
         for name, value in (attrs or {}).items():
             setattr(module, name, value)

@@ -1,0 +1,95 @@
+"""Peaks that torchtune publishes of its single-device recipes, run again on fake tensors.
+
+The figures are the README's table of optimization flags (November 2024: Llama 3.2 3B, 2 x 4096 tokens, bf16, A100; peak
+*active*, which on one stream is *allocated*) and what docs/source/tutorials/e2e_flow.rst shows after the model has been
+built. The table is cumulative, and from its third line on the model is compiled.
+
+What it needs: a folder that ``MEMPLAN_TORCHTUNE`` names, with the packages of their time, installed by
+
+    pip install --no-deps --target FOLDER torchtune==0.4.0 torchao==0.6.1 omegaconf antlr4-python3-runtime==4.9.3 \
+        sentencepiece tiktoken blobfile
+"""
+
+import os
+from functools import partial
+
+from memplan.job.isolate import run_isolated
+from published.case import Case, Excluded, Prediction
+from published.table import Row, figure, read_table
+
+__all__ = ["cases"]
+
+BEGINNING = "tune-"
+TIMEOUT = 1800.0
+"""Seconds for one run."""
+KERNEL = "the compiled FlexAttention kernel keeps what flash attention keeps: its inputs, output and log-sum-exp"
+PROGRAMS = {
+    "tune-flags-95": ("packed", "full", (KERNEL, "two steps, without gradient accumulation")),
+    "tune-e2e-init-alloc": ("lora_model", "init", ("nothing is allocated before the model",)),
+    "tune-e2e-init-res": ("lora_model", "init", ("nothing is allocated before the model",)),
+}
+"""Id → name in ``program``, class of workload, assumptions."""
+COMPILED = "compiled code (torch.compile): the table is cumulative, and its line before this one compiles the model"
+LENGTHS = "sequence lengths follow a data set that is not at hand"
+
+
+def cases() -> tuple[list[Case], list[Excluded]]:
+    """All rows of torchtune's; none without the data."""
+    found: list[Case] = []
+    excluded: list[Excluded] = []
+    for row in read_table():
+        if not row["id"].startswith(BEGINNING):
+            continue
+        if row["id"] in PROGRAMS:
+            found.append(_case(row))
+        else:
+            excluded.append(Excluded(id=row["id"], source=row["source"], reason=_reason(row)))
+    return found, excluded
+
+
+def _reason(row: Row) -> str:
+    if row["id"].startswith("tune-flags-"):
+        return COMPILED
+    if row["metric"] == "unknown":
+        return "the source does not say which counter it read"
+    return LENGTHS
+
+
+def _case(row: Row) -> Case:
+    program, workload, assumptions = PROGRAMS[row["id"]]
+    measured, resolution = figure(row)
+    if row["metric"] == "active":
+        # The table here has 60.0, and so had the README: one decimal of a GiB.
+        resolution = round(2**30 / 10 / 2)
+    return Case(
+        id=row["id"],
+        source=row["source"],
+        workload=workload,
+        metric="reserved" if row["metric"] == "reserved" else "allocated",
+        measured=measured,
+        resolution=resolution,
+        predict=partial(predict, program),
+        assumptions=assumptions,
+    )
+
+
+def predict(program: str) -> Prediction:
+    """Run one of ``program``'s functions on fake tensors, in a process of its own.
+
+    Raises:
+        RuntimeError: The packages are missing.
+        EstimateError: The run failed.
+    """
+    folder = os.environ.get("MEMPLAN_TORCHTUNE")
+    if folder is None:
+        raise RuntimeError("MEMPLAN_TORCHTUNE names no folder of packages; published/torchtune/__init__.py says which")
+    return run_isolated(_predict_here, program, folder, timeout=TIMEOUT)
+
+
+def _predict_here(name: str, folder: str) -> Prediction:
+    import importlib
+    import sys
+
+    sys.path.insert(0, folder)
+    made: Prediction = getattr(importlib.import_module("published.torchtune.program"), name)()
+    return made
