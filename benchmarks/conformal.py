@@ -6,7 +6,7 @@ Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005; Lei et al., "
 for Regression", 2018). Half of what may miss is allowed at each end, because a run that needs more than predicted and
 one that needs less are different misfortunes.
 
-A class with too few runs for that has the ends of all whole runs pooled: those of the class that is furthest off, and
+A class with too few runs or sources for that has the ends of all whole runs pooled: those of the class that is furthest off, and
 beyond them once more what separates it from the next. Nothing is claimed of their level; leaving out one class after
 the other shows what they are worth (``benchmarks/coverage.py``).
 """
@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 LEVEL_PERCENT = 90
 """Runs in a hundred that an interval should hold."""
+FEWEST_SOURCES = 2
+"""Runs of one source share its code and its habits: however many, they do not show how far off the next source is."""
 NOT_POOLED = frozenset({"kernel", "init", "cpu"})
 """Classes that say nothing of others: single kernels and bare models are no whole runs, and a CPU is no GPU."""
 
@@ -92,7 +94,8 @@ def earn(residuals: Iterable[Residual], workload: str, figure: str, percent: int
     """Ends of one figure for a class of workload; None where neither it nor all classes together have enough runs."""
     rows = [each for each in residuals if each.figure == figure]
     own = [each for each in rows if each.workload == workload]
-    if ends := quantiles([each.value for each in own], percent):
+    ends = quantiles([each.value for each in own], percent)
+    if ends and _sources(own) >= FEWEST_SOURCES:
         return Earned(ends, len(own), _sources(own), pooled=False)
     return None if workload in NOT_POOLED else earn_pooled(rows, figure, percent)
 

@@ -109,7 +109,8 @@ def test_pooled_ends_go_beyond_the_class_furthest_off_by_its_distance_from_the_n
 
 @given(MANY, st.lists(VALUES, max_size=100))
 def test_kernels_and_other_classes_dilute_nothing(values: list[float], others: list[float]) -> None:
-    own = [residual(number, value) for number, value in enumerate(values)]
+    own = [residual(number, value, source="ab"[number % 2]) for number, value in enumerate(values)]
+    assert not conformal.earn(own, "full", "allocated").pooled
     more = [residual(number, value / 1e6, "kernel") for number, value in enumerate(others)]
     more += [residual(number, value, "lora") for number, value in enumerate(others)]
     assert conformal.earn([*own, *more], "full", "allocated") == conformal.earn(own, "full", "allocated")
@@ -124,6 +125,12 @@ def test_a_class_with_few_runs_is_pooled_and_a_processor_is_not() -> None:
     assert conformal.earn([*rows, *few], "cpu", "allocated") is None
     assert conformal.earn([*rows, *few], "kernel", "allocated") is None
     assert conformal.earn([*rows, *few], "full", "reserved") is None
+
+
+def test_a_class_of_one_source_is_pooled_however_many_runs_it_has() -> None:
+    rows = [residual(number, number / 100) for number in range(100)]
+    assert conformal.earn(rows, "full", "allocated").pooled
+    assert not conformal.earn([*rows, residual(0, 0.0, source="b")], "full", "allocated").pooled
 
 
 def test_coverage_counts_only_what_was_not_known() -> None:

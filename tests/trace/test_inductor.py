@@ -161,6 +161,21 @@ def test_a_chain_of_elementwise_ops_is_one_buffer(device: DeviceTraits) -> None:
     assert any(torch.__version__ in sentence for sentence in recorded.assumptions)
 
 
+def test_each_gpu_is_compiled_for_by_its_own_figures() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sum()
+
+    def parts(multiprocessors: int) -> list[int]:
+        device = dataclasses.replace(GPU, sm_count=multiprocessors)
+        return last_step(trace(source(Sum, rows), device, batch_size=2**15, mode="inference", compile="inductor"))
+
+    # A sum is split over the multiprocessors; what is found in one process must not be another GPU's split.
+    few, many = parts(8), parts(132)
+    assert few != many
+    assert parts(8) == few
+
+
 def test_what_the_target_compiles_is_compiled_and_nothing_else() -> None:
     @torch.no_grad()
     def outside(x: torch.Tensor) -> torch.Tensor:

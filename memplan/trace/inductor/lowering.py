@@ -1,10 +1,13 @@
 """Inductor as a library: one graph lowered for a GPU that is not there, by a process that compiles no kernel."""
 
+import os
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.fx
@@ -13,7 +16,8 @@ from torch._inductor import async_compile, codecache, config, scheduler
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.output_code import CompiledFxGraph
-from torch._inductor.utils import fresh_inductor_cache, set_tracing_context_output_strides
+from torch._inductor.runtime.hints import DeviceProperties
+from torch._inductor.utils import clear_inductor_caches, set_tracing_context_output_strides
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -113,10 +117,26 @@ def lowering(device: DeviceTraits) -> Iterator[None]:
         # Advice on speed, and what a cache on disk could not do.
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(fresh_inductor_cache())
+        stack.enter_context(_own_caches())
         stack.enter_context(config.patch(_CONFIG))
         stack.enter_context(attributes((*_idle_compilers(device.kind), *_gpu(device))))
         yield
+
+
+@contextmanager
+def _own_caches() -> Iterator[None]:
+    """Nothing of another device or of a real run is found, and nothing is left: neither files nor a GPU's figures."""
+    with TemporaryDirectory() as folder, patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": folder}):
+        _forget()
+        try:
+            yield
+        finally:
+            _forget()
+
+
+def _forget() -> None:
+    clear_inductor_caches()
+    DeviceProperties.create.cache_clear()
 
 
 def _idle_compilers(kind: str) -> Iterator[Attribute]:
