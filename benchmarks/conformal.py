@@ -6,9 +6,9 @@ Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005; Lei et al., "
 for Regression", 2018). Half of what may miss is allowed at each end, because a run that needs more than predicted and
 one that needs less are different misfortunes.
 
-A class with too few runs or sources for that has the ends of all whole runs pooled: those of the class that is furthest off, and
-beyond them once more what separates it from the next. Nothing is claimed of their level; leaving out one class after
-the other shows what they are worth (``benchmarks/coverage.py``).
+A class with too few runs or sources for that has the ends of all whole runs pooled: those of the class that is furthest
+off, and beyond them once more what separates it from the next. Nothing is claimed of their level; leaving out one class
+after the other shows what they are worth (``benchmarks/coverage.py``).
 """
 
 from collections.abc import Callable, Iterable, Sequence

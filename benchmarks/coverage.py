@@ -88,7 +88,7 @@ def _measured_class(residuals: Sequence[Residual], workload: str, figure: str) -
     median = _percent(statistics.median(each.value for each in rows))
     sources = len({each.source for each in rows})
     earned = earn(residuals, workload, figure)
-    ends = ("too few runs or sources", "") if earned is None else _interval(earned.ends, " (pooled)" if earned.pooled else "")
+    ends = ("too few", "") if earned is None else _interval(earned.ends, " (pooled)" if earned.pooled else "")
     held = (_share(coverage(residuals, workload, figure, apart)) for apart in (other_run, other_source, other_class))
     return _line(workload, figure, len(rows), sources, median, *ends, *held)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.report.example_estimates import FITS, UNKNOWN
 
 from memplan.cli.app import main
 from memplan.estimate import compose
@@ -15,6 +14,7 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.report.viewer_snapshot import render
 from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
+from tests.report.example_estimates import FITS, UNKNOWN
 
 Run = Callable[..., int]
 MIB = 1 << 20

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
 
 from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.estimate.records import Estimate
 from memplan.report.text import render
+from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
 
 Run = Callable[..., int]
 

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.replay.test_bucketed import no_overlap
 
 from memplan.errors import MemplanError
 from memplan.replay.caching import CachingAllocator
@@ -11,6 +10,7 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.static_plan import ARENA_ADDRESS, PlannedAllocator, Slot
 from memplan.units import MIB
 from tests.replay.replay_streams import requests
+from tests.replay.test_bucketed import no_overlap
 
 quick = settings(deadline=None, max_examples=60)
 

@@ -1,11 +1,11 @@
 """Hypothesis: any estimate that the records allow, however odd its names and sizes."""
 
-from tests.report.example_estimates import make_estimate
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from memplan.estimate.records import Advice, Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
 from memplan.lifetime.records import Category
+from tests.report.example_estimates import make_estimate
 
 LAW = settings(max_examples=60, deadline=None)
 """Machines that are shared stall now and then; that is no failure."""

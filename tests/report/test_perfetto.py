@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
-from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 from hypothesis import given, settings
 
 from memplan.lifetime.records import Category
 from memplan.report.perfetto import LARGEST, render
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import Snapshot
+from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 
 COUNT = {"type": "integer", "minimum": 0}
 # "Trace Event Format" (Google, 2016): the phases that are used here, and the fields that each must have.

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from tests.report.estimate_strategies import LAW, estimates
-from tests.report.example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
 from memplan.estimate.records import Estimate
 from memplan.report.json import document, render, schema
+from tests.report.estimate_strategies import LAW, estimates
+from tests.report.example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
 
 VALIDATOR = Draft202012Validator(schema())
 # Typed from the design document, not from the code.

@@ -4,7 +4,6 @@ import itertools
 from collections import Counter
 
 import pytest
-from tests.report.estimate_strategies import LAW
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from memplan.report.bars import apportion, bar
 from memplan.report.layout import LABEL_CELLS, clean, flow, pad, paragraphs, shorten, source_line, spread
+from tests.report.estimate_strategies import LAW
 
 WIDTHS = st.integers(1, 100)
 TEXTS = st.text(max_size=200)

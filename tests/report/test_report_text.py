@@ -5,8 +5,6 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from tests.report.estimate_strategies import LAW, OWNERS, estimates
-from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -18,6 +16,8 @@ from memplan.report.owners import grouped
 from memplan.report.text import breakdown_lines, render
 from memplan.report.verdict import SYMBOLS, statement
 from memplan.units import GIB
+from tests.report.estimate_strategies import LAW, OWNERS, estimates
+from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
 
 LAYERS = make_estimate(
     owners=tuple(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 from hypothesis import given, settings
 
 from memplan.report.speedscope import render
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import DeviceSnapshot, Snapshot
+from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 
 VIEWERS = os.environ.get("MEMPLAN_VIEWERS")
 PARAMETERS = (256 * 1024 + 1024 + 1024 * 256 + 256) * 4

@@ -6,7 +6,6 @@ import pickletools
 from pathlib import Path
 
 import pytest
-from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 from hypothesis import given, settings
 from torch.cuda import _memory_viz
 
@@ -14,6 +13,7 @@ from memplan.lifetime.records import Category
 from memplan.report.viewer_snapshot import render
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import Frame, Snapshot, SnapshotEvent
+from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots
 
 # torch/utils/viz/MemoryViz.js `unpickle`.
 VIEWER_OPCODES = frozenset(

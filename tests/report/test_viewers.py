@@ -18,12 +18,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.report.exported import REAL, recorded_step, snapshot_of
 
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.report import speedscope, viewer_snapshot
 from memplan.snapshot.read import load_snapshot
+from tests.report.exported import REAL, recorded_step, snapshot_of
 
 CHROMIUM = os.environ.get("MEMPLAN_CHROMIUM") or shutil.which("chromium")
 VIEWERS = Path(os.environ.get("MEMPLAN_VIEWERS", "/nowhere"))
