@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memplan.errors import UsageError
+
 if TYPE_CHECKING:
     from memplan.trace.inductor.region import Regions
     from memplan.trace.recorder import Recorder
@@ -34,10 +36,9 @@ NOT_MODELLED = (
     "torch.compile: what compiling itself takes (autotuning, warm-up), CUDA graphs, its options and modes, "
     "and dynamic shapes: each shape is compiled for itself"
 )
-NO_TRITON = "--compile inductor needs the package triton, without which Inductor writes no code for GPUs"
 
 
-def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Callable[[str], None]) -> "Regions | None":
+def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Callable[[str], None]) -> "Regions":
     """What compiles, for a trace that is to be compiled.
 
     Args:
@@ -45,12 +46,14 @@ def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Call
         assume: Takes what was taken for granted.
         leave_out: Takes what the figures leave out.
 
-    Returns:
-        None where this installation cannot; ``leave_out`` then knows why.
+    Raises:
+        UsageError: This installation cannot compile for GPUs.
     """
     if recorder.device.kind == "cuda" and find_spec("triton") is None:
-        leave_out(f"torch.compile: compiled code is traced as eager code: pip install triton ({NO_TRITON})")
-        return None
+        raise UsageError(
+            "--compile inductor needs the package triton: without it Inductor writes no code for GPUs",
+            hint="pip install triton, or --compile eager for the figures of code that is not compiled",
+        )
     with warnings.catch_warnings():
         # Inductor's own imports are deprecated here and there.
         warnings.simplefilter("ignore")
