@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
                     Attribute(FakeTensor, "__deepcopy__", _deepcopy),
                     Attribute(FakeTensor, "__format__", _format),
                     Attribute(DataLoader, "_get_iterator", _iterate_here),
+                    Attribute(torch, "tensor", _tensor),
                 ),
             )
         )
@@ -106,6 +108,19 @@ def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
 def _format(tensor: FakeTensor, spec: str) -> str:
     """``Tensor.__format__`` for fake scalars (``f"{loss:.4f}"``); the original knows values of plain tensors only."""
     return format(tensor.item(), spec) if tensor.dim() == 0 and spec else object.__format__(tensor, spec)
+
+
+_make_tensor = torch.tensor
+
+
+def _tensor(data: Any, **options: Any) -> torch.Tensor:
+    """``torch.tensor``, also of a list of fake scalars (scaled rotary frequencies): the original reads their memory."""
+    scalars = [each for each in data if isinstance(each, FakeTensor)] if isinstance(data, list | tuple) else []
+    if not scalars:
+        return _make_tensor(data, **options)
+    if len(scalars) == len(data) and options.get("dtype") is None:
+        options["dtype"] = reduce(torch.promote_types, (each.dtype for each in scalars))
+    return _make_tensor([each.tolist() if isinstance(each, FakeTensor) else each for each in data], **options)
 
 
 def _iterate_here(loader: DataLoader[Any]) -> _SingleProcessDataLoaderIter:

@@ -155,6 +155,19 @@ def test_an_implementation_is_refused_for_an_optimizer_of_the_users_own() -> Non
 
 
 @pytest.mark.parametrize("device", [GPU, CPU])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_tensor_is_made_of_scalars(device: DeviceTraits, dtype: torch.dtype) -> None:
+    made: list[torch.Tensor] = []
+
+    def model() -> nn.Module:
+        made[:] = [torch.tensor([2 * each for each in torch.rand(5, dtype=dtype)])]
+        return linear()
+
+    trace(source(model, rows, loss=total), device)
+    assert [(each.shape, each.dtype) for each in made] == [((5,), dtype)]
+
+
+@pytest.mark.parametrize("device", [GPU, CPU])
 def test_a_scaled_step_runs_the_optimizer(device: DeviceTraits) -> None:
     recorded = trace(source(linear, rows, loss=total), device, precision="fp16-mixed")
     ran = [op.name for op in recorded.ops if op.phase == "optimizer"]
