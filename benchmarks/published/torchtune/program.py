@@ -12,7 +12,7 @@ from cuda_streams.programs import AMPERE, recording
 from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
-from memplan.job.spec import FileTarget, JobSpec
+from memplan.job.spec import Compile, FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
@@ -34,22 +34,22 @@ def _without_datasets() -> None:
 
 _without_datasets()
 
-from torchtune.models.llama3_1 import Llama3ScaledRoPE  # noqa: E402 - after what it imports
-from torchtune.models.llama3_2 import llama3_2_3b, lora_llama3_2_3b  # noqa: E402
-
-
-def _same_frequencies(_: object, frequencies: torch.Tensor, *__: object, **___: object) -> torch.Tensor:
-    return frequencies.clone()
-
-
-# It puts 64 numbers into a list one by one, which fake tensors do not let through ``torch.tensor``.
-Llama3ScaledRoPE.apply_scaling = _same_frequencies
+from torchtune.models.llama3_2 import llama3_2_3b, lora_llama3_2_3b  # noqa: E402 - after what it imports
 
 
 def packed() -> Prediction:
     """full_finetune_single_device, packed: eager but for its attention kernel, logits in one piece."""
+    return _predicted("eager")
+
+
+def compiled() -> Prediction:
+    """The same with ``compile: True``: each layer and the loss are compiled."""
+    return _predicted("inductor")
+
+
+def _predicted(compile_: Compile) -> Prediction:
     profile = load_profile("a100-80g")
-    spec = JobSpec(target=FileTarget(path=Path(__file__)), batch_size=BATCH, seq_len=LENGTH)
+    spec = JobSpec(target=FileTarget(path=Path(__file__)), batch_size=BATCH, seq_len=LENGTH, compile=compile_)
     trace = trace_job(_full_finetune, spec, DeviceTraits.of(profile))
     memory = measure(build_lifetimes(trace), profile).memory
     return Prediction(requested=memory.peak_requested, allocated=memory.peak_allocated, reserved=memory.peak_reserved)
@@ -78,14 +78,18 @@ def lora_model() -> Prediction:
 
 
 def _full_finetune() -> ModelSource:
-    def model() -> torch.nn.Module:
+    def model() -> Any:
         former = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
             with torch.device("cuda"):
-                made: torch.nn.Module = llama3_2_3b()
+                made: Any = llama3_2_3b()
         finally:
             torch.set_default_dtype(former)
+        # ``training.compile_model`` and ``compile_loss``; nothing happens where compiled code is traced as eager code.
+        for layer in made.layers:
+            layer.compile(backend="inductor")
+        loss_function.compile(backend="inductor")
         return made
 
     loss_function = torch.nn.CrossEntropyLoss(ignore_index=-100)
