@@ -19,8 +19,12 @@ LEVEL_PERCENT = 90
 """Runs in a hundred that an interval should hold."""
 FEWEST_SOURCES = 2
 """Runs of one source share its code and its habits: however many, they do not show how far off the next source is."""
-NOT_POOLED = frozenset({"kernel", "init", "cpu"})
-"""Classes that say nothing of others: single kernels and bare models are no whole runs, and a CPU is no GPU."""
+ALONE = frozenset({"kernel", "init", "cpu"})
+"""Classes that say nothing of others, nor others of them: single kernels and bare models are no whole runs, and a CPU
+is no GPU."""
+NOT_POOLED = ALONE | {"compiled"}
+"""Classes that say nothing of others. Compiled code has the buffers that one version of Inductor chose; how far those
+are off tells nothing of eager code, but what eager code shows holds for the rest of a compiled step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +101,25 @@ def earn(residuals: Iterable[Residual], workload: str, figure: str, percent: int
     ends = quantiles([each.value for each in own], percent)
     if ends and _sources(own) >= FEWEST_SOURCES:
         return Earned(ends, len(own), _sources(own), pooled=False)
-    return None if workload in NOT_POOLED else earn_pooled(rows, figure, percent)
+    return None if workload in ALONE else earn_pooled(rows, figure, percent, also=workload)
 
 
-def earn_pooled(residuals: Iterable[Residual], figure: str, percent: int = LEVEL_PERCENT) -> Earned | None:
-    """Ends of one figure for a class that was not measured; None where all classes together have too few runs."""
-    rows = [each for each in residuals if each.figure == figure and each.workload not in NOT_POOLED]
+def earn_pooled(
+    residuals: Iterable[Residual], figure: str, percent: int = LEVEL_PERCENT, *, also: str = ""
+) -> Earned | None:
+    """Ends of one figure for a class that was not measured enough; None where all together have too few runs.
+
+    Args:
+        residuals: All of them.
+        figure: Of which figure.
+        percent: The level, for classes that have it.
+        also: The class itself, whose own few runs count even where those of its kind are not pooled.
+    """
+    rows = [
+        each
+        for each in residuals
+        if each.figure == figure and (each.workload not in NOT_POOLED or each.workload == also)
+    ]
     if len(rows) < fewest(percent):
         return None
     values: dict[str, list[float]] = {}

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from conformal import (
+    ALONE,
     LEVEL_PERCENT,
+    NOT_POOLED,
     Coverage,
     Earned,
     Ends,
@@ -50,10 +52,11 @@ def table(residuals: Sequence[Residual]) -> str:
         earned = earn(residuals, workload, figure)
         own = earned if earned and not earned.pooled else None
         lines += ["", f"[classes.{workload}.{figure}]", *_counts(_rows(residuals, workload, figure)), *_quantiles(own)]
-    for figure in SHIPPED:
-        if earned := earn_pooled(residuals, figure):
-            counts = [f"runs = {earned.runs}", f"sources = {earned.sources}"]
-            lines += ["", f"[classes.pooled.{figure}]", *counts, *_quantiles(earned)]
+    for name, also in (("pooled", ""), *((f"pooled-{each}", each) for each in sorted(NOT_POOLED - ALONE))):
+        for figure in SHIPPED:
+            if earned := earn_pooled(residuals, figure, also=also):
+                counts = [f"runs = {earned.runs}", f"sources = {earned.sources}"]
+                lines += ["", f"[classes.{name}.{figure}]", *counts, *_quantiles(earned)]
     return "\n".join(lines) + "\n"
 
 

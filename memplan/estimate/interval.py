@@ -64,14 +64,15 @@ class ResidualTable:
             either.
         """
         # Runs on GPUs say nothing of the CPU, whose step and allocator are others.
-        places = (workload,) if workload == "cpu" else (workload, POOLED)
+        # A class whose runs are not pooled for others may have a pool of its own, with them in it.
+        places = (workload,) if workload == "cpu" else (workload, f"{POOLED}-{workload}", POOLED)
         own = max((entry.runs for (name, _), entry in self.entries.items() if name == workload), default=0)
         for place in places:
             for figure in FIGURES:
                 found = self.entries.get((place, figure))
                 if found and found.low is not None and found.high is not None:
                     return IntervalBasis(
-                        level=None if place == POOLED else self.level,
+                        level=self.level if place == workload else None,
                         workload=workload,
                         runs=found.runs,
                         sources=found.sources,
