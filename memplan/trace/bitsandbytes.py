@@ -38,8 +38,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memplan.trace.bitsandbytes_import import outside_trace, when_imported
 from memplan.trace.cuda.placement import Placement
+from memplan.trace.late_imports import outside_trace, when_imported
 from memplan.trace.replacements import Attribute, attributes
 
 PACKAGE = "bitsandbytes"

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 
-from memplan.trace.bitsandbytes_import import when_imported
+from memplan.trace.late_imports import when_imported
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
