@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _device
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
@@ -29,6 +30,8 @@ def fake_world() -> Iterator[FakeTensorMode]:
             gc.disable()
             stack.callback(gc.enable)
         stack.enter_context(_quiet())
+        # Torch remembers the functions themselves at the first call: that must come before one of them is replaced.
+        _device._device_constructors()
         stack.enter_context(
             attributes(
                 (
