@@ -51,5 +51,5 @@ def _reason(best: PolicyRun, policies: Sequence[PolicyRun]) -> str:
         return f"{holds}; PyTorch's defaults run out of memory in step {native.failed_step}"
     saved = native.peak_reserved - best.peak_reserved
     if saved > 0:
-        return f"{holds}; PyTorch's defaults reserve {format_bytes(saved)} more"
+        return f"{holds}, {format_bytes(saved)} less than by default"
     return f"{holds}; PyTorch's defaults cost more time"

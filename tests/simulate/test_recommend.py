@@ -46,7 +46,7 @@ def test_the_least_reserved_wins_and_its_line_can_be_copied():
     best = chosen(run_of(*NATIVE, 3 * GIB), run_of(*EXPANDABLE, 2 * GIB))
     assert best.command == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     assert "50.0 % fragmentation" in best.reason
-    assert "1.00 GiB more" in best.reason
+    assert "1.00 GiB less than by default" in best.reason
 
 
 def test_what_pytorch_cannot_do_is_never_recommended():
