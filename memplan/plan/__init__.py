@@ -1,0 +1,1 @@
+"""Plans: problems made from traces, solvers, and validators that share no code with them."""

@@ -1,0 +1,164 @@
+"""The block-level problem and its answers.
+
+Time is a row of *positions*: the run of a block's forward, of its backward, or what lies between two of them. Memory at
+a position, with option ``o[k]`` chosen for each block ``k``::
+
+    fixed[p]
+    + sum of kept_bytes of every block whose forward is before p and whose backward is at p or after it
+    + sum of nbytes of every interface tensor alive at p
+    + peak_bytes of the block that runs at p, under its option
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from memplan.runtime.checkpoint.records import Action, SavedOp
+from memplan.units import Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to run one block, with what was measured of it in a trace."""
+
+    action: Action
+    """What the block does."""
+    saved: tuple[SavedOp, ...] = ()
+    """What it keeps, if selective."""
+    kept_bytes: Bytes
+    """Its own activations alive between its forward and its backward, interface tensors aside."""
+    forward_peak_bytes: Bytes
+    """Most bytes alive during its forward above those at its start."""
+    backward_peak_bytes: Bytes
+    """Most bytes alive during its backward (recomputation included) above those at its start, were no interface tensor
+    freed in it."""
+    seconds: float
+    """Extra time per step of its recomputation, by roofline; without the waiting for copies."""
+    flops: int
+    """Extra FLOPs per step."""
+    holds: tuple[int, ...]
+    """Interface tensors that it needs in its backward: indices into ``BlockProblem.interfaces``."""
+    offloaded_bytes: Bytes = Bytes(0)
+    """Bytes that it copies to the host in forward and back in backward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block and its menu."""
+
+    module: str
+    """Qualified name."""
+    kind: int
+    """Blocks of one kind have the same structure, shapes and hence figures."""
+    spans: tuple[tuple[int, int], ...]
+    """Positions of its forward and of its backward, one pair for each micro-batch."""
+    options: tuple[Option, ...]
+    """Option 0 is ``keep``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """A tensor that passes from one block to others: alive while forward needs it, and until its last holder's backward.
+
+    Its last holder is the one whose backward comes last. A block that holds it does so through its own backward.
+    """
+
+    nbytes: Bytes
+    """Its size, rounded as the allocator rounds."""
+    born: int
+    """Position that makes it."""
+    forward_end: int
+    """Last position up to which it lives whoever holds it."""
+    micro_batch: int = 0
+    """Which pair of its holders' ``spans`` it belongs to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """One stretch of the step."""
+
+    name: str
+    """For people: ``forward of layers.3``, ``loss``, ``optimizer``."""
+    phase: Literal["forward", "backward", "optimizer"]
+    """Its phase."""
+    block: int | None
+    """The block that runs; None between blocks."""
+    fixed_bytes: Bytes
+    """Alive whatever is chosen: parameters, optimizer state, gradients so far, activations outside blocks; between
+    blocks also the stretch's own peak."""
+    seconds: float
+    """Time that it takes without any plan, by roofline; offloading has that long to copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockProblem:
+    """What is to be solved; the budget comes with the call."""
+
+    positions: tuple[Position, ...]
+    """The step in order."""
+    blocks: tuple[Block, ...]
+    """In order of their first forward."""
+    interfaces: tuple[Interface, ...]
+    """Tensors between blocks."""
+    chain: bool
+    """Is every block's result the next one's first argument, all else being equal? Only then can segments be formed."""
+    step_seconds: float
+    """Roofline time of the unplanned step."""
+    step_flops: int
+    """FLOPs of the unplanned step."""
+    host_link_bandwidth: float = 0.0
+    """Bytes per second to the host, each way; 0: no offloading."""
+    host_bytes: Bytes = Bytes(0)
+    """Pinned host memory that may be used; 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A solution: one option per block, and segments that run again as one."""
+
+    options: tuple[int, ...]
+    """Index into each block's menu."""
+    segments: tuple[tuple[int, int], ...] = ()
+    """Half-open ranges of blocks, properly nested, outermost first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimal:
+    """Nothing cheaper fits, within the problem as it is stated."""
+
+    choice: Choice
+    seconds: float
+    """Extra time of the choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasible:
+    """It fits; something cheaper may exist."""
+
+    choice: Choice
+    seconds: float
+    """Extra time of the choice."""
+    bound_seconds: float | None
+    """No choice is cheaper than this; None where the method knows no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """No choice fits."""
+
+    position: int
+    """The binding one: where the least peak that can be had is reached."""
+    least_bytes: Bytes
+    """The least budget that can be met."""
+    choice: Choice
+    """What reaches it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut:
+    """The time was over before anything was proved or found."""
+
+    best: Choice | None
+    """The best choice known that fits, or none."""
+
+
+Result = Optimal | Feasible | Infeasible | TimedOut
