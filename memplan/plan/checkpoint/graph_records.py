@@ -19,7 +19,7 @@ class RematGraph:
     """What each node reads; smaller indices only: the order of the nodes is the order of the unplanned step."""
     scratch: tuple[int, ...] = ()
     """Bytes needed only while a node is computed; empty: none anywhere."""
-    fixed_bytes: Bytes = Bytes(0)
+    fixed_bytes: int = 0
     """Alive all the time: parameters, inputs."""
     pinned: frozenset[int] = frozenset()
     """Nodes that run exactly once: random numbers, collectives, mutations."""
@@ -29,8 +29,11 @@ class RematGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Nodes in order of computation. A value is kept from its computation to its last use before it is computed again;
-    an output's last computation is kept to the end."""
+    """Nodes in order of computation.
+
+    A value is kept from its computation to its last use before it is computed again; an output's last computation is
+    kept to the end. A value that nothing uses is alive while it is computed.
+    """
 
     nodes: tuple[int, ...]
     """Each node at least once; every predecessor of a node somewhere before it."""

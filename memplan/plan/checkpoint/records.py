@@ -37,7 +37,7 @@ class Option:
     """Extra FLOPs per step."""
     holds: tuple[int, ...]
     """Interface tensors that it needs in its backward: indices into ``BlockProblem.interfaces``."""
-    offloaded_bytes: Bytes = Bytes(0)
+    offloaded_bytes: int = 0
     """Bytes that it copies to the host in forward and back in backward."""
 
 
@@ -57,7 +57,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """A tensor that passes from one block to others: alive while forward needs it, and until its last holder's backward.
+    """A tensor passed between blocks: alive while forward needs it, then until the end of its last holder's backward.
 
     Its last holder is the one whose backward comes last. A block that holds it does so through its own backward.
     """
@@ -107,7 +107,7 @@ class BlockProblem:
     """FLOPs of the unplanned step."""
     host_link_bandwidth: float = 0.0
     """Bytes per second to the host, each way; 0: no offloading."""
-    host_bytes: Bytes = Bytes(0)
+    host_bytes: int = 0
     """Pinned host memory that may be used; 0: no limit."""
 
 
