@@ -7,6 +7,9 @@ a position, with option ``o[k]`` chosen for each block ``k``::
     + sum of kept_bytes of every block whose forward is before p and whose backward is at p or after it
     + sum of nbytes of every interface tensor alive at p
     + peak_bytes of the block that runs at p, under its option
+    + bytes under way to the host or back during p (``copies``)
+
+An interface tensor is alive after the position that makes it: there it is part of the peak. Segments: ``memory``.
 """
 
 from dataclasses import dataclass
@@ -119,6 +122,8 @@ class Choice:
     """Index into each block's menu."""
     segments: tuple[tuple[int, int], ...] = ()
     """Half-open ranges of blocks, properly nested, outermost first."""
+    stalls: tuple[float, ...] = ()
+    """Seconds that the step waits for copies at the end of each position; empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,7 @@ class Feasible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infeasible:
-    """No choice fits."""
+    """No choice fits, or (unless proved) the method finds none."""
 
     position: int
     """The binding one: where the least peak that can be had is reached."""
@@ -151,6 +156,8 @@ class Infeasible:
     """The least budget that can be met."""
     choice: Choice
     """What reaches it."""
+    is_proved: bool = True
+    """Is it proved that nothing less can be met? False: it is the least that the method found in its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

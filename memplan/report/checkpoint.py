@@ -1,0 +1,160 @@
+"""The text report of ``memplan checkpoint-plan``: the verdict, what each block does, the curve, and how to apply it."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.text import Text
+
+from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
+from memplan.report.checkpoint_chart import curve_lines
+from memplan.report.layout import clean, flow, hanging, pad, paragraphs, shorten, spread
+from memplan.report.text import MAX_WIDTH, MIN_WIDTH
+from memplan.runtime.checkpoint.records import Action
+from memplan.units import format_bytes
+
+SYMBOLS = {"optimal": "✓", "feasible": "✓", "infeasible": "✗", "timed_out": "?"}
+STYLES = {"optimal": "bold green", "feasible": "bold green", "infeasible": "bold red", "timed_out": "bold magenta"}
+WORDS = {"optimal": "OPTIMAL", "feasible": "FEASIBLE", "infeasible": "INFEASIBLE", "timed_out": "TIMED OUT"}
+ROOMY_WIDTH = 76
+"""From here on the column of actions has its full width."""
+ACTION_CELLS, NARROW_ACTION_CELLS = 18, 12
+"""Width of the actions' names."""
+FIGURE_CELLS = 10
+"""Width of a size."""
+
+
+def render(
+    answer: CheckpointAnswer, *, width: int = 80, explain: bool = False, quiet: bool = False, plan_file: str = ""
+) -> list[Text]:
+    """Write an answer as lines of styled text.
+
+    Args:
+        answer: What was found.
+        width: Terminal cells per line.
+        explain: Also list assumptions and what is not modelled.
+        quiet: Only the verdict.
+        plan_file: Where the plan was written; empty: nowhere.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    blocks = [verdict_lines(answer, width)]
+    if not quiet:
+        blocks = [head_lines(answer, width), *blocks, block_lines(answer, width)]
+        blocks += [curve_lines(answer, width), apply_lines(answer, plan_file)]
+        if explain:
+            blocks += [
+                paragraphs("assumptions", answer.assumptions, width),
+                paragraphs("not modelled", answer.not_modelled, width),
+            ]
+    lines: list[Text] = []
+    for block in blocks:
+        lines += [*([Text("")] if lines and block else []), *block]
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def head_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
+    """Versions and times, the step, the device."""
+    spent = f"traced in {answer.trace_seconds:.1f} s, solved in {answer.solve_seconds:.1f} s"
+    left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  {spent}"
+    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
+    proof = f"proved in {answer.prove_seconds:.1f} s by {answer.rounds} more trace{'s' if answer.rounds != 1 else ''}"
+    return [
+        spread(Text(left, style="dim"), target, width),
+        *flow("step", [answer.step], width),
+        *flow("device", [clean(answer.device), f"budget {format_bytes(answer.budget_bytes)}", proof], width),
+    ]
+
+
+def verdict_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
+    """How it ended, and the figures that were promised."""
+    before, after = format_bytes(answer.peak_before_bytes), format_bytes(answer.peak_after_bytes)
+    left = Text.assemble(
+        (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome]),
+        f"  peak {before} → {after}  {_percent(answer.overhead_ratio)} time",
+    )
+    lines = [spread(left, Text(_gap_words(answer)), width)]
+    if not answer.fits:
+        over = answer.peak_after_bytes - answer.budget_bytes
+        lines.append(Text(f"  {format_bytes(over)} over the budget of {format_bytes(answer.budget_bytes)}"))
+    items = [f"peak in {answer.binding}"] if answer.binding else []
+    if answer.least_feasible_bytes is not None:
+        items.append(f"least budget {format_bytes(answer.least_feasible_bytes)}")
+    return [*lines, *(Text(f"  {shorten(item, width - 2)}", style="dim") for item in items)]
+
+
+def _gap_words(answer: CheckpointAnswer) -> str:
+    if answer.outcome == "infeasible":
+        return ""
+    if answer.gap is None:
+        return "no bound"
+    return "proved best" if answer.outcome == "optimal" else f"at most {100 * answer.gap:.2f} % from the best"
+
+
+def block_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
+    """One line per run of blocks that do the same."""
+    does = ACTION_CELLS if width >= ROOMY_WIDTH else NARROW_ACTION_CELLS
+    names = width - does - 2 * FIGURE_CELLS - 16
+    heading = f"  {'blocks':{names}}  {'do':{does}} {'keep':>{FIGURE_CELLS}}{'before':>{FIGURE_CELLS + 2}}{'time':>9}"
+    lines = [Text(heading, style="dim")]
+    extra = sum(row.seconds for row in answer.blocks)
+    for rows in runs(answer.blocks):
+        kept, before = sum(row.kept_bytes for row in rows), sum(row.kept_before_bytes for row in rows)
+        share = answer.overhead_ratio * sum(row.seconds for row in rows) / extra if extra else 0.0
+        lines.append(
+            Text.assemble(
+                f"  {pad(run_name(rows), names)}  ",
+                (pad(run_action(rows[0]), does), "" if rows[0].action is Action.KEEP else "cyan"),
+                f" {format_bytes(kept):>{FIGURE_CELLS}}{format_bytes(before):>{FIGURE_CELLS + 2}}",
+                f"{_percent(share) if share else '':>9}",
+            )
+        )
+        if rows[0].saved:
+            words = f"keeps {', '.join(_op_name(saved) for saved in rows[0].saved)}"
+            lines += [Text(line, style="dim") for line in hanging(" " * (names + 4), words, width)]
+    return lines if answer.blocks else []
+
+
+def runs(rows: Sequence[BlockRow]) -> Iterator[list[BlockRow]]:
+    """Neighbours that do the same thing, together."""
+    for _, group in groupby(rows, key=lambda row: (row.kind, row.action, row.saved, row.segment)):
+        yield list(group)
+
+
+def run_name(rows: Sequence[BlockRow]) -> str:
+    """``layers.0 … layers.7  (8)``."""
+    if len(rows) == 1:
+        return rows[0].module
+    return f"{rows[0].module} … {rows[-1].module.rpartition('.')[2]} ({len(rows)})"
+
+
+def run_action(row: BlockRow) -> str:
+    """What a block does, in words."""
+    match row.action:
+        case Action.SELECTIVE:
+            words = "selective"
+        case Action.CHECKPOINT:
+            words = "checkpoint"
+        case Action.OFFLOAD:
+            words = "offload"
+        case Action.KEEP:
+            words = "keep all"
+    return words if row.segment is None else f"{words}, as one" if row.action is Action.KEEP else f"{words}, nested"
+
+
+def _op_name(saved: str) -> str:
+    return saved.removeprefix("aten.").replace(".default", "")
+
+
+def apply_lines(answer: CheckpointAnswer, plan_file: str) -> list[Text]:
+    """What to paste."""
+    if not answer.plan.blocks and not answer.plan.segments:
+        return [Text("nothing to apply: the step fits as it is" if answer.fits else "nothing to apply")]
+    if not plan_file:
+        return [Text("-o plan.json writes the plan; --code prints it as plain torch", style="dim")]
+    return [Text("import memplan", style="green"), Text(f'memplan.apply(model, "{clean(plan_file)}")', style="green")]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"

@@ -1,0 +1,64 @@
+"""The JSON report of ``memplan checkpoint-plan``: integers are bytes, keys are sorted, minor versions only add."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
+from memplan.report.json import SCHEMA_VERSION
+
+
+def render(answer: CheckpointAnswer) -> str:
+    """One answer as an object."""
+    return json.dumps(document(answer), sort_keys=True, indent=2, allow_nan=False)
+
+
+def schema() -> Mapping[str, Any]:
+    """The JSON Schema that every report obeys."""
+    text = (files("memplan.report") / "schema" / "checkpoint-plan-1.0.json").read_text("utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def document(answer: CheckpointAnswer) -> dict[str, Any]:
+    """One answer as plain data."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "checkpoint-plan",
+        "target": answer.target,
+        "gpu": {"name": answer.device, "title": answer.device_title},
+        "options": dict(answer.options),
+        "level": "block",
+        "method": answer.method,
+        "result": answer.outcome,
+        "fits": answer.fits,
+        "budget_bytes": answer.budget_bytes,
+        "peak_before_bytes": answer.peak_before_bytes,
+        "peak_after_bytes": answer.peak_after_bytes,
+        "activation_before_bytes": answer.activation_before_bytes,
+        "overhead_ratio": answer.overhead_ratio,
+        "flops_ratio": answer.flops_ratio,
+        "gap": answer.gap,
+        "least_feasible_bytes": answer.least_feasible_bytes,
+        "binding": answer.binding,
+        "solve_seconds": answer.solve_seconds,
+        "timings": {
+            "trace_seconds": answer.trace_seconds,
+            "solve_seconds": answer.solve_seconds,
+            "prove_seconds": answer.prove_seconds,
+        },
+        "traces": answer.traces,
+        "rounds": answer.rounds,
+        "blocks": [_block(row) for row in answer.blocks],
+        "segments": [list(segment.modules) for segment in answer.plan.segments],
+        "pareto": [asdict(point) for point in answer.pareto],
+        "assumptions": list(answer.assumptions),
+        "not_modelled": list(answer.not_modelled),
+        "versions": {"memplan": answer.memplan_version, "torch": answer.torch_version},
+    }
+
+
+def _block(row: BlockRow) -> dict[str, Any]:
+    return asdict(row) | {"action": str(row.action), "saved": list(row.saved)}

@@ -1,0 +1,149 @@
+"""The reports of ``checkpoint-plan``: figures come from the answer, lines keep their width, pictures are well-formed."""
+
+import dataclasses
+import json
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, ParetoPoint
+from memplan.plan.checkpoint.records import Choice, Optimal
+from memplan.report import checkpoint, checkpoint_json, checkpoint_svg
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
+from memplan.units import GIB, MIB, Bytes
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _row(index: int) -> BlockRow:
+    action = Action.CHECKPOINT if index < 7 else Action.SELECTIVE if index < 10 else Action.KEEP
+    return BlockRow(
+        module=f"transformer.h.{index}",
+        kind=0,
+        action=action,
+        saved=("aten.addmm.default x3",) if action is Action.SELECTIVE else (),
+        kept_bytes=Bytes({Action.CHECKPOINT: 8, Action.SELECTIVE: 100, Action.KEEP: 412}[action] * MIB),
+        kept_before_bytes=Bytes(412 * MIB),
+        offloaded_bytes=Bytes(0),
+        seconds={Action.CHECKPOINT: 0.01, Action.SELECTIVE: 0.01, Action.KEEP: 0.0}[action],
+        segment=None,
+    )
+
+
+def answer() -> CheckpointAnswer:
+    """Seven blocks checkpointed, three selective, two kept."""
+    rows = tuple(_row(index) for index in range(12))
+    return CheckpointAnswer(
+        target="examples/gpt2.py",
+        device="a100-80g",
+        device_title="NVIDIA A100",
+        step="batch 8 x seq 1024 · bf16-mixed · adamw",
+        options={"precision": "bf16-mixed"},
+        outcome="optimal",
+        result=Optimal(choice=Choice(options=(0,) * 12), seconds=0.1),
+        method="ilp",
+        plan=CheckpointPlan(
+            blocks=tuple(BlockPlan(module=row.module, action=row.action) for row in rows if row.action != "keep")
+        ),
+        budget_bytes=Bytes(24 * GIB),
+        peak_before_bytes=Bytes(31 * GIB),
+        peak_after_bytes=Bytes(23 * GIB),
+        activation_before_bytes=Bytes(10 * GIB),
+        overhead_ratio=0.1,
+        flops_ratio=0.09,
+        gap=0.0,
+        least_feasible_bytes=Bytes(12 * GIB),
+        binding="backward of transformer.h.3",
+        blocks=rows,
+        pareto=tuple(
+            ParetoPoint(peak_bytes=Bytes((12 + step) * GIB), overhead_ratio=(19 - step) * 0.015) for step in range(20)
+        ),
+        rounds=1,
+        traces=4,
+        trace_seconds=6.1,
+        solve_seconds=0.21,
+        prove_seconds=2.2,
+        assumptions=("blocks of one kind are alike",),
+        not_modelled=("workspaces of closed libraries",),
+        torch_version="2.13.0",
+        memplan_version="0.1.0",
+    )
+
+
+def _text(given: CheckpointAnswer, **options: object) -> str:
+    return "\n".join(line.plain for line in checkpoint.render(given, **options))  # type: ignore[arg-type]
+
+
+def test_neighbours_that_do_the_same_share_a_line() -> None:
+    text = _text(answer())
+    assert "transformer.h.0 … 6 (7)" in text
+    assert "transformer.h.7 … 9 (3)" in text
+    assert "transformer.h.10 … 11 (2)" in text
+    assert "56.00 MiB" in text  # 7 blocks of 8 MiB
+    assert "keeps addmm x3" in text
+
+
+def test_times_of_the_lines_add_up_to_the_overhead() -> None:
+    line = next(line for line in _text(answer()).splitlines() if "… 6 (7)" in line)
+    assert line.endswith("+7.0 %")  # 7 of 10 equal parts of 10 %
+
+
+def test_the_snippet_names_the_file_that_was_written() -> None:
+    assert 'memplan.apply(model, "here.json")' in _text(answer(), plan_file="here.json")
+    assert "memplan.apply" not in _text(answer())
+
+
+def test_what_is_over_the_budget_says_by_how_much() -> None:
+    over = dataclasses.replace(
+        answer(), outcome="infeasible", budget_bytes=Bytes(20 * GIB), peak_after_bytes=Bytes(21 * GIB)
+    )
+    text = _text(over, quiet=True)
+    assert "INFEASIBLE" in text
+    assert "1.00 GiB over the budget of 20.00 GiB" in text
+
+
+@pytest.mark.parametrize("outcome", ["optimal", "feasible", "infeasible", "timed_out"])
+def test_every_outcome_renders_in_every_format(outcome: str) -> None:
+    ended = dataclasses.replace(answer(), outcome=outcome, gap=None, least_feasible_bytes=None)
+    assert _text(ended)
+    jsonschema.validate(json.loads(checkpoint_json.render(ended)), checkpoint_json.schema())
+    ElementTree.fromstring(checkpoint_svg.render(ended))
+
+
+@given(width=st.integers(20, 140), name=st.text(min_size=1, max_size=60))
+def test_no_line_is_wider_than_asked(width: int, name: str) -> None:
+    rows = tuple(dataclasses.replace(row, module=f"{name}.{index}") for index, row in enumerate(answer().blocks))
+    wide = dataclasses.replace(answer(), target=name, blocks=rows, binding=name)
+    for line in checkpoint.render(wide, width=width, explain=True):
+        assert cell_len(line.plain) <= max(width, 60)
+
+
+def test_json_carries_the_contract_and_obeys_its_schema() -> None:
+    document = json.loads(checkpoint_json.render(answer()))
+    jsonschema.validate(document, checkpoint_json.schema())
+    assert document["result"] == "optimal"
+    assert document["peak_after_bytes"] == 23 * GIB
+    assert sum(row["kept_bytes"] for row in document["blocks"]) == (7 * 8 + 3 * 100 + 2 * 412) * MIB
+
+
+def test_the_schema_refuses_a_document_without_its_result() -> None:
+    document = json.loads(checkpoint_json.render(answer()))
+    del document["result"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, checkpoint_json.schema())
+
+
+def test_the_picture_has_a_dot_for_every_point_and_one_for_the_plan() -> None:
+    drawn = ElementTree.fromstring(checkpoint_svg.render(answer()))
+    kinds = [circle.get("class") for circle in drawn.iter(f"{SVG}circle")]
+    assert kinds.count("point") == 20  # The last one is the unplanned step.
+    assert kinds.count("plan") == 1
+
+
+@given(st.text(max_size=40))
+def test_names_from_outside_cannot_break_the_picture(target: str) -> None:
+    ElementTree.fromstring(checkpoint_svg.render(dataclasses.replace(answer(), target=target)))
