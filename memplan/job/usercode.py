@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import memplan
 from memplan.errors import EstimateError, MemplanError
 from memplan.job import cuda_extensions
 
@@ -166,7 +165,7 @@ def _is_foreign(filename: str) -> bool:
 
 def _own_folders() -> Iterator[Path]:
     """Folders of memplan and torch, wherever they are installed; a torch that is not imported raises nothing."""
-    for module in (memplan, sys.modules.get("torch")):
+    for module in (sys.modules["memplan"], sys.modules.get("torch")):
         if module is not None and module.__file__:
             yield Path(module.__file__).parent
 

@@ -60,7 +60,7 @@ class Block:
 class Pool:
     """Free blocks of one stream and one size class (small or large), of the default pool or a private one."""
 
-    __slots__ = ("ages", "blocks", "keys", "owner", "small", "stream")
+    __slots__ = ("ages", "blocks", "keys", "least_segment", "owner", "small", "stream")
 
     def __init__(self, stream: int, small: bool, owner: int = DEFAULT_POOL) -> None:
         self.stream = stream
@@ -68,6 +68,8 @@ class Pool:
         self.owner = owner
         # Garbage collection knows the default pool's large blocks alone, and only searches among them age them.
         self.ages = not small and owner == DEFAULT_POOL
+        # No smaller block is a whole segment, which saves a flush the walk over the holes of a fragmented pool.
+        self.least_segment = 1 << ADDRESS_BITS
         self.keys: list[int] = []
         self.blocks: dict[int, Block] = {}
 
@@ -92,6 +94,10 @@ class Pool:
     def at(self, index: int) -> Block:
         """The block at an index of ``keys``."""
         return self.blocks[self.keys[index]]
+
+    def at_least(self, size: int) -> list[Block]:
+        """Blocks of at least ``size`` bytes, smallest first; the list stays as it is when the pool changes."""
+        return [self.blocks[key] for key in self.keys[self.position(size) :]]
 
 
 def chain_of(first: Block) -> Iterator[Block]:

@@ -39,7 +39,8 @@ class ExpandableAllocator(CachingAllocator):
     def _flush(self, pools: Iterable[Pool]) -> None:
         """Unmap every unit that lies wholly in a free block; drop segments with nothing mapped (``release_blocks``)."""
         for pool in pools:
-            for block in list(pool.blocks.values()):
+            # A unit lies in no smaller block, and smaller ones are nearly all of a fragmented pool.
+            for block in pool.at_least(self._unit(pool)):
                 left = self._unmap(block)
                 if not left.mapped and not left.is_split:
                     del self._heads[left.address]
@@ -158,9 +159,8 @@ class ExpandableAllocator(CachingAllocator):
 
     def _origin(self, block: Block) -> int:
         """Address of the segment that a block lies in."""
-        while block.previous is not None:
-            block = block.previous
-        return block.address
+        # A walk back to it would pass all blocks in between; segments are few, and do not overlap.
+        return max(start for start in self._heads if start <= block.address)
 
     def _release_oversize(self, pool: Pool, size: int) -> bool:  # noqa: ARG002 - never touches expandable segments
         return False

@@ -180,39 +180,42 @@ class _Run:
         """Play a stretch; False if the device was full."""
         index = self.played
         self.played += len(requests)
-        try:
-            # This loop is what a replay spends its time in, so names are local and peaks are kept inline.
-            allocator, live = self.allocator, self.live
-            allocate, free = allocator.allocate, allocator.free
-            for index, (action, key, nbytes, stream) in enumerate(requests, index):  # noqa: B020 - counts on
-                if action == "free":
-                    free(live.pop(key))
-                    continue
-                if action != "alloc":
-                    self._perform(Request(action, key, nbytes, stream))
-                    continue
-                block = allocate(nbytes, stream)
-                if block is None:
-                    return self._fail(index)
-                live[key] = block
-                if allocator.allocated > self.peak_allocated:
-                    self.peak_allocated, self.allocated_at = allocator.allocated, index
-                self.peak_requested = max(self.peak_requested, allocator.requested)
-                if allocator.reserved > self.peak_reserved:
-                    self.peak_reserved, self.reserved_at = allocator.reserved, index
-                    self.at_reserved_peak = allocator.allocated, allocator.requested, self.pending
-                if self.shared:
-                    self.peak_active = max(self.peak_active, allocator.allocated + self.pending)
-        except KeyError as missing:
-            raise MemplanError(f"event {index} names allocation {missing}, which is not alive") from None
+        # This loop is what a replay spends its time in, so names are local and peaks are kept inline.
+        allocator, live = self.allocator, self.live
+        allocate, free = allocator.allocate, allocator.free
+        for index, (action, key, nbytes, stream) in enumerate(requests, index):  # noqa: B020 - counts on
+            if action == "free":
+                freed = live.pop(key, None)
+                if freed is None:
+                    raise _not_alive(index, key)
+                free(freed)
+                continue
+            if action != "alloc":
+                self._perform(index, Request(action, key, nbytes, stream))
+                continue
+            block = allocate(nbytes, stream)
+            if block is None:
+                return self._fail(index)
+            live[key] = block
+            if allocator.allocated > self.peak_allocated:
+                self.peak_allocated, self.allocated_at = allocator.allocated, index
+            self.peak_requested = max(self.peak_requested, allocator.requested)
+            if allocator.reserved > self.peak_reserved:
+                self.peak_reserved, self.reserved_at = allocator.reserved, index
+                self.at_reserved_peak = allocator.allocated, allocator.requested, self.pending
+            if self.shared:
+                self.peak_active = max(self.peak_active, allocator.allocated + self.pending)
         return True
 
     @property
     def pending(self) -> int:
         return self.streams.pending if self.streams is not None else 0
 
-    def _perform(self, request: Request) -> None:
-        block = self.live[request.key] if request.action == "record_stream" else None
+    def _perform(self, index: int, request: Request) -> None:
+        named = request.action == "record_stream"
+        block = self.live.get(request.key) if named else None
+        if named and block is None:
+            raise _not_alive(index, request.key)
         self.shared = True
         if self.streams is not None:
             self.streams.perform(request, block)
@@ -252,6 +255,10 @@ class _Run:
             # Before the first request about streams both are the same.
             peak_active=Bytes(max(self.peak_active, self.peak_allocated)),
         )
+
+
+def _not_alive(index: int, key: int) -> MemplanError:
+    return MemplanError(f"event {index} names allocation {key}, which is not alive")
 
 
 def _survivors(requests: Sequence[Request], alive: frozenset[int] = frozenset()) -> frozenset[int]:

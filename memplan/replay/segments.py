@@ -61,6 +61,7 @@ class Segments:
         """
         pools, key = self._private.of(segment.pool), (segment.stream, segment.small)
         pool = pools.setdefault(key, Pool(*key, segment.pool))
+        pool.least_segment = min(pool.least_segment, segment.size)
         block = self._heads[segment.address] = Block(pool, segment.address, segment.size)
         self.reserved += segment.size
         for part in segment.blocks[:-1]:
@@ -144,6 +145,7 @@ class Segments:
         if not (self._budget.allows(wanted) and self._budget.gives(wanted)):
             return None
         self.reserved = wanted
+        pool.least_segment = min(pool.least_segment, nbytes)
         address = self._place(nbytes)
         block = self._heads[address] = Block(pool, address, nbytes)
         return block
@@ -151,7 +153,7 @@ class Segments:
     def _flush(self, pools: Iterable[Pool]) -> None:
         """Give segments without a live block back (``release_blocks``)."""
         for pool in pools:
-            for block in list(pool.blocks.values()):
+            for block in pool.at_least(pool.least_segment):
                 if not block.is_split:
                     self._release(block)
 

@@ -210,7 +210,7 @@ def _notes(snapshot: DeviceSnapshot, recorded: RecordedPolicy, curves: Timeline)
     if (index := next(impossible, None)) is not None:
         notes.append(f"the history contradicts itself: after {index:,} events more is allocated than reserved")
     if recorded.problem:
-        notes.append(f"the allocator's option string was not understood: {recorded.problem}")
+        notes.append(f"the allocator's options were not understood: {recorded.problem}")
     if not snapshot.events:
         notes.append("no history was recorded: peaks, owners and timeline are those of the moment of the snapshot")
     elif not any(event.frames for event in snapshot.events):

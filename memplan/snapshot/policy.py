@@ -7,7 +7,8 @@ from typing import Any
 from memplan.errors import UsageError
 from memplan.replay.conf import parse_conf
 from memplan.replay.policy import ROUNDUP_INTERVALS, AllocatorPolicy
-from memplan.units import Bytes
+from memplan.snapshot.fields import described
+from memplan.units import MIB, Bytes
 
 _MAX_DIVISIONS = 1 << 20
 """More steps between two powers of two than bytes in the smallest of these sizes say nothing."""
@@ -26,7 +27,7 @@ class RecordedPolicy:
     source: str
     """Where they come from: ``--conf``, ``snapshot`` or ``default``."""
     problem: str = ""
-    """What of the option string could not be read, if anything."""
+    """What of the options in the file could not be read, if anything."""
 
 
 def recorded_policy(settings: Mapping[str, object], conf: str | None = None) -> RecordedPolicy:
@@ -50,7 +51,22 @@ def recorded_policy(settings: Mapping[str, object], conf: str | None = None) -> 
     except UsageError as error:
         # Options come and go between versions; the numbers beside the string remain.
         policy, problem = AllocatorPolicy(), error.what
+    split = settings.get("max_split_size")
+    if type(split) is int and (reason := _impossible_split(split, policy)):
+        settings = {**settings, "max_split_size": None}
+        problem = f"{problem}; {reason}" if problem else reason
     return RecordedPolicy(policy=_with_numbers(policy, settings), conf=text, source="snapshot", problem=problem)
+
+
+def _impossible_split(split: int, policy: AllocatorPolicy) -> str:
+    """Why no allocator has this ``max_split_size``; empty if one may.
+
+    From any smaller size on, blocks would be split that the model, as PyTorch, gives back as whole segments.
+    """
+    least = policy.large_segment_size
+    if split < 0 or (split >= least and split % MIB == 0):
+        return ""
+    return f"max_split_size is {described(split)} bytes, and PyTorch takes whole MiB from {least // MIB} on"
 
 
 def _with_numbers(policy: AllocatorPolicy, settings: Mapping[str, object]) -> AllocatorPolicy:

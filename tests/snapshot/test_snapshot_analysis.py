@@ -287,6 +287,41 @@ def test_an_option_that_only_another_torch_knows_is_told():
     assert ("roundup_bypass_threshold_mb" in found.problem, found.policy.max_split_size) == (True, 64 * MIB)
 
 
+@pytest.mark.parametrize(
+    ("conf", "split"),
+    [
+        ("", 0),
+        ("", 20 * MIB - 1),
+        ("", 20 * MIB + 512),
+        ("large_segment_size_mb:40,max_split_size_mb:50", 39 * MIB),
+        ("roundup_bypass_threshold_mb:64", 19 * MIB),
+    ],
+)
+def test_a_split_size_that_pytorch_refuses_is_told_and_not_used(conf, split):
+    found = recorded_policy({"PYTORCH_CUDA_ALLOC_CONF": conf, "max_split_size": split})
+    assert f"max_split_size is {split} bytes" in found.problem
+    assert ("roundup_bypass" in conf) == ("roundup_bypass" in found.problem)
+    assert found.policy.max_split_size == (50 * MIB if "50" in conf else None)
+
+
+def test_the_smallest_split_size_is_used():
+    found = recorded_policy({"PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:12", "max_split_size": 12 * MIB})
+    assert (found.policy.max_split_size, found.problem) == (12 * MIB, "")
+
+
+def test_a_split_size_below_a_segment_is_no_crash_but_a_note(tmp_path):
+    """Below 20 MiB the rest of a shared segment would count as a segment of its own, which a full device releases."""
+    content = small_program()
+    content["allocator_settings"]["max_split_size"] = 0xFFFFFF
+    found = load_snapshot(write(tmp_path, content))
+    analysis = analyse(found.devices[0], recorded_policy(found.settings))
+    assert any("max_split_size is 16777215 bytes" in note for note in analysis.notes)
+    sound = analyse(found.devices[0], recorded_policy({**found.settings, "max_split_size": -1}))
+    assert (analysis.what_ifs, analysis.baseline) == (sound.what_ifs, sound.baseline)
+    assert analysis.what_ifs
+    assert analysis.baseline.survives is not None
+
+
 def test_a_wrong_conf_is_a_usage_error():
     with pytest.raises(UsageError, match="not an option"):
         recorded_policy({}, "no_such_option:1")

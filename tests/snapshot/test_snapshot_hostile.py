@@ -11,12 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
+from memplan.replay.conf import parse_conf
 from memplan.report.snapshot import render
 from memplan.report.snapshot_json import render as render_json
 from memplan.snapshot.analysis import analyse
 from memplan.snapshot.pickle_scan import objection
 from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.read import load_snapshot
+from memplan.snapshot.state import out_of_memory_events
+from memplan.snapshot.timeline import timeline
+from memplan.snapshot.what_if import what_if
 from memplan.units import MIB
 from tests.snapshot.snapshot_files import event, needs_data, real_files, small_program, write, written_example
 
@@ -167,6 +171,25 @@ def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="not a file"):
         load_snapshot(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_history_that_flushes_with_every_request_is_replayed_at_once(conf, tmp_path):
+    """6,000 tiny blocks, every other one free, and then two streams that have room for one at a time."""
+    tiny = [event("alloc", 512 * index, 512) for index in range(6000)]
+    holes = [event("free_completed", 512 * index, 512) for index in range(0, 6000, 2)]
+    names = ("alloc", "free_completed")
+    turns = [event(name, 1 << 40, 62 * MIB, stream=index % 2) for index in range(300) for name in names]
+    failed = {"action": "oom", "device_free": 90 * MIB, "size": 62 * MIB, "stream": 0}
+    content = {"segments": [], "device_traces": [[*tiny, *holes, *turns, failed]]}
+    (device,) = load_snapshot(write(tmp_path, content)).devices
+    policy = parse_conf(conf)
+    failures = out_of_memory_events(device, policy, timeline(device, policy))
+    started = time.process_time()
+    found = what_if(device, policy, conf, failures=failures)
+    assert time.process_time() - started < 3
+    # Without a limit both streams keep their segments; with 90 MiB they cannot, so every turn emptied the cache.
+    assert (found.survives, found.profile.end_reserved > 120 * MIB) == (True, True)
 
 
 def observed(content):
