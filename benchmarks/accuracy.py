@@ -25,7 +25,7 @@ from published.case import Case, Excluded
 from published.outcomes import Outcome
 from published.table import accounted, read_table
 
-SOURCES = ("snapshots", "litgpt", "liger", "fitcheck", "torchtune", "others")
+SOURCES = ("snapshots", "litgpt", "liger", "fitcheck", "torchtune", "megatron", "others")
 """Modules of ``published`` that offer ``cases``."""
 RESULTS = Path(__file__).parent / "results"
 

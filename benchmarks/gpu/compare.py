@@ -97,7 +97,8 @@ def row(workload: Workload, found: Mapping[str, Any], profile: GpuProfile, *, ti
 def _errors(prediction: Prediction, measured: Mapping[str, int | None]) -> dict[str, float]:
     peak = prediction.estimate.peak
     predicted = Peaks(peak.requested_bytes, peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)
-    return {name: getattr(predicted, name) / figure - 1 for name, figure in measured.items() if figure}
+    real = {name: measured[f"{name}_bytes"] for name in Peaks._fields}
+    return {name: getattr(predicted, name) / figure - 1 for name, figure in real.items() if figure}
 
 
 def _share(prediction: Prediction, found: Mapping[str, Any], profile: GpuProfile) -> float | None:

@@ -29,7 +29,7 @@ from packing import pack
 from workloads import ROOT, WORKLOADS, Workload, set_size
 
 from memplan.errors import MemplanError
-from memplan.report.validate_json import document
+from memplan.report.validate_json import document, peaks
 from memplan.validate.compose import Limits, check_room, device_facts, predict, put_together, run_for_real, watched
 from memplan.validate.profiles import profile_for
 from memplan.validate.records import DeviceFacts, Prediction, RealRun
@@ -108,7 +108,7 @@ class Session:
             run = self._real(workload, BLIND_STEPS, BLIND_STEPS)
         except MemplanError as second:
             return failure | {"run_error": str(second)}
-        return failure | {"measured": run.measured.peaks._asdict(), "steps": run.steps} | self._stream(run)
+        return failure | {"measured": peaks(run.measured.peaks), "steps": run.steps} | self._stream(run)
 
     def _real(self, workload: Workload, steps: int, traced_steps: int) -> RealRun:
         limits = Limits(
@@ -145,12 +145,12 @@ def line(name: str, found: dict[str, Any]) -> str:
         return f"{name:<30}  {found['stage']}: {found['error'].splitlines()[0][:100]}"
     errors = []
     for figure in ("requested", "allocated", "reserved", "device"):
-        ours, theirs = found["predicted"][figure], found["measured"][figure]
+        ours, theirs = found["predicted"][f"{figure}_bytes"], found["measured"][f"{figure}_bytes"]
         known = ours is not None and theirs
         errors.append(f"{100 * (ours / theirs - 1):+9.3f}%" if known else f"{'-':>10}")
     alignment = found["alignment"]
     share = f"{100 * alignment['share']:8.3f}% of {alignment['real_events']:,}" if alignment else "no stream"
-    peak = (found["measured"]["allocated"] or found["measured"]["requested"] or 0) / 2**20
+    peak = (found["measured"]["allocated_bytes"] or found["measured"]["requested_bytes"] or 0) / 2**20
     return f"{name:<30}{peak:>10,.0f} MiB {''.join(errors)}  {share}  {found.get('wall_seconds', 0):.0f} s"
 
 

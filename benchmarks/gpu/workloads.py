@@ -130,7 +130,7 @@ WORKLOADS = (
     _plain("embeddings", "recommender", f"{OWN}/embeddings.py", batch_size=16_384),
     _plain("gnn", "other", f"{ZOO}/gnn.py", batch_size=64),
     _plain("mlp-big-batch", "mlp", f"{OWN}/mlp.py", batch_size=65_536),
-    _plain("compiled", "compile", f"{OWN}/compiled.py", batch_size=16_384),
+    _plain("compiled", "compile", f"{OWN}/compiled.py", batch_size=16_384, compile="inductor"),
     _plain("checkpoint-dropout", "mlp", f"{ZOO}/checkpoint_nonreentrant.py", batch_size=16_384),
     _plain("dqn", "other", f"{BLIND}/dqn.py", batch_size=1024),
 )  # fmt: skip

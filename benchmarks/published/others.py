@@ -5,7 +5,7 @@ from collections.abc import Callable
 from published.case import Case, Excluded
 from published.table import Row, read_table
 
-ELSEWHERE = ("litgpt-", "liger-", "snap-", "fitcheck-", "tune-")
+ELSEWHERE = ("litgpt-", "liger-", "snap-", "fitcheck-", "tune-", "meg-")
 """Beginnings of the ids that have a module of their own."""
 
 SHARDED = "several GPUs: sharded steps are not traced yet"
@@ -14,7 +14,6 @@ COUNTER = "the source does not say which counter it read"
 
 
 def _sharded(row: Row) -> bool:
-    # Megatron's runs of TP 1, PP 1 take a node as well: data-parallel, with a rank's eighth of the optimizer's state.
     return not row["n_gpus"].startswith("1") or "multi" in row["n_gpus"]
 
 
@@ -24,10 +23,6 @@ def _from(source: str) -> Callable[[Row], bool]:
 
 RULES: tuple[tuple[Callable[[Row], bool], str], ...] = (
     (lambda row: row["metric"] == "unknown" and row["source"] == "accelerate docs", f"{COUNTER}, nor what it ran"),
-    (
-        lambda row: _from("Megatron")(row) and "TP 1 PP 1" in row["parallelism"] and "_te_" in row["id"],
-        "Transformer Engine's kernels: it has no build for the CPU",
-    ),
     (_sharded, SHARDED),
     (lambda row: row["metric"] == "unknown", COUNTER),
     (

@@ -108,7 +108,7 @@ def write(path: Path, outcomes: Iterable[Outcome]) -> None:
     """Write all outcomes, so that a file is whole at every moment."""
     unfinished = path.with_suffix(".partial")
     with unfinished.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [each.name for each in fields(Outcome)])
+        writer = csv.DictWriter(file, [each.name for each in fields(Outcome)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(each) for each in outcomes)
     unfinished.replace(path)

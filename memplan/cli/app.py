@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memplan.cli.checkpoint_plan import checkpoint_plan
 from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
 from memplan.cli.gpus import gpus
@@ -32,7 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (estimate, snapshot, simulate, validate, gpus, presets, explain):
+for command in (estimate, checkpoint_plan, snapshot, simulate, validate, gpus, presets, explain):
     app.command()(command)
 
 

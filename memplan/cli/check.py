@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from memplan.cli.groups import JOB_FIELDS, JobOptions
 from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, UsageError
 from memplan.job.spec import InputSpec, JobSpec
@@ -14,12 +15,12 @@ MAX_COUNT = 2**31
 _COUNTS = ("batch_size", "seq_len", "grad_accum", "max_new_tokens")
 
 
-def job_spec(target: str, options: Mapping[str, Any], problems: "Problems") -> JobSpec:
+def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
     """The job that a target and its options ask for.
 
     Args:
         target: The target as typed.
-        options: ``JobSpec`` field → value from the command line; None, False and an empty list mean not given.
+        options: What was typed of the job; its time limit is checked too.
         problems: Takes what is wrong; the result means something only if that is nothing.
 
     Returns:
@@ -28,12 +29,10 @@ def job_spec(target: str, options: Mapping[str, Any], problems: "Problems") -> J
     from memplan.job.inputs import parse_input
     from memplan.job.target import parse_target
 
-    given = {
-        field: value for field, value in options.items() if value is not None and value is not False and value != []
-    }
-    provenance = {field: flag(field) if field in given else "default" for field in options} | {"target": "TARGET"}
+    given = options.given()
+    provenance = {field: flag(field) if field in given else "default" for field in JOB_FIELDS} | {"target": "TARGET"}
     inputs = tuple(problems.of(parse_input, text) for text in given.pop("inputs", ()))
-    problems.add(*wrong_values(given), *_repeated(inputs))
+    problems.add(*wrong_values(given | {"timeout": options.timeout}), *_repeated(inputs))
     parsed_target = problems.of(parse_target, target)
     return JobSpec(target=parsed_target, inputs=inputs, provenance=provenance, **given)
 

@@ -1,13 +1,12 @@
 """``memplan estimate``: does this step fit on that GPU, and what is the peak made of?"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from memplan.cli import check, console, options, outputs
+from memplan.cli import check, console, groups, options, outputs
 from memplan.errors import ExitCode
 from memplan.job.spec import JobSpec
 
@@ -16,32 +15,14 @@ if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
 
 
+@groups.spread
 def estimate(
     target: options.Target,
     *,
     gpu: options.Gpus,
-    allow_network: options.AllowNetwork = False,
-    trust_remote_code: options.TrustRemoteCode = False,
-    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
-    batch_size: options.BatchSize = None,
-    seq_len: options.SeqLen = None,
-    inputs: options.Inputs = None,
-    precision: options.Precision = None,
-    optimizer: options.Optimizer = None,
-    optimizer_impl: options.OptimizerImpl = None,
-    grad_accum: options.GradAccum = None,
-    clip_grad_norm: options.ClipGradNorm = None,
-    attention: options.Attention = None,
-    checkpoint: options.Checkpoint = None,
-    compile: options.Compile = None,  # noqa: A002 (the option's name)
-    mode: options.Mode = None,
-    max_new_tokens: options.MaxNewTokens = None,
-    data_dependent: options.DataDependent = None,
+    job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
-    formats: options.FormatsAndExports = None,
-    as_json: options.AsJson = False,
-    explain: options.Explain = False,
-    quiet: options.Quiet = False,
+    report: groups.ExportOptions,
     fail_on: options.FailOn = None,
     exit_zero: options.ExitZero = False,
 ) -> None:
@@ -49,23 +30,21 @@ def estimate(
 
     The target's own code runs on this machine, in a child process, on tensors without data.
     """
-    typed = dict(locals())  # First, while the parameters are all there is.
-    job = {field.name: typed[field.name] for field in fields(JobSpec) if field.name in typed and field.name != "target"}
     problems = check.Problems()
-    wanted = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
-    problems.add(*check.wrong_values({"timeout": timeout, "fail_on": fail_on or "oom"}))
+    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.FORMATS) or ()
+    problems.add(*check.wrong_values({"fail_on": fail_on or "oom"}))
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.raise_if_any()
-    with console.progress(enabled=not quiet) as tell:
-        results = _results(spec, profiles, wanted, timeout, tell)
+    with console.progress(enabled=not report.quiet) as tell:
+        results = _results(spec, profiles, wanted, job.timeout, tell)
     estimates = [result.estimate for result in results]
     for output in wanted:
         if output.is_export:
             outputs.write_exports(output, results)
         else:
-            outputs.write(output, estimates, explain=explain, quiet=quiet)
+            outputs.write(output, estimates, explain=report.explain, quiet=report.quiet)
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from memplan.cli.console import terminal_width, write_lines, write_plain
-from memplan.cli.options import ProfileDirs
+from memplan.cli.options import JsonAlone, ProfileDirs
 
 
 def gpus(
@@ -13,7 +13,7 @@ def gpus(
         str | None, typer.Argument(metavar="NAME", help="A profile, an alias or nvidia-smi's name.", show_default=False)
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.", show_default=False)] = False,
+    as_json: JsonAlone = False,
     profile_dir: ProfileDirs = None,
 ) -> None:
     """List GPU profiles; with a name, show one with its sources."""

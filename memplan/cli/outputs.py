@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -101,29 +101,31 @@ def write(output: Output, estimates: "Sequence[Estimate]", *, explain: bool, qui
     )
 
 
-def write_rendered(output: Output, *, text: "Callable[[int], list[Text]]", json: Callable[[], str]) -> None:
+def write_rendered(output: Output, *, text: "Callable[[int], list[Text]]", **others: Callable[[], str]) -> None:
     """Render one report and put it where it belongs.
 
     Args:
         output: Format and file.
         text: Renders lines for a width in terminal cells.
-        json: Renders the JSON text.
+        others: Format → renders it as one text (``json`` …).
 
     Raises:
         UsageError: The file cannot be written.
     """
     if output.file is None:
-        _write_to(None, output.format, text, json)
+        _write_to(None, output.format, text, others)
         return
     # Rendered before the file is opened, so that an interruption leaves no half of a report.
     page = io.StringIO()
-    _write_to(page, output.format, text, json)
+    _write_to(page, output.format, text, others)
     _write_file(output.file, page.getvalue().encode("utf-8"))
 
 
-def _write_to(file: TextIO | None, name: str, text: "Callable[[int], list[Text]]", json: Callable[[], str]) -> None:
-    if name == "json":
-        console.write_plain(json() + "\n", file)
+def _write_to(
+    file: TextIO | None, name: str, text: "Callable[[int], list[Text]]", others: Mapping[str, Callable[[], str]]
+) -> None:
+    if name in others:
+        console.write_plain(others[name]().rstrip("\n") + "\n", file)
         return
     console.write_lines(text(console.PLAIN_WIDTH if file else console.terminal_width()), file)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, options, outputs
+from memplan.cli.options import option
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,37 +25,31 @@ def snapshot(
     ],
     *,
     device: Annotated[
-        int | None,
-        typer.Option(
-            "--device", metavar="N", help="Device to show. (default: that with most history)", show_default=False
-        ),
+        int | None, option("device", None, "Device to show.", metavar="N", default="that with most history")
     ] = None,
     conf: Annotated[
         str | None,
-        typer.Option(
-            "--conf",
+        option(
+            "conf",
+            None,
+            "The PYTORCH_CUDA_ALLOC_CONF that the process ran with.",
             metavar="CONF",
-            help="The PYTORCH_CUDA_ALLOC_CONF that the process ran with. (default: what the file says)",
-            show_default=False,
+            default="what the file says",
         ),
     ] = None,
     replay_conf: Annotated[
         list[str] | None,
-        typer.Option(
-            "--replay-conf",
+        option(
+            "replay_conf",
+            None,
+            "Also replay the same allocations under this PYTORCH_CUDA_ALLOC_CONF. Repeatable.",
             metavar="CONF",
-            help="Also replay the same allocations under this PYTORCH_CUDA_ALLOC_CONF. Repeatable.",
-            show_default=False,
         ),
     ] = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="N", help="Owners to list. (default: 8)", show_default=False)
-    ] = DEFAULT_TOP,
+    top: Annotated[int, option("top", None, "Owners to list.", metavar="N", default="8")] = DEFAULT_TOP,
     formats: options.FormatsAndExports = None,
     as_json: options.AsJson = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only the first line, no progress.", show_default=False)
-    ] = False,
+    quiet: Annotated[bool, option("quiet", None, "Only the first line, no progress.", short="-q")] = False,
 ) -> None:
     """Analyse a CUDA memory snapshot: peak, owners, fragmentation.
 

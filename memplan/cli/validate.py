@@ -1,102 +1,82 @@
 """``memplan validate``: run the step for real on the device at hand, and put predicted beside measured."""
 
 import re
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from memplan.cli import check, console, options, outputs
+from memplan.cli import check, console, groups, options, outputs
+from memplan.cli.options import option
 from memplan.errors import UsageError
-from memplan.job.spec import JobSpec
 
-_DEVICE, _RUN = "Device", "Run"
-
-
-def _own(panel: str, *words: str, help_text: str, metavar: str | None = None) -> Any:
-    return typer.Option(*words, help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False)
-
+RUN = "Run"
+DEFAULT_SECONDS = 60.0
 
 Target = Annotated[
     str | None,
     typer.Argument(metavar="TARGET", help="As for estimate; none with --calibrate.", show_default=False),
 ]
-Device = Annotated[
-    str, _own(_DEVICE, "--device", help_text="auto, cpu, cuda or cuda:N. (default: auto)", metavar="NAME")
-]
-Steps = Annotated[
-    int | None,
-    _own(_RUN, "--steps", help_text="Steps to run. (default: until nothing changes any more)", metavar="N"),
-]
-Seconds = Annotated[
-    float, _own(_RUN, "--seconds", help_text="No further step begins after so long. (default: 60)", metavar="SECONDS")
-]
-Force = Annotated[bool, _own(_RUN, "--force", help_text="Run even where the prediction does not fit.")]
-KeepSnapshot = Annotated[
-    Path | None,
-    _own(
-        _RUN, "--keep-snapshot", help_text="Keep the run's CUDA memory snapshot, for memplan snapshot.", metavar="FILE"
-    ),
-]
+Device = Annotated[str, option("device", options.DEVICE, "auto, cpu, cuda or cuda:N.", metavar="NAME", default="auto")]
 Calibrate = Annotated[
-    bool, _own(_DEVICE, "--calibrate", help_text="Measure the device itself and write a GPU profile of it.")
+    bool, option("calibrate", options.DEVICE, "Measure the device itself and write a GPU profile of it.")
 ]
 ProfileOut = Annotated[
     Path | None,
-    _own(_DEVICE, "--profile-out", help_text="Where the profile goes. (default: your profile folder)", metavar="FILE"),
+    option("profile_out", options.DEVICE, "Where the profile goes.", metavar="FILE", default="your profile folder"),
+]
+Steps = Annotated[
+    int | None, option("steps", RUN, "Steps to run.", metavar="N", default="until nothing changes any more")
+]
+Seconds = Annotated[
+    float, option("seconds", RUN, "No further step begins after so long.", metavar="SECONDS", default="60")
+]
+Force = Annotated[bool, option("force", RUN, "Run even where the prediction does not fit.")]
+KeepSnapshot = Annotated[
+    Path | None,
+    option("keep_snapshot", RUN, "Keep the run's CUDA memory snapshot, for memplan snapshot.", metavar="FILE"),
 ]
 
 
-_OF_CALIBRATION = {"target", "device", "calibrate", "profile_out", "timeout", "quiet", "seconds"}
-"""What a calibration uses, what is complained of elsewhere, and what always has a value."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How the real run goes."""
+
+    steps: Steps = None
+    seconds: Seconds = DEFAULT_SECONDS
+    force: Force = False
+    keep_snapshot: KeepSnapshot = None
 
 
+@groups.spread
 def validate(
     target: Target = None,
     *,
     device: Device = "auto",
-    steps: Steps = None,
-    seconds: Seconds = 60.0,
-    force: Force = False,
-    keep_snapshot: KeepSnapshot = None,
+    real: RunOptions,
     calibrate: Calibrate = False,
     profile_out: ProfileOut = None,
-    allow_network: options.AllowNetwork = False,
-    trust_remote_code: options.TrustRemoteCode = False,
-    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
-    batch_size: options.BatchSize = None,
-    seq_len: options.SeqLen = None,
-    inputs: options.Inputs = None,
-    precision: options.Precision = None,
-    optimizer: options.Optimizer = None,
-    optimizer_impl: options.OptimizerImpl = None,
-    grad_accum: options.GradAccum = None,
-    clip_grad_norm: options.ClipGradNorm = None,
-    attention: options.Attention = None,
-    checkpoint: options.Checkpoint = None,
-    mode: options.Mode = None,
-    max_new_tokens: options.MaxNewTokens = None,
-    data_dependent: options.DataDependent = None,
+    job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
-    formats: options.Formats = None,
-    as_json: options.AsJson = False,
-    explain: options.Explain = False,
-    quiet: options.Quiet = False,
+    report: groups.ReportOptions,
 ) -> None:
     """Run the step for real on this machine: predicted beside measured.
 
     Both run in child processes. A run whose prediction does not fit is refused.
     """
-    typed = dict(locals())  # First, while the parameters are all there is.
-    job = {field.name: typed[field.name] for field in fields(JobSpec) if field.name in typed and field.name != "target"}
     problems = check.Problems()
-    reports = problems.of(outputs.parse_outputs, formats or [], as_json) or ()
-    problems.add(*check.wrong_values({"timeout": timeout}), *_wrong(typed))
+    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
+    problems.add(*_wrong_device(device), *_wrong_run(real))
     if calibrate:
+        idle = [*_typed(real), *job.given(), *_typed(report), *(["profile_dir"] if profile_dir else [])]
+        problems.add(*check.wrong_values({"timeout": job.timeout}), *_wrong_calibration(target, idle, profile_out))
         problems.raise_if_any()
-        _calibrate(device, profile_out, timeout, quiet=quiet)
+        _calibrate(device, profile_out, job.timeout, quiet=report.quiet)
         return
+    if profile_out is not None:
+        problems.add("--profile-out goes with --calibrate alone")
     if target is None:
         raise UsageError("a target is missing", hint="memplan validate TARGET, or memplan validate --calibrate")
     spec = check.job_spec(target, job, problems)
@@ -105,54 +85,58 @@ def validate(
     from memplan.report.validate_json import render as render_json
     from memplan.validate.compose import validate as run
 
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress(enabled=not report.quiet) as tell:
         found = run(
             spec,
             device=device,
-            steps=steps,
-            seconds=seconds,
-            timeout=timeout,
-            force=force,
-            keep=keep_snapshot,
+            steps=real.steps,
+            seconds=real.seconds,
+            timeout=job.timeout,
+            force=real.force,
+            keep=real.keep_snapshot,
             profile_dirs=tuple(profile_dir or ()),
             progress=tell,
         )
-    for report in reports:
+    for output in wanted:
         outputs.write_rendered(
-            report,
-            text=lambda width: render_text(found, width=width, explain=explain, quiet=quiet),
+            output,
+            text=lambda width: render_text(found, width=width, explain=report.explain, quiet=report.quiet),
             json=lambda: render_json(found),
         )
 
 
-def _wrong(typed: dict[str, Any]) -> list[str]:
-    """A sentence for each of this command's own options whose value cannot be."""
-    problems = []
-    if typed["steps"] is not None and not 1 <= typed["steps"] <= check.MAX_COUNT:
-        problems.append(f"--steps must be between 1 and {check.MAX_COUNT}, not {typed['steps']}")
-    if not typed["seconds"] >= 0:
-        problems.append(f"--seconds must be a number of seconds, not {typed['seconds']}")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", typed["device"]):
-        problems.append(f"--device takes auto, cpu, cuda or cuda:N, not '{typed['device']}'")
-    if typed["profile_out"] is not None and not typed["calibrate"]:
-        problems.append("--profile-out goes with --calibrate alone")
-    if typed["calibrate"] and typed["target"] is not None:
-        problems.append("--calibrate measures the device and takes no target")
-    if typed["calibrate"] and (idle := _idle(typed)):
-        problems.append(f"{', '.join(idle)} would change nothing: --calibrate runs no step and writes a profile")
-    for flag in ("keep_snapshot", "profile_out"):
-        path = typed[flag]
-        # Checked before the run, so that minutes of work are not lost to a typing error.
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            problems.append(f"{options.flag(flag)}: cannot write a file '{path}'; its folder must exist")
-    return problems
+def _typed(group: RunOptions | groups.ReportOptions) -> list[str]:
+    """Options of a group that a calibration does not use and that were typed; ``--seconds`` always has a value."""
+    names = [field.name for field in fields(group) if field.name not in {"quiet", "seconds"}]
+    return [name for name in names if groups.is_given(getattr(group, name))]
 
 
-def _idle(typed: dict[str, Any]) -> list[str]:
-    """Options that were given and that a calibration does not use."""
-    names = {"formats": "--format", "as_json": "--json"}
-    given = [name for name, value in typed.items() if name not in _OF_CALIBRATION and value not in (None, False, [])]
-    return [names.get(name, options.flag(name)) for name in given]
+def _wrong_device(device: str) -> Iterator[str]:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        yield f"--device takes auto, cpu, cuda or cuda:N, not '{device}'"
+
+
+def _wrong_run(real: RunOptions) -> Iterator[str]:
+    if real.steps is not None and not 1 <= real.steps <= check.MAX_COUNT:
+        yield f"--steps must be between 1 and {check.MAX_COUNT}, not {real.steps}"
+    if not real.seconds >= 0:
+        yield f"--seconds must be a number of seconds, not {real.seconds}"
+    yield from _unwritable("keep_snapshot", real.keep_snapshot)
+
+
+def _wrong_calibration(target: str | None, idle: list[str], profile_out: Path | None) -> Iterator[str]:
+    if target is not None:
+        yield "--calibrate measures the device and takes no target"
+    if idle:
+        flags = ", ".join(options.flag(name) for name in idle)
+        yield f"{flags} would change nothing: --calibrate runs no step and writes a profile"
+    yield from _unwritable("profile_out", profile_out)
+
+
+def _unwritable(name: str, path: Path | None) -> Iterator[str]:
+    # Checked before the run, so that minutes of work are not lost to a typing error.
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        yield f"{options.flag(name)}: cannot write a file '{path}'; its folder must exist"
 
 
 def _calibrate(device: str, profile_out: Path | None, timeout: float, *, quiet: bool) -> None:

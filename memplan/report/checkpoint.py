@@ -56,14 +56,15 @@ def render(
 
 def head_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     """Versions and times, the step, the device."""
-    spent = f"traced in {answer.trace_seconds:.1f} s, solved in {answer.solve_seconds:.1f} s"
-    left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  {spent}"
+    traced = f"traced in {answer.trace_seconds:.1f} s"
+    left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  {traced}"
     target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
-    proof = f"proved in {answer.prove_seconds:.1f} s by {answer.rounds} more trace{'s' if answer.rounds != 1 else ''}"
+    traces = f"{answer.rounds} more trace{'s' if answer.rounds != 1 else ''}"
+    effort = f"solved in {answer.solve_seconds:.1f} s, proved in {answer.prove_seconds:.1f} s by {traces}"
     return [
         spread(Text(left, style="dim"), target, width),
         *flow("step", [answer.step], width),
-        *flow("device", [clean(answer.device), f"budget {format_bytes(answer.budget_bytes)}", proof], width),
+        *flow("device", [clean(answer.device), f"budget {format_bytes(answer.budget_bytes)}", effort], width),
     ]
 
 

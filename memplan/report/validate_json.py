@@ -1,4 +1,4 @@
-"""A validation as JSON: integers are bytes, keys are sorted, minor versions only add."""
+"""A validation as JSON, contract 1.0: keys that hold bytes say so, keys are sorted, minor versions only add."""
 
 import json
 from dataclasses import asdict
@@ -6,7 +6,7 @@ from typing import Any
 
 from memplan.report.json import SCHEMA_VERSION
 from memplan.report.json import document as estimate_document
-from memplan.validate.records import Alignment, Peaks, Validation
+from memplan.validate.records import Alignment, Difference, Peaks, Validation
 
 
 def render(validation: Validation) -> str:
@@ -23,9 +23,9 @@ def document(validation: Validation) -> dict[str, Any]:
         "target": validation.estimate.target,
         "device": asdict(validation.device),
         "profile": validation.profile_note,
-        "predicted": validation.predicted._asdict(),
-        "measured": measured.peaks._asdict(),
-        "error_bytes": errors(validation.predicted, measured.peaks),
+        "predicted": peaks(validation.predicted),
+        "measured": peaks(measured.peaks),
+        "difference": differences(validation.predicted, measured.peaks),
         "run": {
             "steps": run.steps,
             "seconds": run.seconds,
@@ -39,33 +39,52 @@ def document(validation: Validation) -> dict[str, Any]:
     }
 
 
-def errors(predicted: Peaks, measured: Peaks) -> dict[str, int | None]:
-    """Predicted minus measured for each figure; None where one side has none."""
-    pairs = {figure: (getattr(predicted, figure), getattr(measured, figure)) for figure in Peaks._fields}
+def peaks(found: Peaks) -> dict[str, int | None]:
+    """Peaks of one side; null where there is no such figure."""
+    return {f"{figure}_bytes": size for figure, size in found._asdict().items()}
+
+
+def differences(predicted: Peaks, measured: Peaks) -> dict[str, int | None]:
+    """Predicted minus measured for each figure; null where one side has none."""
+    theirs = peaks(measured)
     return {
-        figure: None if ours is None or theirs is None else ours - theirs for figure, (ours, theirs) in pairs.items()
+        key: None if ours is None or (real := theirs[key]) is None else ours - real
+        for key, ours in peaks(predicted).items()
     }
 
 
 def _alignment(alignment: Alignment | None) -> dict[str, Any] | None:
     if alignment is None:
         return None
-    differences = [
-        asdict(difference)
-        | {
-            side: [event._asdict() | {"cause": event.cause._asdict()} for event in getattr(difference, side)]
-            for side in ("predicted", "real")
-        }
-        for difference in alignment.differences
-    ]
     return {
         "predicted_events": alignment.predicted,
         "real_events": alignment.real,
         "matched_events": alignment.matched,
         "share": alignment.share,
         "exact": alignment.is_exact,
-        "parts": [asdict(share) for share in alignment.shares],
-        "differences": differences,
+        "parts": [
+            {
+                "part": share.part,
+                "predicted_events": share.predicted,
+                "real_events": share.real,
+                "matched_events": share.matched,
+            }
+            for share in alignment.shares
+        ],
+        "differences": [_difference(difference) for difference in alignment.differences],
         "difference_count": alignment.difference_count,
-        "tallies": [tally._asdict() | {"cause": tally.cause._asdict()} for tally in alignment.tallies],
+        "tallies": [
+            {"side": tally.side, "events": tally.events, "bytes": tally.nbytes, "cause": tally.cause._asdict()}
+            for tally in alignment.tallies
+        ],
+    }
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return asdict(difference) | {
+        side: [
+            {"action": event.action, "bytes": event.nbytes, "cause": event.cause._asdict()}
+            for event in getattr(difference, side)
+        ]
+        for side in ("predicted", "real")
     }

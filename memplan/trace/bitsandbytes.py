@@ -7,7 +7,6 @@ written and the recorder sees its allocations; what is put in its way is in ``_t
 * the C library, whose kernels write into tensors that are there already, is one whose functions do nothing;
 * custom operators run the Python part of their CUDA kernels instead of a shape function, which would hide what they
   take on the side;
-* code of bitsandbytes that asks for a fake tensor's device is told ``cuda`` where the tensor lies on the device;
 * paged states, which CUDA's managed memory holds and torch's allocator never sees, are host tensors;
 * parameters that are quantised are fake tensors of their own class.
 
@@ -38,27 +37,21 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memplan.trace.cuda.placement import Placement
+from memplan.trace.cuda.told_device import CUDA
 from memplan.trace.late_imports import outside_trace, when_imported
 from memplan.trace.replacements import Attribute, attributes
 
 PACKAGE = "bitsandbytes"
-_KERNELS = (f"{PACKAGE}._ops", f"{PACKAGE}.backends")
-"""Run inside the dispatcher, where no mode takes ``cuda`` for ``cpu`` any more, so they must hear the truth."""
 _PARAMETERS = frozenset({"Params4bit", "Int8Params"})
 """Parameters that are quantised when they are moved to the device."""
-_CUDA = torch.device("cuda", 0)
 
 _UPDATE_KERNELS = ("str2optimizer32bit", "str2optimizer8bit", "str2optimizer8bit_blockwise")
 """Tables of the optimizers' C functions in ``bitsandbytes.functional``, 0.45 and earlier."""
 
 
 @contextmanager
-def shape_only_bitsandbytes(placement: Placement) -> Iterator[None]:
+def shape_only_bitsandbytes() -> Iterator[None]:
     """Let bitsandbytes run on fake tensors while the context lasts, from the moment when it is imported.
-
-    Args:
-        placement: Tells host from device.
 
     Yields:
         Nothing.
@@ -73,7 +66,7 @@ def shape_only_bitsandbytes(placement: Placement) -> Iterator[None]:
                 # A CPU build leaves these out, and only what is there can be put back.
                 for name in _UPDATE_KERNELS:
                     vars(sys.modules[f"{PACKAGE}.functional"]).setdefault(name, {})
-            stack.enter_context(attributes(_table(placement)))
+            stack.enter_context(attributes(_table()))
 
         stack.enter_context(when_imported(PACKAGE, enter, outside_trace))
         yield
@@ -173,7 +166,7 @@ def _raw_streams() -> Iterator[None]:
             setattr(torch._C, name, former)
 
 
-def _table(placement: Placement) -> tuple[Attribute, ...]:
+def _table() -> tuple[Attribute, ...]:
     functional = sys.modules[f"{PACKAGE}.functional"]
     library = _SilentLibrary()
     loaded = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.") and module is not None]
@@ -188,29 +181,15 @@ def _table(placement: Placement) -> tuple[Attribute, ...]:
         # What these remember would outlive the trace.
         Attribute(functional, "name2qmap", {}),
         Attribute(functional.GlobalPageManager, "_instance", None),
-        Attribute(FakeTensor, "device", _told_device(placement)),
         Attribute(torch.Tensor, "_make_subclass", _subclass(torch.Tensor._make_subclass)),
     )
 
 
-def _paged(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = _CUDA) -> torch.Tensor:
+def _paged(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = CUDA) -> torch.Tensor:
     """``bitsandbytes.functional.get_paged``."""
     buffer: Any = torch.empty(*shape, dtype=dtype, device="cpu")
     buffer.is_paged, buffer.page_deviceid = True, device.index
     return buffer  # type: ignore[no-any-return]
-
-
-def _told_device(placement: Placement) -> property:
-    former: Any = vars(FakeTensor)["device"]
-
-    def device(tensor: FakeTensor) -> torch.device:
-        asks = sys._getframe(1).f_globals.get("__name__", "")
-        if PACKAGE in asks and not asks.startswith(_KERNELS) and tensor.fake_device.type == "cpu":
-            return tensor.fake_device if placement.is_host(tensor) else _CUDA
-        told: torch.device = former.fget(tensor)
-        return told
-
-    return property(device, former.fset)
 
 
 def _subclass(original: Callable[..., Any]) -> staticmethod:  # type: ignore[type-arg]

@@ -70,10 +70,52 @@ class Compiling:
             # As ``Module.compile`` does; the module keeps its parameters' names, unlike in torch's ``OptimizedModule``.
             module._compiled_call_impl = self._regions.region(module._call_impl)
 
+    def twin(self, module: torch.nn.Module) -> torch.nn.Module:
+        """What ``torch.compile(module)`` returns."""
+        self._asked = True
+        if self._regions is None:
+            self.leave_out(NOTE)
+            return module
+        return twin_of(module, self._regions.region)
+
     def whole(self, model: torch.nn.Module) -> None:
         """Compile a model of whose target nothing asked for it."""
         if self._regions is not None and not self._asked:
             self.module(model)
+
+
+def twin_of(module: torch.nn.Module, region: Callable[[Callable[..., Any]], Callable[..., Any]]) -> torch.nn.Module:
+    """Another object with the same attributes, which is compiled when it is called.
+
+    The module itself stays eager, as in torch: programs throw away what ``torch.compile`` returns (torchtune 0.4.0 does
+    so with its loss). Unlike in torch's ``OptimizedModule`` parameters keep their names.
+    """
+    calls: dict[int, Callable[..., Any]] = {}
+
+    def call(self: torch.nn.Module) -> Callable[..., Any]:
+        # By object: a deep copy is compiled for itself.
+        if id(self) not in calls:
+            calls[id(self)] = region(self._call_impl)
+        return calls[id(self)]
+
+    own = type(module)
+    members = {
+        "_compiled_call_impl": property(call, _keep),
+        "_orig_mod": property(lambda self: _sharing(own, self)),
+        "__module__": own.__module__,
+    }
+    return _sharing(type(own.__name__, (own,), members), module)
+
+
+def _sharing(kind: type[torch.nn.Module], module: torch.nn.Module) -> torch.nn.Module:
+    """An object of a class that has the very attributes of a module."""
+    made: torch.nn.Module = object.__new__(kind)
+    object.__setattr__(made, "__dict__", vars(module))
+    return made
+
+
+def _keep(*_: object) -> None:
+    """``compile()`` of what is compiled already."""
 
 
 @contextmanager
@@ -85,10 +127,7 @@ def compiling(choice: Compile) -> Iterator[Compiling]:
         if model is None:
             # Without a function it is a decorator with options.
             return lambda function: compile_(function, **options)
-        if not isinstance(model, torch.nn.Module):
-            return meaning.function(model)
-        meaning.module(model)
-        return model
+        return meaning.twin(model) if isinstance(model, torch.nn.Module) else meaning.function(model)
 
     def compile_module(self: torch.nn.Module, *_: Any, **__: Any) -> None:
         meaning.module(self)

@@ -6,13 +6,13 @@ scratch of kernels, comes from a table of rules (``scratch``); values that fake 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from memplan.trace import aliasing
 from memplan.trace.attribution import Attribution
@@ -38,6 +38,8 @@ _RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
     "aten.native_dropout.default": (1, 0),
 }
 """Kernels that allocate their results in another order than they return them."""
+_HOST_RESULTS = frozenset({("aten._pack_padded_sequence.default", (1,))})
+"""Ops and results that lie on the host wherever the operands lie (aten/src/ATen/native/PackedSequence.cpp)."""
 
 MIXED = "what lies on the host is not counted, though CUDA would refuse to mix it with what lies on the device"
 _MOVERS = ("copy", "index", "pack")
@@ -71,6 +73,8 @@ class Recorder(TorchDispatchMode):
         """Do ops go to the graph? In set-up only storages are followed."""
         self.default_place: Place = "device"
         """Where tensors go that nothing else places."""
+        self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
+        """The context of user code that runs inside an operator."""
         self._rules = rules
         self._place_rule = place_rule
         self._operators: dict[Any, Operator] = {}
@@ -124,9 +128,14 @@ class Recorder(TorchDispatchMode):
 
     def is_host(self, tensor: torch.Tensor) -> bool:
         """Does this tensor lie in host memory?"""
-        while torch._C._functorch.is_batchedtensor(tensor):
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             # Inside ``vmap``, which transformers builds masks with, tensors are wrapped and have no storage.
             tensor = torch._C._functorch.get_unwrapped(tensor)
+        if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
+            return all(self.is_host(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+        if tensor.layout is not torch.strided:
+            # Of a sparse tensor only the parts have a place, once they are asked for; it is mostly a gradient.
+            return False
         identity = self._identity(tensor)
         return (self.default_place if identity is None else self.ledger.entries[identity].place) == "host"
 
@@ -165,7 +174,7 @@ class Recorder(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if operator.body is not None:
-            with self:
+            with self, self.user_code():
                 return operator.body(*args, **kwargs)
         running = Running(func, operator, args, kwargs)
         # A function mode of the semantics has seen the call; it must not see every attribute that is read from here on.
@@ -254,11 +263,11 @@ class Recorder(TorchDispatchMode):
             ref.node, ref.path = running.node, path
             return ref.storage
         storage = storage_of(tensor)
-        identity = None if storage is None else self._entered(running, storage)
+        identity = None if storage is None else self._entered(running, storage, path)
         pin(tensor, Ref(running.node, path, identity, nbytes_of(tensor)))
         return identity
 
-    def _entered(self, running: Running, storage: torch.UntypedStorage) -> StorageId:
+    def _entered(self, running: Running, storage: torch.UntypedStorage, path: Path) -> StorageId:
         identity = self.ledger.find(storage)
         if identity is not None:
             entry = self.ledger.entries[identity]
@@ -268,7 +277,8 @@ class Recorder(TorchDispatchMode):
         if running.overwritten is not None:
             self.ledger.join(storage, running.overwritten)
             return running.overwritten
-        return self.ledger.allocate(storage, place=running.place, role=running.role)
+        place: Place = "host" if (running.operator.name, path) in _HOST_RESULTS else running.place
+        return self.ledger.allocate(storage, place=place, role=running.role)
 
     def _teaches(self, func: Any, operator: Operator) -> bool:
         """Can an op change what is known, even where nothing is known of its arguments?"""

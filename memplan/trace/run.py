@@ -50,6 +50,7 @@ def trace_job(
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
+        recorder.user_code = means.user_code
         compiled.begin(recorder)
         kernels = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
         stack.enter_context(recorder.watching())

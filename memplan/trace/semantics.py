@@ -1,7 +1,7 @@
 """Which device's semantics hold while a trace runs: CUDA's rules on fake CPU tensors, or the CPU's own."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -29,6 +29,8 @@ class Semantics:
     """Host or device; None where there is no such difference."""
     ask_host: Callable[[Callable[[torch.Tensor], bool]], None]
     """Takes the recorder's answer to "does this tensor lie in host memory?"."""
+    user_code: Callable[[], AbstractContextManager[object]]
+    """The context of user code that runs inside an operator."""
     not_modelled: Callable[[Iterable[str]], Iterable[str]]
     """What the figures leave out, given the names of the ops that ran."""
     assumptions: Callable[[Iterable[str]], Iterable[str]]
@@ -44,11 +46,12 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
                 scratch_rules=CPU_RULES,
                 place_rule=None,
                 ask_host=lambda _: None,
+                user_code=nullcontext,
                 not_modelled=_nothing,
                 assumptions=_nothing,
             )
         return
-    with cuda_semantics(device, attention=attention) as cuda, shape_only_bitsandbytes(cuda.placement):
+    with cuda_semantics(device, attention=attention) as cuda, shape_only_bitsandbytes():
 
         def ask_host(is_host: Callable[[torch.Tensor], bool]) -> None:
             cuda.placement.is_host = is_host
@@ -57,6 +60,7 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
             scratch_rules=CUDA_RULES,
             place_rule=cuda.placement.rule,
             ask_host=ask_host,
+            user_code=cuda.placement.user_code,
             not_modelled=_unknown_scratch,
             assumptions=assumptions_of,
         )

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
 from memplan.trace.prepare import build_model, make_loop
+from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.cuda import CudaMeter
 from memplan.validate.records import Measured, RealRun
@@ -69,13 +71,20 @@ def run_here(
     run = _Run(spec, place, progress)
     meter = _meter(place, free_before, least, keep)
     meter.start()
-    try:
-        run.play(meter, steps=steps, least=least, limit_seconds=seconds)
-    except (EstimateError, torch.OutOfMemoryError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        run.out_of_memory = str(error).splitlines()[0]
-    return RealRun(measured=meter.finish(), steps=run.done, seconds=run.seconds, out_of_memory=run.out_of_memory)
+    with compiling(spec.compile) as compiled:
+        try:
+            run.play(meter, compiled, steps=steps, least=least, limit_seconds=seconds)
+        except (EstimateError, torch.OutOfMemoryError) as error:
+            if not any(isinstance(cause, torch.OutOfMemoryError) for cause in causes(error)):
+                raise compiler_failure(error) or error from error
+            run.out_of_memory = str(error).splitlines()[0]
+    measured = meter.finish()
+    return RealRun(
+        measured=replace(measured, notes=(*measured.notes, *compiled.notes())),
+        steps=run.done,
+        seconds=run.seconds,
+        out_of_memory=run.out_of_memory,
+    )
 
 
 def _meter(device: torch.device, free_before: int | None, recorded_steps: int, keep: Path | None) -> Meter:
@@ -95,12 +104,13 @@ class _Run:
         self.seconds = 0.0
         self.out_of_memory = ""
 
-    def play(self, meter: Meter, *, steps: int, least: int, limit_seconds: float) -> None:
+    def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
         """Build the job and run its steps."""
         self._progress("building the model for real")
         surroundings = RealDevice(self._device)
         source = load_source(self._spec)
         model = build_model(source, self._spec, surroundings)
+        compiled.whole(model)
         self._loop = make_loop(source, model, self._spec, surroundings)
         while self.done < steps and (self.done < least or self.seconds < limit_seconds):
             self._progress(f"running step {self.done + 1} of {steps}")
@@ -109,11 +119,3 @@ class _Run:
                 next(self._loop)
             self.seconds += time.perf_counter() - started
             self.done += 1
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return True
-        error = error.__cause__
-    return False

@@ -2,16 +2,19 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import memplan
 from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.estimate.records import Estimate
+from memplan.report.codes import RULES
 from memplan.report.text import render
 from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
 
@@ -162,6 +165,12 @@ def test_explain_says_what_a_finding_means(capsys, code: str) -> None:
 def test_explain_lists_all_findings(capsys) -> None:
     assert main(["explain"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["MP001", "MP002", "MP003"]
+
+
+def test_every_code_in_the_package_has_an_explanation() -> None:
+    package = Path(memplan.__file__).parent
+    sources = [path.read_text(encoding="utf-8") for pattern in ("*.py", "*.json") for path in package.rglob(pattern)]
+    assert {code for text in sources for code in re.findall(r"MP\d{3}", text)} == set(RULES)
 
 
 def test_explain_of_an_unknown_code_is_a_usage_error(capsys) -> None:

@@ -35,7 +35,7 @@ def test_options_of_snapshot() -> None:
     assert {word for parameter in command.params for word in parameter.opts} == SNAPSHOT
 
 
-VALIDATE = (ESTIMATE - {"--gpu", "--compile", "--fail-on", "--exit-zero"}) | {
+VALIDATE = (ESTIMATE - {"--gpu", "--fail-on", "--exit-zero"}) | {
     "--device", "--steps", "--seconds", "--force", "--keep-snapshot", "--calibrate", "--profile-out",
 }  # fmt: skip
 

@@ -18,7 +18,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from memplan.job.optimizers import make_optimizer
 from memplan.trace.bitsandbytes import shape_only_bitsandbytes
 from memplan.trace.cuda import cuda_semantics
-from memplan.trace.cuda.placement import Placement
 from memplan.trace.records import DeviceTraits, Storage, Trace
 from memplan.trace.world import fake_world
 from tests.trace.jobs import source, trace
@@ -197,13 +196,13 @@ def test_torch_and_bitsandbytes_are_as_before_afterwards() -> None:
         )
 
     before = seen()
-    with pytest.raises(ZeroDivisionError), shape_only_bitsandbytes(Placement()):
+    with pytest.raises(ZeroDivisionError), shape_only_bitsandbytes():
         raise ZeroDivisionError
     assert seen() == before
 
 
 def test_parameters_are_of_both_kinds() -> None:
-    with fake_world(), cuda_semantics(CUDA) as cuda, shape_only_bitsandbytes(cuda.placement):
+    with fake_world(), cuda_semantics(CUDA), shape_only_bitsandbytes():
         layer = bnb.nn.Linear4bit(64, 64, **NF4)
         assert isinstance(layer.weight, bnb.nn.Params4bit)
         assert isinstance(layer.weight, torch.nn.Parameter)

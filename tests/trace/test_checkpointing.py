@@ -2,8 +2,6 @@
 
 import copy
 import json
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,8 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Category
-from memplan.trace.checkpointing import apply_checkpointing, checkpoint_blocks, checkpoint_modules, described, read_plan
+from memplan.runtime.checkpoint.apply import AppliedPlan
+from memplan.trace.checkpointing import apply_checkpointing, described
 from memplan.trace.records import Trace
 from tests.trace.jobs import source, trace
 
@@ -41,76 +40,6 @@ class Stack(nn.Module):
         for layer in self.layers:
             x = layer(x, scale=0.5)
         return self.head(x)
-
-
-def staged() -> nn.Module:
-    """A stem, two stages of two blocks each, a head: as residual networks are built."""
-    stages = (nn.Sequential(Block(), Block()) for _ in range(2))
-    return nn.Sequential(nn.Linear(WIDTH, WIDTH), *stages, nn.Linear(WIDTH, 1))
-
-
-def by_name() -> nn.Module:
-    model = nn.Module()
-    model.parts = nn.ModuleDict({"left": Block(), "right": Block(), "other": Stack(3)})
-    return model
-
-
-def encoder() -> nn.Module:
-    return nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, batch_first=True), 2)
-
-
-@pytest.mark.parametrize(
-    ("build", "names"),
-    [
-        (Stack, ["layers.0", "layers.1", "layers.2", "layers.3"]),
-        (staged, ["1.0", "1.1", "2.0", "2.1"]),
-        (
-            by_name,
-            ["parts.left", "parts.right", "parts.other.layers.0", "parts.other.layers.1", "parts.other.layers.2"],
-        ),
-        (encoder, ["layers.0", "layers.1"]),
-        (lambda: nn.ModuleList([Stack(2), Stack(2)]), ["0", "1"]),
-    ],
-)
-def test_repeated_blocks_are_found(build: Callable[[], nn.Module], names: list[str]) -> None:
-    model = build()
-    unwrapped = {name: module.forward for name, module in model.named_modules()}
-    assert list(checkpoint_blocks(model)) == names
-    changed = [name for name, module in model.named_modules() if module.forward != unwrapped[name]]
-    assert changed == names
-
-
-def test_single_operations_are_no_blocks() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU())
-    with pytest.raises(UsageError, match="no repeated blocks") as error:
-        checkpoint_blocks(model)
-    assert "2 Linear, 2 ReLU" in str(error.value.hint)
-
-
-@pytest.mark.parametrize("build", [Stack, staged])
-def test_gradients_are_bit_equal_with_dropout(build: Callable[[], nn.Module]) -> None:
-    torch.manual_seed(1)
-    plain = build()
-    checkpointed = copy.deepcopy(plain)
-    checkpoint_blocks(checkpointed)
-    batch = torch.randn(3, WIDTH)
-    for model in (plain, checkpointed):
-        torch.manual_seed(2)
-        model(batch).pow(2).sum().backward()
-    for (name, expected), (_, found) in zip(plain.named_parameters(), checkpointed.named_parameters(), strict=True):
-        assert torch.equal(expected.grad, found.grad), name
-
-
-def test_every_block_runs_twice_and_no_other_module() -> None:
-    model = Stack(2)
-    checkpoint_blocks(model)
-    runs: dict[str, int] = defaultdict(int)
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            module.register_forward_hook(lambda *_, name=name: runs.__setitem__(name, runs[name] + 1))
-    model(torch.randn(3, WIDTH)).sum().backward()
-    assert runs["embed"] == runs["head"] == 1
-    assert runs["layers.0.mlp.0"] == runs["layers.1.mlp.0"] == 2
 
 
 def mean_square(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
@@ -170,7 +99,6 @@ def test_the_report_says_what_is_checkpointed() -> None:
     assert not any(
         "checkpointing" in sentence for sentence in _trace(3, checkpoint="full", mode="inference").assumptions
     )
-    assert described(["layers.4"]) == "activation checkpointing of 1 block: layers.4"
 
 
 @pytest.mark.parametrize("switch", ["is_activation_checkpointing", "is_gradient_checkpointing"])
@@ -178,8 +106,14 @@ def test_a_models_own_checkpointing_is_left_alone(switch: str) -> None:
     model = Stack()
     setattr(model, switch, True)
     before = [module.forward for module in model.modules()]
-    assert apply_checkpointing(model, "full") == ()
+    assert apply_checkpointing(model, "full") is None
     assert [module.forward for module in model.modules()] == before
+    assert described(None) == "activation checkpointing of every block, by the model's own switch"
+
+
+def names(applied: AppliedPlan | None) -> list[str]:
+    assert applied is not None
+    return [block.module for block in applied.blocks]
 
 
 def test_transformers_own_checkpointing_is_seen() -> None:
@@ -188,40 +122,55 @@ def test_transformers_own_checkpointing_is_seen() -> None:
         vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2
     )
     model = transformers.LlamaForCausalLM(config)
-    assert apply_checkpointing(copy.deepcopy(model), "full") == ("model.layers.0", "model.layers.1")
+    assert names(apply_checkpointing(copy.deepcopy(model), "full")) == ["model.layers.0", "model.layers.1"]
     model.activation_checkpointing_enable()
-    assert apply_checkpointing(model, "full") == ()
+    assert apply_checkpointing(model, "full") is None
+
+
+def test_single_operations_are_no_blocks() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU())
+    with pytest.raises(UsageError, match="no repeated blocks") as error:
+        apply_checkpointing(model, "full")
+    assert "2 Linear, 2 ReLU" in str(error.value.hint)
 
 
 def _plan(folder: Path, content: object) -> Path:
     path = folder / "plan.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.write_text(json.dumps(content))
     return path
 
 
 def test_a_plan_names_the_modules(tmp_path: Path) -> None:
     plan = _plan(tmp_path, {"modules": ["layers.1", "layers.0.mlp"], "budget": 1})
-    model = Stack()
-    unwrapped = {name: module.forward for name, module in model.named_modules()}
-    assert apply_checkpointing(model, str(plan)) == ("layers.1", "layers.0.mlp")
-    changed = {name for name, module in model.named_modules() if module.forward != unwrapped[name]}
-    assert changed == {"layers.1", "layers.0.mlp"}
+    applied = apply_checkpointing(Stack(), str(plan))
+    assert names(applied) == ["layers.1", "layers.0.mlp"]
+    assert described(applied) == "activation checkpointing of 2 blocks: layers.1 … layers.0.mlp"
 
 
-@pytest.mark.parametrize("content", ["not json", [], {}, {"modules": "layers.0"}, {"modules": []}, {"modules": [1]}])
-def test_a_broken_plan_is_a_usage_error(tmp_path: Path, content: object) -> None:
-    with pytest.raises(UsageError) as error:
-        read_plan(_plan(tmp_path, content))
-    assert error.value.where == str(tmp_path / "plan.json")
+def test_every_action_is_described(tmp_path: Path) -> None:
+    blocks = [
+        {"module": "layers.0", "action": "checkpoint"},
+        {"module": "layers.1", "action": "selective", "saved": [{"op": "aten.addmm.default", "calls": [0]}]},
+        {"module": "layers.2", "action": "offload"},
+        {"module": "layers.3", "action": "keep"},
+    ]
+    plan = _plan(tmp_path, {"blocks": blocks, "segments": [["layers.0", "layers.1"]]})
+    assert described(apply_checkpointing(Stack(), str(plan))) == (
+        "activation checkpointing of 1 block: layers.0; selective checkpointing of 1 block: layers.1; "
+        "offloading of 1 block: layers.2; one segment of 2 blocks: layers.0 … layers.1"
+    )
 
 
-def test_an_unknown_module_names_its_neighbours() -> None:
+def test_an_error_names_the_option(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, {"modules": ["layers.0", "layer.1"]})
     with pytest.raises(UsageError, match=r"no module layer\.1") as error:
-        checkpoint_modules(Stack(), ["layers.0", "layer.1"])
-    assert "layers.1" in str(error.value.hint)
+        apply_checkpointing(Stack(), str(plan))
+    assert error.value.where == f"--checkpoint {plan}"
 
 
-def test_a_list_of_modules_cannot_be_checkpointed() -> None:
-    with pytest.raises(UsageError, match="layers only holds modules") as error:
-        checkpoint_modules(Stack(), ["layers"])
-    assert "layers.0" in str(error.value.hint)
+def test_offloaded_activations_leave_the_device_and_come_back(tmp_path: Path) -> None:
+    def growth(plan: str) -> int:
+        return _live_activations(_trace(8, checkpoint=plan)) - _live_activations(_trace(7, checkpoint=plan))
+
+    plan = _plan(tmp_path, {"blocks": [{"module": "layers.*", "action": "offload"}]})
+    assert growth(str(plan)) == 0 < growth("none")

@@ -1,5 +1,6 @@
 """``--compile inductor``: on the CPU a real ``torch.compile`` is the truth; for CUDA, what fused code must not make."""
 
+import copy
 import dataclasses
 import shutil
 import subprocess
@@ -195,6 +196,54 @@ def test_what_the_target_compiles_is_compiled_and_nothing_else() -> None:
     names = [op.name for op in recorded.ops]
     assert names.count("aten.sin.default") == names.count("aten.cos.default") == len(recorded.steps)
     assert "aten.tanh.default" not in names
+
+
+class Holding(nn.Module):
+    """Asks for its layers to be compiled: what it is given, or throws it away."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layers = Perceptron()
+        compiled = self.layers if how == "never" else torch.compile(self.layers)
+        if how == "in place":
+            self.layers.compile()
+        if how in {"returned", "copied"}:
+            self.layers = copy.deepcopy(compiled) if how == "copied" else compiled
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_what_torch_compile_returns_is_compiled_and_the_module_itself_is_not() -> None:
+    def made(how: str, **options: Any) -> list[int]:
+        return last_step(trace(source(lambda: Holding(how), rows, loss=total), GPU, batch_size=ROWS, **options))
+
+    module = Perceptron()
+    torch.compile(module)
+    assert module._compiled_call_impl is None, "so it is in torch"
+    eager, compiled = made("never"), made("in place", compile="inductor")
+    assert made("thrown away", compile="inductor") == eager != compiled
+    assert made("returned", compile="inductor") == made("copied", compile="inductor") == compiled
+
+
+def test_a_compiled_module_is_the_module_in_all_else() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+        original = model._orig_mod
+        assert type(model) is not type(original)
+        assert isinstance(model, Perceptron)
+        model.eval()
+        model.compile()
+        model.first = nn.Linear(WIDTH, 4 * WIDTH)
+        assert not original.training
+        assert original.first is model.first
+        assert list(model.state_dict()) == list(original.state_dict()) == list(Perceptron().state_dict())
+        model(batch).sum().backward()
+        assert original.second.weight.grad is not None
+        optimizer.zero_grad()
+
+    job = source(lambda: torch.compile(Perceptron()), rows, train_step=step)
+    assert UNUSED not in trace(job, CPU, batch_size=ROWS, compile="inductor").not_modelled
 
 
 def test_data_dependent_code_runs_as_eager_code_and_is_named() -> None:

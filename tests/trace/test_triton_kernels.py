@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +280,25 @@ def test_a_target_that_imports_triton_itself_is_estimated(tmp_path: Path) -> Non
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert NOTE in json.loads(done.stdout)["not_modelled"]
+
+
+SEEN: list[torch.device] = []
+
+
+@torch.library.triton_op("memplan_tests::asking", mutates_args={})
+def asking(x: torch.Tensor) -> torch.Tensor:
+    SEEN.append(x.device)
+    y = torch.empty(x.numel(), device=x.device) if x.device.type == "cuda" else torch.empty(1)
+    torch.library.wrap_triton(scale)[(1,)](x, y, x.numel())
+    return y
+
+
+def test_the_body_of_an_operator_is_told_the_device() -> None:
+    SEEN.clear()
+    given = source(lambda: torch.nn.Linear(8, 8), lambda size: torch.randn(size, 8))
+    given = replace(given, loss=lambda output, _: output.sum() + asking(output.detach()).sum())
+    recorded = trace(given, A100, batch_size=125)
+    assert set(SEEN) == {torch.device("cuda", 0)}
+    made = [each for each in recorded.storages if each.nbytes == 4000 and each.place == "device"]
+    # The layer's output, its gradient and what the operator makes.
+    assert len(made) >= 2 * len(recorded.steps)

@@ -109,7 +109,7 @@ def test_the_truth_is_kept_where_a_prediction_fails(session: Any, monkeypatch: p
     session.run([_workload("dqn"), _workload("llama-flash")])
     content = json.loads(session.path.read_text())
     found = content["workloads"]["dqn"]
-    assert (found["stage"], found["measured"]["requested"], found["steps"]) == ("predict", 777, 4)
+    assert (found["stage"], found["measured"]["requested_bytes"], found["steps"]) == ("predict", 777, 4)
     assert "an op has no answer" in found["error"]
     assert list(packing.unpack(found["stream"]).sizes) == [5, -5]
     assert [limits.steps for limits in asked] == [run.BLIND_STEPS]
@@ -153,7 +153,7 @@ def test_the_benchmark_runs_from_end_to_end_on_the_cpu(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     assert content["environment"]["memplan_commit"] == "abc"
     found = content["workloads"]["mlp-big-batch"]
-    assert found["measured"]["requested"] > 0
+    assert found["measured"]["requested_bytes"] > 0
     assert found["run"]["steps"] == 3
     # The alignment leaves out what is as small as a Python number.
     assert found["stream"]["events"] >= found["alignment"]["real_events"] > 0

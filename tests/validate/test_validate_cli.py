@@ -75,6 +75,8 @@ def test_options_reach_the_library(asked: list[dict[str, Any]]) -> None:
         "4",
         "--precision",
         "bf16",
+        "--compile",
+        "inductor",
         "--force",
         "--seconds",
         "9",
@@ -83,7 +85,7 @@ def test_options_reach_the_library(asked: list[dict[str, Any]]) -> None:
     (call,) = asked
     assert (call["device"], call["steps"], call["force"], call["seconds"]) == ("cuda:1", 7, True, 9.0)
     assert call["keep"] == Path("run.pickle")
-    assert (call["spec"].batch_size, call["spec"].precision) == (4, "bf16")
+    assert (call["spec"].batch_size, call["spec"].precision, call["spec"].compile) == (4, "bf16", "inductor")
     assert call["spec"].provenance["batch_size"] == "--batch-size"
 
 
@@ -101,6 +103,8 @@ def test_text_and_json_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["model.py", "--seconds", "-1"], "--seconds must be"),
         (["model.py", "--profile-out", "x.toml"], "--profile-out goes with --calibrate"),
         (["model.py", "--calibrate"], "takes no target"),
+        (["--calibrate", "--json", "--batch-size", "2"], "--batch-size, --json would change nothing"),
+        (["model.py", "--compile", "fast"], "--compile must be one of eager, inductor"),
         (["model.py", "--keep-snapshot", "nowhere/x.pickle"], "--keep-snapshot: cannot write"),
         (["--calibrate", "--profile-out", "nowhere/x.toml"], "--profile-out: cannot write"),
         (["model.py", "--precision", "fp64"], "--precision must be one of"),
@@ -171,11 +175,32 @@ def test_no_line_is_longer_than_the_page(width: int) -> None:
 
 def test_json_holds_the_same_figures() -> None:
     found = json.loads(json.dumps(document(VALIDATION), allow_nan=False))
-    assert found["predicted"] == {"requested": 1000, "allocated": 2048, "reserved": 4096, "device": 500_004_096}
-    assert found["measured"]["device"] is None
-    assert found["error_bytes"] == {"requested": 0, "allocated": 48, "reserved": 0, "device": None}
+    assert found["predicted"] == {
+        "requested_bytes": 1000, "allocated_bytes": 2048, "reserved_bytes": 4096, "device_bytes": 500_004_096,
+    }  # fmt: skip
+    assert found["measured"]["device_bytes"] is None
+    assert found["difference"] == {
+        "requested_bytes": 0, "allocated_bytes": 48, "reserved_bytes": 0, "device_bytes": None,
+    }  # fmt: skip
     assert found["alignment"]["matched_events"] == 3
     assert found["alignment"]["exact"] is False
-    assert found["alignment"]["differences"][0]["real"][0]["cause"]["what"] == "aten.mm (workspace)"
+    first = found["alignment"]["differences"][0]["real"][0]
+    assert (first["bytes"], first["cause"]["what"]) == (777, "aten.mm (workspace)")
     assert found["estimate"]["command"] == "estimate"
     assert found["device"]["versions"]["driver"] == "580.159.03"
+
+
+def sizes_without_a_name(value: Any, key: str = "") -> list[str]:
+    """Keys of integers in the tens of bytes and more that neither end in ``bytes`` nor say what they count."""
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in sizes_without_a_name(item, name)]
+    if isinstance(value, list):
+        return [found for item in value for found in sizes_without_a_name(item, key)]
+    return [key] if isinstance(value, int) and value >= 512 and not key.endswith("bytes") else []
+
+
+def test_every_json_key_that_holds_bytes_says_so() -> None:
+    found = document(VALIDATION)
+    # The estimate within is the document of another command, with tests of its own.
+    del found["estimate"]
+    assert {"threads_per_sm"} >= set(sizes_without_a_name(json.loads(json.dumps(found))))

@@ -1,4 +1,4 @@
-"""The perceptron under ``torch.compile``: memplan traces it as eager code, and says so."""
+"""The perceptron under ``torch.compile``."""
 
 import torch
 from mlp import batch, loss, network

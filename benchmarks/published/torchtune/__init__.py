@@ -2,12 +2,13 @@
 
 The figures are the README's table of optimization flags (November 2024: Llama 3.2 3B, 2 x 4096 tokens, bf16, A100; peak
 *active*, which on one stream is *allocated*) and what docs/source/tutorials/e2e_flow.rst shows after the model has been
-built. The table is cumulative, and from its third line on the model is compiled.
+built. The table is cumulative: from its third line on the model is compiled, from its fourth, which is not among the
+rows, the logits are cut into chunks.
 
 What it needs: a folder that ``MEMPLAN_TORCHTUNE`` names, with the packages of their time, installed by
 
     pip install --no-deps --target FOLDER torchtune==0.4.0 torchao==0.6.1 omegaconf antlr4-python3-runtime==4.9.3 \
-        sentencepiece tiktoken blobfile
+        sentencepiece tiktoken blobfile psutil
 """
 
 import os
@@ -26,11 +27,13 @@ KERNEL = "the compiled FlexAttention kernel keeps what flash attention keeps: it
 PROGRAMS = {
     "tune-flags-95": ("packed", "full", (KERNEL, "two steps, without gradient accumulation")),
     "tune-flags-96": ("compiled", "compiled", (KERNEL, "two steps, without gradient accumulation")),
+    "tune-flags-98": ("checkpointed", "compiled", (KERNEL, "two steps, without gradient accumulation")),
+    "tune-flags-99": ("fused_into_backward", "compiled", (KERNEL,)),
     "tune-e2e-init-alloc": ("lora_model", "init", ("nothing is allocated before the model",)),
     "tune-e2e-init-res": ("lora_model", "init", ("nothing is allocated before the model",)),
 }
 """Id → name in ``program``, class of workload, assumptions."""
-CUMULATIVE = "the table is cumulative: a line before this one, not at hand, cuts the logits into chunks"
+OFFLOADED = "activation offloading, which copies on streams of its own, and torchao's 8-bit states or NF4 weights"
 LENGTHS = "sequence lengths follow a data set that is not at hand"
 
 
@@ -50,7 +53,7 @@ def cases() -> tuple[list[Case], list[Excluded]]:
 
 def _reason(row: Row) -> str:
     if row["id"].startswith("tune-flags-"):
-        return CUMULATIVE
+        return OFFLOADED
     if row["metric"] == "unknown":
         return "the source does not say which counter it read"
     return LENGTHS

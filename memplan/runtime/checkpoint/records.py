@@ -56,6 +56,18 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFingerprint:
+    """One block's part of a fingerprint: with it an error can say which block differs."""
+
+    module: str
+    """Qualified name."""
+    parameters: int
+    """Number of parameters."""
+    structure: str
+    """Hash over names, classes and parameter shapes of all modules inside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
     """What must not have changed since the plan was made, apart from batch, sequence length and dtype."""
 
@@ -65,6 +77,8 @@ class Fingerprint:
     """Number of parameters."""
     blocks: str
     """Hash over names, classes and parameter shapes of all modules inside the planned blocks."""
+    each: tuple[BlockFingerprint, ...] = ()
+    """The planned blocks one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

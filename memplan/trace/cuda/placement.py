@@ -4,9 +4,8 @@ At dispatch level every fake tensor says ``cpu``. What tells them apart is what 
 mode reads and rewrites device arguments on their way in: ``cuda`` becomes ``cpu`` and the request is kept for whoever
 records allocations.
 
-Rules: an explicit device is device memory, save the string ``"cpu"`` (a ``torch.device("cpu")`` object comes from
-``x.device`` of a fake tensor, and what asks for it trains on the device); a factory without a device makes a host
-tensor; anything else lies where its operands lie, on the device if any does.
+Rules: an explicit device is meant, ``x.device`` included, which says ``cuda`` where it would (``told_device``); a
+factory without a device makes a host tensor; anything else lies where its operands lie, on the device if any does.
 """
 
 import contextlib
@@ -18,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 
+from memplan.trace.cuda.told_device import telling, told
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import Place
 from memplan.trace.replacements import Attribute, attributes
@@ -41,6 +41,12 @@ class Placement:
         """Place of a factory call without a device; ``device`` while a model is built that will be moved there."""
         self.is_host: Callable[[torch.Tensor], bool] = _nowhere
         """Does this tensor lie on the host? Set by whoever records allocations."""
+        self.user_code: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        """The context in which device arguments are read, for code that is called back from inside a torch call."""
+
+    def told(self, tensor: torch.Tensor, device: torch.device) -> torch.device:
+        """What Python code is told of a tensor that lies on this device of the trace."""
+        return told(tensor, device, self.is_host)
 
     def rule(self, func: object, args: Args, kwargs: Mapping[str, Any]) -> Place | None:
         """Where the new storages of the op now dispatched lie.
@@ -82,22 +88,21 @@ def place_named(device: object) -> Place:
     Args:
         device: String, ``torch.device`` or index. What is on ``meta`` has no memory, so it counts as the host's.
     """
+    return "host" if _type_named(device) in {"cpu", "meta"} else "device"
+
+
+def _type_named(device: object) -> str:
     match device:
         case torch.device():
-            return "host" if device.type == "meta" else "device"
+            return device.type
         case str():
-            return "host" if device.partition(":")[0] in {"cpu", "meta"} else "device"
+            return device.partition(":")[0]
         case _:
-            return "device"
+            return "cuda"
 
 
 def _is_meta(device: object) -> bool:
-    return (device.type if isinstance(device, torch.device) else device) == "meta"
-
-
-def _place_of_default(device: torch.device) -> Place:
-    """A default device was named by the user, so ``cpu`` is the host."""
-    return place_named(device.type)
+    return _type_named(device) == "meta"
 
 
 def _put_by_context() -> bool:
@@ -117,16 +122,20 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
     """
     mode = DeviceRewriting(placement)
 
+    def user_code() -> contextlib.AbstractContextManager[object]:
+        active = mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        return contextlib.nullcontext() if active else mode
+
     def armed(function: Function) -> Function:
         # A call that goes through the mode runs without it. User code that autograd calls back from there (hooks,
         # recomputed blocks, packing of saved tensors) must find it on again.
         def call(*args: Any, **kwargs: Any) -> Any:
-            active = mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-            with contextlib.nullcontext() if active else mode:
+            with user_code():
                 return function(*args, **kwargs)
 
         return call
 
+    placement.user_code = user_code
     saving = torch.autograd.graph.saved_tensors_hooks
     start = saving.__init__
 
@@ -137,7 +146,7 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
         Attribute(torch.autograd, "_engine_run_backward", armed(vars(torch.autograd)["_engine_run_backward"])),
         Attribute(saving, "__init__", start_saving),
     )
-    with attributes(table), mode:
+    with attributes((*table, *telling(placement.told))), mode:
         yield
 
 
@@ -160,6 +169,8 @@ class DeviceRewriting(TorchFunctionMode):
             tensor.cpu: self._cpu,
             tensor.pin_memory: self._pin_memory,
             tensor.get_device: lambda args, _: -1 if placement.is_host(args[0]) else 0,
+            # Asked only of what is no fake tensor, such as the wrappers of ``torch.func``.
+            _getter("device"): lambda args, _: placement.told(args[0], args[0].device),
             _getter("is_cuda"): lambda args, _: not placement.is_host(args[0]),
             _getter("is_cpu"): lambda args, _: placement.is_host(args[0]),
             torch.as_tensor: self._as_tensor,
@@ -183,7 +194,7 @@ class DeviceRewriting(TorchFunctionMode):
         if func in self._factories and (device is None or _put_by_context()):
             # torch.set_default_device acts below this mode, so it is asked here; ``with torch.device(...)`` above it.
             device = _device.CURRENT_DEVICE if device is None else device
-            place = self._placement.default if device is None else _place_of_default(device)
+            place = self._placement.default if device is None else place_named(device)
         else:
             place = None if device is None else place_named(device)
         if device is not None and not _is_meta(device):

@@ -11,6 +11,7 @@ from memplan.trace.cuda.attention_call import AttentionKernel
 from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
 from memplan.trace.cuda.embedding_bag import SHAPES as EMBEDDING_BAG
+from memplan.trace.cuda.histogram import SHAPES as HISTOGRAM
 from memplan.trace.cuda.norms import cuda_norms
 from memplan.trace.cuda.optimizers import cuda_optimizers
 from memplan.trace.cuda.placement import Placement, device_rewriting
@@ -52,7 +53,7 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
         stack.enter_context(cuda_runtime(device))
         stack.enter_context(cuda_optimizers())
         stack.enter_context(kernels({**DROPOUT, **SOFTMAX}))
-        stack.enter_context(fake_kernels(EMBEDDING_BAG))
+        stack.enter_context(fake_kernels({**EMBEDDING_BAG, **HISTOGRAM}))
         stack.enter_context(cuda_norms())
         stack.enter_context(cuda_rnn())
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))

@@ -1,5 +1,6 @@
 """Inductor as a library: one graph lowered for a GPU that is not there, by a process that compiles no kernel."""
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from unittest.mock import patch
 import torch
 import torch.fx
 from torch._dynamo.device_interface import CudaInterface
+from torch._functorch import config as functorch_config
 from torch._inductor import async_compile, codecache, config, scheduler
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
@@ -41,6 +43,9 @@ _CONFIG = {
     # Whether padding a matrix pays is measured on the GPU.
     "shape_padding": False,
 }
+_AT_ONCE = {name: True for name in ("force_non_lazy_backward_lowering",) if hasattr(functorch_config, name)}
+"""Backward is lowered with forward: if it cannot be, the call can still run as eager code. Otherwise torch lowers it
+when it first runs; older torch always does."""
 _DECIDED_BY_DEVICE = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
 """Decompositions that look whether a tensor lies on the CPU, where the fakes do."""
 
@@ -67,7 +72,7 @@ def compile_graph(
             set_tracing_context_output_strides(inputs, known[key])
             return known[key]
         # Backward may be lowered when it first runs, with all modes on.
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), lowering(device):
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), lowering(device), _leaving_no_garbage():
             if device.kind == "cuda":
                 inputs = _relabelled(module, inputs)
             code = compile_fx_inner(module, inputs, **options)
@@ -79,7 +84,8 @@ def compile_graph(
     if device.kind == "cuda":
         for op in _DECIDED_BY_DEVICE:
             decompositions.pop(op, None)
-    return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
+    with functorch_config.patch(_AT_ONCE), _leaving_no_garbage():
+        return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
 
 
 def _key(module: torch.fx.GraphModule, options: Mapping[str, Any]) -> Hashable:
@@ -121,6 +127,26 @@ def lowering(device: DeviceTraits) -> Iterator[None]:
         stack.enter_context(config.patch(_CONFIG))
         stack.enter_context(attributes((*_idle_compilers(device.kind), *_gpu(device))))
         yield
+
+
+@contextmanager
+def _leaving_no_garbage() -> Iterator[None]:
+    """Collect what compiling leaves behind, and only that.
+
+    Exceptions that torch catches and keeps in cycles (torch/_inductor/pattern_matcher.py ``FailedMatch``) keep the
+    frames that were running, down to the step's own: its batch and gradients would live on, since traces collect no
+    garbage.
+    """
+    if gc.get_freeze_count():
+        # Backward, lowered inside of what is being compiled.
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
 
 
 @contextmanager

@@ -1,0 +1,115 @@
+"""What a run of Megatron-LM has on its machine and a trace has not: GPUs' kernels, random states and other ranks.
+
+Every stand-in leaves on the device what the thing itself leaves there.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed
+
+WARPS_PER_BLOCK = 4
+"""apex csrc/megatron/scaled_masked_softmax.h ``get_batch_per_block``, for keys of more than 128 elements."""
+
+
+class Done:
+    """Communication that has come to its end; NCCL's works on the tensors that it is given."""
+
+    def wait(self) -> None:
+        """Nothing runs."""
+
+
+def install() -> None:
+    """Put all of them in, for good: this process runs one recipe."""
+    _type_names()
+    _softmax_kernels()
+    _random_states()
+    _other_ranks()
+    _multi_tensor_kernels()
+
+
+def _type_names() -> None:
+    """``Tensor.type()`` names the device too, by which the optimizer sorts parameters."""
+    former = torch.Tensor.type
+
+    def type_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        said: Any = former(tensor, *args, **kwargs)
+        return said if args or kwargs else "torch.cuda." + said.rpartition(".")[2]
+
+    torch.Tensor.type = type_  # type: ignore[method-assign, assignment]
+
+
+def _softmax_kernels() -> None:
+    """apex's: forward makes its result, backward writes over the gradient (csrc/megatron/scaled_*_softmax*.cu)."""
+    for name in ("scaled_upper_triang_masked_softmax_cuda", "scaled_masked_softmax_cuda", "scaled_softmax_cuda"):
+        module: Any = ModuleType(name)
+        module.forward = lambda scores, *_: torch.empty_like(scores)
+        module.backward = lambda gradient, *_: gradient
+        module.get_batch_per_block = lambda *_: WARPS_PER_BLOCK
+        sys.modules[name] = module
+
+
+def _random_states() -> None:
+    """States of generators lie on the host."""
+    from megatron.core.tensor_parallel import random
+
+    random._get_cuda_rng_state = _nothing  # noqa: SLF001
+    random._set_cuda_rng_state = _nothing  # noqa: SLF001
+
+
+def _other_ranks() -> None:
+    """What ``FakeTensorMode`` does not know of the fake process group, and objects, which every rank has alike."""
+    from megatron.core.distributed import param_and_grad_buffer
+
+    @contextmanager
+    def coalescing(*_: object, **__: object) -> Iterator[Done]:
+        yield Done()
+
+    def gather(results: list[Any], item: Any, group: object = None) -> None:
+        del group
+        results[:] = [item] * len(results)
+
+    torch.distributed.all_gather_object = gather
+    torch.distributed.batch_isend_irecv = lambda operations: [Done() for _ in operations]
+    param_and_grad_buffer._coalescing_manager = coalescing  # noqa: SLF001
+    param_and_grad_buffer.dist_all_gather_func = _done
+    param_and_grad_buffer.dist_reduce_scatter_func = _done
+
+
+class FusedAdam(torch.optim.AdamW):
+    """Transformer Engine's: two moments per parameter (pytorch/optimizers/fused_adam.py), and no temporaries."""
+
+    def __init__(self, params: Any, *, adam_w_mode: bool, **options: Any) -> None:
+        del adam_w_mode
+        super().__init__(params, **options)
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        """Make the moments; the kernel writes over them and the parameters."""
+        del closure
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.state[parameter]:
+                    self.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+
+
+def _multi_tensor_kernels() -> None:
+    """Transformer Engine's: scaling works in place, a norm makes one number."""
+    from megatron.core import optimizer as optimizers
+    from megatron.core.optimizer import clip_grads, optimizer
+
+    optimizers.Adam, optimizers.USING_PYTORCH_OPTIMIZER = FusedAdam, False
+    clip_grads.l2_norm_impl = lambda *_: (torch.zeros(1, device="cuda"), None)
+    clip_grads.multi_tensor_scale_impl = optimizer.multi_tensor_scale_impl = _nothing
+
+
+def _done(*_: object, **__: object) -> Done:
+    return Done()
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None

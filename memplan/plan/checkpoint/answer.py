@@ -1,0 +1,204 @@
+"""From a proof to the answer: outcome, promise, figures of every block."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import assert_never
+
+from memplan.estimate.answer import options as step_options
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import JobSpec
+from memplan.job.target import format_target
+from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, Outcome, ParetoPoint
+from memplan.plan.checkpoint.memory import checkpoint_option, peak
+from memplan.plan.checkpoint.plans import plan_for
+from memplan.plan.checkpoint.prove import Proof, Traced
+from memplan.plan.checkpoint.records import (
+    Block,
+    BlockProblem,
+    Choice,
+    Feasible,
+    Infeasible,
+    Optimal,
+    Option,
+    TimedOut,
+)
+from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint, Promise
+from memplan.trace.records import Trace
+from memplan.units import Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Everything that the answer is made of."""
+
+    spec: JobSpec
+    """The job."""
+    profile: GpuProfile
+    """The device."""
+    budget: int
+    """Device peak at most."""
+    method: str
+    """Solver."""
+    fingerprint: Fingerprint | None
+    """Of the model."""
+    roofline: Roofline
+    """Rates of the device."""
+    problem: BlockProblem
+    """The problem before corrections."""
+    unplanned: Traced
+    """The step without a plan."""
+    proof: Proof
+    """What the search came to."""
+    least_bytes: int | None
+    """Least device peak of any choice; None where the solver does not say."""
+    pareto: tuple[ParetoPoint, ...]
+    """The memory-time curve."""
+    dropped: tuple[str, ...]
+    """Blocks that could not be planned."""
+    traces: int
+    """All traces."""
+    trace_seconds: float
+    """Of measuring."""
+    solve_seconds: float
+    """In solvers."""
+    prove_seconds: float
+    """Of tracing plans again."""
+
+
+def compose_answer(planned: Planned) -> CheckpointAnswer:
+    """Put the answer together."""
+    spec, proof, before = planned.spec, planned.proof, planned.unplanned
+    trace = before.probe.reading.trace
+    after, problem = proof.traced, planned.problem
+    step_text = step_in_words(spec, trace)
+    extra = max(0.0, after.seconds - before.seconds)
+    overhead = extra / before.seconds if before.seconds else 0.0
+    return CheckpointAnswer(
+        target=format_target(spec.target),
+        device=planned.profile.name,
+        device_title=planned.profile.title,
+        step=step_text,
+        options=step_options(spec, trace),
+        outcome=outcome(planned),
+        result=proof.result,
+        method=planned.method,
+        plan=_with_promise(planned, step_text, overhead),
+        budget_bytes=Bytes(planned.budget),
+        peak_before_bytes=Bytes(before.device_bytes),
+        peak_after_bytes=Bytes(after.device_bytes),
+        activation_before_bytes=Bytes(_activations(problem, before.choice)),
+        overhead_ratio=overhead,
+        flops_ratio=max(0, after.flops - before.flops) / max(1, before.flops),
+        gap=_gap(planned, extra),
+        least_feasible_bytes=None if planned.least_bytes is None else Bytes(planned.least_bytes),
+        binding=problem.positions[peak(proof.problem, after.choice)[1]].name,
+        blocks=tuple(_rows(problem, after.choice)),
+        pareto=planned.pareto,
+        rounds=proof.rounds,
+        traces=planned.traces,
+        trace_seconds=planned.trace_seconds,
+        solve_seconds=planned.solve_seconds,
+        prove_seconds=planned.prove_seconds,
+        assumptions=(*trace.assumptions, *_assumptions(planned)),
+        not_modelled=trace.not_modelled,
+        torch_version=_version("torch"),
+        memplan_version=_version("memplan"),
+    )
+
+
+def outcome(planned: Planned) -> Outcome:
+    """How the search ended, the proof included."""
+    proof = planned.proof
+    if proof.traced.device_bytes <= planned.budget:
+        return "optimal" if isinstance(proof.first, Optimal) and proof.is_first else "feasible"
+    match proof.result:
+        case TimedOut():
+            return "timed_out"
+        case Infeasible() | Optimal() | Feasible():
+            return "infeasible"
+        case never:
+            assert_never(never)
+
+
+def step_in_words(spec: JobSpec, trace: Trace) -> str:
+    """``batch 8 x seq 2048 · bf16 · adamw``."""
+    samples = f"batch {spec.batch_size}" if trace.seq_len is None else f"batch {spec.batch_size} x seq {trace.seq_len}"
+    micro = [f"{spec.grad_accum} micro-batches"] if spec.grad_accum > 1 else []
+    optimizer = spec.optimizer or ("own optimizer" if "optimizer" in trace.provenance else "adamw")
+    return " · ".join([samples, *micro, spec.precision, optimizer])
+
+
+def _with_promise(planned: Planned, step: str, overhead: float) -> CheckpointPlan:
+    plan = plan_for(planned.problem, planned.proof.traced.choice)
+    promise = Promise(
+        step=step,
+        device=planned.profile.name,
+        budget_bytes=Bytes(planned.budget),
+        peak_before_bytes=Bytes(planned.unplanned.device_bytes),
+        peak_after_bytes=Bytes(planned.proof.traced.device_bytes),
+        overhead_ratio=overhead,
+    )
+    return replace(plan, fingerprint=planned.fingerprint, promise=promise)
+
+
+def _gap(planned: Planned, extra: float) -> float | None:
+    """Distance to the bound of the uncorrected problem; what the solver proved optimal is at it."""
+    bound, proof = planned.proof.bound_seconds, planned.proof
+    if proof.traced.device_bytes > planned.budget or bound is None or not planned.unplanned.seconds:
+        return None
+    if proof.is_first and isinstance(proof.first, Optimal):
+        return 0.0
+    return max(0.0, extra - bound) / planned.unplanned.seconds
+
+
+def _activations(problem: BlockProblem, choice: Choice) -> int:
+    """Bytes at the peak that are no fixed ones."""
+    most, at = peak(problem, choice)
+    return most - problem.positions[at].fixed_bytes
+
+
+def _rows(problem: BlockProblem, choice: Choice) -> list[BlockRow]:
+    inside: dict[int, int] = {}
+    for index, (first, end) in enumerate(choice.segments):
+        inside.update(dict.fromkeys(range(first, end), index))
+    return [
+        _row(block, block.options[option], inside.get(index))
+        for index, (block, option) in enumerate(zip(problem.blocks, choice.options, strict=True))
+    ]
+
+
+def _row(block: Block, option: Option, segment: int | None) -> BlockRow:
+    # Inside a segment, a block's forward runs again at least once more.
+    again = 0.0 if segment is None else checkpoint_option(block).seconds
+    return BlockRow(
+        module=block.module,
+        kind=block.kind,
+        action=option.action,
+        saved=tuple(f"{entry.op} x{len(entry.calls)}" if len(entry.calls) > 1 else entry.op for entry in option.saved),
+        kept_bytes=option.kept_bytes if segment is None else Bytes(0),
+        kept_before_bytes=block.options[0].kept_bytes,
+        offloaded_bytes=Bytes(option.offloaded_bytes),
+        seconds=option.seconds + again,
+        segment=segment,
+    )
+
+
+def _assumptions(planned: Planned) -> Sequence[str]:
+    said = ["extra time is by roofline: each op at the device's peak arithmetic rate or memory bandwidth"]
+    if planned.roofline.assumed:
+        said.append(
+            f"{planned.profile.name} states no rates: {planned.roofline.flops / 1e12:g} TFLOP/s "
+            f"and {planned.roofline.bandwidth / 1e9:g} GB/s are assumed"
+        )
+    if planned.dropped:
+        said.append(f"not planned, since they do not run forward and backward in turn: {', '.join(planned.dropped)}")
+    return said
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,271 @@
+"""A cheap schedule within a budget: bounds, the program of the given order, and annealing, one after the other."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from memplan.plan.checkpoint.graph.anneal import Cooling, anneal
+from memplan.plan.checkpoint.graph.bound import least_extra_cost
+from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
+from memplan.plan.checkpoint.graph.gap_ilp import again_stages, slack, solve_gaps
+from memplan.plan.checkpoint.graph.order import low_peak_order
+from memplan.plan.checkpoint.graph.problem import OrderedProblem, ordered, useful
+from memplan.plan.checkpoint.graph_records import (
+    FeasibleSchedule,
+    InfeasibleSchedule,
+    NoSchedule,
+    OptimalSchedule,
+    RematGraph,
+    Schedule,
+    ScheduleFigures,
+    ScheduleResult,
+)
+from memplan.units import Bytes
+
+HOPS = (1, 2, 4, 8, 16)
+"""Links of chains of recomputations that the program may use, tried in turn."""
+MOST_VARIABLES = 30_000
+"""Of the program; a larger one would spend the time on being built."""
+MOVES_PER_SECOND = 30_000
+"""Moves of annealing that a second is worth, so that a result depends on the seed rather than on the machine."""
+MOVES_PER_NODE = 1_000
+"""A longer run of annealing finds no more than a second one from other draws."""
+FIRST_MOVES_PER_NODE = 60
+"""Length of a first run of annealing, which says whether the given order is worth more than others."""
+BOUND_SHARE, GAPS_SHARE, QUENCH_SHARE = 0.15, 0.5, 0.85
+"""Share of the time up to which the bound and the program of the given order may work, and all runs but the last."""
+BETTER_ORDER = 0.75
+"""Share of the cost of recomputation below which a schedule of another order ends the search in the given one."""
+FASTEST_WALL = 10.0
+"""Seconds on the wall taken for one of processor time, at most."""
+COOL = Cooling(moves=0, temperatures=(0.5, 0.01), weights=(30.0, 1500.0))
+"""From where most schedules are alike to where only the best neighbour is taken."""
+WARM = Cooling(moves=0, temperatures=(0.6, 0.3), weights=(20.0, 200.0))
+"""Lingers where small rugged problems change over from one valley to another."""
+QUENCH = Cooling(moves=0, temperatures=(0.1, 0.003), weights=(300.0, 3000.0))
+"""Refines the best schedule."""
+EQUAL = 1e-9
+"""Costs that differ by less, relatively, are the same."""
+
+
+def solve_schedule(
+    graph: RematGraph,
+    budget: int,
+    *,
+    time_limit: float = 30.0,
+    threads: int = 2,
+    seed: int = 0,
+    known: Sequence[Schedule] = (),
+    clock: Callable[[], float] = time.monotonic,
+) -> ScheduleResult:
+    """Look for the cheapest schedule whose peak is within a budget.
+
+    Args:
+        graph: The problem.
+        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
+        time_limit: Seconds by the clock after which nothing new is begun.
+        threads: Of the integer programming solver.
+        seed: Of annealing. Unless time gets short, the same seed gives the same result.
+        known: Valid schedules, of a smaller budget for example: the result is no worse than any of them that fits.
+        clock: Tells seconds.
+
+    Returns:
+        Optimal if the bound over every schedule is reached; else the best that was found, with what is known of it.
+    """
+    misfit = _misfit(graph, budget)
+    if misfit is not None:
+        return misfit
+    race = _Race(graph, budget, _Deadline(clock, time_limit), threads, seed)
+    for schedule in (unplanned(graph), *known):
+        race.offer(schedule)
+    race.run()
+    return race.result()
+
+
+def _misfit(graph: RematGraph, budget: int) -> InfeasibleSchedule | None:
+    """The node that takes most by itself, if that is over the budget."""
+    scratch = graph.scratch or (0,) * len(graph.names)
+    alone = [
+        graph.fixed_bytes + graph.sizes[node] + scratch[node] + sum(graph.sizes[source] for source in sources)
+        for node, sources in enumerate(graph.predecessors)
+    ]
+    # All outputs are there together when the last of them is computed.
+    for output in sorted(graph.outputs)[-1:]:
+        alone[output] = max(alone[output], graph.fixed_bytes + sum(graph.sizes[node] for node in graph.outputs))
+    worst = max(range(len(alone)), key=alone.__getitem__, default=None)
+    if worst is None or alone[worst] <= budget:
+        return None
+    return InfeasibleSchedule(node=worst, least_bytes=Bytes(alone[worst]))
+
+
+class _Deadline:
+    """Seconds by a clock, and shares of them."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock, self._begin, self.seconds = clock, clock(), seconds
+        self._wall = time.monotonic()
+
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._begin
+
+    def left_until(self, share: float) -> float:
+        """Seconds until a share of all is spent; negative afterwards."""
+        return share * self.seconds - self.spent()
+
+    def solver_seconds(self, share: float) -> float:
+        """The same for one who looks at the clock on the wall, which may run faster than the given one."""
+        pace = (time.monotonic() - self._wall) / max(self.spent(), 1e-3)
+        return self.left_until(share) * min(max(pace, 1.0), FASTEST_WALL)
+
+    def stretch(self, share: float) -> Callable[[], float]:
+        """A clock of the time from here to a share of all, running from 0 to 1."""
+        begin, end = self.spent(), share * self.seconds
+        return lambda: (self.spent() - begin) / (end - begin) if end > begin else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    cost: float
+    holds_for: str
+
+
+class _Race:
+    """The best schedule so far, what bounds it, and the methods that try to beat it."""
+
+    def __init__(self, graph: RematGraph, budget: int, deadline: _Deadline, threads: int, seed: int) -> None:
+        self._graph, self._budget, self._deadline = graph, budget, deadline
+        self._threads, self._seed = threads, seed
+        self._base = sum(graph.costs)
+        self._best: tuple[Schedule, ScheduleFigures] | None = None
+        self._leanest: tuple[Schedule, ScheduleFigures] | None = None
+        self._bound = _Bound(self._base, "every schedule")
+        self._order_bound: _Bound | None = None
+        self._room = budget - graph.fixed_bytes
+
+    def _offer_numbers(self, problem: OrderedProblem, numbers: Sequence[int]) -> None:
+        # A program computes things again for nothing where they cost nothing.
+        self.offer(problem.schedule(useful(problem, numbers)))
+
+    def offer(self, schedule: Schedule) -> None:
+        """Keep a schedule if it is the cheapest that fits, or the leanest of all."""
+        figures = figures_of(self._graph, schedule)
+        if self._leanest is None or figures.peak_bytes < self._leanest[1].peak_bytes:
+            self._leanest = schedule, figures
+        if figures.peak_bytes <= self._budget and (self._best is None or figures.cost < self._best[1].cost):
+            self._best = schedule, figures
+
+    def run(self) -> None:
+        """Try one method after the other until the bound is met or the time is over."""
+        if self._met():
+            return
+        self.offer(Schedule(nodes=low_peak_order(self._graph)))
+        if self._met():
+            return
+        limit = self._deadline.solver_seconds(BOUND_SHARE)
+        extra = least_extra_cost(self._graph, self._budget, time_limit=max(limit, 0.1), threads=self._threads)
+        self._bound = _Bound(self._base + extra, "every schedule")
+        if extra == float("inf"):
+            return
+        problem = ordered(self._graph, range(len(self._graph.names)))
+        for method in (self._anneal_briefly, self._gaps, self._anneal):
+            if not self._met():
+                method(problem)
+
+    def result(self) -> ScheduleResult:
+        """How it ended."""
+        if self._best is None:
+            return NoSchedule(best=self._feasible(self._leanest) if self._leanest else None)
+        schedule, figures = self._best
+        if self._met():
+            return OptimalSchedule(schedule=schedule, figures=figures)
+        return self._feasible(self._best)
+
+    def _feasible(self, found: tuple[Schedule, ScheduleFigures]) -> FeasibleSchedule:
+        schedule, figures = found
+        bound = self._bound
+        # What holds for one order only is worth saying where it says more and the schedule does not refute it.
+        if self._order_bound and bound.cost < self._order_bound.cost <= figures.cost * (1 + EQUAL):
+            bound = self._order_bound
+        known = bound.cost < float("inf")
+        return FeasibleSchedule(
+            schedule=schedule,
+            figures=figures,
+            bound_cost=min(bound.cost, figures.cost) if known else None,
+            bound_for=bound.holds_for if known else "",
+        )
+
+    def _met(self) -> bool:
+        return self._best is not None and self._best[1].cost <= self._bound.cost * (1 + EQUAL)
+
+    def _gaps(self, problem: OrderedProblem) -> None:
+        """The program of the given order, with longer chains each time."""
+        numbers: list[int] | None = None
+        for hops in HOPS:
+            left = self._deadline.solver_seconds(GAPS_SHARE)
+            stages = again_stages(problem, hops)
+            if left <= 0 or sum(map(len, stages)) > MOST_VARIABLES or self._met():
+                return
+            capacity = [self._room] * len(problem.sizes)
+            solution = solve_gaps(problem, capacity, hops=hops, time_limit=left, threads=self._threads, start=numbers)
+            self._order_bound = _Bound(
+                self._base + solution.extra_bound,
+                f"this order of nodes, chains of at most {hops + 1} recomputations, all kept to the end of their stage",
+            )
+            if solution.numbers is None:
+                continue
+            numbers = solution.numbers
+            self._offer_numbers(problem, numbers)
+            self._tighten(problem, numbers, hops)
+            if self._best and self._best[1].cost - self._base < BETTER_ORDER * solution.extra_bound:
+                # Longer chains would not make up for what another order saves.
+                return
+
+    def _tighten(self, problem: OrderedProblem, numbers: list[int], hops: int) -> None:
+        """Give each stage the bytes back that the program counts in vain, and solve again."""
+        if list(dict.fromkeys(numbers)) != list(range(len(problem.sizes))):
+            return
+        spare = slack(problem, numbers)
+        left = self._deadline.solver_seconds(GAPS_SHARE)
+        if left <= 0 or not any(spare) or self._met():
+            return
+        capacity = [self._room + nbytes for nbytes in spare]
+        solution = solve_gaps(problem, capacity, hops=hops, time_limit=left, threads=self._threads, start=numbers)
+        if solution.numbers is not None:
+            self._offer_numbers(problem, solution.numbers)
+
+    def _anneal_briefly(self, problem: OrderedProblem) -> None:
+        self._anneal_once(
+            problem, replace(COOL, moves=FIRST_MOVES_PER_NODE * len(problem.sizes)), share=BOUND_SHARE, run=0
+        )
+
+    def _anneal(self, problem: OrderedProblem) -> None:
+        """Cool and warm runs in turn from the given order, then a last one from the best schedule."""
+        total = int(MOVES_PER_SECOND * max(self._deadline.left_until(1.0), 0.0))
+        length = max(1, min(MOVES_PER_NODE * len(problem.sizes), int(total * QUENCH_SHARE * 0.5)))
+        runs = max(1, int(total * QUENCH_SHARE / length))
+        begin = self._deadline.spent() / self._deadline.seconds
+        for run in range(runs):
+            share = begin + (QUENCH_SHARE - begin) * (run + 1) / runs
+            self._anneal_once(problem, replace(WARM if run % 2 else COOL, moves=length), share=share, run=run + 1)
+            if self._met():
+                return
+        best = self._best or self._leanest
+        if best:
+            quench = replace(QUENCH, moves=max(1, int(total * (1 - QUENCH_SHARE))))
+            self._anneal_once(problem, quench, share=1.0, run=runs + 1, start=best[0])
+
+    def _anneal_once(
+        self, problem: OrderedProblem, cooling: Cooling, *, share: float, run: int, start: Schedule | None = None
+    ) -> None:
+        annealed = anneal(
+            problem,
+            problem.numbers(start or unplanned(self._graph)),
+            self._room,
+            cooling,
+            seed=self._seed * 1000 + run,
+            elapsed=self._deadline.stretch(share),
+        )
+        for numbers in (annealed.numbers, annealed.last):
+            if numbers is not None:
+                self._offer_numbers(problem, numbers)

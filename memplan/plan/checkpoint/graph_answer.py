@@ -1,0 +1,135 @@
+"""The library call for a graph from a file: a budget, a schedule, and how far it is from the best."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from memplan.errors import UsageError
+from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
+from memplan.plan.checkpoint.graph.instances import read_instance
+from memplan.plan.checkpoint.graph.solve import solve_schedule
+from memplan.plan.checkpoint.graph_records import (
+    FeasibleSchedule,
+    InfeasibleSchedule,
+    NoSchedule,
+    OptimalSchedule,
+    RematGraph,
+    Schedule,
+    ScheduleFigures,
+    ScheduleResult,
+)
+from memplan.units import Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphAnswer:
+    """What was found for one graph and budget."""
+
+    target: str
+    """The file as typed."""
+    nodes: int
+    edges: int
+    outcome: Literal["optimal", "feasible", "infeasible", "timed_out"]
+    """How the search ended."""
+    budget_bytes: Bytes
+    """Peak asked for at most."""
+    peak_before_bytes: Bytes
+    """Peak of the graph's own order, nothing computed twice."""
+    peak_after_bytes: Bytes | None
+    """Peak of the schedule; None where there is none."""
+    overhead_ratio: float | None
+    """Extra cost as a share of computing every node once."""
+    gap: float | None
+    """How far the cost may be above the least, as a share of computing every node once; None: no bound is known."""
+    bound_for: str
+    """What the bound holds for; empty without one."""
+    least_feasible_bytes: Bytes | None
+    """What one node alone takes, where that is over the budget."""
+    binding: str
+    """The node at which the schedule's peak is reached, or which does not fit."""
+    schedule: tuple[str, ...]
+    """Names of the nodes in order of computation; empty where nothing was found."""
+    solve_seconds: float
+    """Wall time of the search."""
+    memplan_version: str
+
+
+def plan_graph(path: Path, *, budget: int | None, ratio: float | None, time_limit: float) -> GraphAnswer:
+    """Solve a graph from a file.
+
+    Args:
+        path: networkx node-link JSON, in Checkmate's or Moccasin's dialect.
+        budget: Peak in bytes at most; or
+        ratio: the same as a share of the peak of the graph's own order, rounded down.
+        time_limit: Seconds for the search.
+
+    Raises:
+        UsageError: The file is no such graph, or not exactly one of budget and ratio is given.
+    """
+    if (budget is None) == (ratio is None):
+        raise UsageError("a graph needs a budget", where="--budget", hint="give --budget or --budget-ratio, not both")
+    graph = read_instance(path)
+    before = figures_of(graph, unplanned(graph))
+    limit = Bytes(budget if budget is not None else int((ratio or 0.0) * before.peak_bytes))
+    started = time.perf_counter()
+    result = solve_schedule(graph, limit, time_limit=time_limit)
+    seconds = time.perf_counter() - started
+    return _answer(graph, before, result, target=str(path), budget=limit, seconds=seconds)
+
+
+def _answer(
+    graph: RematGraph, before: ScheduleFigures, result: ScheduleResult, *, target: str, budget: Bytes, seconds: float
+) -> GraphAnswer:
+    from importlib.metadata import version
+
+    schedule, figures = _found(result)
+    bound = _bound(result)
+    node = result.node if isinstance(result, InfeasibleSchedule) else None
+    if schedule is not None and figures is not None:
+        node = schedule.nodes[figures.peak_at]
+    return GraphAnswer(
+        target=target,
+        nodes=len(graph.names),
+        edges=sum(map(len, graph.predecessors)),
+        outcome=_outcome(result),
+        budget_bytes=budget,
+        peak_before_bytes=before.peak_bytes,
+        peak_after_bytes=None if figures is None else figures.peak_bytes,
+        overhead_ratio=None if figures is None else figures.cost / before.cost - 1,
+        gap=None if figures is None or bound is None else max(0.0, figures.cost - bound) / before.cost,
+        bound_for=result.bound_for if isinstance(result, FeasibleSchedule) else "every schedule" if bound else "",
+        least_feasible_bytes=result.least_bytes if isinstance(result, InfeasibleSchedule) else None,
+        binding="" if node is None else graph.names[node],
+        schedule=() if schedule is None else tuple(graph.names[node] for node in schedule.nodes),
+        solve_seconds=seconds,
+        memplan_version=version("memplan"),
+    )
+
+
+def _found(result: ScheduleResult) -> tuple[Schedule | None, ScheduleFigures | None]:
+    match result:
+        case OptimalSchedule() | FeasibleSchedule():
+            return result.schedule, result.figures
+        case NoSchedule(best=FeasibleSchedule() as best):
+            return best.schedule, best.figures
+        case _:
+            return None, None
+
+
+def _bound(result: ScheduleResult) -> float | None:
+    if isinstance(result, OptimalSchedule):
+        return result.figures.cost
+    return result.bound_cost if isinstance(result, FeasibleSchedule) else None
+
+
+def _outcome(result: ScheduleResult) -> Literal["optimal", "feasible", "infeasible", "timed_out"]:
+    match result:
+        case OptimalSchedule():
+            return "optimal"
+        case FeasibleSchedule():
+            return "feasible"
+        case InfeasibleSchedule():
+            return "infeasible"
+        case NoSchedule():
+            return "timed_out"

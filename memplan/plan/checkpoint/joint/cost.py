@@ -1,0 +1,50 @@
+"""What running one op of a joint graph costs."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint.joint.values import storages
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+Cost = Callable[["Node"], float]
+"""Of one op, in a unit of its own."""
+
+
+def flops(node: "Node") -> float:
+    """Floating-point operations of matrix products, convolutions and attention, as torch counts them.
+
+    Args:
+        node: An op whose arguments and result carry fake values.
+    """
+    from torch.fx import Node
+    from torch.utils._pytree import tree_map_only
+    from torch.utils.flop_counter import flop_registry
+
+    count = flop_registry.get(getattr(node.target, "_overloadpacket", None))
+    if count is None:
+        return 0.0
+    args, kwargs = tree_map_only(Node, lambda each: each.meta.get("val"), (node.args, node.kwargs))
+    return float(count(*args, **kwargs, out_val=node.meta.get("val")))
+
+
+def bytes_moved(node: "Node") -> int:
+    """Bytes of all storages that an op reads and writes, each once."""
+    found = dict(storages(node))
+    for source in node.all_input_nodes:
+        found |= storages(source)
+    return sum(found.values())
+
+
+def roofline_seconds(rates: Roofline) -> Cost:
+    """Time by the slower of arithmetic and traffic.
+
+    Args:
+        rates: Of the device.
+
+    Returns:
+        Seconds of an op.
+    """
+    return lambda node: max(flops(node) / rates.flops, bytes_moved(node) / rates.bandwidth)

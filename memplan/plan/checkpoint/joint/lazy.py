@@ -1,0 +1,328 @@
+"""Schedules of large joint graphs: what is dropped in forward is computed again when backward first asks for it.
+
+The stages are the ops of backward in their order; before each runs what is computed again for it. In a gradient's order
+almost everything that a schedule can gain lies in few decisions per value ``i`` of forward::
+
+    kept[i, k]      i stays in memory up to its event k: an op of backward that reads it, or that asks for it indirectly
+    again[i, t]     i is computed again in stage t: the first event, or an event that reads i itself
+
+That is about four variables per value, however long chains get: a chain of values that all miss is computed in the stage
+where backward first asks for its end. Memory is looked at exactly, on the schedule that a solution means; a stage that
+takes too much gets a row, corrected by what such a row counts in vain, and the program is solved again.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve
+from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
+from memplan.plan.checkpoint.graph.problem import ordered, useful
+from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+
+INFINITY = float("inf")
+ROUNDS = 40
+"""Most times that rows are added; each round takes the tightest stages at once."""
+ROWS_PER_ROUND = 12
+"""Stages that get a row in one round."""
+LATER_COSTS_MORE = 1e-4
+"""What is computed again early in forward is needed again late, when there is room: equal blocks differ by this."""
+EVERY_COPY_COSTS = 1e-6
+"""Of the whole cost, shared by all values: nothing is computed again without need, even where it costs nothing."""
+AHEAD = 2
+"""Segments, its own included, whose entry in backward is a stage in which a value may be computed again."""
+NEAR = 6
+"""Ops on either side of a cut between segments over which no less may go."""
+ROUND_SHARE = 0.1
+"""Of the time, that one program may take."""
+RELATIVE_GAP = 1e-2
+"""Of the extra cost, at which a solution is taken."""
+
+
+def lazy_schedule(
+    graph: RematGraph, boundary: int, budget: int, *, time_limit: float, threads: int
+) -> tuple[Schedule | None, Schedule]:
+    """Look for a cheap schedule in the graph's order.
+
+    Args:
+        graph: The problem; nodes after the boundary are computed once.
+        boundary: The node between forward and backward.
+        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
+        time_limit: Seconds after which no further program is solved.
+        threads: Of the solver.
+
+    Returns:
+        The cheapest schedule found that fits, or None, and the one of the lowest peak.
+    """
+    search = _Search(_Program(graph, boundary), budget, time_limit, threads)
+    search.run()
+    return search.best, search.leanest
+
+
+class _Search:
+    """Programs solved one after the other, each with the rows that the one before has missed."""
+
+    def __init__(self, program: "_Program", budget: int, time_limit: float, threads: int) -> None:
+        self._program, self._graph, self._budget = program, program.graph, budget
+        self._end, self._threads = time.monotonic() + time_limit, threads
+        self._round_seconds = time_limit * ROUND_SHARE
+        self.best: Schedule | None = None
+        self.leanest = Schedule(nodes=tuple(range(len(self._graph.names))))
+
+    def run(self) -> None:
+        """Go on until a solution fits, or nothing more can be had."""
+        start: dict[int, float] | None = None
+        for _ in range(ROUNDS):
+            left = self._end - time.monotonic()
+            if left <= 0:
+                return
+            solution = solve_binary(
+                self._program.program,
+                time_limit=min(left, self._round_seconds),
+                threads=self._threads,
+                start=start,
+                relative_gap=RELATIVE_GAP,
+            )
+            if solution.chosen is None:
+                return
+            schedule = self._offer(self._program.schedule(self._program.stages_of(solution.chosen)))
+            if self.best is not None:
+                return
+            self._program.add_rows(self._over(schedule), solution.chosen, self._budget)
+
+    def _offer(self, schedule: Schedule) -> Schedule:
+        """Note a schedule, moved or not, whichever takes less; return that."""
+        choices = [schedule, sunk(self._graph, schedule, self._program.boundary)]
+        schedule = min(choices, key=self._peak)
+        if self._peak(schedule) < self._peak(self.leanest):
+            self.leanest = schedule
+        if self._peak(schedule) <= self._budget:
+            self.best = schedule
+        return schedule
+
+    def _peak(self, schedule: Schedule) -> int:
+        return figures_of(self._graph, schedule).peak_bytes
+
+    def _over(self, schedule: Schedule) -> dict[int, int]:
+        """Most bytes alive in each of the stages that go furthest over the budget, near ones left out."""
+        peaks: dict[int, int] = {}
+        done = -1
+        for node, nbytes in zip(schedule.nodes, memory_curve(self._graph, schedule.nodes), strict=True):
+            stage = done + 1
+            peaks[stage] = max(nbytes, peaks.get(stage, 0))
+            done = max(done, node)
+        taken: list[int] = []
+        apart = max(1, len(peaks) // 200)
+        for stage in sorted(peaks, key=lambda each: -peaks[each]):
+            if peaks[stage] <= self._budget or len(taken) == ROWS_PER_ROUND:
+                break
+            if all(abs(stage - other) > apart for other in taken):
+                taken.append(stage)
+        return {stage: peaks[stage] for stage in taken}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Terms:
+    """A memory row in the making."""
+
+    indices: list[int] = field(default_factory=list)
+    """Variables."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each."""
+    constant: int = 0
+    """Bytes alive whatever is chosen."""
+
+    def add(self, variable: int, size: int) -> None:
+        """Count a value if its variable is one."""
+        self.indices.append(variable)
+        self.sizes.append(size)
+
+
+class _Program:
+    """The program without memory rows, its variables by what they mean."""
+
+    def __init__(self, graph: RematGraph, boundary: int) -> None:
+        self.graph, self.boundary = graph, boundary
+        self.program = BinaryProgram()
+        self.readers: list[list[int]] = [[] for _ in graph.names]
+        for node, sources in enumerate(graph.predecessors):
+            for source in sources:
+                self.readers[source].append(node)
+        self.events: dict[int, list[int]] = {}
+        self.again: dict[int, dict[int, int]] = {}
+        self._times()
+        self.kept = {node: {event: self.program.variable() for event in events} for node, events in self.events.items()}
+        for node in self.events:
+            self._keep(node)
+        for node in range(len(graph.names)):
+            self._supply(node)
+        self.row_of: dict[int, int] = {}
+
+    def _times(self) -> None:
+        """Events of each value of forward, and the stages in which it may be computed again."""
+        graph, each_copy = self.graph, EVERY_COPY_COSTS * sum(self.graph.costs) / max(1, len(self.graph.names))
+        segment, entries = segments(graph, self.boundary, self.readers)
+        first: dict[int, int] = {}
+        for node in reversed(range(self.boundary)):
+            direct = {reader for reader in self.readers[node] if reader > self.boundary}
+            asking = [reader for reader in self.readers[node] if reader in self.again]
+            indirect = {stage for reader in asking for stage in self.again[reader]}
+            if not direct | indirect:
+                continue
+            if direct:
+                first[node] = min(direct)
+            own = {stage for ahead in range(AHEAD) if (stage := entries.get(segment[node] + ahead)) in indirect | direct}
+            nearby = {first[reader] for reader in asking if reader in first}
+            self.events[node] = sorted(direct | indirect)
+            if node not in graph.pinned:
+                cost = graph.costs[node] * (1 + LATER_COSTS_MORE * node / self.boundary) + each_copy
+                self.again[node] = {stage: self.program.variable(cost) for stage in sorted(direct | own | nearby)}
+
+    def _keep(self, node: int) -> None:
+        again = self.again.get(node, {})
+        for before, after in pairwise(self.events[node]):
+            sources = [self.kept[node][before], *([again[before]] if before in again else [])]
+            self.program.row(
+                [self.kept[node][after], *sources], [1.0] + [-1.0] * len(sources), -INFINITY, 0.0
+            )
+
+    def _supply(self, node: int) -> None:
+        for source in self.graph.predecessors[node]:
+            if source not in self.events:
+                continue
+            if node > self.boundary:
+                there = self._there(source, node)
+                self.program.row(there, [1.0] * len(there), 1.0, INFINITY)
+            for stage, again in self.again.get(node, {}).items():
+                there = self._there(source, stage)
+                self.program.row([again, *there], [1.0] + [-1.0] * len(there), -INFINITY, 0.0)
+
+    def _there(self, node: int, stage: int) -> list[int]:
+        again = self.again.get(node, {})
+        return [self.kept[node][stage], *([again[stage]] if stage in again else [])]
+
+    def stages_of(self, chosen: "np.ndarray") -> list[list[int]]:
+        """What a solution computes again in each stage."""
+        stages: list[list[int]] = [[] for _ in self.graph.names]
+        for node in sorted(self.again):
+            for stage, variable in self.again[node].items():
+                if chosen[variable]:
+                    stages[stage].append(node)
+        return stages
+
+    def schedule(self, stages: list[list[int]]) -> Schedule:
+        """The schedule of a solution, without what nothing reads."""
+        problem = ordered(self.graph, range(len(self.graph.names)))
+        nodes = Schedule(nodes=tuple(node for stage, again in enumerate(stages) for node in (*again, stage)))
+        return problem.schedule(useful(problem, problem.numbers(nodes)))
+
+    def add_rows(self, over: dict[int, int], chosen: "np.ndarray", budget: int) -> None:
+        """Give stages a memory row each, or a tighter one.
+
+        Args:
+            over: Bytes that each takes now; over the budget.
+            chosen: The solution of which that is true.
+            budget: Bytes that it may take.
+        """
+        unit = max(max(self.graph.sizes) / 1000, 1e-3)
+        for stage, nbytes in over.items():
+            terms = self._terms(stage)
+            counted = sum(size for index, size in zip(terms.indices, terms.sizes, strict=True) if chosen[index])
+            # The row must refuse this solution, which takes ``nbytes`` though the row may count more.
+            room = counted - (nbytes - budget)
+            if stage in self.row_of:
+                row = self.row_of[stage]
+                self.program.upper[row] = min(self.program.upper[row], room / unit)
+            else:
+                self.row_of[stage] = len(self.program.lower)
+                self.program.row(terms.indices, [size / unit for size in terms.sizes], -INFINITY, room / unit)
+
+    def _terms(self, stage: int) -> _Terms:
+        """What of forward may be alive in a stage, as if all that is computed again in it stayed to its end."""
+        graph, terms = self.graph, _Terms()
+        for node, events in self.events.items():
+            if node >= stage:
+                continue
+            if stage <= self.boundary:
+                if max(self.readers[node], default=0) >= stage and not _read_between(self.readers[node], stage, self.boundary):
+                    terms.add(self.kept[node][events[0]], graph.sizes[node])
+                continue
+            if stage <= events[-1]:
+                terms.add(self.kept[node][events[bisect_left(events, stage)]], graph.sizes[node])
+            if stage in self.again.get(node, {}):
+                terms.add(self.again[node][stage], graph.sizes[node])
+        return terms
+
+
+def segments(graph: RematGraph, boundary: int, readers: list[list[int]]) -> tuple[list[int], dict[int, int]]:
+    """Cut forward where little goes from one side to the other: between blocks, around residual connections.
+
+    Args:
+        graph: The problem.
+        boundary: End of forward.
+        readers: Who reads each node.
+
+    Returns:
+        The segment of each node of forward, and for each segment the first op of backward that reads a value of it.
+    """
+    changes = [0] * (boundary + 1)
+    for node in range(boundary):
+        last = max((reader for reader in readers[node] if reader < boundary), default=node)
+        changes[node] += graph.sizes[node]
+        changes[last] -= graph.sizes[node]
+    crossing = list(accumulate(changes))
+    segment, number = [], 0
+    for node in range(boundary):
+        segment.append(number)
+        # Of equal minima the last one cuts.
+        before, after = crossing[max(0, node - NEAR) : node], crossing[node + 1 : node + 1 + NEAR]
+        number += all(crossing[node] <= other for other in before) and all(crossing[node] < other for other in after)
+    entries: dict[int, int] = {}
+    for node in range(boundary):
+        for reader in readers[node]:
+            if reader > boundary:
+                entries[segment[node]] = min(reader, entries.get(segment[node], reader))
+    return segment, entries
+
+
+def _read_between(readers: Iterable[int], first: int, last: int) -> bool:
+    return any(first <= reader <= last for reader in readers)
+
+
+def sunk(graph: RematGraph, schedule: Schedule, boundary: int) -> Schedule:
+    """Move what is computed again to just before its first use.
+
+    Args:
+        graph: The problem.
+        schedule: A valid schedule.
+        boundary: Nothing before it moves.
+
+    Returns:
+        A valid schedule of the same cost.
+    """
+    cut = schedule.nodes.index(boundary)
+    late: list[int] = []
+    done = set(schedule.nodes[: cut + 1])
+    held: dict[int, bool] = {}
+
+    def emit(node: int) -> None:
+        for source in graph.predecessors[node]:
+            if held.pop(source, False):
+                emit(source)
+        late.append(node)
+
+    for node in schedule.nodes[cut + 1 :]:
+        if node in done and node < boundary:
+            if held.get(node):
+                emit(node)
+            held[node] = True
+        else:
+            emit(node)
+            done.add(node)
+    return Schedule(nodes=(*schedule.nodes[: cut + 1], *late))

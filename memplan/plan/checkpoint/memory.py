@@ -1,0 +1,214 @@
+"""Bytes at every position under a choice, as ``records`` defines them, and what the choice costs.
+
+A segment ``[a, b)`` takes memory as non-reentrant checkpoints do, nested or not:
+
+- *first run*: its blocks run with the forward peak of their ``checkpoint`` option and keep nothing. The segment holds
+  every interface tensor from outside that its blocks hold, checkpointed or as chosen, until the end of the backward of
+  block ``a``.
+- *run again*: at the start of the backward of block ``b - 1``, its parts (blocks, and segments directly inside) run
+  once more: a block under its own option, whose kept bytes stay until the end of its own backward; a segment inside as
+  in a first run. The last part does not run if it is checkpointed or a segment: the recomputation stops early, and that
+  part's own backward runs it. Of segments that end with the same block, the outermost runs first.
+- *interface tensors* made in a run again are copies. Parts of the segment hold the copies; who holds the tensor from
+  outside keeps the one of the first run. A copy lives as the tensor does: while the run again needs it, then until the
+  end of its last holder's backward.
+
+Only ``keep`` and ``checkpoint`` work inside a segment: the other actions would save in the first run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from memplan.plan.checkpoint.copies import backlogs
+from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.tree import Part, SegmentTree
+from memplan.runtime.checkpoint.records import Action
+from memplan.units import Bytes
+
+
+def position_bytes(problem: BlockProblem, choice: Choice) -> tuple[Bytes, ...]:
+    """Most bytes alive at each position.
+
+    Args:
+        problem: The step and its blocks.
+        choice: A valid choice (``check`` says whether it is).
+
+    Returns:
+        Bytes, one entry per position; runs again count where they happen.
+    """
+    return _Step(problem, choice).bytes()
+
+
+def peak(problem: BlockProblem, choice: Choice) -> tuple[Bytes, int]:
+    """The most bytes alive in the step, and the first position that reaches them."""
+    alive = position_bytes(problem, choice)
+    most = max(alive)
+    return most, alive.index(most)
+
+
+def extra_seconds(problem: BlockProblem, choice: Choice) -> float:
+    """Extra time of a choice: its options, the runs again of its segments, the waiting for copies."""
+    chosen = [block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True)]
+    again = [checkpoint_option(problem.blocks[block]).seconds for block in _runs_again(problem, choice)]
+    return sum(chosen) + sum(again) + sum(choice.stalls)
+
+
+def extra_flops(problem: BlockProblem, choice: Choice) -> int:
+    """Extra FLOPs of a choice: its options and the runs again of its segments."""
+    chosen = [block.options[option].flops for block, option in zip(problem.blocks, choice.options, strict=True)]
+    return sum(chosen) + sum(checkpoint_option(problem.blocks[block]).flops for block in _runs_again(problem, choice))
+
+
+def checkpoint_option(block: Block) -> Option:
+    """How the block runs where nothing of it is kept, and what one more forward of it costs.
+
+    Raises:
+        LookupError: Its menu has no such option, so that it cannot be part of a segment.
+    """
+    for option in block.options:
+        if option.action is Action.CHECKPOINT:
+            return option
+    raise LookupError(f"{block.module} has no option 'checkpoint'")
+
+
+def _runs_again(problem: BlockProblem, choice: Choice) -> Iterator[int]:
+    tree = SegmentTree(problem, choice)
+    for segment in range(len(choice.segments)):
+        yield from tree.runs_again(segment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copy:
+    """An interface tensor, made in the first run or in a segment's run again."""
+
+    interface: int
+    block: int | None
+    held_until: int | None
+
+
+class _Step:
+    def __init__(self, problem: BlockProblem, choice: Choice) -> None:
+        self.problem = problem
+        self.choice = choice
+        self.tree = SegmentTree(problem, choice)
+        self.maker = {
+            (block.spans[batch][0], batch): index
+            for index, block in enumerate(problem.blocks)
+            for batch in range(len(block.spans))
+        }
+        self.held = self._held()
+
+    def bytes(self) -> tuple[Bytes, ...]:
+        staying = self._staying()
+        alive = [staying[index] + self._running(index) for index in range(len(staying))]
+        for batch in range(len(self.problem.blocks[0].spans) if self.choice.segments else 0):
+            for segment, (_, end) in enumerate(self.choice.segments):
+                at = self.problem.blocks[end - 1].spans[batch][1]
+                alive[at] = max(alive[at], *self._again(segment, batch, staying[at]))
+        return tuple(Bytes(size) for size in alive)
+
+    def _held(self) -> dict[tuple[int, int | None], int]:
+        """Until which position each copy (interface, segment that makes it) is held."""
+        until: dict[tuple[int, int | None], int] = {}
+        for part in self.tree.parts():
+            for index in self._holds(part):
+                interface = self.problem.interfaces[index]
+                key = index, self.tree.source(part, self._maker(index))
+                end = self.problem.blocks[part.first].spans[interface.micro_batch][1]
+                until[key] = max(until.get(key, -1), end)
+        return until
+
+    def _holds(self, part: Part) -> set[int]:
+        chosen = [
+            block.options[self.choice.options[part.first + offset]]
+            for offset, block in enumerate(self.problem.blocks[part.first : part.end])
+        ]
+        if part.segment is None:
+            return set(chosen[0].holds)
+        blocks = self.problem.blocks[part.first : part.end]
+        options = [*chosen, *(checkpoint_option(block) for block in blocks)]
+        inside = range(part.first, part.end)
+        return {index for option in options for index in option.holds if self._maker(index) not in inside}
+
+    def _maker(self, interface: int) -> int | None:
+        record = self.problem.interfaces[interface]
+        return self.maker.get((record.born, record.micro_batch))
+
+    def _staying(self) -> list[int]:
+        """Bytes alive at each position apart from what the running block takes, every run again being over."""
+        change = [0] * (len(self.problem.positions) + 1)
+
+        def stay(first: int, last: int, nbytes: int) -> None:
+            if last >= first:
+                change[first] += nbytes
+                change[last + 1] -= nbytes
+
+        for (index, segment), until in self.held.items():
+            if segment is not None:
+                interface = self.problem.interfaces[index]
+                stay(self._start(segment, interface.micro_batch), until, interface.nbytes)
+        for index, interface in enumerate(self.problem.interfaces):
+            until = max(interface.forward_end, self.held.get((index, None), -1))
+            stay(interface.born + 1, until, interface.nbytes)
+        for block, option, segment in self._blocks():
+            for batch, (forward, backward) in enumerate(block.spans):
+                first = forward + 1 if segment is None else self._start(segment, batch)
+                stay(first, backward, option.kept_bytes)
+        copies = backlogs(self.problem, self.choice)
+        moving = [copies.outward[p] + copies.inward[p] for p in range(len(self.problem.positions))]
+        fixed = [position.fixed_bytes for position in self.problem.positions]
+        return [f + c + m for f, c, m in zip(fixed, accumulate(change), moving, strict=False)]
+
+    def _blocks(self) -> Iterator[tuple[Block, Option, int | None]]:
+        for index, block in enumerate(self.problem.blocks):
+            yield block, block.options[self.choice.options[index]], self.tree.innermost(index)
+
+    def _start(self, segment: int, batch: int) -> int:
+        return self.problem.blocks[self.choice.segments[segment][1] - 1].spans[batch][1]
+
+    def _running(self, at: int) -> int:
+        position = self.problem.positions[at]
+        if position.block is None:
+            return 0
+        block = self.problem.blocks[position.block]
+        option = block.options[self.choice.options[position.block]]
+        if position.phase == "backward":
+            return option.backward_peak_bytes
+        dropped = self.tree.innermost(position.block) is not None
+        return (checkpoint_option(block) if dropped else option).forward_peak_bytes
+
+    def _again(self, segment: int, batch: int, staying: int) -> Iterator[int]:
+        """Bytes alive while each block of a segment runs again, given what stays when all runs again are over."""
+        end = self.choice.segments[segment][1]
+        later = [s for s in self.tree.inside(segment) if self.choice.segments[s][1] == end]
+        before = staying - sum(self._made(s, batch) for s in (segment, *later))
+        kept = 0
+        for block in self.tree.runs_again(segment):
+            record = self.problem.blocks[block]
+            direct = self.tree.innermost(block) == segment
+            option = record.options[self.choice.options[block]] if direct else checkpoint_option(record)
+            copies = sum(self._copies(segment, batch, block))
+            yield before + kept + copies + option.forward_peak_bytes
+            kept += option.kept_bytes if direct else 0
+
+    def _made(self, segment: int, batch: int) -> int:
+        """Bytes that a segment's run again leaves behind."""
+        kept = [option.kept_bytes for _, option, innermost in self._blocks() if innermost == segment]
+        copies = [
+            self.problem.interfaces[index].nbytes
+            for index, source in self.held
+            if source == segment and self.problem.interfaces[index].micro_batch == batch
+        ]
+        return sum(kept) + sum(copies)
+
+    def _copies(self, segment: int, batch: int, running: int) -> Iterator[int]:
+        """Interface tensors of the segment made again before a block runs and alive while it does."""
+        forward = self.problem.blocks[running].spans[batch][0]
+        for index, interface in enumerate(self.problem.interfaces):
+            maker = self._maker(index)
+            if interface.micro_batch != batch or maker is None:
+                continue
+            alive = forward <= interface.forward_end or (index, segment) in self.held
+            if self.choice.segments[segment][0] <= maker < running and alive:
+                yield interface.nbytes

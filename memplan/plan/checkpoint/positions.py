@@ -1,0 +1,194 @@
+"""Cuts the last step of a trace into stretches: the runs of each block, and what lies between them.
+
+ops        e e 0 0 0 1 1 1 h h | h 1 1 1 a 0 0 0 a e | o o
+stretches  ─── ───── ───── ───   ─ ─────── ─────── ─   ───
+           gap F(0)  F(1)  gap     B(1)    B(0)        optimizer
+
+Ops are told apart by the path of their module (backward ops carry that of their forward) and by phase. What nobody
+owns (``a``: a gradient arriving at its parameter) belongs to the block whose backward it follows.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from memplan.trace.records import Op, Trace
+
+Phase = Literal["forward", "backward", "optimizer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Consecutive ops of the last step, with the events that fall into them; half-open in both scales."""
+
+    block: int | None
+    """The block that runs; None between blocks."""
+    phase: Phase
+    """Its phase."""
+    first_op: int
+    end_op: int
+    first_event: int
+    end_event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The last step in stretches."""
+
+    modules: tuple[str, ...]
+    """Blocks, in the order of their first forward."""
+    stretches: tuple[Stretch, ...]
+    """All of the step, in order; there is one between any two block runs, be it empty."""
+    spans: tuple[tuple[tuple[int, int], ...], ...]
+    """For each block, the stretches of its forward and of its backward, one pair for each run."""
+    dropped: tuple[str, ...]
+    """Modules that cannot be planned: they never run, or their backward runs interleaved with that of others."""
+
+
+class _Run(NamedTuple):
+    module: str
+    phase: Phase
+    first_op: int
+    end_op: int
+
+
+def cut(trace: Trace, modules: Iterable[str]) -> Cut:
+    """Cut the last step at the given blocks.
+
+    Args:
+        trace: A trace of whole training steps.
+        modules: Qualified names of blocks, none inside another.
+    """
+    step = trace.steps[-1]
+    ops = trace.ops[step.first_op : step.end_op]
+    names = tuple(dict.fromkeys(modules))
+    usable, dropped = set(names), set[str]()
+    while True:
+        runs = _runs(ops, _Owners(usable))
+        pairs, wrong = _paired(runs, usable)
+        if not wrong:
+            break
+        # Without the worst one the others may come apart.
+        usable -= wrong
+        dropped |= wrong
+    order = tuple(sorted(pairs, key=lambda name: pairs[name][0][0].first_op))
+    stretches = tuple(_stretches(trace, ops, runs, order))
+    place = {(each.first_op, each.phase): index for index, each in enumerate(stretches) if each.block is not None}
+    spans = tuple(
+        tuple((place[first.first_op, "forward"], place[second.first_op, "backward"]) for first, second in pairs[name])
+        for name in order
+    )
+    return Cut(modules=order, stretches=stretches, spans=spans, dropped=tuple(n for n in names if n in dropped))
+
+
+class _Owners:
+    """Which block a module path lies in."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+        self._known: dict[str, str | None] = {}
+
+    def of(self, path: str) -> str | None:
+        if path not in self._known:
+            self._known[path] = self._find(path)
+        return self._known[path]
+
+    def _find(self, path: str) -> str | None:
+        while path:
+            if path in self._names:
+                return path
+            path = path.rpartition(".")[0]
+        return None
+
+
+def _runs(ops: Sequence[Op], owners: _Owners) -> list[_Run]:
+    """Runs of blocks, ops between two runs of the same block included."""
+    runs: list[_Run] = []
+    phase: Phase | None = None
+    for op in ops:
+        if op.phase != phase:
+            phase, is_new = _phase(op), True
+        module = owners.of(op.module)
+        if module is None:
+            if _is_nobodys(op) and runs and not is_new and runs[-1].end_op == op.index:
+                runs[-1] = runs[-1]._replace(end_op=op.index + 1)
+            continue
+        if runs and not is_new and runs[-1].module == module:
+            runs[-1] = runs[-1]._replace(end_op=op.index + 1)
+        elif phase != "optimizer":
+            runs.append(_Run(module, phase or "forward", op.index, op.index + 1))
+        is_new = False
+    return runs
+
+
+def _phase(op: Op) -> Phase:
+    return "forward" if op.phase == "setup" else op.phase
+
+
+def _is_nobodys(op: Op) -> bool:
+    return op.phase == "backward" and not op.module and not op.source
+
+
+def _paired(runs: Sequence[_Run], usable: set[str]) -> tuple[dict[str, list[tuple[_Run, _Run]]], set[str]]:
+    """Each block's forward runs with the backward runs that answer them, and blocks for which that fails.
+
+    Within one micro-batch the last forward is differentiated first.
+    """
+    waiting: dict[str, list[_Run]] = {name: [] for name in usable}
+    pairs: dict[str, list[tuple[_Run, _Run]]] = {name: [] for name in usable}
+    wrong: set[str] = set()
+    for run in runs:
+        if run.phase == "forward":
+            waiting[run.module].append(run)
+        elif waiting[run.module]:
+            pairs[run.module].append((waiting[run.module].pop(), run))
+        else:
+            wrong.add(run.module)
+    wrong |= {name for name in usable if waiting[name] or not pairs[name]}
+    for found in pairs.values():
+        found.sort(key=lambda pair: pair[0].first_op)
+    return {name: found for name, found in pairs.items() if found}, wrong
+
+
+def _stretches(trace: Trace, ops: Sequence[Op], runs: Sequence[_Run], order: Sequence[str]) -> Iterable[Stretch]:
+    number = {name: index for index, name in enumerate(order)}
+    first, end = trace.steps[-1].first_op, trace.steps[-1].end_op
+    whole: list[tuple[int | None, Phase, int, int]] = []
+    at = first
+    for run in runs:
+        whole += _gap(ops, first, at, run.first_op)
+        whole.append((number[run.module], run.phase, run.first_op, run.end_op))
+        at = run.end_op
+    whole += _gap(ops, first, at, end)
+    bounds = _event_bounds(trace, [start for _, _, start, _ in whole])
+    for (block, phase, start, stop), (first_event, end_event) in zip(whole, pairwise(bounds), strict=True):
+        yield Stretch(
+            block=block, phase=phase, first_op=start, end_op=stop, first_event=first_event, end_event=end_event
+        )
+
+
+def _gap(ops: Sequence[Op], first: int, start: int, end: int) -> list[tuple[int | None, Phase, int, int]]:
+    """What lies between two runs, one stretch for each phase; one that is empty where there is nothing."""
+    phase_at = _phase(ops[min(start, first + len(ops) - 1) - first])
+    found: list[tuple[int | None, Phase, int, int]] = [(None, phase_at, start, start)]
+    for op in ops[start - first : end - first]:
+        block, phase, begin, _ = found[-1]
+        if phase == _phase(op):
+            found[-1] = (block, phase, begin, op.index + 1)
+        else:
+            found.append((None, _phase(op), op.index, op.index + 1))
+    return found
+
+
+def _event_bounds(trace: Trace, starts: Sequence[int]) -> list[int]:
+    """Index of the first event of each stretch, and the end of the step.
+
+    An event after an op and before the next one belongs to the former's stretch; what comes before the step's first
+    op, to the first stretch.
+    """
+    step = trace.steps[-1]
+    of_op = [event.op for event in trace.events[step.first_event : step.end_event]]
+    bounds = [step.first_event + bisect_right(of_op, start - 1) for start in starts]
+    return [step.first_event, *bounds[1:], step.end_event]

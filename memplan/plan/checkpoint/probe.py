@@ -1,0 +1,106 @@
+"""Traces that measure the options: the unplanned step first, then steps whose blocks have options in force."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from memplan.errors import EstimateError, UsageError
+from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint.assignments import assignments
+from memplan.plan.checkpoint.interfaces import Probe
+from memplan.plan.checkpoint.kinds import kinds_of
+from memplan.plan.checkpoint.menu import Candidate, menu
+from memplan.plan.checkpoint.plans import plan_of
+from memplan.plan.checkpoint.positions import cut
+from memplan.plan.checkpoint.tensors import Reading, read
+from memplan.plan.checkpoint.tracer import Tracer
+from memplan.trace.records import Trace
+
+SMALL_SHARE = 0.05
+"""Kinds of blocks that keep less than this share of what all blocks keep get no selective options: they could bring
+little, and a kind of few blocks needs as many traces as it has options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """What was measured."""
+
+    probes: tuple[Probe, ...]
+    """The unplanned step first."""
+    kinds: tuple[int, ...]
+    """The kind of each block."""
+    menus: tuple[tuple[Candidate, ...], ...]
+    """The options of each kind."""
+
+
+def probe(
+    tracer: Tracer,
+    unplanned: Trace,
+    roofline: Roofline,
+    *,
+    offload: bool,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Probing:
+    """Measure every option of every kind of block.
+
+    Args:
+        tracer: Traces the job.
+        unplanned: The step without a plan.
+        roofline: Rates of the device.
+        offload: Offer to wait on the host?
+        progress: Told what happens.
+
+    Raises:
+        UsageError: No block can be planned.
+    """
+    base = read(unplanned, cut(unplanned, tracer.blocks))
+    if not base.runs:
+        raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
+    kinds = kinds_of(base)
+    menus = tuple(_menus(base, kinds, roofline, offload=offload))
+    first = Probe(reading=base, options=(0,) * len(kinds))
+    probes = [first]
+    wanted = assignments(kinds, [len(options) for options in menus])
+    for number, options in enumerate(wanted):
+        progress(f"measuring options, trace {number + 1} of {len(wanted)}")
+        probes.append(planned_probe(tracer, first, kinds, menus, options))
+    return Probing(probes=tuple(probes), kinds=kinds, menus=menus)
+
+
+def planned_probe(
+    tracer: Tracer, base: Probe, kinds: Sequence[int], menus: Sequence[Sequence[Candidate]], options: Sequence[int]
+) -> Probe:
+    """Trace the step with options in force, cut like the unplanned one."""
+    chosen = [menus[kind][option] for kind, option in zip(kinds, options, strict=True)]
+    trace = tracer.trace(plan_of(base.reading.cut.modules, chosen))
+    return Probe(reading=aligned(trace, base.reading), options=tuple(options))
+
+
+def aligned(trace: Trace, base: Reading) -> Reading:
+    """Read a planned step in the stretches of the unplanned one.
+
+    Raises:
+        EstimateError: Its blocks run in another order.
+    """
+    found = cut(trace, base.cut.modules)
+    if _shape(found.stretches) != _shape(base.cut.stretches) or found.modules != base.cut.modules:
+        raise EstimateError("with blocks checkpointed the step runs its blocks in another order than without")
+    return read(trace, found)
+
+
+def _shape(stretches: Sequence[object]) -> list[tuple[object, object]]:
+    return [(each.block, each.phase) for each in stretches]  # type: ignore[attr-defined]
+
+
+def _menus(base: Reading, kinds: Sequence[int], roofline: Roofline, *, offload: bool) -> list[tuple[Candidate, ...]]:
+    kept = [_kept(base, block) for block in range(len(kinds))]
+    menus: list[tuple[Candidate, ...]] = []
+    for kind in range(max(kinds) + 1):
+        members = [block for block, other in enumerate(kinds) if other == kind]
+        share = sum(kept[block] for block in members) / max(1, sum(kept))
+        model = members[len(members) // 2]
+        menus.append(menu(base, base.runs[model][0], roofline, selective=share >= SMALL_SHARE, offload=offload))
+    return menus
+
+
+def _kept(base: Reading, block: int) -> int:
+    return sum(base.lives[storage].nbytes for run in base.runs[block] for storage in run.results.values())

@@ -1,0 +1,95 @@
+"""Traces a job with any plan in force, and looks at its model when it is first built."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memplan.errors import UsageError
+from memplan.hardware.profile import GpuProfile
+from memplan.job.source import ModelSource
+from memplan.job.spec import JobSpec
+from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint
+from memplan.trace.records import DeviceTraits, Trace
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Tracer:
+    """Traces one job on one device.
+
+    Args:
+        load: Loads the target.
+        spec: The job, without checkpointing.
+        profile: The device.
+        patterns: Names or patterns of the blocks; empty: every repeated block.
+        progress: Told what happens.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], ModelSource],
+        spec: JobSpec,
+        profile: GpuProfile,
+        *,
+        patterns: Sequence[str] = (),
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.traces = 0
+        """Traces made so far."""
+        self.seconds = 0.0
+        """Wall time of all of them."""
+        self.blocks: tuple[str, ...] = ()
+        """Names of the model's blocks; known after the first trace."""
+        self.fingerprint: Fingerprint | None = None
+        """Of the model with all of its blocks; known after the first trace."""
+        self._load, self._spec, self._patterns = load, spec, patterns
+        self._traits, self._progress = DeviceTraits.of(profile), progress
+
+    def trace(self, plan: CheckpointPlan | None = None) -> Trace:
+        """Trace the job, with a plan in force.
+
+        Raises:
+            EstimateError: User code fails, or an op has no answer on fake tensors.
+            UsageError: The model has no such blocks, or the plan does not fit it.
+        """
+        from memplan.job.usercode import forgotten_modules
+        from memplan.runtime.checkpoint.plan_file import write_plan
+        from memplan.trace.run import trace_job
+
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder, forgotten_modules():
+            spec = self._spec
+            if plan is not None and (plan.blocks or plan.segments):
+                path = Path(folder) / "plan.json"
+                write_plan(plan, path)
+                spec = replace(spec, checkpoint=str(path))
+            trace = trace_job(self._watched, spec, self._traits, progress=self._progress)
+        self.traces += 1
+        self.seconds += time.perf_counter() - started
+        return trace
+
+    def _watched(self) -> ModelSource:
+        """The target, whose model is looked at when it is built."""
+        source = self._load()
+
+        def model() -> "nn.Module":
+            built = source.model()
+            if self.fingerprint is None:
+                self._see(built)
+            return built
+
+        return replace(source, model=model)
+
+    def _see(self, model: "nn.Module") -> None:
+        from memplan.runtime.checkpoint.blocks import fingerprint, modules_named, repeated_blocks
+
+        self.blocks = tuple(modules_named(model, self._patterns)) if self._patterns else repeated_blocks(model)
+        if not self.blocks:
+            raise UsageError(
+                f"{type(model).__name__} has no repeated blocks to plan", hint="name the blocks: --blocks 'encoder.*'"
+            )
+        self.fingerprint = fingerprint(model, self.blocks)

@@ -1,0 +1,106 @@
+"""Copies to the host and back, simulated on a clock: one queue each way beside the computation.
+
+Every block's copy is one job on a first-in-first-out link, with a start and an end in seconds. Jobs back are placed
+from the end of the step, each as late as its backward and the job after it allow. It judges the fluid queues that
+solvers reckon with, and shares nothing with them.
+"""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+
+from memplan.plan.checkpoint.records import BlockProblem, Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One copy of one block's bytes."""
+
+    block: int
+    """Whose bytes."""
+    nbytes: int
+    """How many."""
+    position: int
+    """Outward: whose end releases it; back: whose start needs it."""
+    start: float
+    """Seconds since the start of the step."""
+    end: float
+    """Seconds since the start of the step."""
+
+    def done_bytes(self, at: float) -> float:
+        """Bytes copied until a moment."""
+        if at >= self.end:
+            return self.nbytes
+        return 0.0 if at <= self.start else self.nbytes * (at - self.start) / (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """A step's copies, and when its positions run."""
+
+    outward: tuple[Job, ...]
+    """To the host, in order."""
+    inward: tuple[Job, ...]
+    """Back, the last one first."""
+    ends: tuple[float, ...]
+    """When each position ends, its stall included."""
+    turns: tuple[int, ...]
+    """Positions at which the backward of a micro-batch starts."""
+
+    def start_of(self, position: int) -> float:
+        """When a position starts."""
+        return self.ends[position - 1] if position else 0.0
+
+    def under_way(self, position: int) -> int:
+        """Bytes on the device because of copies: not gone at the position's start, or back for later by its end."""
+        begin, end = self.start_of(position), self.ends[position]
+        leaving = sum(job.nbytes - job.done_bytes(begin) for job in self.outward if job.position < position)
+        coming = sum(job.done_bytes(end) for job in self.inward if job.position > position)
+        return math.ceil(leaving - 1e-3) + math.ceil(coming - 1e-3)
+
+    def late(self) -> tuple[Job, ...]:
+        """Copies outward that end after the first backward that follows them, and copies back that start before it."""
+        late = []
+        for job in self.outward:
+            turn = self.turns[bisect_right(self.turns, job.position)]
+            if job.nbytes - job.done_bytes(self.start_of(turn)) > 1e-3:
+                late.append(job)
+        for job in self.inward:
+            turn = self.turns[bisect_right(self.turns, job.position) - 1]
+            if job.done_bytes(self.start_of(turn)) > 1e-3:
+                late.append(job)
+        return tuple(late)
+
+
+def simulate(problem: BlockProblem, choice: Choice) -> Transfers:
+    """Lay every copy of a choice on the clock.
+
+    Args:
+        problem: The step; its ``host_link_bandwidth`` is above 0.
+        choice: Options and stalls.
+    """
+    stalls = choice.stalls or (0.0,) * len(problem.positions)
+    ends = tuple(accumulate(p.seconds + stall for p, stall in zip(problem.positions, stalls, strict=True)))
+    wanted = [
+        (span, index, block.options[option].offloaded_bytes)
+        for index, (block, option) in enumerate(zip(problem.blocks, choice.options, strict=True))
+        for span in block.spans
+        if block.options[option].offloaded_bytes
+    ]
+    outward: list[Job] = []
+    free = 0.0
+    for (forward, _), block, nbytes in sorted(wanted):
+        start = max(free, ends[forward])
+        free = start + nbytes / problem.host_link_bandwidth
+        outward.append(Job(block=block, nbytes=nbytes, position=forward, start=start, end=free))
+    inward: list[Job] = []
+    free = math.inf
+    for (_, backward), block, nbytes in sorted(wanted, key=lambda each: -each[0][1]):
+        end = min(free, ends[backward - 1])
+        free = end - nbytes / problem.host_link_bandwidth
+        inward.append(Job(block=block, nbytes=nbytes, position=backward, start=free, end=end))
+    turns = sorted(
+        {min(spans) for spans in zip(*([b for _, b in block.spans] for block in problem.blocks), strict=True)}
+    )
+    return Transfers(outward=tuple(outward), inward=tuple(inward), ends=ends, turns=tuple(turns))

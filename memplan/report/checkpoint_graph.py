@@ -1,0 +1,94 @@
+"""The reports of ``memplan checkpoint-plan GRAPH.json``: a schedule for a graph from a file."""
+
+import json
+from typing import Any
+
+from rich.text import Text
+
+from memplan.plan.checkpoint.graph_answer import GraphAnswer
+from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS
+from memplan.report.json import SCHEMA_VERSION
+from memplan.report.layout import flow, shorten, spread
+from memplan.report.text import MAX_WIDTH, MIN_WIDTH
+from memplan.units import format_bytes
+
+
+def render(answer: GraphAnswer, *, width: int = 80) -> list[Text]:
+    """Write an answer as lines of styled text.
+
+    Args:
+        answer: What was found.
+        width: Terminal cells per line.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    left = f"memplan {answer.memplan_version}  solved in {answer.solve_seconds:.1f} s"
+    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
+    facts = [f"{answer.nodes:,} nodes", f"{answer.edges:,} edges", f"budget {format_bytes(answer.budget_bytes)}"]
+    lines = [spread(Text(left, style="dim"), target, width), *flow("graph", facts, width), Text("")]
+    word = (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome])
+    lines.append(spread(Text.assemble(word, f"  {_figures(answer)}"), Text(_gap_words(answer)), width))
+    if answer.binding:
+        lines.append(Text(f"  peak at {shorten(answer.binding, width - 10)}", style="dim"))
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _figures(answer: GraphAnswer) -> str:
+    if answer.outcome == "infeasible":
+        return f"one node alone takes {format_bytes(answer.least_feasible_bytes or 0)}"
+    if answer.peak_after_bytes is None or answer.overhead_ratio is None:
+        return "nothing found"
+    peaks = f"peak {format_bytes(answer.peak_before_bytes)} → {format_bytes(answer.peak_after_bytes)}"
+    return f"{peaks}  {100 * answer.overhead_ratio:+.2f} % cost"
+
+
+def _gap_words(answer: GraphAnswer) -> str:
+    if answer.gap is None:
+        return ""
+    return "proved best" if answer.outcome == "optimal" else f"at most {100 * answer.gap:.2f} % above {_bound(answer)}"
+
+
+def _bound(answer: GraphAnswer) -> str:
+    return f"the best of {answer.bound_for}" if answer.bound_for else "the best"
+
+
+def render_json(answer: GraphAnswer) -> str:
+    """One answer as an object, in the contract of ``checkpoint-plan``."""
+    return json.dumps(document(answer), sort_keys=True, indent=2, allow_nan=False)
+
+
+def document(answer: GraphAnswer) -> dict[str, Any]:
+    """One answer as plain data; what only a traced step has is empty."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "checkpoint-plan",
+        "target": answer.target,
+        "gpu": None,
+        "options": {},
+        "level": "op",
+        "method": "search",
+        "result": answer.outcome,
+        "fits": answer.peak_after_bytes is not None and answer.peak_after_bytes <= answer.budget_bytes,
+        "budget_bytes": answer.budget_bytes,
+        "peak_before_bytes": answer.peak_before_bytes,
+        "peak_after_bytes": answer.peak_after_bytes,
+        "overhead_ratio": answer.overhead_ratio,
+        "flops_ratio": None,
+        "gap": answer.gap,
+        "bound_for": answer.bound_for,
+        "least_feasible_bytes": answer.least_feasible_bytes,
+        "binding": answer.binding,
+        "solve_seconds": answer.solve_seconds,
+        "timings": {"trace_seconds": 0.0, "solve_seconds": answer.solve_seconds, "prove_seconds": 0.0},
+        "traces": 0,
+        "rounds": 0,
+        "blocks": [],
+        "segments": [],
+        "schedule": list(answer.schedule),
+        "pareto": [],
+        "assumptions": [],
+        "not_modelled": [],
+        "versions": {"memplan": answer.memplan_version},
+    }

@@ -1,0 +1,192 @@
+"""Offloaded blocks: what autograd saves in their forward waits on the host until their backward.
+
+::
+
+    forward    save ──► copy to the host (a stream of its own) ──► device memory free
+    backward   first use of anything saved ──► all of the block is copied back ──► used
+
+Whole storages are moved, once each, however many saved tensors are views of one.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+LEAST_BYTES = 1024
+"""Smaller storages stay (torchtune, training/_activation_offloading.py: ``min_offload_size``)."""
+
+
+class Host(Protocol):
+    """Where saved tensors wait. Tracing puts its own in this place."""
+
+    def take(self, flat: torch.Tensor) -> Any:
+        """Copy a one-dimensional tensor away; the copy need not be finished on return."""
+
+    def give(self, taken: Any) -> torch.Tensor:
+        """Copy it back to the device that it came from; what runs there next may use it."""
+
+
+class PinnedHost:
+    """Pinned memory, reached by a stream of its own on CUDA devices; plain copies for other devices."""
+
+    def __init__(self) -> None:
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Streams stay with their process."""
+        return PinnedHost, ()
+
+    def take(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.device]:
+        """Copy to the host."""
+        if not flat.is_cuda:
+            return flat.to("cpu", copy=True), flat.device
+        stream = self._stream(flat.device)
+        host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+        stream.wait_stream(torch.cuda.current_stream(flat.device))
+        with torch.cuda.stream(stream):
+            host.copy_(flat, non_blocking=True)
+        # The allocator must not hand the memory on before it is copied.
+        flat.record_stream(stream)
+        return host, flat.device
+
+    def give(self, taken: tuple[torch.Tensor, torch.device]) -> torch.Tensor:
+        """Copy back."""
+        host, device = taken
+        if device.type != "cuda":
+            return host.to(device, copy=True)
+        stream, current = self._stream(device), torch.cuda.current_stream(device)
+        # The copy to the host went by the same stream, so that it is finished before this one begins.
+        with torch.cuda.stream(stream):
+            back = host.to(device, non_blocking=True)
+        current.wait_stream(stream)
+        back.record_stream(current)
+        return back
+
+    def _stream(self, device: torch.device) -> torch.cuda.Stream:
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        return self._streams[device]
+
+
+@contextmanager
+def offloading(module: nn.Module, host: Host) -> Iterator[None]:
+    """Move away what autograd saves within this context.
+
+    Args:
+        module: Whose parameters and buffers stay where they are, as do views of them.
+        host: Takes and gives back.
+    """
+    staying: WeakSet[torch.UntypedStorage] = WeakSet()
+    for tensor in (*module.parameters(), *module.buffers()):
+        if _is_plain(tensor):
+            staying.add(tensor.untyped_storage())
+    block = _Saved(host, staying)
+    with saved_tensors_hooks(block.pack, _unpack):
+        yield
+
+
+@dataclass(slots=True, kw_only=True)
+class _Storage:
+    """A storage that waits on the host."""
+
+    taken: Any
+    """What the host returned for it."""
+    version: int
+    """Of the tensor that was saved first: whoever writes to it after that makes another content."""
+    dtype: torch.dtype
+    """Of ``flat``."""
+    saved: int = 0
+    """Saved tensors that are views of it."""
+    unused: int = 0
+    """How many of these still wait for ``flat`` in the present backward."""
+    flat: torch.Tensor | None = None
+    """On the device again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Packed:
+    """What autograd holds in place of a saved tensor."""
+
+    storage: _Storage
+    """Its storage."""
+    view: Callable[[torch.Tensor], torch.Tensor]
+    """Makes it of the flat tensor."""
+    give_back: Callable[[], None]
+    """Brings the whole block back."""
+
+
+@dataclass(slots=True)
+class _Saved:
+    """Everything that one forward of a block saves."""
+
+    host: Host
+    staying: WeakSet[torch.UntypedStorage]
+    moved: WeakKeyDictionary[torch.UntypedStorage, _Storage] = field(default_factory=WeakKeyDictionary)
+    """By the storage on the device, as long as anything else holds it."""
+    storages: list[_Storage] = field(default_factory=list)
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        """Move a tensor's storage away, unless it stays."""
+        if not _is_plain(tensor) or tensor.untyped_storage() in self.staying or _stays(tensor):
+            return tensor
+        entry = self._entry(tensor)
+        entry.saved += 1
+        dtype, shape, strides, offset = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+        def view(flat: torch.Tensor) -> torch.Tensor:
+            same = flat if flat.dtype == dtype else flat.view(dtype)
+            return same.as_strided(shape, strides, offset)
+
+        return _Packed(storage=entry, view=view, give_back=self.give_back)
+
+    def give_back(self) -> None:
+        """Begin to copy everything back, what is needed first (it was saved last) at the front."""
+        for entry in reversed(self.storages):
+            if entry.flat is None and not entry.unused:
+                entry.flat, entry.unused = self.host.give(entry.taken), entry.saved
+
+    def _entry(self, tensor: torch.Tensor) -> _Storage:
+        storage = tensor.untyped_storage()
+        entry = self.moved.get(storage)
+        if entry is None or entry.version != tensor._version:  # noqa: SLF001  # the only way to see writes
+            length = storage.nbytes() // tensor.element_size()
+            flat = tensor.detach().as_strided((length,), (1,), 0)
+            entry = _Storage(taken=self.host.take(flat), version=tensor._version, dtype=tensor.dtype)  # noqa: SLF001
+            self.moved[storage] = entry
+            self.storages.append(entry)
+        return entry
+
+
+def _unpack(packed: Any) -> torch.Tensor:
+    if not isinstance(packed, _Packed):
+        stays: torch.Tensor = packed
+        return stays
+    entry = packed.storage
+    if entry.flat is None:
+        packed.give_back()
+    if entry.flat is None:
+        raise RuntimeError("a saved tensor was not brought back")
+    tensor = packed.view(entry.flat)
+    entry.unused -= 1
+    if not entry.unused:
+        entry.flat = None
+    return tensor
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    # Subclasses that wrap other tensors (DTensor) have no storage of their own.
+    return tensor.layout is torch.strided and not hasattr(type(tensor), "__tensor_flatten__")
+
+
+def _stays(tensor: torch.Tensor) -> bool:
+    """Is it a parameter or a view of one, a lazy conjugate, or too small?"""
+    base = tensor if tensor._base is None else tensor._base  # noqa: SLF001  # what it is a view of
+    if isinstance(base, nn.Parameter) or tensor.is_conj() or tensor.is_neg() or tensor.is_inference():
+        return True
+    return tensor.untyped_storage().nbytes() < LEAST_BYTES

@@ -1,0 +1,91 @@
+"""What stands in place of a planned module's ``forward``."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from memplan.runtime.checkpoint.offload import Host, offloading
+from memplan.runtime.checkpoint.records import Action, BlockPlan
+from memplan.runtime.checkpoint.rerun import checkpointed
+from memplan.runtime.checkpoint.selective import selectively_checkpointed
+
+Recomputing = Callable[[nn.Module], AbstractContextManager[Any]]
+"""Module → context of its second run, the one in backward."""
+
+
+class PlannedForward:
+    """The forward of a module with a part in a plan. It travels with its module into copies and pickles.
+
+    Args:
+        module: The module; its hooks stay outside, and those of the modules inside it run in both runs.
+        block: What it does.
+        recomputing: Context of its second run.
+        host: Where offloaded tensors wait; needed by those who offload.
+    """
+
+    def __init__(self, module: nn.Module, block: BlockPlan, recomputing: Recomputing, host: Host | None) -> None:
+        self._module = module
+        self.block = block
+        self.recomputing = recomputing
+        self.host = host
+        self._own = module.__dict__.get("forward")
+        module.__dict__["forward"] = self
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The module's own forward, which ``inspect.signature`` looks for here."""
+        own: Callable[..., Any] = self._own or type(self._module).forward.__get__(self._module)
+        return own
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run the forward as planned."""
+        forward, block = self.__wrapped__, self.block
+        if block.action is Action.KEEP or not torch.is_grad_enabled():
+            return forward(*arguments, **keywords)
+        if block.action is Action.OFFLOAD and self.host is not None:
+            with offloading(self._module, self.host):
+                return forward(*arguments, **keywords)
+        return self._rerun(forward, arguments, keywords)
+
+    def remove(self) -> None:
+        """Give the module its own forward back."""
+        if self._own is None:
+            del self._module.__dict__["forward"]
+        else:
+            self._module.__dict__["forward"] = self._own
+
+    def _rerun(self, forward: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        module, block = self._module, self.block
+        again = [lambda: self.recomputing(module)]
+        if block.action is Action.CHECKPOINT:
+            return checkpointed(forward, arguments, keywords, modules=[module], again=again)
+        return selectively_checkpointed(
+            forward, arguments, keywords, module=module, name=block.module, saved=block.saved, again=again
+        )
+
+
+def planned_forward(module: nn.Module) -> PlannedForward | None:
+    """A module's planned forward, if it has one."""
+    forward = module.__dict__.get("forward")
+    return forward if isinstance(forward, PlannedForward) else None
+
+
+def planned_forwards(model: nn.Module) -> Iterator[PlannedForward]:
+    """The planned forwards of a model's modules."""
+    return (forward for module in model.modules() if (forward := planned_forward(module)) is not None)
+
+
+def put_blocks(model: nn.Module, blocks: Iterable[BlockPlan], recomputing: Recomputing, host: Host | None) -> None:
+    """Let blocks do what they are planned to do.
+
+    Args:
+        model: The model, changed in place.
+        blocks: By exact names, each module once.
+        recomputing: Makes the context of a module's second run.
+        host: Where offloaded tensors wait.
+    """
+    for block in blocks:
+        PlannedForward(model.get_submodule(block.module), block, recomputing, host)

@@ -1,0 +1,90 @@
+"""Selective blocks: the results of chosen op calls are kept, and the rest of the forward runs again."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from memplan.runtime.checkpoint.mismatch import PlanMismatch
+from memplan.runtime.checkpoint.records import SavedOp
+from memplan.runtime.checkpoint.rerun import checkpointed, current_region
+
+Rerun = Sequence[Callable[[], AbstractContextManager[Any]]]
+
+
+def selectively_checkpointed(
+    forward: Callable[..., Any],
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    *,
+    module: nn.Module,
+    name: str,
+    saved: Sequence[SavedOp],
+    again: Rerun = (),
+) -> Any:
+    """Run a block's forward and keep the results of some of its op calls.
+
+    Args:
+        forward: The block's own forward.
+        arguments: Its positional arguments.
+        keywords: Its keyword arguments.
+        module: The block.
+        name: Its name, for errors.
+        saved: What is kept.
+        again: Make the contexts of its second run.
+
+    Returns:
+        What the block returns.
+
+    Raises:
+        PlanMismatch: A planned call did not come.
+    """
+    region = current_region()
+    if region is not None and not region.again:
+        # The region around it runs again before its backward: only then is anything kept.
+        def kept() -> AbstractContextManager[Any]:
+            return region.kept.pop(id(module), nullcontext())
+
+        return checkpointed(forward, arguments, keywords, modules=[module], again=(*again, kept))
+    policy = _Policy(saved)
+    keeping, using = create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
+    result = checkpointed(forward, arguments, keywords, modules=[module], first=keeping, again=(*again, lambda: using))
+    policy.check(name)
+    if region is not None:
+        # Not earlier: a region's second run ends where its last block would begin.
+        region.kept[id(module)] = using
+    return result
+
+
+class _Policy:
+    """Decides for every op call of one forward, by the op's name and how often it was called before."""
+
+    def __init__(self, saved: Sequence[SavedOp]) -> None:
+        self._saved = {entry.op: frozenset(entry.calls) for entry in saved}
+        self._first: Counter[str] = Counter()
+        # torch up to 2.6 asks in the second run, too; later versions remember.
+        self._second: Counter[str] = Counter()
+
+    def __call__(self, context: Any, op: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        """What ``torch.utils.checkpoint`` asks."""
+        counts, name = self._second if context.is_recompute else self._first, str(op)
+        call, counts[name] = counts[name], counts[name] + 1
+        is_saved = call in self._saved.get(name, ())
+        return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def check(self, block: str) -> None:
+        """Has every planned call come?"""
+        missing = [
+            f"call {max(calls)} of {op} (it was called {self._first[op]} times)"
+            for op, calls in self._saved.items()
+            if max(calls, default=-1) >= self._first[op]
+        ]
+        if missing:
+            raise PlanMismatch(
+                f"{block} ran without what the plan keeps: {', '.join(missing)}",
+                where=block,
+                hint="make the plan anew for this model, input, precision and version of torch",
+            )

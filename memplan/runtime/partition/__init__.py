@@ -1,0 +1,1 @@
+"""Op-level schedules put into force: AOTAutograd's joint graph cut into a forward and a backward that follow one."""

@@ -1,0 +1,72 @@
+"""Exact solvers against enumeration of every choice."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from memplan.plan.checkpoint import dp, ilp
+from memplan.plan.checkpoint.check import check
+from memplan.plan.checkpoint.implied import without_implied
+from memplan.plan.checkpoint.records import Infeasible, Optimal
+from memplan.plan.checkpoint.rows import rows_of
+from memplan.plan.checkpoint.symmetry import ordered_pairs
+from memplan.units import Bytes
+from tests.plan.checkpoint.block.problems import Shape, block_problems, flat_choices, formula_bytes
+
+LIMIT = 20.0
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_the_order_among_equal_blocks_loses_nothing(data):
+    problem = data.draw(block_problems(Shape(blocks=(2, 5), options=4, skips=False, alike=True)))
+    if data.draw(st.booleans()):
+        # Equal stretches let the order be asked for more often.
+        problem = replace(problem, positions=tuple(replace(p, fixed_bytes=Bytes(5)) for p in problem.positions))
+    rows = without_implied(problem, rows_of(problem))
+    assume(any(ordered_pairs(problem, rows)))
+    every = flat_choices(problem)
+    budget = data.draw(st.integers(min(most for _, most, _ in every), max(most for _, most, _ in every)))
+    result = ilp.solve(problem, budget, time_limit=LIMIT)
+    assert isinstance(result, Optimal)
+    assert result.seconds == pytest.approx(min(seconds for seconds, most, _ in every if most <= budget), rel=1e-4)
+
+
+@given(st.data())
+def test_implied_rows_never_bind(data):
+    problem = data.draw(block_problems(Shape(options=4)))
+    rows = rows_of(problem)
+    needed = without_implied(problem, rows)
+    options = tuple(data.draw(st.sampled_from(menu)) for menu in rows.menus)
+    kept = {(row.state, row.block, row.is_backward) for row in needed.rows}
+    alive = formula_bytes(problem, options)
+    written = [
+        size
+        for at, (size, position) in enumerate(zip(alive, problem.positions, strict=True))
+        if (rows.at[at], position.block, position.block is not None and position.phase == "backward") in kept
+    ]
+    assert max(written) == max(alive)
+
+
+@pytest.mark.parametrize("solver", [ilp, dp])
+@settings(max_examples=400)
+@given(st.data())
+def test_exact_solvers_find_what_enumeration_finds(solver, data):
+    problem = data.draw(block_problems(Shape(options=4, skips=solver is ilp, batches=2 if solver is ilp else 1)))
+    every = flat_choices(problem)
+    least = min(most for _, most, _ in every)
+    budget = data.draw(st.integers(least - 2, max(most for _, most, _ in every)))
+    result = solver.solve(problem, budget, time_limit=LIMIT)
+    fitting = [seconds for seconds, most, _ in every if most <= budget]
+    if fitting:
+        assert isinstance(result, Optimal)
+        assert result.seconds == pytest.approx(min(fitting), rel=1e-4)
+        assert check(problem, result.choice, budget, seconds=result.seconds) == ()
+    else:
+        assert isinstance(result, Infeasible)
+        assert result.is_proved
+        assert result.least_bytes == least
+        over = check(problem, result.choice, least - 1)
+        assert problem.positions[result.position].name in over[0].text

@@ -1,0 +1,80 @@
+"""The law that everything rests on: the formula's curve is the traced one, under options that no trace has shown."""
+
+import random
+
+import pytest
+
+from memplan.job.source import ModelSource
+from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint import menu
+from memplan.plan.checkpoint.figures import true_peaks
+from memplan.plan.checkpoint.interfaces import Probe
+from memplan.plan.checkpoint.memory import extra_flops, position_bytes
+from memplan.plan.checkpoint.probe import Probing, planned_probe, probe
+from memplan.plan.checkpoint.problem import build_problem, position_stretches
+from memplan.plan.checkpoint.records import BlockProblem, Choice
+from memplan.plan.checkpoint.tracer import Tracer
+from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, device, job
+
+MOST_OVER = 0.005
+"""Share by which the formula may be above a traced position."""
+
+
+def measured(given: ModelSource, gpu: str, **options: object) -> tuple[Tracer, Probing, BlockProblem]:
+    spec, profile = job(**options), device(gpu)
+    tracer = Tracer(lambda: given, spec, profile)
+    roofline = Roofline.of(profile, spec.precision)
+    probing = probe(tracer, tracer.trace(), roofline, offload=False)
+    return tracer, probing, build_problem(probing.probes, probing.kinds, probing.menus, roofline)
+
+
+def check(problem: BlockProblem, probing: Probing, found: Probe) -> None:
+    peaks = true_peaks(found)
+    traced = [peaks[stretch] for stretch in position_stretches(probing.probes)]
+    said = position_bytes(problem, Choice(options=found.options))
+    for position, true, formula in zip(problem.positions, traced, said, strict=True):
+        assert true <= formula <= true * (1 + MOST_OVER), (position.name, found.options)
+
+
+def check_all(given: ModelSource, gpu: str, **options: object) -> BlockProblem:
+    tracer, probing, problem = measured(given, gpu, **options)
+    for found in probing.probes:
+        check(problem, probing, found)
+    draw = random.Random(0)
+    base = probing.probes[0]
+    mixed = [draw.randrange(len(probing.menus[kind])) for kind in probing.kinds]
+    fresh = planned_probe(tracer, base, probing.kinds, probing.menus, mixed)
+    check(problem, probing, fresh)
+    step = fresh.reading.trace.steps[-1]
+    flops = sum(op.flops for op in fresh.reading.trace.ops[step.first_op : step.end_op])
+    assert flops - problem.step_flops == extra_flops(problem, Choice(options=tuple(mixed)))
+    return problem
+
+
+@pytest.fixture
+def _few_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(menu, "MOST_SELECTIVE", 2)
+
+
+@pytest.mark.usefixtures("_few_options")
+@pytest.mark.parametrize(
+    ("name", "gpu", "options", "is_chain"),
+    [
+        # A mask made before the first block is a constant to all of them.
+        ("transformer", "cpu", {}, True),
+        ("transformer", "h100-80g", {"precision": "bf16-mixed", "grad_accum": 2}, True),
+        ("residual", "h100-80g", {"precision": "bf16"}, True),
+        ("unet", "cpu", {}, False),
+        ("translator", "cpu", {}, False),
+    ],
+)
+def test_the_formula_is_the_traced_curve(name: str, gpu: str, options: dict[str, object], *, is_chain: bool) -> None:
+    problem = check_all(JOBS[name](), gpu, **options)
+    assert problem.chain == is_chain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", ["cpu", "h100-80g"])
+@pytest.mark.parametrize("name", sorted(HUGGING_FACE))
+def test_the_formula_is_the_traced_curve_of_hugging_face_models(name: str, gpu: str) -> None:
+    check_all(HUGGING_FACE[name](), gpu, precision="fp32" if gpu == "cpu" else "bf16-mixed")

@@ -1,0 +1,193 @@
+"""Plans come into force, leave no trace in names and states, travel with copies, and are taken back."""
+
+import copy
+import inspect
+import io
+import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import memplan
+from memplan.errors import UsageError
+from memplan.runtime.checkpoint.apply import remove
+from memplan.runtime.checkpoint.mismatch import PlanMismatch
+from memplan.runtime.checkpoint.plan_file import write_plan
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
+from tests.runtime.checkpoint.chains import EVERY, PLANS, Chain, assert_equal, blocks, pair, rows, seeded, step
+
+each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+
+
+@each_plan
+def test_hooks_of_a_block_see_its_result(plan: CheckpointPlan) -> None:
+    planned = pair(Chain, plan)[1]
+    seen: list[torch.Tensor] = []
+    planned.layers[3].register_forward_hook(lambda _, __, output: seen.append(output))
+    planned.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    step(planned)
+    assert seen[0] is seen[1]
+
+
+@each_plan
+def test_all_is_as_before_once_removed(plan: CheckpointPlan) -> None:
+    plain, model = seeded(Chain), seeded(Chain)
+    before = {name: dict(module.__dict__) for name, module in model.named_modules()}
+    with memplan.apply(model, plan):
+        assert any(module.__dict__ != before[name] for name, module in model.named_modules())
+    assert {name: dict(module.__dict__) for name, module in model.named_modules()} == before
+    assert_equal(step(model), step(plain))
+
+
+def test_a_forward_that_somebody_else_replaced_is_kept() -> None:
+    model = seeded(Chain)
+    original = model.layers[0].forward
+    own = lambda *inputs, **keywords: 2 * original(*inputs, **keywords)  # noqa: E731
+    model.layers[0].forward = own
+    twin = seeded(Chain)
+    twin_original = twin.layers[0].forward
+    twin.layers[0].forward = lambda *inputs, **keywords: 2 * twin_original(*inputs, **keywords)
+    with memplan.apply(model, PLANS["checkpoint"]):
+        assert_equal(step(model), step(twin))
+    assert model.layers[0].forward is own
+
+
+def test_applying_twice_is_refused() -> None:
+    model = Chain()
+    applied = memplan.apply(model, PLANS["checkpoint"])
+    with pytest.raises(UsageError, match="already in force"):
+        memplan.apply(model, PLANS["checkpoint"])
+    applied.remove()
+    applied.remove()
+    memplan.apply(model, PLANS["selective"])
+
+
+@each_plan
+def test_names_and_states_do_not_change(plan: CheckpointPlan) -> None:
+    plain, planned = pair(Chain, plan)
+    assert list(planned.state_dict()) == list(plain.state_dict())
+    assert [name for name, _ in planned.named_modules()] == [name for name, _ in plain.named_modules()]
+    step(plain)
+    planned.load_state_dict(plain.state_dict())
+    plain.zero_grad()
+    assert_equal(step(planned), step(plain))
+
+
+def saved_and_loaded(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded: nn.Module = torch.load(file, weights_only=False)
+    return loaded
+
+
+@each_plan
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.deepcopy,
+        lambda model: pickle.loads(pickle.dumps(model)),
+        saved_and_loaded,
+    ],
+    ids=["deepcopy", "pickle", "torch.save"],
+)
+def test_a_copy_has_the_plan_and_a_life_of_its_own(
+    plan: CheckpointPlan, copied: Callable[[nn.Module], nn.Module]
+) -> None:
+    plain, planned = pair(Chain, plan)
+    twin = copied(planned)
+    saved = [_saved_bytes(model) for model in (planned, twin, plain)]
+    assert saved[0] == saved[1] < saved[2]
+    twin.zero_grad(), plain.zero_grad()
+    twin.load_state_dict(plain.state_dict())
+    untouched = [parameter.grad.clone() for parameter in planned.parameters()]
+    assert_equal(step(twin), step(plain))
+    assert all(map(torch.equal, untouched, (parameter.grad for parameter in planned.parameters())))
+    remove(twin)
+    assert _saved_bytes(twin) == saved[2]
+
+
+def _saved_bytes(model: nn.Module) -> int:
+    """Bytes of what autograd itself keeps between forward and backward."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model(rows()).mean()
+    loss.backward()
+    return sum(kept.values())
+
+
+def test_the_second_run_has_its_context() -> None:
+    model, seen = Chain(), []
+
+    class Context(nullcontext):
+        def __init__(self, module: nn.Module) -> None:
+            self.module = module
+
+        def __enter__(self) -> None:
+            seen.append(self.module)
+
+    plan = CheckpointPlan(blocks=(*blocks(Action.CHECKPOINT, 0, 1), *blocks(Action.SELECTIVE, 2, 3)))
+    memplan.apply(model, plan, recomputing=Context)
+    loss = model(rows()).mean()
+    assert seen == []
+    loss.backward()
+    assert seen == [model.layers[index] for index in reversed(EVERY)]
+
+
+def test_patterns_and_paths(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('{"modules": ["layers.*"]}')
+    planned = seeded(Chain)
+    applied = memplan.apply(planned, path)
+    assert [block.module for block in applied.blocks] == [f"layers.{index}" for index in EVERY]
+    assert_equal(step(planned), step(seeded(Chain)))
+    write_plan(PLANS["mixed"], path)
+    applied.remove()
+    assert memplan.apply(planned, str(path)).plan == PLANS["mixed"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (CheckpointPlan(blocks=blocks(Action.CHECKPOINT, 9)), r"no module layers\.9"),
+        (
+            CheckpointPlan(blocks=(BlockPlan(module="layers", action=Action.CHECKPOINT),)),
+            "layers only holds modules and is never called",
+        ),
+        (CheckpointPlan(blocks=(BlockPlan(module="nothing.*", action=Action.KEEP),)), r"no module nothing\.\*"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused_and_nothing_is_changed(plan: CheckpointPlan, reason: str) -> None:
+    model = Chain()
+    before = {name: dict(module.__dict__) for name, module in model.named_modules()}
+    with pytest.raises(PlanMismatch, match=reason):
+        memplan.apply(model, plan)
+    assert {name: dict(module.__dict__) for name, module in model.named_modules()} == before
+
+
+def test_a_module_with_two_names_is_wrapped_once() -> None:
+    model = Chain()
+    model.layers[2] = model.layers[0]
+    applied = memplan.apply(model, CheckpointPlan(blocks=blocks(Action.CHECKPOINT, *EVERY)))
+    assert [block.module for block in applied.blocks] == ["layers.0", "layers.1", "layers.3"]
+    twin = seeded(Chain)
+    twin.layers[2] = twin.layers[0]
+    with pytest.raises(PlanMismatch, match="one module, planned in two ways"):
+        memplan.apply(twin, CheckpointPlan(blocks=(*blocks(Action.CHECKPOINT, 0), *blocks(Action.OFFLOAD, 2))))
+
+
+def test_signatures_stay_readable() -> None:
+    model = Chain()
+    expected = inspect.signature(model.layers[0].forward)
+    memplan.apply(model, PLANS["segment"])
+    assert inspect.signature(model.layers[0].forward) == expected
+    assert list(inspect.signature(model.forward).parameters) == ["x"]

@@ -1,0 +1,158 @@
+"""Offloaded blocks: each storage is moved once, what need not move stays, and what comes back is the same."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from memplan.runtime.checkpoint.offload import LEAST_BYTES, PinnedHost, offloading
+
+SIDE = 32
+
+
+class Counting(PinnedHost):
+    """A host that says what it took and gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[int] = []
+        self.given: list[int] = []
+
+    def take(self, flat: torch.Tensor) -> Any:
+        self.taken.append(flat.nbytes)
+        return super().take(flat)
+
+    def give(self, taken: Any) -> torch.Tensor:
+        back = super().give(taken)
+        self.given.append(back.nbytes)
+        return back
+
+
+def run(function: Any, *inputs: torch.Tensor, module: nn.Module | None = None) -> Counting:
+    """Gradients are the same with and without; returns what was moved."""
+    host = Counting()
+    plain = torch.autograd.grad(function(*inputs).pow(2).sum(), inputs)
+    with offloading(module or nn.Module(), host):
+        loss = function(*inputs).pow(2).sum()
+    moved = torch.autograd.grad(loss, inputs)
+    assert all(map(torch.equal, plain, moved))
+    assert sorted(host.taken) == sorted(host.given)
+    return host
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+
+FULL = SIDE * SIDE * 4
+
+
+def test_a_tensor_saved_twice_is_moved_once() -> None:
+    # The square saves its input, which the product of y with itself saves twice.
+    assert run(lambda x: (y := x + 1) * y, leaf(SIDE, SIDE)).taken == [FULL, FULL]
+
+
+def test_views_share_one_move() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        query, key = (x + 1).chunk(2)
+        return query.exp() * key.sin() + key.t().t().cos() * query.expand(3, -1, -1).reshape(3, -1, SIDE)[0].sin()
+
+    taken = run(function, leaf(2 * SIDE, SIDE)).taken
+    assert taken.count(2 * FULL) == 1
+
+
+def test_views_of_other_types() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.view_as_complex((x + 1).reshape(SIDE, -1, 2))
+        return torch.view_as_real(y * y.conj() * y) + torch.view_as_real(y).sin()
+
+    run(function, leaf(SIDE, SIDE))
+
+
+def test_what_is_written_to_after_it_was_saved_is_moved_as_it_was() -> None:
+    # Plain autograd refuses this, as it has no copy; so the reference does not write.
+    host = Counting()
+    x = leaf(SIDE, SIDE)
+    with offloading(nn.Module(), host):
+        y = (x * 2).exp()
+        square = y * y
+        y.add_(1)
+        other = y.sin()
+        loss = (square + other).sum()
+    (found,) = torch.autograd.grad(loss, x)
+    twice = (x * 2).exp()
+    (expected,) = torch.autograd.grad((twice * twice + (twice + 1).sin()).sum(), x)
+    assert torch.equal(found, expected)
+
+
+def test_parameters_views_of_them_and_small_tensors_stay() -> None:
+    module = nn.Linear(SIDE, SIDE)
+    frozen = nn.Parameter(torch.randn(SIDE, SIDE))
+    x = leaf(SIDE, SIDE)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return module(x.exp()) @ frozen.t() * (x.mean() * 2)
+
+    host = run(function, x, module=module)
+    # The exponential (twice, in one storage), the first product's result, and the second's.
+    assert host.taken == [FULL] * len(host.taken)
+    assert len(host.taken) == 3 + 1  # … and the loss's square
+    small = leaf(LEAST_BYTES // 4 - 1)
+    assert run(lambda x: x.exp(), small).taken == []
+    assert run(lambda x: x.exp().exp(), leaf(LEAST_BYTES // 4)).taken != []
+
+
+def test_nothing_comes_back_before_it_is_needed_and_all_of_it_then() -> None:
+    host = Counting()
+    x = leaf(SIDE, SIDE)
+    with offloading(nn.Module(), host):
+        loss = (x.exp().sin().cos() + 1).sum()
+    # The exponential, which is the sine's argument, and the sine.
+    assert len(host.taken) == 2
+    assert host.given == []
+    seen: list[int] = []
+    x.register_hook(lambda _: seen.append(len(host.given)))
+    loss.backward()
+    assert seen == [2]
+
+
+def test_a_retained_graph_is_brought_back_twice() -> None:
+    host = Counting()
+    x = leaf(SIDE, SIDE)
+    with offloading(nn.Module(), host):
+        loss = x.exp().sin().sum()
+    (first,) = torch.autograd.grad(loss, x, retain_graph=True)
+    (second,) = torch.autograd.grad(loss, x)
+    assert torch.equal(first, second)
+    assert len(host.given) == 2 * len(host.taken)
+
+
+def test_subclasses_that_wrap_tensors_stay() -> None:
+    nested = torch.nested.nested_tensor([torch.randn(SIDE, SIDE), torch.randn(8, SIDE)], layout=torch.jagged)
+    host = Counting()
+    x = nested.requires_grad_()
+    with offloading(nn.Module(), host):
+        loss = (x * x).values().sum()
+    loss.backward()
+    assert x.grad is not None
+
+
+@pytest.mark.gpu
+def test_pinned_memory_and_a_stream_of_its_own() -> None:
+    module = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8))).cuda()
+    x = torch.randn(4096, 1024, device="cuda", requires_grad=True)
+    module(x).sum().backward()
+    expected = [parameter.grad.clone() for parameter in module.parameters()]
+    module.zero_grad()
+    before = torch.cuda.memory_allocated()
+    host = PinnedHost()
+    y = x
+    for block in module:
+        with offloading(block, host):
+            y = block(y)
+    kept = torch.cuda.memory_allocated() - before
+    assert kept <= 3 * x.nbytes
+    y.sum().backward()
+    torch.cuda.synchronize()
+    assert all(map(torch.equal, expected, (parameter.grad for parameter in module.parameters())))
