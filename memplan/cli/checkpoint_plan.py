@@ -94,7 +94,7 @@ def checkpoint_plan(
     profile_dir: options.ProfileDirs = None,
     report: PlanReportOptions,
 ) -> None:
-    """Find where to checkpoint so that the step stays under a budget, at the least extra time.
+    """Find where to checkpoint to meet a budget, at least cost.
 
     The plan is proved: it is applied to the model and the step is traced again. Exit 3 where no plan fits.
     """

@@ -51,7 +51,7 @@ def snapshot(
     as_json: options.AsJson = False,
     quiet: Annotated[bool, option("quiet", None, "Only the first line, no progress.", short="-q")] = False,
 ) -> None:
-    """Analyse a CUDA memory snapshot: peak, owners, fragmentation.
+    """Analyse a CUDA memory snapshot: peak, owners, replay.
 
     Its requests are replayed under the same allocator settings, to check the replay, and under others.
     """

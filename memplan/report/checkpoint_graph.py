@@ -1,6 +1,7 @@
 """The reports of ``memplan checkpoint-plan GRAPH.json``: a schedule for a graph from a file."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from rich.text import Text
@@ -8,7 +9,7 @@ from rich.text import Text
 from memplan.plan.checkpoint.graph_answer import GraphAnswer
 from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS
 from memplan.report.json import SCHEMA_VERSION
-from memplan.report.layout import flow, shorten, spread
+from memplan.report.layout import flow, hanging, shorten, spread
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.units import format_bytes
 
@@ -26,9 +27,8 @@ def render(answer: GraphAnswer, *, width: int = 80) -> list[Text]:
     facts = [f"{answer.nodes:,} nodes", f"{answer.edges:,} edges", f"budget {format_bytes(answer.budget_bytes)}"]
     lines = [spread(Text(left, style="dim"), target, width), *flow("graph", facts, width), Text("")]
     word = (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome])
-    lines.append(spread(Text.assemble(word, f"  {_figures(answer)}"), Text(_gap_words(answer)), width))
-    if answer.binding:
-        lines.append(Text(f"  peak at {shorten(answer.binding, width - 10)}", style="dim"))
+    lines.append(Text.assemble(word, f"  {_figures(answer)}"))
+    lines += [Text(line, style="dim") for item in _remarks(answer, width) for line in hanging("  ", item, width)]
     for line in lines:
         line.rstrip()
         line.truncate(width, overflow="ellipsis")
@@ -44,14 +44,14 @@ def _figures(answer: GraphAnswer) -> str:
     return f"{peaks}  {100 * answer.overhead_ratio:+.2f} % cost"
 
 
-def _gap_words(answer: GraphAnswer) -> str:
-    if answer.gap is None:
-        return ""
-    return "proved best" if answer.outcome == "optimal" else f"at most {100 * answer.gap:.2f} % above {_bound(answer)}"
-
-
-def _bound(answer: GraphAnswer) -> str:
-    return f"the best of {answer.bound_for}" if answer.bound_for else "the best"
+def _remarks(answer: GraphAnswer, width: int) -> Iterator[str]:
+    if answer.binding:
+        yield f"peak at {shorten(answer.binding, width - 10)}"
+    if answer.outcome == "optimal":
+        yield "proved best"
+    elif answer.gap is not None:
+        of = f", of {answer.bound_for}" if answer.bound_for else ""
+        yield f"at most {100 * answer.gap:.2f} % from the best{of}"
 
 
 def render_json(answer: GraphAnswer) -> str:

@@ -24,7 +24,7 @@ from memplan.plan.checkpoint.records import (
     Option,
     TimedOut,
 )
-from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint, Promise
+from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Fingerprint, Promise
 from memplan.trace.records import Trace
 from memplan.units import Bytes
 
@@ -83,7 +83,7 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
         options=step_options(spec, trace),
         outcome=outcome(planned),
         result=proof.result,
-        method=planned.method,
+        method="rotor" if after.choice.segments else planned.method,
         plan=_with_promise(planned, step_text, overhead),
         budget_bytes=Bytes(planned.budget),
         peak_before_bytes=Bytes(before.device_bytes),
@@ -191,6 +191,10 @@ def _assumptions(planned: Planned) -> Sequence[str]:
         said.append(
             f"{planned.profile.name} states no rates: {planned.roofline.flops / 1e12:g} TFLOP/s "
             f"and {planned.roofline.bandwidth / 1e9:g} GB/s are assumed"
+        )
+    if any(row.action is Action.OFFLOAD for row in plan_for(planned.problem, planned.proof.traced.choice).blocks):
+        said.append(
+            "bytes on their way to the host and back count as on the device; a trace alone moves them in no time"
         )
     if planned.dropped:
         said.append(f"not planned, since they do not run forward and backward in turn: {', '.join(planned.dropped)}")

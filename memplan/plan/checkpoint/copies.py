@@ -2,7 +2,7 @@
 
 What a block offloads joins the queue outward when its forward ends and is on the device until copied; what its backward
 needs is on the device from the moment it is fetched. Copies outward start at once, copies back as late as they can.
-At the first backward of a micro-batch the queue outward is empty, and copies back start with it::
+Where forward turns into backward the queue outward is empty, and copies back start there::
 
     outward[p + 1] = offloaded by p      + max(0, outward[p] - room(p))
     inward[p - 1]  = needed back by p    + max(0, inward[p]  - room(p))        room(p) = bandwidth * (seconds + stall)
@@ -13,6 +13,7 @@ already counts what it needs itself. Runs again would give copies more time; the
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from memplan.plan.checkpoint.records import BlockProblem, Choice
 
@@ -26,13 +27,13 @@ class Backlogs:
     inward: tuple[int, ...]
     """Needed after the position and fetched until it ends."""
     late_bytes: int
-    """Bytes that are not copied in time at some first backward; above 0 the choice cannot run."""
+    """Bytes that are under way where forward turns into backward; above 0 the choice cannot run."""
 
 
 def turns(problem: BlockProblem) -> frozenset[int]:
-    """Positions of the first backward of each micro-batch."""
-    batches = range(len(problem.blocks[0].spans))
-    return frozenset(min(block.spans[batch][1] for block in problem.blocks) for batch in batches)
+    """Positions of backwards that follow a forward."""
+    runs = [(at, position.phase) for at, position in enumerate(problem.positions) if position.block is not None]
+    return frozenset(at for (_, before), (at, phase) in pairwise(runs) if before == "forward" and phase == "backward")
 
 
 def offloads(problem: BlockProblem) -> bool:

@@ -8,6 +8,8 @@ from memplan.plan.checkpoint.interfaces import Probe, Traffic
 from memplan.plan.checkpoint.tensors import Run, rounding
 from memplan.units import StorageId
 
+_EMPTY = "aten.empty.memory_format"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
@@ -24,7 +26,7 @@ class Figures:
     flops: int
     """FLOPs of both."""
     moved: int
-    """Bytes that wait on the host."""
+    """Bytes of empty tensors that its backward makes."""
 
 
 class Ruler:
@@ -61,18 +63,16 @@ class Ruler:
         )
 
     def _moved(self, probe: int, run: Run) -> int:
-        """Bytes that a run's forward puts into host memory and its backward takes from there."""
-        reading = self._probes[probe].reading
-        stretch = reading.cut.stretches[run.forward]
-        born = {
-            event.storage: reading.trace.storages[event.storage].nbytes
-            for event in reading.trace.events[stretch.first_event : stretch.end_event]
-            if event.action == "alloc" and reading.trace.storages[event.storage].place == "host"
-        }
-        for event in reading.trace.events[stretch.first_event : stretch.end_event]:
-            if event.action == "free":
-                born.pop(event.storage, None)
-        return sum(born.values())
+        """Bytes that a run's backward makes room for with nothing computed in them.
+
+        A traced host gives back empty tensors. Where the block itself asks for some, it does so without a plan, too.
+        """
+        trace, stretch = self._probes[probe].reading.trace, self._probes[probe].reading.cut.stretches[run.backward]
+        return sum(
+            trace.storages[event.storage].nbytes
+            for event in trace.events[stretch.first_event : stretch.end_event]
+            if event.action == "alloc" and trace.ops[event.op].name == _EMPTY
+        )
 
     def _stretch_peaks(self, index: int) -> Iterator[tuple[int, int]]:
         """Bytes alive at the start of each stretch, and the most above that within it."""

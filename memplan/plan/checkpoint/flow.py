@@ -1,9 +1,9 @@
 """From a job and a budget to a proved plan, in one process: probe, solve, prove, correct. Runs in the child."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from importlib import import_module
 
 from memplan.errors import UsageError
 from memplan.estimate.local import measure
@@ -14,21 +14,22 @@ from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.answer import Planned, compose_answer
-from memplan.plan.checkpoint.answer_records import CheckpointAnswer, Method, ParetoPoint
+from memplan.plan.checkpoint.answer_records import CheckpointAnswer, ParetoPoint
 from memplan.plan.checkpoint.ask import PlanOptions
+from memplan.plan.checkpoint.copies import backlogs
 from memplan.plan.checkpoint.figures import true_peaks
 from memplan.plan.checkpoint.interfaces import Probe
-from memplan.plan.checkpoint.memory import extra_seconds, peak
+from memplan.plan.checkpoint.pareto import CurvePoint, curve
 from memplan.plan.checkpoint.plans import plan_for
-from memplan.plan.checkpoint.probe import Probing, aligned, probe
+from memplan.plan.checkpoint.positions import cut_like
+from memplan.plan.checkpoint.probe import Probing, probe
 from memplan.plan.checkpoint.problem import build_problem, position_stretches
-from memplan.plan.checkpoint.prove import Proof, Solve, Traced, chosen, prove
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Infeasible, Result
+from memplan.plan.checkpoint.prove import Proof, Solve, Traced, prove
+from memplan.plan.checkpoint.records import BlockProblem, Choice, Infeasible
+from memplan.plan.checkpoint.solvers import solver
+from memplan.plan.checkpoint.tensors import read
 from memplan.plan.checkpoint.tracer import Tracer
 from memplan.units import Bytes
-
-CURVE_POINTS = 12
-"""Budgets, evenly spaced, for which the memory-time curve is drawn."""
 
 
 def plan_here(
@@ -63,6 +64,8 @@ def _check(spec: JobSpec, profile: GpuProfile, options: PlanOptions) -> None:
         raise UsageError("the job already has a plan", where="--checkpoint", hint="leave --checkpoint away")
     if spec.compile != "eager":
         raise UsageError("block plans are for eager models", where="--compile")
+    if options.offload and not profile.host_link_bandwidth:
+        raise UsageError(f"{profile.name} has no link to a host to offload to", where="--offload")
     if options.budget_bytes is None and not profile.usable_bytes:
         raise UsageError(f"{profile.name} has no fixed amount of memory", where="--budget", hint="give --budget")
 
@@ -82,7 +85,8 @@ class _Planning:
         self.tracer, self.progress = tracer, progress
         self.roofline = Roofline.of(profile, spec.precision)
         self.budget = options.budget_bytes if options.budget_bytes is not None else profile.usable_bytes
-        self._solve: Solve = partial(solver(options.method), time_limit=options.time_limit)
+        self._solver = solver(options.method)
+        self._solve: Solve = partial(self._solver, time_limit=options.time_limit)
         self._solve_seconds = 0.0
 
     def answer(self) -> CheckpointAnswer:
@@ -102,8 +106,7 @@ class _Planning:
         proof = self._prove(probing, problem, unplanned)
         proving = self.tracer.seconds - measuring
         lost = proof.traced.lost_bytes
-        least = self._least(problem)
-        curve = self._curve(problem, unplanned, lost, least) if self.options.pareto else ()
+        points = self._curve(problem)
         return compose_answer(
             Planned(
                 spec=self.spec,
@@ -115,8 +118,14 @@ class _Planning:
                 problem=problem,
                 unplanned=unplanned,
                 proof=proof,
-                least_bytes=None if least is None else least + lost,
-                pareto=curve,
+                least_bytes=points[0].peak_bytes + lost if points else None,
+                pareto=tuple(
+                    ParetoPoint(
+                        peak_bytes=Bytes(point.peak_bytes + lost), overhead_ratio=point.seconds / problem.step_seconds
+                    )
+                    for point in points
+                    if self.options.pareto
+                ),
                 dropped=base.reading.cut.dropped,
                 traces=self.tracer.traces,
                 trace_seconds=measuring,
@@ -128,14 +137,17 @@ class _Planning:
     def _prove(self, probing: Probing, problem: BlockProblem, unplanned: Traced) -> Proof:
         stretches = position_stretches(probing.probes)
 
-        def trace(choice: Choice) -> Traced:
-            self.progress("tracing the plan")
-            reading = aligned(self.tracer.trace(plan_for(problem, choice)), probing.probes[0].reading)
-            return self._traced(choice, Probe(reading=reading, options=choice.options))
-
         def positions(found: Probe) -> list[int]:
             peaks = true_peaks(found)
             return [peaks[stretch] for stretch in stretches]
+
+        def trace(choice: Choice) -> Traced:
+            self.progress("tracing the plan")
+            found = self.tracer.trace(plan_for(problem, choice))
+            reading = read(found, cut_like(found, probing.probes[0].reading.cut))
+            traced = self._traced(choice, Probe(reading=reading, options=choice.options))
+            under_way = bytes_under_way(problem, choice, positions(traced.probe))
+            return replace(traced, device_bytes=traced.device_bytes + under_way)
 
         self.progress("solving")
         return prove(problem, unplanned, self.budget, solve=self._solve, trace=trace, positions=positions)
@@ -154,33 +166,23 @@ class _Planning:
             flops=sum(op.flops for op in ops),
         )
 
-    def _least(self, problem: BlockProblem) -> int | None:
-        """The least live bytes of any choice: what the solver says of no memory at all."""
-        result = self._timed(problem, 0)
-        return result.least_bytes if isinstance(result, Infeasible) else None
-
-    def _curve(self, problem: BlockProblem, unplanned: Traced, lost: int, least: int | None) -> tuple[ParetoPoint, ...]:
-        """The memory-time curve, from the least memory to that of the unplanned step."""
-        most = peak(problem, unplanned.choice)[0]
-        start = most if least is None else least
-        points: dict[int, ParetoPoint] = {}
-        for part in range(CURVE_POINTS):
-            self.progress(f"drawing the memory-time curve, point {part + 1} of {CURVE_POINTS}")
-            choice = chosen(self._timed(problem, start + (most - start) * part // (CURVE_POINTS - 1)))
-            if choice is not None:
-                nbytes = peak(problem, choice)[0] + lost
-                seconds = extra_seconds(problem, choice)
-                points[nbytes] = ParetoPoint(peak_bytes=Bytes(nbytes), overhead_ratio=seconds / problem.step_seconds)
-        return tuple(points[nbytes] for nbytes in sorted(points))
-
-    def _timed(self, problem: BlockProblem, live: int) -> Result:
+    def _curve(self, problem: BlockProblem) -> tuple[CurvePoint, ...]:
+        """The memory-time curve; without one asked for, its first point alone."""
+        self.progress("looking for the least memory")
         started = time.perf_counter()
-        result = self._solve(problem, Bytes(live))
+        points: tuple[CurvePoint, ...] = ()
+        if self.options.pareto:
+            points = curve(problem, self._solver, time_limit=self.options.time_limit)
+        else:
+            result = self._solve(problem, Bytes(0))
+            if isinstance(result, Infeasible):
+                points = (CurvePoint(peak_bytes=result.least_bytes, seconds=0.0, choice=result.choice),)
         self._solve_seconds += time.perf_counter() - started
-        return result
+        return points
 
 
-def solver(method: Method) -> Callable[..., Result]:
-    """The solver of a name."""
-    solve: Callable[..., Result] = import_module(f"memplan.plan.checkpoint.{method}").solve
-    return solve
+def bytes_under_way(problem: BlockProblem, choice: Choice, peaks: Sequence[int]) -> int:
+    """By how much copies to the host and back raise a traced peak: a trace moves tensors in no time."""
+    copies = backlogs(problem, choice)
+    moving = [sum(pair) for pair in zip(copies.outward, copies.inward, strict=True)]
+    return max(map(sum, zip(peaks, moving, strict=True))) - max(peaks)

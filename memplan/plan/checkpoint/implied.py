@@ -48,13 +48,12 @@ def _is_implied(problem: BlockProblem, rows: Rows, row: Row, other: Row) -> bool
         elif times:
             of_block[term.holders[0][0] if term.block is None else term.block].append((term, times))
     blocks = {*of_block, *(block for block in (row.block, other.block) if block is not None)}
-    return excess + sum(_most(problem, rows, row, other, block, of_block[block]) for block in blocks) <= 0
+    return excess + sum(_most(problem, rows, (row, other), block, of_block[block]) for block in blocks) <= 0
 
 
-def _most(
-    problem: BlockProblem, rows: Rows, row: Row, other: Row, block: int, terms: list[tuple[Term, int]]
-) -> int:
-    """Most bytes by which one block can raise a row above another."""
+def _most(problem: BlockProblem, rows: Rows, pair: tuple[Row, Row], block: int, terms: list[tuple[Term, int]]) -> int:
+    """Most bytes by which one block can raise the first row above the second."""
+    row, other = pair
     found = []
     for number in rows.menus[block]:
         option = problem.blocks[block].options[number]

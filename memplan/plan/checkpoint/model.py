@@ -19,8 +19,8 @@ SCALE = 1000.0
 """What the largest figures become: HiGHS's tolerances are absolute."""
 TOLERANCE = 1e-9
 """HiGHS's for rows and whole numbers. After scaling half a byte of 500 GB is as much."""
-RELATIVE_GAP = 1e-4
-"""Of extra seconds, up to which a solution counts as proved optimal: roofline figures are far less exact."""
+RELATIVE_GAP = 1e-6
+"""Of extra seconds, up to which a solution counts as proved optimal: roofline figures are less exact."""
 _LOST_BYTES = 2
 """Given away where copies are reckoned with in fractions of bytes, for rounding them up."""
 

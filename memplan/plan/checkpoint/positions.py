@@ -10,10 +10,11 @@ owns (``a``: a gradient arriving at its parameter) belongs to the block whose ba
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from memplan.errors import EstimateError
 from memplan.trace.records import Op, Trace
 
 Phase = Literal["forward", "backward", "optimizer"]
@@ -70,7 +71,7 @@ def cut(trace: Trace, modules: Iterable[str]) -> Cut:
         pairs, wrong = _paired(runs, usable)
         if not wrong:
             break
-        # Without the worst one the others may come apart.
+        # Without these the others may come apart.
         usable -= wrong
         dropped |= wrong
     order = tuple(sorted(pairs, key=lambda name: pairs[name][0][0].first_op))
@@ -81,6 +82,39 @@ def cut(trace: Trace, modules: Iterable[str]) -> Cut:
         for name in order
     )
     return Cut(modules=order, stretches=stretches, spans=spans, dropped=tuple(n for n in names if n in dropped))
+
+
+def cut_like(trace: Trace, unplanned: Cut) -> Cut:
+    """Cut the last step of a planned run as the unplanned one was.
+
+    A segment runs again before the backward of its last block: what comes before a block's turn belongs to its stretch.
+
+    Args:
+        trace: A trace of the same job with a plan in force.
+        unplanned: The cut without it.
+
+    Raises:
+        EstimateError: The blocks do not take turns as they did.
+    """
+    step = trace.steps[-1]
+    ops = trace.ops[step.first_op : step.end_op]
+    turns = [(unplanned.modules[each.block], each.phase) for each in unplanned.stretches if each.block is not None]
+    runs = _in_turns(_runs(ops, _Owners(set(unplanned.modules))), turns)
+    stretches = tuple(_stretches(trace, ops, runs, unplanned.modules))
+    if [(each.block, each.phase) for each in stretches] != [(each.block, each.phase) for each in unplanned.stretches]:
+        raise EstimateError("with blocks checkpointed the step runs its blocks in another order than without")
+    return replace(unplanned, stretches=stretches)
+
+
+def _in_turns(runs: Sequence[_Run], turns: Sequence[tuple[str, Phase]]) -> list[_Run]:
+    """One run for each turn, found from the end: only blocks up to its own run again before a block's turn."""
+    found: list[_Run] = []
+    for run in reversed(runs):
+        if len(found) < len(turns) and (run.module, run.phase) == turns[len(turns) - 1 - len(found)]:
+            found.append(run)
+        elif found:
+            found[-1] = found[-1]._replace(first_op=run.first_op)
+    return found[::-1]
 
 
 class _Owners:

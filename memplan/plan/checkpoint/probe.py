@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memplan.errors import EstimateError, UsageError
+from memplan.errors import UsageError
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.assignments import assignments
 from memplan.plan.checkpoint.interfaces import Probe
 from memplan.plan.checkpoint.kinds import kinds_of
 from memplan.plan.checkpoint.menu import Candidate, menu
 from memplan.plan.checkpoint.plans import plan_of
-from memplan.plan.checkpoint.positions import cut
+from memplan.plan.checkpoint.positions import cut, cut_like
 from memplan.plan.checkpoint.tensors import Reading, read
 from memplan.plan.checkpoint.tracer import Tracer
 from memplan.trace.records import Trace
@@ -72,23 +72,7 @@ def planned_probe(
     """Trace the step with options in force, cut like the unplanned one."""
     chosen = [menus[kind][option] for kind, option in zip(kinds, options, strict=True)]
     trace = tracer.trace(plan_of(base.reading.cut.modules, chosen))
-    return Probe(reading=aligned(trace, base.reading), options=tuple(options))
-
-
-def aligned(trace: Trace, base: Reading) -> Reading:
-    """Read a planned step in the stretches of the unplanned one.
-
-    Raises:
-        EstimateError: Its blocks run in another order.
-    """
-    found = cut(trace, base.cut.modules)
-    if _shape(found.stretches) != _shape(base.cut.stretches) or found.modules != base.cut.modules:
-        raise EstimateError("with blocks checkpointed the step runs its blocks in another order than without")
-    return read(trace, found)
-
-
-def _shape(stretches: Sequence[object]) -> list[tuple[object, object]]:
-    return [(each.block, each.phase) for each in stretches]  # type: ignore[attr-defined]
+    return Probe(reading=read(trace, cut_like(trace, base.reading.cut)), options=tuple(options))
 
 
 def _menus(base: Reading, kinds: Sequence[int], roofline: Roofline, *, offload: bool) -> list[tuple[Candidate, ...]]:

@@ -15,6 +15,7 @@ from memplan.plan.checkpoint.memory import position_bytes
 from memplan.plan.checkpoint.menu import Candidate
 from memplan.plan.checkpoint.naming import position_name
 from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Interface, Option, Position
+from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, StorageId
 
 
@@ -150,7 +151,9 @@ class _Assembly:
             seconds=max(0.0, sum(new.seconds - old.seconds for old, new in pairs)),
             flops=max(0, sum(new.flops - old.flops for old, new in pairs)),
             holds=self._holds(block, option),
-            offloaded_bytes=max(new.moved for _, new in pairs),
+            offloaded_bytes=(
+                max(0, *(new.moved - old.moved for old, new in pairs)) if candidate.action is Action.OFFLOAD else 0
+            ),
         )
 
     def _measured(self, block: int, option: int) -> tuple[int, int]:

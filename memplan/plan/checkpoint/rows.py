@@ -97,9 +97,7 @@ def rows_of(problem: BlockProblem, *, every_position: bool = False) -> Rows:
             found[runs] = Row(
                 state=state, block=position.block, is_backward=is_backward, fixed_bytes=fixed[at], position=at
             )
-    return Rows(
-        menus=menus, changes=tuple(links), rows=tuple(found.values()), at=tuple(states_at), states=tuple(known)
-    )
+    return Rows(menus=menus, changes=tuple(links), rows=tuple(found.values()), at=tuple(states_at), states=tuple(known))
 
 
 def lives(

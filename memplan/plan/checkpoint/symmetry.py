@@ -1,8 +1,8 @@
 """Blocks of one kind may change places: of all equally good choices only the one that keeps latest is looked for.
 
-Let ``i`` run before ``j``, both of one kind. Whatever ``i`` keeps is alive during everything that ``j`` does, so that
-the option that keeps less belongs to ``i``. The exchange is safe where it cannot break a row of ``i`` or ``j`` themselves:
-each of their four rows after it has to be implied by one before it. Where that cannot be shown, no order is asked for.
+Let ``i`` run before ``j``, both of one kind. Whatever ``i`` keeps is alive during everything that ``j`` does: the option
+that keeps less belongs to ``i``. The exchange is safe where it cannot break a row of ``i`` or ``j`` themselves: each of
+their four rows after it has to be implied by one before it. Where that cannot be shown, no order is asked for.
 """
 
 from collections import Counter
@@ -17,6 +17,8 @@ from memplan.units import Bytes
 
 def is_nested(problem: BlockProblem) -> bool:
     """Does each micro-batch run all forwards in the order of the blocks, then all backwards in reverse, on its own?"""
+    if len({len(block.spans) for block in problem.blocks}) > 1:
+        return False
     previous = -1
     for batch in range(len(problem.blocks[0].spans)):
         forwards = [block.spans[batch][0] for block in problem.blocks]
@@ -25,7 +27,7 @@ def is_nested(problem: BlockProblem) -> bool:
             if at <= previous:
                 return False
             previous = at
-    return len({len(block.spans) for block in problem.blocks}) == 1
+    return True
 
 
 def ordered_pairs(problem: BlockProblem, rows: Rows) -> Iterator[tuple[int, int, dict[int, int]]]:
@@ -46,9 +48,7 @@ def ordered_pairs(problem: BlockProblem, rows: Rows) -> Iterator[tuple[int, int,
             if not _are_alike(problem, rows, earlier, later) or tensors[earlier] != tensors[later]:
                 continue
             menu = _with_tensors(problem, rows, earlier, tensors[earlier])
-            if all(
-                _is_safe(less, more, earlier, later, steady) for (_, less), (_, more) in combinations(menu, 2)
-            ):
+            if all(_is_safe(less, more, earlier, later, steady) for (_, less), (_, more) in combinations(menu, 2)):
                 yield earlier, later, {number: rank for rank, (number, _) in enumerate(menu)}
 
 

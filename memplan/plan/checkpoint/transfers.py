@@ -46,7 +46,7 @@ class Transfers:
     ends: tuple[float, ...]
     """When each position ends, its stall included."""
     turns: tuple[int, ...]
-    """Positions at which the backward of a micro-batch starts."""
+    """Positions at which forward turns into backward."""
 
     def start_of(self, position: int) -> float:
         """When a position starts."""
@@ -100,7 +100,6 @@ def simulate(problem: BlockProblem, choice: Choice) -> Transfers:
         end = min(free, ends[backward - 1])
         free = end - nbytes / problem.host_link_bandwidth
         inward.append(Job(block=block, nbytes=nbytes, position=backward, start=free, end=end))
-    turns = sorted(
-        {min(spans) for spans in zip(*([b for _, b in block.spans] for block in problem.blocks), strict=True)}
-    )
+    runs = sorted((at, kind) for block in problem.blocks for span in block.spans for kind, at in enumerate(span))
+    turns = [at for place, (at, kind) in enumerate(runs) if kind == 1 and runs[place - 1][1] == 0]
     return Transfers(outward=tuple(outward), inward=tuple(inward), ends=ends, turns=tuple(turns))

@@ -57,7 +57,6 @@ def solve_binary(
     time_limit: float,
     threads: int,
     start: dict[int, float] | None = None,
-    relative_gap: float = 1e-6,
 ) -> BinarySolution:
     """Hand a program to HiGHS.
 
@@ -66,7 +65,6 @@ def solve_binary(
         time_limit: Seconds.
         threads: Of the solver.
         start: Values of some variables to begin with.
-        relative_gap: Stop when the bound is this close to the solution.
 
     Returns:
         The best solution found and the bound; the costs are in the program's own unit.
@@ -74,8 +72,12 @@ def solve_binary(
     import highspy
     import numpy as np
 
+    if not program.costs:
+        possible = all(lower <= 0.0 <= upper for lower, upper in zip(program.lower, program.upper, strict=True))
+        chosen = np.zeros(0, dtype=bool) if possible else None
+        return BinarySolution(chosen=chosen, bound=0.0 if possible else float("inf"), proven=True)
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    options = {"output_flag": False, "time_limit": time_limit, "threads": threads, "mip_rel_gap": relative_gap}
+    options = {"output_flag": False, "time_limit": time_limit, "threads": threads, "mip_rel_gap": 0.0}
     for name, value in options.items():
         solver.setOptionValue(name, value)
     # Costs and bytes differ by ten orders of magnitude between instances; the solver's tolerances are absolute.
@@ -91,7 +93,7 @@ def solve_binary(
         return BinarySolution(chosen=None, bound=float("inf"), proven=True)
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     chosen = np.array(solver.getSolution().col_value) > 0.5 if found else None
-    bound = max(0.0, info.mip_dual_bound) * unit if program.costs else 0.0
+    bound = max(0.0, info.mip_dual_bound) * unit
     return BinarySolution(chosen=chosen, bound=bound, proven=status == highspy.HighsModelStatus.kOptimal)
 
 

@@ -119,8 +119,10 @@ def _memory_later(live: "LiveSequence", computation: int, place: int, last: int)
     import numpy as np
 
     number = live.node[computation]
-    change = np.full(last - place, -live.sizes[number])
-    extra = np.full(last - place, live.scratch[number])
+    # What nothing reads is alive at its own position only, wherever that is.
+    kept = live.sizes[number] if live.readers[computation] else 0.0
+    change = np.full(last - place, -kept)
+    extra = np.full(last - place, live.load[computation] - kept)
     for source in live.inputs[computation]:
         end = live.end(source)
         if end <= last:
@@ -138,7 +140,8 @@ def _memory_earlier(
     """Memory at the positions before it, should it move in front of them, and its own, should it stand there."""
     import numpy as np
 
-    change = np.full(place - first, live.sizes[live.node[computation]])
+    kept = live.sizes[live.node[computation]] if live.readers[computation] else 0.0
+    change = np.full(place - first, kept)
     for source in live.inputs[computation]:
         if live.last[source] == computation:
             end = live.end_without(source, computation)
@@ -164,7 +167,7 @@ def forget(live: "LiveSequence", computation: int, climate: Climate) -> None:
     kept_from = live.end(before) + 1
     low = min([kept_from, *(end + 1 for source, end in ends.items() if live.last[source] == computation)])
     memory = live.memory[low:place].copy()
-    memory[kept_from - low :] += live.sizes[number]
+    memory[kept_from - low :] += live.sizes[number] if live.readers[computation] else 0.0
     for source, end in ends.items():
         if live.last[source] == computation:
             memory[end + 1 - low :] -= live.sizes[live.node[source]]

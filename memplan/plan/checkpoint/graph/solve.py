@@ -22,7 +22,7 @@ from memplan.plan.checkpoint.graph_records import (
 )
 from memplan.units import Bytes
 
-HOPS = (1, 2, 4, 8, 16)
+HOPS = (1, 3, 8, 20)
 """Links of chains of recomputations that the program may use, tried in turn."""
 MOST_VARIABLES = 30_000
 """Of the program; a larger one would spend the time on being built."""
@@ -32,10 +32,9 @@ MOVES_PER_NODE = 1_000
 """A longer run of annealing finds no more than a second one from other draws."""
 FIRST_MOVES_PER_NODE = 60
 """Length of a first run of annealing, which says whether the given order is worth more than others."""
-BOUND_SHARE, GAPS_SHARE, QUENCH_SHARE = 0.15, 0.5, 0.85
-"""Share of the time up to which the bound and the program of the given order may work, and all runs but the last."""
-BETTER_ORDER = 0.75
-"""Share of the cost of recomputation below which a schedule of another order ends the search in the given one."""
+BOUND_SHARE, GAPS_SHARE, AHEAD_SHARE, QUENCH_SHARE = 0.15, 0.4, 0.8, 0.9
+"""Shares of the time up to which may work: the bound and a first run of annealing; the program of the given order; the
+same while it is ahead; all runs of annealing but the last."""
 FASTEST_WALL = 10.0
 """Seconds on the wall taken for one of processor time, at most."""
 COOL = Cooling(moves=0, temperatures=(0.5, 0.01), weights=(30.0, 1500.0))
@@ -96,6 +95,9 @@ def _misfit(graph: RematGraph, budget: int) -> InfeasibleSchedule | None:
     if worst is None or alone[worst] <= budget:
         return None
     return InfeasibleSchedule(node=worst, least_bytes=Bytes(alone[worst]))
+
+
+_INFINITY = float("inf")
 
 
 class _Deadline:
@@ -165,7 +167,7 @@ class _Race:
         limit = self._deadline.solver_seconds(BOUND_SHARE)
         extra = least_extra_cost(self._graph, self._budget, time_limit=max(limit, 0.1), threads=self._threads)
         self._bound = _Bound(self._base + extra, "every schedule")
-        if extra == float("inf"):
+        if extra == _INFINITY:
             return
         problem = ordered(self._graph, range(len(self._graph.names)))
         for method in (self._anneal_briefly, self._gaps, self._anneal):
@@ -187,7 +189,7 @@ class _Race:
         # What holds for one order only is worth saying where it says more and the schedule does not refute it.
         if self._order_bound and bound.cost < self._order_bound.cost <= figures.cost * (1 + EQUAL):
             bound = self._order_bound
-        known = bound.cost < float("inf")
+        known = bound.cost < _INFINITY
         return FeasibleSchedule(
             schedule=schedule,
             figures=figures,
@@ -201,35 +203,40 @@ class _Race:
     def _gaps(self, problem: OrderedProblem) -> None:
         """The program of the given order, with longer chains each time."""
         numbers: list[int] | None = None
+        bound = _INFINITY
         for hops in HOPS:
-            left = self._deadline.solver_seconds(GAPS_SHARE)
-            stages = again_stages(problem, hops)
-            if left <= 0 or sum(map(len, stages)) > MOST_VARIABLES or self._met():
-                return
+            # As long as the given order is the best one known, the time is well spent here.
+            ahead = numbers is not None and self._is_best(problem, numbers)
+            left = self._deadline.solver_seconds(AHEAD_SHARE if ahead else GAPS_SHARE)
+            if left <= 0 or self._met() or sum(map(len, again_stages(problem, hops))) > MOST_VARIABLES:
+                break
             capacity = [self._room] * len(problem.sizes)
             solution = solve_gaps(problem, capacity, hops=hops, time_limit=left, threads=self._threads, start=numbers)
+            chains = f"chains of at most {hops + 1} recomputations"
             self._order_bound = _Bound(
-                self._base + solution.extra_bound,
-                f"this order of nodes, chains of at most {hops + 1} recomputations, all kept to the end of their stage",
+                self._base + solution.extra_bound, f"this order of nodes, {chains}, all kept to the end of their stage"
             )
-            if solution.numbers is None:
-                continue
-            numbers = solution.numbers
-            self._offer_numbers(problem, numbers)
+            if solution.numbers is not None:
+                numbers = solution.numbers
+                self._offer_numbers(problem, numbers)
+            if solution.extra_bound == bound < _INFINITY and numbers and not self._is_best(problem, numbers):
+                # Longer chains do not help, and another order is cheaper.
+                break
+            bound = solution.extra_bound
+        if numbers is not None:
             self._tighten(problem, numbers, hops)
-            if self._best and self._best[1].cost - self._base < BETTER_ORDER * solution.extra_bound:
-                # Longer chains would not make up for what another order saves.
-                return
+
+    def _is_best(self, problem: OrderedProblem, numbers: Sequence[int]) -> bool:
+        cost = sum(problem.costs[number] for number in useful(problem, numbers))
+        return self._best is not None and cost <= self._best[1].cost * (1 + EQUAL)
 
     def _tighten(self, problem: OrderedProblem, numbers: list[int], hops: int) -> None:
         """Give each stage the bytes back that the program counts in vain, and solve again."""
-        if list(dict.fromkeys(numbers)) != list(range(len(problem.sizes))):
+        left = self._deadline.solver_seconds(AHEAD_SHARE)
+        in_order = list(dict.fromkeys(numbers)) == list(range(len(problem.sizes)))
+        if left <= 0 or self._met() or not in_order or not self._is_best(problem, numbers):
             return
-        spare = slack(problem, numbers)
-        left = self._deadline.solver_seconds(GAPS_SHARE)
-        if left <= 0 or not any(spare) or self._met():
-            return
-        capacity = [self._room + nbytes for nbytes in spare]
+        capacity = [self._room + nbytes for nbytes in slack(problem, numbers)]
         solution = solve_gaps(problem, capacity, hops=hops, time_limit=left, threads=self._threads, start=numbers)
         if solution.numbers is not None:
             self._offer_numbers(problem, solution.numbers)

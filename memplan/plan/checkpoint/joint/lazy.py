@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve
+from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 from memplan.plan.checkpoint.graph.problem import ordered, useful
 from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 INFINITY = float("inf")
-ROUNDS = 40
-"""Most times that rows are added; each round takes the tightest stages at once."""
+TRIES = 1
+"""Solutions in a row that are no better, after which the search ends."""
+WORTH = 1e-4
+"""Of the cost, that a better solution saves at least."""
 ROWS_PER_ROUND = 12
 """Stages that get a row in one round."""
 LATER_COSTS_MORE = 1e-4
@@ -73,12 +75,14 @@ class _Search:
         self._end, self._threads = time.monotonic() + time_limit, threads
         self._round_seconds = time_limit * ROUND_SHARE
         self.best: Schedule | None = None
-        self.leanest = Schedule(nodes=tuple(range(len(self._graph.names))))
+        self.leanest = unplanned(self._graph)
+        self._cost, self._peak = INFINITY, figures_of(self._graph, self.leanest).peak_bytes
 
     def run(self) -> None:
-        """Go on until a solution fits, or nothing more can be had."""
+        """Add rows until a solution fits; then give back what they count in vain, as long as that helps."""
+        tries = 0
         start: dict[int, float] | None = None
-        for _ in range(ROUNDS):
+        while tries < TRIES:
             left = self._end - time.monotonic()
             if left <= 0:
                 return
@@ -91,40 +95,46 @@ class _Search:
             )
             if solution.chosen is None:
                 return
-            schedule = self._offer(self._program.schedule(self._program.stages_of(solution.chosen)))
-            if self.best is not None:
-                return
-            self._program.add_rows(self._over(schedule), solution.chosen, self._budget)
+            schedule = self._program.schedule(self._program.stages_of(solution.chosen))
+            before = self._cost
+            self._offer(schedule)
+            peaks = self._peaks(schedule)
+            over = self._over(peaks)
+            if over:
+                self._program.add_rows(over, self._budget)
+            else:
+                start = {index: float(value) for index, value in enumerate(solution.chosen)}
+                self._program.give_back(peaks, solution.chosen, self._budget)
+            tries += self.best is not None and self._cost > before * (1 - WORTH)
 
-    def _offer(self, schedule: Schedule) -> Schedule:
-        """Note a schedule, moved or not, whichever takes less; return that."""
-        choices = [schedule, sunk(self._graph, schedule, self._program.boundary)]
-        schedule = min(choices, key=self._peak)
-        if self._peak(schedule) < self._peak(self.leanest):
-            self.leanest = schedule
-        if self._peak(schedule) <= self._budget:
-            self.best = schedule
-        return schedule
+    def _offer(self, schedule: Schedule) -> None:
+        """Note a schedule, its recomputations moved or not."""
+        for each in (schedule, sunk(self._graph, schedule, self._program.boundary)):
+            figures = figures_of(self._graph, each)
+            if figures.peak_bytes < self._peak:
+                self.leanest, self._peak = each, figures.peak_bytes
+            if figures.peak_bytes <= self._budget and figures.cost < self._cost:
+                self.best, self._cost = each, figures.cost
 
-    def _peak(self, schedule: Schedule) -> int:
-        return figures_of(self._graph, schedule).peak_bytes
-
-    def _over(self, schedule: Schedule) -> dict[int, int]:
-        """Most bytes alive in each of the stages that go furthest over the budget, near ones left out."""
-        peaks: dict[int, int] = {}
-        done = -1
+    def _peaks(self, schedule: Schedule) -> list[int]:
+        """Most bytes alive in each stage."""
+        peaks = [0] * len(self._graph.names)
+        stage = 0
         for node, nbytes in zip(schedule.nodes, memory_curve(self._graph, schedule.nodes), strict=True):
-            stage = done + 1
-            peaks[stage] = max(nbytes, peaks.get(stage, 0))
-            done = max(done, node)
+            peaks[stage] = max(nbytes, peaks[stage])
+            stage += node == stage
+        return peaks
+
+    def _over(self, peaks: list[int]) -> list[int]:
+        """The stages that go furthest over the budget, near ones left out."""
         taken: list[int] = []
         apart = max(1, len(peaks) // 200)
-        for stage in sorted(peaks, key=lambda each: -peaks[each]):
+        for stage in sorted(range(len(peaks)), key=lambda each: -peaks[each]):
             if peaks[stage] <= self._budget or len(taken) == ROWS_PER_ROUND:
                 break
             if all(abs(stage - other) > apart for other in taken):
                 taken.append(stage)
-        return {stage: peaks[stage] for stage in taken}
+        return taken
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,8 +145,6 @@ class _Terms:
     """Variables."""
     sizes: list[int] = field(default_factory=list)
     """Bytes of each."""
-    constant: int = 0
-    """Bytes alive whatever is chosen."""
 
     def add(self, variable: int, size: int) -> None:
         """Count a value if its variable is one."""
@@ -163,6 +171,8 @@ class _Program:
         for node in range(len(graph.names)):
             self._supply(node)
         self.row_of: dict[int, int] = {}
+        self.spare: dict[int, int] = {}
+        self.always = self._always()
 
     def _times(self) -> None:
         """Events of each value of forward, and the stages in which it may be computed again."""
@@ -183,6 +193,20 @@ class _Program:
             if node not in graph.pinned:
                 cost = graph.costs[node] * (1 + LATER_COSTS_MORE * node / self.boundary) + each_copy
                 self.again[node] = {stage: self.program.variable(cost) for stage in sorted(direct | own | nearby)}
+
+    def _always(self) -> list[int]:
+        """Bytes alive in each stage whatever is chosen."""
+        graph = self.graph
+        changes = [0] * (len(graph.names) + 1)
+        changes[0] = graph.fixed_bytes
+        for node, readers in enumerate(self.readers):
+            last = len(graph.names) - 1 if node in graph.outputs else max((node, *readers))
+            if node in self.events and node not in graph.outputs:
+                last = max((node, *(reader for reader in readers if reader <= self.boundary)))
+            changes[node] += graph.sizes[node]
+            changes[last + 1] -= graph.sizes[node]
+        scratch = graph.scratch or (0,) * len(graph.names)
+        return [nbytes + extra for nbytes, extra in zip(accumulate(changes[:-1]), scratch, strict=True)]
 
     def _keep(self, node: int) -> None:
         again = self.again.get(node, {})
@@ -222,41 +246,51 @@ class _Program:
         nodes = Schedule(nodes=tuple(node for stage, again in enumerate(stages) for node in (*again, stage)))
         return problem.schedule(useful(problem, problem.numbers(nodes)))
 
-    def add_rows(self, over: dict[int, int], chosen: "np.ndarray", budget: int) -> None:
-        """Give stages a memory row each, or a tighter one.
+    def add_rows(self, over: Iterable[int], budget: int) -> None:
+        """Give stages a memory row each.
 
         Args:
-            over: Bytes that each takes now; over the budget.
-            chosen: The solution of which that is true.
-            budget: Bytes that it may take.
+            over: Stages that take more than they may.
+            budget: Bytes that each may take.
         """
         unit = max(max(self.graph.sizes) / 1000, 1e-3)
-        for stage, nbytes in over.items():
+        for stage in over:
+            terms = self._terms(stage)
+            room = budget + self.spare.get(stage, 0) - self.always[stage]
+            row = self.row_of.setdefault(stage, len(self.program.lower))
+            if row == len(self.program.lower):
+                self.program.row(terms.indices, [size / unit for size in terms.sizes], -INFINITY, room / unit)
+            else:
+                self.program.upper[row] = room / unit
+
+    def give_back(self, peaks: list[int], chosen: "np.ndarray", budget: int) -> None:
+        """Correct the rows by what they count in vain for a solution.
+
+        Args:
+            peaks: Bytes that it takes in each stage.
+            chosen: The solution.
+            budget: Bytes that each stage may take.
+        """
+        for stage in self.row_of:
             terms = self._terms(stage)
             counted = sum(size for index, size in zip(terms.indices, terms.sizes, strict=True) if chosen[index])
-            # The row must refuse this solution, which takes ``nbytes`` though the row may count more.
-            room = counted - (nbytes - budget)
-            if stage in self.row_of:
-                row = self.row_of[stage]
-                self.program.upper[row] = min(self.program.upper[row], room / unit)
-            else:
-                self.row_of[stage] = len(self.program.lower)
-                self.program.row(terms.indices, [size / unit for size in terms.sizes], -INFINITY, room / unit)
+            self.spare[stage] = max(0, counted + self.always[stage] - peaks[stage])
+        self.add_rows(list(self.row_of), budget)
 
     def _terms(self, stage: int) -> _Terms:
         """What of forward may be alive in a stage, as if all that is computed again in it stayed to its end."""
         graph, terms = self.graph, _Terms()
         for node, events in self.events.items():
-            if node >= stage:
+            if node >= stage or node in graph.outputs:
                 continue
             if stage <= self.boundary:
-                if max(self.readers[node], default=0) >= stage and not _read_between(self.readers[node], stage, self.boundary):
+                if not any(stage <= reader <= self.boundary for reader in self.readers[node]):
                     terms.add(self.kept[node][events[0]], graph.sizes[node])
                 continue
             if stage <= events[-1]:
                 terms.add(self.kept[node][events[bisect_left(events, stage)]], graph.sizes[node])
             if stage in self.again.get(node, {}):
-                terms.add(self.again[node][stage], graph.sizes[node])
+                terms.add(self.again[node][stage], graph.sizes[node] + (graph.scratch[node] if graph.scratch else 0))
         return terms
 
 
@@ -289,10 +323,6 @@ def segments(graph: RematGraph, boundary: int, readers: list[list[int]]) -> tupl
             if reader > boundary:
                 entries[segment[node]] = min(reader, entries.get(segment[node], reader))
     return segment, entries
-
-
-def _read_between(readers: Iterable[int], first: int, last: int) -> bool:
-    return any(first <= reader <= last for reader in readers)
 
 
 def sunk(graph: RematGraph, schedule: Schedule, boundary: int) -> Schedule:

@@ -22,6 +22,8 @@ class Shape:
     batches: int = 2
     offload: bool = False
     selective: bool = True
+    interleaved: bool = False
+    """All micro-batches run forward before the last of them runs backward, as a module that runs several times does."""
     alike: bool = False
     """All blocks of one kind, and the same tensors held by all under each option."""
 
@@ -31,7 +33,7 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
     shape = shape or Shape()
     count = draw(st.integers(*shape.blocks))
     batches = draw(st.integers(1, shape.batches))
-    rows = _layout(draw, count, batches)
+    rows = _layout(draw, count, batches, interleaved=shape.interleaved)
     spans = [[[-1, -1] for _ in range(batches)] for _ in range(count)]
     for at, (block, phase, batch) in enumerate(rows):
         if block is not None:
@@ -71,15 +73,17 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
     )
 
 
-def _layout(draw, count: int, batches: int) -> list[tuple[int | None, str, int]]:
+def _layout(draw, count: int, batches: int, *, interleaved: bool) -> list[tuple[int | None, str, int]]:
     """Rows (block, phase, micro-batch), with a stretch between blocks here and there, at both ends always."""
     rows: list[tuple[int | None, str, int]] = [(None, "forward", 0)]
-    for batch in range(batches):
-        for phase in ("forward", "backward"):
-            for block in range(count) if phase == "forward" else reversed(range(count)):
-                rows.append((block, phase, batch))
-                if draw(st.booleans()):
-                    rows.append((None, phase, batch))
+    passes = [(batch, phase) for batch in range(batches) for phase in ("forward", "backward")]
+    if interleaved:
+        passes.sort(key=lambda each: each[0] if each[1] == "forward" else 2 * batches - each[0])
+    for batch, phase in passes:
+        for block in range(count) if phase == "forward" else reversed(range(count)):
+            rows.append((block, phase, batch))
+            if draw(st.booleans()):
+                rows.append((None, phase, batch))
     return [*rows, (None, "optimizer", 0)]
 
 
@@ -130,18 +134,18 @@ def _menu(draw, shape: Shape) -> list[Option]:
             **base,
         ),
     ]
-    for _ in range(draw(st.integers(0, shape.options - 2)) if shape.selective else 0):
-        menu.append(
-            Option(
-                action=Action.SELECTIVE,
-                kept_bytes=draw(st.integers(0, 12)),
-                forward_peak_bytes=draw(SIZES),
-                backward_peak_bytes=draw(SIZES),
-                seconds=draw(st.integers(0, 12)) / 2,
-                flops=draw(st.integers(0, 9)),
-                **base,
-            )
+    menu += [
+        Option(
+            action=Action.SELECTIVE,
+            kept_bytes=draw(st.integers(0, 12)),
+            forward_peak_bytes=draw(SIZES),
+            backward_peak_bytes=draw(SIZES),
+            seconds=draw(st.integers(0, 12)) / 2,
+            flops=draw(st.integers(0, 9)),
+            **base,
         )
+        for _ in range(draw(st.integers(0, shape.options - 2)) if shape.selective else 0)
+    ]
     if shape.offload:
         menu.append(
             Option(

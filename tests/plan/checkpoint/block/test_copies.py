@@ -41,7 +41,7 @@ def offloading(count: int, bandwidth: float):
 
 @given(st.data())
 def test_queues_hold_what_the_clock_says(data):
-    problem = data.draw(block_problems(WITH_COPIES))
+    problem = data.draw(block_problems(replace(WITH_COPIES, interleaved=data.draw(st.booleans()))))
     options = tuple(data.draw(st.integers(0, len(block.options) - 1)) for block in problem.blocks)
     stalls = tuple(data.draw(st.sampled_from([0.0, 0.0, 1.0, 3.5])) for _ in problem.positions)
     choice = Choice(options=options, stalls=stalls)

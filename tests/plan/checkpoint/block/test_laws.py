@@ -59,7 +59,7 @@ def test_more_budget_never_costs_more(solver, data):
     problem = data.draw(block_problems(Shape(blocks=(2, 8), skips=False)))
     budgets = sorted(data.draw(st.lists(st.integers(0, keep_peak(problem)), min_size=2, max_size=4)))
     costs = [seconds_of(answered(solver.solve, problem, budget)) for budget in budgets]
-    assert all(more <= less * (1 + 1e-4) for less, more in pairwise(costs))
+    assert all(more <= less * (1 + 1e-5) for less, more in pairwise(costs))
 
 
 @pytest.mark.parametrize("solver", [greedy, sqrt])
@@ -106,7 +106,7 @@ def test_both_exact_methods_agree_where_both_apply(data):
     if isinstance(one, Infeasible):
         assert one.least_bytes == other.least_bytes
     else:
-        assert one.seconds == pytest.approx(other.seconds, rel=1e-4)
+        assert one.seconds == pytest.approx(other.seconds, rel=1e-5)
 
 
 def test_no_time_is_no_answer_but_no_lie():
@@ -125,6 +125,15 @@ def test_deep_budgets_need_nesting():
     nested = rotor.solve(problem, 0, time_limit=LIMIT)
     assert nested.least_bytes < flat.least_bytes
     assert check(problem, nested.choice, nested.least_bytes) == ()
+
+
+@pytest.mark.parametrize("solver", [dp, rotor])
+def test_methods_say_where_they_do_not_apply(solver):
+    problem = chain(3)
+    # A second run of every block, the two being interleaved.
+    blocks = tuple(replace(block, spans=(*block.spans, block.spans[0])) for block in problem.blocks)
+    with pytest.raises(UsageError, match="does not apply|needs a chain"):
+        solver.solve(replace(problem, blocks=blocks), 0, time_limit=LIMIT)
 
 
 def test_equal_blocks_are_checkpointed_earliest_first():

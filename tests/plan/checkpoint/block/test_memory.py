@@ -14,7 +14,6 @@ from tests.plan.checkpoint.block.problems import (
     Shape,
     block_problems,
     chain,
-    flat_choices,
     formula_bytes,
     nested_choices,
 )
@@ -22,9 +21,10 @@ from tests.plan.checkpoint.block.problems import (
 
 @given(st.data())
 def test_flat_choices_take_what_the_formula_says(data):
-    problem = data.draw(block_problems())
+    problem = data.draw(block_problems(Shape(interleaved=data.draw(st.booleans()))))
     options = tuple(data.draw(st.integers(0, len(block.options) - 1)) for block in problem.blocks)
     assert list(position_bytes(problem, Choice(options=options))) == formula_bytes(problem, options)
+    assert list(walked_bytes(problem, Choice(options=options))) == formula_bytes(problem, options)
 
 
 @given(st.data())
@@ -99,9 +99,3 @@ def test_segments_need_a_chain_and_actions_that_nest():
     poor = replace(problem.blocks[0], options=(keep,))
     changed = replace(problem, blocks=(poor, *problem.blocks[1:]))
     assert [v.reason for v in check(changed, choice, 10**6)] == ["segment_action"]
-
-
-@given(block_problems(Shape(blocks=(1, 3))))
-def test_enumeration_agrees_with_the_walk(problem):
-    for _, most, choice in flat_choices(problem):
-        assert max(walked_bytes(problem, choice)) == most

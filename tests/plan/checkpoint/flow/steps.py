@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -109,7 +110,11 @@ class Convolutions(nn.Module):
     def __init__(self, inner: int, outer: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(inner, outer, 3, 1, 1), nn.GroupNorm(4, outer), nn.SiLU(), nn.Conv2d(outer, outer, 3, 1, 1), nn.SiLU()
+            nn.Conv2d(inner, outer, 3, 1, 1),
+            nn.GroupNorm(4, outer),
+            nn.SiLU(),
+            nn.Conv2d(outer, outer, 3, 1, 1),
+            nn.SiLU(),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -174,10 +179,12 @@ JOBS: dict[str, Callable[[], ModelSource]] = {
 
 
 def _causal(config: str, model: str, **options: Any) -> ModelSource:
-    import transformers
+    transformers = pytest.importorskip("transformers")
 
     def build() -> nn.Module:
-        made = getattr(transformers, config)(vocab_size=WORDS, use_cache=False, bos_token_id=0, eos_token_id=0, **options)
+        made = getattr(transformers, config)(
+            vocab_size=WORDS, use_cache=False, bos_token_id=0, eos_token_id=0, **options
+        )
         built: nn.Module = getattr(transformers, model)(made)
         return built
 

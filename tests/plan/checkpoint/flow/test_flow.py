@@ -46,7 +46,9 @@ def measured(name: str, plan: CheckpointPlan) -> int:
         for _ in range(3):
             batch = None
             batch = given.batch(4, None)
-            output = model(**batch) if isinstance(batch, dict) else model(batch[0] if isinstance(batch, tuple) else batch)
+            output = (
+                model(**batch) if isinstance(batch, dict) else model(batch[0] if isinstance(batch, tuple) else batch)
+            )
             loss = output.loss if given.loss is None else given.loss(output, batch)
             loss.backward()
             optimizer.step()

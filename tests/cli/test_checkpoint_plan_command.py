@@ -1,0 +1,139 @@
+"""``memplan checkpoint-plan`` as a user types it: real targets, real solvers, real files."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from memplan.cli.app import main
+from memplan.report.checkpoint_json import schema
+
+TARGET = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(64), nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(6))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def model():
+    return Net()
+
+
+def batch(batch_size):
+    return torch.randn(batch_size, 128, 64)
+
+
+def loss(output, batch):
+    return output.square().mean()
+"""
+CHAIN = {
+    "nodes": [{"id": index, "cost_cpu": 1, "cost_ram": 10, "backward": index > 2} for index in range(6)],
+    "links": [{"source": index, "target": index + 1} for index in range(5)]
+    + [{"source": 2 - back, "target": 3 + back} for back in range(3)],
+}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    file = tmp_path / "net.py"
+    file.write_text(TARGET)
+    return str(file)
+
+
+def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
+    code = main(["checkpoint-plan", *arguments, "--json", "-q"])
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema())
+    return code, document
+
+
+def test_a_plan_is_made_written_and_estimated_to_what_it_promised(target, tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    common = [target, "--gpu", "cpu", "--batch-size", "16"]
+    code, generous = _json(capsys, *common, "--budget", "1GiB")
+    assert (code, generous["result"], generous["overhead_ratio"]) == (0, "optimal", 0.0)
+    budget = (generous["peak_before_bytes"] + generous["least_feasible_bytes"]) // 2
+    code, found = _json(capsys, *common, "--budget", str(budget), "-o", str(plan))
+    assert code == 0
+    assert found["result"] in {"optimal", "feasible"}
+    assert found["peak_after_bytes"] <= budget < found["peak_before_bytes"]
+    assert found["overhead_ratio"] > 0
+    assert any(row["action"] != "keep" for row in found["blocks"])
+    main(["estimate", *common, "--checkpoint", str(plan), "--json", "-q"])
+    assert json.loads(capsys.readouterr().out)["peak"]["device_bytes"] == found["peak_after_bytes"]
+
+
+def test_an_infeasible_budget_exits_3_and_names_the_least(target, capsys):
+    code, found = _json(capsys, target, "--gpu", "cpu", "--batch-size", "16", "--budget", "1KiB")
+    assert (code, found["result"], found["fits"]) == (3, "infeasible", False)
+    assert found["least_feasible_bytes"] > 1024
+    assert found["binding"]
+
+
+def test_code_alone_goes_to_standard_output(target, capsys):
+    assert main(["checkpoint-plan", target, "--gpu", "cpu", "--budget", "1GiB", "--code", "-q"]) == 0
+    compile(capsys.readouterr().out, "apply_plan.py", "exec")
+
+
+def test_everything_wrong_is_said_at_once(capsys):
+    arguments = ["nowhere.py", "--budget", "much", "--method", "magic", "--time-limit", "nan", "--budget-ratio", "0.5"]
+    assert main(["checkpoint-plan", *arguments]) == 2
+    said = capsys.readouterr().err
+    for part in ("nowhere.py", "'much'", "'magic'", "--time-limit", "--budget-ratio is for graph files"):
+        assert part in said
+
+
+def test_without_gpu_and_budget_there_is_nothing_to_plan_for(target, capsys):
+    assert main(["checkpoint-plan", target]) == 2
+    assert "give --gpu, --budget or both" in capsys.readouterr().err
+
+
+def test_inference_and_second_plans_are_refused(target, capsys):
+    for wrong in (["--mode", "inference"], ["--checkpoint", "full"]):
+        assert main(["checkpoint-plan", target, "--gpu", "cpu", "--budget", "1GiB", *wrong]) == 2
+        assert wrong[0] in capsys.readouterr().err
+
+
+def test_a_graph_from_a_file_is_solved_op_by_op(tmp_path, capsys):
+    file = tmp_path / "chain.json"
+    file.write_text(json.dumps(CHAIN))
+    code, found = _json(capsys, str(file), "--budget-ratio", "1.0", "--time-limit", "5")
+    assert (code, found["overhead_ratio"], found["level"]) == (0, 0.0, "op")
+    assert sorted(found["schedule"]) == sorted(str(index) for index in range(6))
+    # Forward values 0, 1, 2 and the first backward value are alive at once: 40. With 30, value 0 or 1 is made again.
+    assert found["peak_before_bytes"] == 40
+    code, found = _json(capsys, str(file), "--budget", "30", "--time-limit", "5")
+    assert (code, found["peak_after_bytes"]) == (0, 30)
+    assert 0 < found["overhead_ratio"] <= 2 / 6
+    code, found = _json(capsys, str(file), "--budget", "15", "--time-limit", "5")
+    assert code == 3
+
+
+def test_a_graph_needs_a_budget_and_takes_no_step(tmp_path, capsys):
+    file = tmp_path / "chain.json"
+    file.write_text(json.dumps(CHAIN))
+    assert main(["checkpoint-plan", str(file)]) == 2
+    assert "--budget-ratio" in capsys.readouterr().err
+    assert main(["checkpoint-plan", str(file), "--budget", "1GiB", "--batch-size", "4", "-f", "svg"]) == 2
+    said = capsys.readouterr().err
+    assert "--batch-size" in said
+    assert "text, json" in said
