@@ -62,7 +62,7 @@ def validate(
     profile_dir: options.ProfileDirs = None,
     report: groups.ReportOptions,
 ) -> None:
-    """Run the step for real on this machine: predicted beside measured.
+    """Run the step for real here: predicted beside measured.
 
     Both run in child processes. A run whose prediction does not fit is refused.
     """

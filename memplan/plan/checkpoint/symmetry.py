@@ -1,7 +1,7 @@
 """Blocks of one kind may change places: of all equally good choices only the one that keeps latest is looked for.
 
-Let ``i`` run before ``j``, both of one kind. Whatever ``i`` keeps is alive during everything that ``j`` does: the option
-that keeps less belongs to ``i``. The exchange is safe where it cannot break a row of ``i`` or ``j`` themselves: each of
+Let ``i`` run before ``j``, both of one kind. Whatever ``i`` keeps is alive during all that ``j`` does: the option that
+keeps less belongs to ``i``. The exchange is safe where it cannot break a row of ``i`` or ``j`` themselves: each of
 their four rows after it has to be implied by one before it. Where that cannot be shown, no order is asked for.
 """
 

@@ -132,7 +132,7 @@ def test_methods_say_where_they_do_not_apply(solver):
     problem = chain(3)
     # A second run of every block, the two being interleaved.
     blocks = tuple(replace(block, spans=(*block.spans, block.spans[0])) for block in problem.blocks)
-    with pytest.raises(UsageError, match="does not apply|needs a chain"):
+    with pytest.raises(UsageError, match=r"does not apply|needs a chain"):
         solver.solve(replace(problem, blocks=blocks), 0, time_limit=LIMIT)
 
 
