@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = frozenset({"torch", "transformers", "diffusers", "pulp", "highspy", "networkx", "numpy"})
-MAY_IMPORT_TORCH = ("trace", "validate")
+MAY_IMPORT_TORCH = ("trace", "validate", "runtime")
 """Packages that may import torch when they are imported themselves; everything else does so inside functions."""
 
 # Importing a heavy library fails; so a command that ends well has not even tried.

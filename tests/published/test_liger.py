@@ -103,23 +103,34 @@ def test_figures_are_bytes_of_mebibytes(table: Callable[..., None], module: Call
     assert len({row.id for row in rows}) == 2
 
 
-def test_a_row_runs_with_the_first_release_from_its_own_that_knows_its_options(
+def test_a_row_runs_with_the_first_release_from_its_day_on_that_knows_its_options(
     table: Callable[..., None], releases: Callable[..., None], module: Callable[[str], ModuleType]
 ) -> None:
-    releases("0.5.4", scripts={"softmax": '"M" "dtype"'})
-    releases("0.5.8", scripts={"softmax": '"hidden_size" "dtype"'})
+    releases("0.5.8", scripts={"softmax": '"M" "dtype"'})
+    releases("0.5.9", scripts={"softmax": '"hidden_size" "dtype"'})
     releases("0.5.10", scripts={"softmax": '"M" "dtype"'})
     releases("0.6.0", scripts={"softmax": '"M" "dtype"'})
     table(line())
     release = module("releases").release_of(module("rows").read_rows()[0])
-    assert release.scripts.name == release.library.name.replace("0.5.8", "0.5.10") == "liger_kernel-0.5.10"
+    assert release.scripts.name == release.library.name.replace("0.5.9", "0.5.10") == "liger_kernel-0.5.10"
+
+
+def test_a_script_that_was_rewritten_since_is_the_last_that_knows_the_options(
+    table: Callable[..., None], releases: Callable[..., None], module: Callable[[str], ModuleType]
+) -> None:
+    releases("0.5.6", scripts={"softmax": '"M" "dtype"'})
+    releases("0.5.8", scripts={"softmax": '"M" "dtype"'})
+    releases("0.5.9", scripts={"softmax": '"hidden_size" "dtype"'})
+    table(line())
+    release = module("releases").release_of(module("rows").read_rows()[0])
+    assert (release.library.name, release.scripts.name) == ("liger_kernel-0.5.9", "liger_kernel-0.5.8")
 
 
 def test_the_library_is_the_first_with_what_the_script_imports(
     table: Callable[..., None], releases: Callable[..., None], module: Callable[[str], ModuleType]
 ) -> None:
     script = 'from liger_kernel.ops import softmax\n"M", "dtype"'
-    releases("0.5.8", scripts={"other": ""}, library=("cross_entropy",))
+    releases("0.5.8", scripts={"other": ""}, library=("ops",))
     releases("0.5.9", scripts={"other": ""}, library=("ops",), text="")
     releases("0.5.10", scripts={"other": ""}, library=("ops",))
     releases("0.6.0", scripts={"softmax": script}, library=("ops",))
@@ -146,6 +157,34 @@ def test_every_memory_row_is_a_case_or_excluded_once(published: tuple[list[Any],
         expected = sum(row["metric_name"] == "memory" for row in csv.DictReader(file))
     ids = Counter(each.id for group in published for each in group)
     assert ids.total() == len(ids) == expected
+
+
+def test_a_row_runs_with_the_release_that_brought_it(published: tuple[list[Any], list[Any]]) -> None:
+    """Releases from 0.5.4 on hold the table of their day; 0.5.4's own has the rows of all before."""
+    releases = importlib.import_module("published.liger.releases")
+    tables = [folder / "benchmark" / "data" / "all_benchmark_data.csv" for folder in releases._folders()]
+    brought: dict[tuple[str, ...], Path] = {}
+    for table in filter(Path.exists, tables):
+        for row in _lines(table):
+            brought.setdefault(_measurement(row), table.parents[2])
+    oldest, lines, cases = next(iter(brought.values())), _lines(TABLE), {each.id for each in published[0]}
+    pairs = [
+        (releases.release_of(row).library, brought[_measurement(lines[int(row.id.rpartition("-L")[2]) - 2])])
+        for row in importlib.import_module("published.liger.rows").read_rows()
+        if row.id in cases
+    ]
+    later = [(ran, came) for ran, came in pairs if came != oldest]
+    assert len(later) > 300
+    assert [ran.name for ran, _ in later] == [came.name for _, came in later]
+
+
+def _lines(table: Path) -> list[dict[str, str]]:
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _measurement(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("kernel_name", "kernel_provider", "metric_name", "x_value", "timestamp"))
 
 
 @pytest.mark.filterwarnings("default")  # what transformers and the releases warn of is theirs

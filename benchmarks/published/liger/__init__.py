@@ -3,14 +3,14 @@
 The figures are ``benchmark/data/all_benchmark_data.csv`` of github.com/linkedin/Liger-Kernel: ``max_memory_allocated``
 in MiB, the median over ten runs of a function after the peak's reset, so the second run and those after it decide.
 The programs are Liger-Kernel's own: its source releases hold both the library and ``benchmark/scripts``, and a row is
-run with the script that made it, of its own version as far as that was released.
+run with the first release after the day of measuring, which stands for the tree that was measured (``releases``).
 
 What it needs, and without which there are no cases:
 
 * ``MEMPLAN_DATA`` (or ``../shared/data`` beside the checkout) with ``kernels/liger_all_benchmark_data.csv``;
 * ``MEMPLAN_LIGER``: a folder of unpacked source releases, ``liger_kernel-0.5.4/src``, ``…/benchmark/scripts`` and so on
   (``pip download --no-deps --no-binary :all: liger-kernel==0.5.4``). Releases before 0.5.4 have no scripts: there the
-  script is 0.5.4's and the library the row's own. ``releases.SCRIPTS`` and the rows name what is looked for;
+  script is 0.5.4's. ``releases.DAYS`` names the releases that are looked for;
 * triton and transformers, installed.
 """
 
@@ -24,7 +24,8 @@ __all__ = ["cases"]
 
 SOURCE = "Liger-Kernel, benchmark/data/all_benchmark_data.csv"
 NO_RELEASE = "no release at hand has its script"
-LATER_SCRIPT = "the script is that of a later release, the first that has it"
+NEXT_RELEASE = "the first release after the day of measuring stands for the tree that was measured"
+OTHER_SCRIPT = "the script is that of another release, the nearest with the row's options"
 
 
 def cases() -> tuple[list[Case], list[Excluded]]:
@@ -50,5 +51,5 @@ def _case(row: Row, release: Release) -> Case:
         # Figures are float32, whose last place is 2^-23 of them or less.
         resolution=max(1, row.measured >> 24),
         predict=lambda: predict(row, release),
-        assumptions=() if release.scripts.name.endswith(f"-{row.version}") else (LATER_SCRIPT,),
+        assumptions=(NEXT_RELEASE,) if release.scripts == release.library else (NEXT_RELEASE, OTHER_SCRIPT),
     )

@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +25,16 @@ SCRIPTS = {
 }
 """Kernel → name of its script after ``benchmark_``, where they differ."""
 
+DAYS = {
+    "0.2.1": "2024-08-29", "0.3.0": "2024-09-13", "0.3.1": "2024-10-01", "0.4.0": "2024-11-05", "0.4.1": "2024-11-12",
+    "0.4.2": "2024-11-17", "0.5.0": "2024-12-10", "0.5.4": "2025-02-24", "0.5.5": "2025-03-14", "0.5.6": "2025-04-02",
+    "0.5.8": "2025-04-12", "0.5.9": "2025-05-04", "0.5.10": "2025-05-22", "0.6.0": "2025-07-09",
+    "0.6.1": "2025-07-28", "0.6.2": "2025-08-22", "0.6.3": "2025-10-27", "0.6.4": "2025-11-21",
+    "0.7.0": "2026-02-12", "0.8.0": "2026-04-30", "0.8.1": "2026-07-23", "0.8.2": "2026-08-18",
+    "0.8.3": "2026-09-16", "0.8.4": "2026-09-30", "0.8.5": "2026-10-21",
+}  # fmt: skip
+"""Release → the day its source archive was made, by the times of the files in it."""
+
 _OWN = ("liger_kernel", "utils", "benchmark_", "test")
 """Top-level modules of a release begin so."""
 
@@ -34,7 +44,7 @@ class Release:
     """The unpacked releases of a row: two, where the row is older than the first release with scripts."""
 
     library: Path
-    """``…/liger_kernel-0.2.1``: the kernels."""
+    """``…/liger_kernel-0.3.0``: the kernels."""
     scripts: Path
     """``…/liger_kernel-0.5.4``: the benchmark."""
     script: str
@@ -52,19 +62,24 @@ class Program:
 
 
 def release_of(row: Row) -> Release | None:
-    """The releases to run a row with: from its own version on, the first with its script, and with what that imports.
+    """The releases to run a row with: from its day on, the first with its script, and the first with what that imports.
 
-    Scripts and kernels that were new when they were measured carry the number of the release before them. A script that
-    does not name all of the row's options is another.
+    Rows come with the change that they show, and are measured on the tree with it, which still carries the number of
+    the release before: the layer norms of 2025-07-17 (0.6.0) with pull request 815 of that day, ``tvd``'s of 2026-03-03
+    (0.7.0) with 1127. From 0.5.4 on releases hold the table too; each of its later rows runs with the first that has
+    it. A script that does not name all of the row's options is another; where all later ones are, the one before was
+    rewritten since.
     """
     script = f"benchmark_{SCRIPTS.get(row.kernel, row.kernel)}"
-    scripts = _first(row.version, lambda folder: _knows(_script(folder, script), frozenset(row.config)))
+    with_script = [folder for folder in _folders() if _knows(_script(folder, script), frozenset(row.config))]
+    scripts = _first(row.day, with_script) or next(reversed(with_script), None)
     if scripts is None:
         return None
     imports = _imports(_script(scripts, script))
     # A release's tests, where some scripts have their modules from, go with its own library.
     needs_own = any(module.startswith("test.") for module, _ in imports)
-    library = scripts if needs_own else _first(row.version, lambda folder: all(_has(folder, *each) for each in imports))
+    with_imports = [folder for folder in _folders() if all(_has(folder, *each) for each in imports)]
+    library = scripts if needs_own else _first(row.day, with_imports)
     return None if library is None else Release(library=library, scripts=scripts, script=script)
 
 
@@ -91,7 +106,7 @@ def _comes_from(name: str, folder: Path) -> bool:
 
 
 def _stand_in(release: Release) -> None:
-    """Put modules in place of two: one patches every model of transformers, of its own day; one is missing in 0.2.1."""
+    """Put modules in place of two: one patches every model of transformers of its day; one is missing before 0.5.0."""
     package = release.library / "src" / "liger_kernel"
     models = ModuleType("liger_kernel.transformers")
     models.__path__ = [str(package / "transformers")]
@@ -107,21 +122,21 @@ def _import_file(name: str, file: Path) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
-def _first(version: str, fits: Callable[[Path], bool]) -> Path | None:
-    wanted = tuple(map(int, version.split(".")))
-    return next((folder for folder in _folders() if _version(folder) >= wanted and fits(folder)), None)
+def _first(day: str, folders: Iterable[Path]) -> Path | None:
+    return next((folder for folder in folders if DAYS[_version(folder)] >= day), None)
 
 
 @cache
 def _folders() -> tuple[Path, ...]:
-    """Unpacked releases at hand, oldest first."""
+    """Unpacked releases at hand, oldest first; of others than those in ``DAYS`` it is not known when they were made."""
     folder = os.environ.get("MEMPLAN_LIGER")
     found = Path(folder).glob("liger_kernel-*/") if folder else ()
-    return tuple(sorted((each for each in found if (each / "src").is_dir()), key=_version))
+    known = (each for each in found if (each / "src").is_dir() and _version(each) in DAYS)
+    return tuple(sorted(known, key=lambda each: DAYS[_version(each)]))
 
 
-def _version(folder: Path) -> tuple[int, ...]:
-    return tuple(map(int, folder.name.partition("-")[2].split(".")))
+def _version(folder: Path) -> str:
+    return folder.name.partition("-")[2]
 
 
 def _script(folder: Path, script: str) -> Path:

@@ -24,7 +24,7 @@ from memplan.plan.checkpoint.records import (
     Option,
     TimedOut,
 )
-from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Fingerprint, Promise
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Fingerprint, Promise
 from memplan.trace.records import Trace
 from memplan.units import Bytes
 
@@ -57,6 +57,8 @@ class Planned:
     """The memory-time curve."""
     dropped: tuple[str, ...]
     """Blocks that could not be planned."""
+    notes: tuple[str, ...]
+    """What could not be offered."""
     traces: int
     """All traces."""
     trace_seconds: float
@@ -140,7 +142,14 @@ def _with_promise(planned: Planned, step: str, overhead: float) -> CheckpointPla
         peak_after_bytes=Bytes(planned.proof.traced.device_bytes),
         overhead_ratio=overhead,
     )
+    if not plan.blocks and not plan.segments:
+        # A file must name something: that a step fits as it is can be checked, too.
+        plan = CheckpointPlan(blocks=tuple(_kept(block) for block in planned.problem.blocks))
     return replace(plan, fingerprint=planned.fingerprint, promise=promise)
+
+
+def _kept(block: Block) -> BlockPlan:
+    return BlockPlan(module=block.module, action=Action.KEEP)
 
 
 def _gap(planned: Planned, extra: float) -> float | None:
@@ -198,7 +207,7 @@ def _assumptions(planned: Planned) -> Sequence[str]:
         )
     if planned.dropped:
         said.append(f"not planned, since they do not run forward and backward in turn: {', '.join(planned.dropped)}")
-    return said
+    return [*said, *planned.notes]
 
 
 def _version(package: str) -> str:

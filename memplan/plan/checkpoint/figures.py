@@ -91,11 +91,11 @@ class Ruler:
 
     def _deferred(self, index: int) -> frozenset[StorageId]:
         """Storages of a probe whose death does not count where it happens: under another choice they live on."""
-        reading, passed = self._probes[index].reading, self._found.passed
+        lives, passed, ends = self._probes[index].reading.lives, self._found.passed, self._found.ends[index]
         return frozenset(
             storage
             for storage, name in self._found.names[index].items()
-            if name in passed and reading.lives[storage].died < passed[name].possible
+            if name in passed and lives[storage].died < passed[name].possible and lives[storage].died <= ends[name]
         )
 
 

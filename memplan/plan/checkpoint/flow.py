@@ -127,6 +127,7 @@ class _Planning:
                     if self.options.pareto
                 ),
                 dropped=base.reading.cut.dropped,
+                notes=probing.notes,
                 traces=self.tracer.traces,
                 trace_seconds=measuring,
                 solve_seconds=proof.solve_seconds + self._solve_seconds,

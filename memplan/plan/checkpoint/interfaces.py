@@ -55,6 +55,8 @@ class Traffic:
     """For each probe: its id → the unplanned step's, of all that blocks pass on."""
     holds: Mapping[tuple[int, int], frozenset[Role]]
     """(Kind, option) → what a block of the kind needs in its backward."""
+    ends: tuple[Mapping[StorageId, int], ...]
+    """For each probe, by the unplanned step's id: the last stretch in which the formula counts the tensor."""
 
 
 def traffic(probes: Sequence[Probe], kinds: Sequence[int]) -> Traffic:
@@ -73,7 +75,11 @@ def traffic(probes: Sequence[Probe], kinds: Sequence[int]) -> Traffic:
         for storage, each in _passed(probes[0].reading, holds, needed).items()
         if each.possible > each.needed
     }
-    return Traffic(passed=passed, shared=shared, names=names, holds=holds.of_kind)
+    ends = tuple(
+        {name: max(needed[name], held.get(name, -1)) for name in passed}
+        for held in (holds.ends(probe, known) for probe, known in zip(probes, names, strict=True))
+    )
+    return Traffic(passed=passed, shared=shared, names=names, holds=holds.of_kind, ends=ends)
 
 
 def _shared(probes: Sequence[Probe], kinds: Sequence[int]) -> tuple[frozenset[Made], ...]:
@@ -159,14 +165,23 @@ class _Holds:
         needed: dict[StorageId, int] = {}
         for probe, known in zip(self._probes, self._names, strict=True):
             reading, ends = probe.reading, self.ends(probe, known)
-            last = len(reading.cut.stretches) - 1
             for storage, name in known.items():
                 uses = [index for index in reading.uses.get(storage, ()) if not _is_block_backward(reading, index)]
-                died = min(reading.lives[storage].died, last)
+                whole = _last_whole(reading, storage)
                 # A death that no holder explains: a variable of the loop or of the model's forward held it.
-                unexplained = died if died > ends.get(name, -1) else -1
+                unexplained = whole if reading.lives[storage].died > ends.get(name, -1) else -1
                 needed[name] = max(needed.get(name, -1), *uses, unexplained)
         return needed
+
+
+def _last_whole(reading: Reading, storage: StorageId) -> int:
+    """The last stretch that a storage lives through; a gap that only frees it goes on without it."""
+    life, count = reading.lives[storage], len(reading.cut.stretches)
+    if life.died == count:
+        return count - 1
+    stretch = reading.cut.stretches[life.died]
+    goes_on = stretch.block is None and life.died_op < stretch.end_op - 1
+    return life.died - 1 if goes_on and life.died not in reading.uses.get(storage, ()) else life.died
 
 
 def _is_block_backward(reading: Reading, index: int) -> bool:

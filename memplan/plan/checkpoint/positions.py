@@ -41,7 +41,7 @@ class Cut:
     modules: tuple[str, ...]
     """Blocks, in the order of their first forward."""
     stretches: tuple[Stretch, ...]
-    """All of the step, in order; there is one between any two block runs, be it empty."""
+    """All of the step, in order; there are some between any two block runs, be they empty."""
     spans: tuple[tuple[tuple[int, int], ...], ...]
     """For each block, the stretches of its forward and of its backward, one pair for each run."""
     dropped: tuple[str, ...]
@@ -204,15 +204,21 @@ def _stretches(trace: Trace, ops: Sequence[Op], runs: Sequence[_Run], order: Seq
 
 
 def _gap(ops: Sequence[Op], first: int, start: int, end: int) -> list[tuple[int | None, Phase, int, int]]:
-    """What lies between two runs, one stretch for each phase; one that is empty where there is nothing."""
-    phase_at = _phase(ops[min(start, first + len(ops) - 1) - first])
-    found: list[tuple[int | None, Phase, int, int]] = [(None, phase_at, start, start)]
-    for op in ops[start - first : end - first]:
+    """What lies between two runs, one stretch for each phase; one that is empty where there is nothing.
+
+    In forward there is one for each module that runs: when a function returns, what its variables held is freed.
+    """
+    inside = ops[start - first : end - first]
+    here = inside[0] if inside else ops[min(start, first + len(ops) - 1) - first]
+    found: list[tuple[int | None, Phase, int, int]] = [(None, _phase(here), start, start)]
+    module = here.module
+    for op in inside:
         block, phase, begin, _ = found[-1]
-        if phase == _phase(op):
+        if phase == _phase(op) and (phase != "forward" or op.module == module):
             found[-1] = (block, phase, begin, op.index + 1)
         else:
             found.append((None, _phase(op), op.index, op.index + 1))
+        module = op.module
     return found
 
 

@@ -1,9 +1,9 @@
 """Traces that measure the options: the unplanned step first, then steps whose blocks have options in force."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from memplan.errors import UsageError
+from memplan.errors import MemplanError, UsageError
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.assignments import assignments
 from memplan.plan.checkpoint.interfaces import Probe
@@ -30,6 +30,8 @@ class Probing:
     """The kind of each block."""
     menus: tuple[tuple[Candidate, ...], ...]
     """The options of each kind."""
+    notes: tuple[str, ...] = ()
+    """What could not be offered, each a sentence."""
 
 
 def probe(
@@ -55,15 +57,33 @@ def probe(
     base = read(unplanned, cut(unplanned, tracer.blocks))
     if not base.runs:
         raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
+    first = Probe(reading=base, options=(0,) * len(base.runs))
     kinds = kinds_of(base)
-    menus = tuple(_menus(base, kinds, roofline, offload=offload))
-    first = Probe(reading=base, options=(0,) * len(kinds))
+    menus = _menus(base, kinds, roofline, selective=True, offload=offload)
+    try:
+        return _measured(tracer, first, kinds, menus, progress)
+    except MemplanError as error:
+        if not any(option.saved for options in menus for option in options):
+            raise
+        # Who calls a block twice in a row, or otherwise each time, cannot name the calls of its ops.
+        plain = _menus(base, kinds, roofline, selective=False, offload=offload)
+        found = _measured(tracer, first, kinds, plain, progress)
+        return replace(found, notes=(f"no block keeps the results of single ops: {error.what}",))
+
+
+def _measured(
+    tracer: Tracer,
+    first: Probe,
+    kinds: Sequence[int],
+    menus: Sequence[tuple[Candidate, ...]],
+    progress: Callable[[str], None],
+) -> Probing:
     probes = [first]
     wanted = assignments(kinds, [len(options) for options in menus])
     for number, options in enumerate(wanted):
         progress(f"measuring options, trace {number + 1} of {len(wanted)}")
         probes.append(planned_probe(tracer, first, kinds, menus, options))
-    return Probing(probes=tuple(probes), kinds=kinds, menus=menus)
+    return Probing(probes=tuple(probes), kinds=tuple(kinds), menus=tuple(menus))
 
 
 def planned_probe(
@@ -75,14 +95,18 @@ def planned_probe(
     return Probe(reading=read(trace, cut_like(trace, base.reading.cut)), options=tuple(options))
 
 
-def _menus(base: Reading, kinds: Sequence[int], roofline: Roofline, *, offload: bool) -> list[tuple[Candidate, ...]]:
+def _menus(
+    base: Reading, kinds: Sequence[int], roofline: Roofline, *, selective: bool, offload: bool
+) -> list[tuple[Candidate, ...]]:
     kept = [_kept(base, block) for block in range(len(kinds))]
     menus: list[tuple[Candidate, ...]] = []
     for kind in range(max(kinds) + 1):
         members = [block for block, other in enumerate(kinds) if other == kind]
         share = sum(kept[block] for block in members) / max(1, sum(kept))
         model = members[len(members) // 2]
-        menus.append(menu(base, base.runs[model][0], roofline, selective=share >= SMALL_SHARE, offload=offload))
+        menus.append(
+            menu(base, base.runs[model][0], roofline, selective=selective and share >= SMALL_SHARE, offload=offload)
+        )
     return menus
 
 

@@ -105,7 +105,7 @@ class _Assembly:
     def _position(self, index: int) -> Position:
         stretch = self._base.cut.stretches[index]
         return Position(
-            name=position_name(self._base.cut, index),
+            name=position_name(self._base.trace, self._base.cut, index),
             phase=stretch.phase,
             block=stretch.block,
             fixed_bytes=Bytes(0),

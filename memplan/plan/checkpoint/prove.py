@@ -64,7 +64,7 @@ class Proof:
     is_first: bool
     """Is it what the solver said of the uncorrected problem?"""
     bound_seconds: float | None
-    """No choice of the uncorrected problem is cheaper; None where that is not known."""
+    """The least bound that a solver proved in any round; None where one of them proved none."""
     rounds: int
     """Plans traced."""
     solve_seconds: float
@@ -110,6 +110,7 @@ class _Search:
         self._solve, self._trace, self._positions = solve, trace, positions
         self._live = budget - unplanned.lost_bytes
         self._found = [unplanned]
+        self._results: list[Result] = []
         self._spent = 0.0
 
     def proof(self) -> Proof:
@@ -128,7 +129,7 @@ class _Search:
             problem=self._problem,
             traced=best,
             is_first=best.choice == chosen(first),
-            bound_seconds=_bound(first),
+            bound_seconds=self._bound(),
             rounds=len(self._found) - 1,
             solve_seconds=self._spent,
         )
@@ -137,7 +138,14 @@ class _Search:
         started = time.perf_counter()
         result = self._solve(self._problem, Bytes(max(0, live)))
         self._spent += time.perf_counter() - started
+        self._results.append(result)
         return result
+
+    def _bound(self) -> float | None:
+        """The least of all bounds: some rounds had more memory to spend, others knew more of what it takes."""
+        bounds = [_bound(result) for result in self._results if not isinstance(result, Infeasible)]
+        known = [bound for bound in bounds if bound is not None]
+        return min(known) if known and len(known) == len(bounds) else None
 
     def _next(self, result: Result) -> Traced | None:
         """The trace of what the solver proposes; None where there is nothing new to trace."""

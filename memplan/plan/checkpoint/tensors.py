@@ -33,6 +33,8 @@ class Life(NamedTuple):
     """Stretch that allocates it; -1: before the step."""
     died: int
     """Stretch that frees it; the number of stretches: after the step."""
+    died_op: int = -1
+    """Op during or after which it is freed; -1: after the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +86,16 @@ def _lives(trace: Trace, cut: Cut) -> dict[StorageId, Life]:
     size, count = rounding(trace), len(cut.stretches)
     lives: dict[StorageId, Life] = {}
     for index, stretch in enumerate(cut.stretches):
-        for action, storage, _ in trace.events[stretch.first_event : stretch.end_event]:
+        for action, storage, op in trace.events[stretch.first_event : stretch.end_event]:
             entry = trace.storages[storage]
             if entry.place != "device":
                 continue
             if action == "alloc":
                 lives[storage] = Life(size(entry.nbytes), index, count)
             else:
-                lives[storage] = lives.get(storage, Life(size(entry.nbytes), -1, count))._replace(died=index)
+                lives[storage] = lives.get(storage, Life(size(entry.nbytes), -1, count))._replace(
+                    died=index, died_op=op
+                )
     return lives
 
 

@@ -78,10 +78,12 @@ def apply(
         blocks = _blocks(target, plan.blocks)
         segments = [modules_named(target, segment.modules) for segment in plan.segments]
         _check_segments(plan.segments, segments)
+        resolved = tuple(block for _, block in blocks.values())
+        # Patterns may have named modules inside each other.
+        check_plan(replace(plan, blocks=resolved))
     except UsageError as error:
         error.where = where or error.where or "memplan.apply"
         raise
-    resolved = tuple(block for _, block in blocks.values())
     put_blocks(target, resolved, recomputing, host or PinnedHost())
     put_segments(target, plan.segments)
     return AppliedPlan(model=model, plan=plan, blocks=resolved)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from torch import nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.records import BlockFingerprint, Fingerprint
@@ -20,8 +20,8 @@ _HASH_DIGITS = 16
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The model inside ``DistributedDataParallel`` and ``DataParallel``, whose names a plan uses."""
-    while isinstance(model, (DistributedDataParallel, DataParallel)):
+    """The model inside ``DistributedDataParallel``, whose names a plan uses."""
+    while isinstance(model, DistributedDataParallel):
         model = model.module
     return model
 

@@ -2,7 +2,7 @@
 
 ::
 
-    forward    save ──► copy to the host (a stream of its own) ──► device memory free
+    forward    ends ──► copies to the host (a stream of its own) ──► device memory free
     backward   first use of anything saved ──► all of the block is copied back ──► used
 
 Whole storages are moved, once each, however many saved tensors are views of one.
@@ -20,6 +20,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 LEAST_BYTES = 1024
 """Smaller storages stay (torchtune, training/_activation_offloading.py: ``min_offload_size``)."""
+
+_WRITTEN_TO = "one of the variables needed for gradient computation has been modified by an inplace operation"
 
 
 class Host(Protocol):
@@ -89,16 +91,17 @@ def offloading(module: nn.Module, host: Host) -> Iterator[None]:
     block = _Saved(host, staying)
     with saved_tensors_hooks(block.pack, _unpack):
         yield
+    block.move()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Storage:
     """A storage that waits on the host."""
 
-    taken: Any
-    """What the host returned for it."""
+    taken: Any = None
+    """What the host returned for it; None before it is moved, and if it was written to before that."""
     version: int
-    """Of the tensor that was saved first: whoever writes to it after that makes another content."""
+    """Of the tensor when it was saved: nobody may write to it after that."""
     dtype: torch.dtype
     """Of ``flat``."""
     saved: int = 0
@@ -117,8 +120,8 @@ class _Packed:
     """Its storage."""
     view: Callable[[torch.Tensor], torch.Tensor]
     """Makes it of the flat tensor."""
-    give_back: Callable[[], None]
-    """Brings the whole block back."""
+    give_back: Callable[[_Storage], None]
+    """Brings its storage back, and at first the whole block with it."""
 
 
 @dataclass(slots=True)
@@ -130,6 +133,10 @@ class _Saved:
     moved: WeakKeyDictionary[torch.UntypedStorage, _Storage] = field(default_factory=WeakKeyDictionary)
     """By the storage on the device, as long as anything else holds it."""
     storages: list[_Storage] = field(default_factory=list)
+    waiting: list[tuple[_Storage, torch.Tensor]] = field(default_factory=list)
+    """What is saved and not moved yet."""
+    is_given: bool = False
+    """Has a backward brought everything back once?"""
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """Move a tensor's storage away, unless it stays."""
@@ -145,11 +152,24 @@ class _Saved:
 
         return _Packed(storage=entry, view=view, give_back=self.give_back)
 
-    def give_back(self) -> None:
-        """Begin to copy everything back, what is needed first (it was saved last) at the front."""
-        for entry in reversed(self.storages):
-            if entry.flat is None and not entry.unused:
+    def move(self) -> None:
+        """Move what waits. An op may write to what it has saved (the noise of ``rrelu``), hence not at once."""
+        waiting, self.waiting = self.waiting, []
+        for entry, flat in waiting:
+            # What others have written to is lost, as it is to autograd; backward complains if it needs it.
+            if flat._version == entry.version:  # noqa: SLF001
+                entry.taken = self.host.take(flat)
+
+    def give_back(self, needed: _Storage) -> None:
+        """Begin to copy everything back, what is needed first (it was saved last) at the front.
+
+        Whoever asks again, over a retained graph or twice for one tensor, gets no more than it asks for.
+        """
+        self.move()
+        for entry in (needed,) if self.is_given else reversed(self.storages):
+            if entry.taken is not None:
                 entry.flat, entry.unused = self.host.give(entry.taken), entry.saved
+        self.is_given = True
 
     def _entry(self, tensor: torch.Tensor) -> _Storage:
         storage = tensor.untyped_storage()
@@ -157,7 +177,8 @@ class _Saved:
         if entry is None or entry.version != tensor._version:  # noqa: SLF001  # the only way to see writes
             length = storage.nbytes() // tensor.element_size()
             flat = tensor.detach().as_strided((length,), (1,), 0)
-            entry = _Storage(taken=self.host.take(flat), version=tensor._version, dtype=tensor.dtype)  # noqa: SLF001
+            entry = _Storage(version=tensor._version, dtype=tensor.dtype)  # noqa: SLF001
+            self.waiting.append((entry, flat))
             self.moved[storage] = entry
             self.storages.append(entry)
         return entry
@@ -169,9 +190,9 @@ def _unpack(packed: Any) -> torch.Tensor:
         return stays
     entry = packed.storage
     if entry.flat is None:
-        packed.give_back()
+        packed.give_back(entry)
     if entry.flat is None:
-        raise RuntimeError("a saved tensor was not brought back")
+        raise RuntimeError(_WRITTEN_TO)
     tensor = packed.view(entry.flat)
     entry.unused -= 1
     if not entry.unused:

@@ -12,6 +12,7 @@ Results that a selective block keeps are worth their memory only once the region
 """
 
 import copy
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 _CACHES = "transformers.cache_utils"
+# From torch 2.15 on, kept results can go through the user's own hooks for saved tensors as all others do.
+_HOOKED = "respect_saved_tensors_hooks"
+_OPTIONS: dict[str, Any] = {_HOOKED: True} if _HOOKED in inspect.signature(checkpoint).parameters else {}
 
 
 class Region:
@@ -60,6 +64,8 @@ def current_region() -> Region | None:
     return getattr(_thread, "region", None)
 
 
+# Under ``torch.compile`` it runs eagerly: dynamo stops at contexts that are no plain functions.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def checkpointed(
     function: Callable[..., Any],
     arguments: Sequence[Any],
@@ -92,7 +98,7 @@ def checkpointed(
     contexts = first or nullcontext(), _Contexts((buffers.in_place, *again))
     # Keywords go as arguments: checkpoint lets a checkpoint around it keep its arguments, but not its keywords.
     values = (*arguments, *keywords.values())
-    result = checkpoint(run, *values, use_reentrant=False, context_fn=lambda: contexts)
+    result = checkpoint(run, *values, use_reentrant=False, context_fn=lambda: contexts, **_OPTIONS)
     buffers.forget_unwritten()
     return result
 

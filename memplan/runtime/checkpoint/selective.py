@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
@@ -15,6 +16,7 @@ from memplan.runtime.checkpoint.rerun import checkpointed, current_region
 Rerun = Sequence[Callable[[], AbstractContextManager[Any]]]
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def selectively_checkpointed(
     forward: Callable[..., Any],
     arguments: Sequence[Any],

@@ -88,11 +88,13 @@ class _Source:
         """Classes, functions and constants, with the first paragraph of each docstring."""
         for node in self._body:
             is_record = isinstance(node, ast.ClassDef) and node.name in _RECORDS
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Assign) and (is_record or not self._is_records):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign) and (
+                is_record or not self._is_records
+            ):
                 yield self._text(node)
 
-    def _text(self, node: ast.ClassDef | ast.FunctionDef | ast.Assign) -> str:
-        decorators = [] if isinstance(node, ast.Assign) else [item.lineno for item in node.decorator_list]
+    def _text(self, node: ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign) -> str:
+        decorators = [item.lineno for item in getattr(node, "decorator_list", [])]
         lines = dict(enumerate(self._lines[: node.end_lineno], start=1))
         for text in _strings(node):
             paragraph = str(text.value).partition("\n\n")[0]

@@ -18,7 +18,7 @@ from memplan.runtime.checkpoint.apply import remove
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
-from tests.runtime.checkpoint.chains import EVERY, PLANS, Chain, assert_equal, blocks, pair, rows, seeded, step
+from tests.runtime.checkpoint.chains import EVERY, PLANS, Chain, Plain, assert_equal, blocks, pair, rows, seeded, step
 
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 
@@ -172,6 +172,32 @@ def test_a_plan_that_does_not_fit_is_refused_and_nothing_is_changed(plan: Checkp
     with pytest.raises(PlanMismatch, match=reason):
         memplan.apply(model, plan)
     assert {name: dict(module.__dict__) for name, module in model.named_modules()} == before
+
+
+def test_patterns_that_name_modules_inside_each_other_are_checked() -> None:
+    inside = (
+        BlockPlan(module="layers.*", action=Action.OFFLOAD),
+        BlockPlan(module="layers.1.wide", action=Action.CHECKPOINT),
+    )
+    with pytest.raises(UsageError, match=r"layers\.1\.wide \(checkpoint\) stands inside layers\.1 \(offload\)"):
+        memplan.apply(Chain(), CheckpointPlan(blocks=inside))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("name", ["checkpoint", "selective", "offload"])
+def test_under_compile_planned_blocks_run_eagerly(name: str) -> None:
+    def build() -> nn.Module:
+        return Chain(4, Plain)
+
+    plain, planned = pair(build, PLANS[name])
+    torch.compiler.reset()
+    compiled = torch.compile(planned, backend="aot_eager")
+    expected = step(plain)
+    found = {name.removeprefix("_orig_mod."): value for name, value in step(compiled).items()}
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
 
 
 def test_a_module_with_two_names_is_wrapped_once() -> None:

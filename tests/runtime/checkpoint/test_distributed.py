@@ -21,6 +21,9 @@ from tests.runtime.checkpoint.chains import PLANS, Chain, Plain, assert_equal, b
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
+HAS_FSDP2 = hasattr(torch.cpu.Stream, "record_event")
+
+
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     file = tmp_path_factory.mktemp("group") / "store"
@@ -92,7 +95,7 @@ def test_ddp(name: str, *, is_planned_first: bool) -> None:
 SHARDED = [("mixed", False), ("nested", False), ("offload", False), ("checkpoint", True), ("segment", True)]
 
 
-@pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="torch 2.6 has no FSDP2 on CPUs")
+@pytest.mark.skipif(not HAS_FSDP2, reason="torch 2.6 has no FSDP2 on CPUs")
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize(("name", "inside"), SHARDED)
 @pytest.mark.parametrize("is_planned_first", [True, False], ids=["plan first", "FSDP first"])
@@ -126,8 +129,7 @@ def _rank(rank: int, world: int, folder: Path) -> None:
             blocks=(*blocks(Action.CHECKPOINT, 0), *blocks(Action.OFFLOAD, 3)),
             segments=(segment(0, 1, 2), segment(1, 2)),
         )
-        wrappers = (DistributedDataParallel, sharded) if hasattr(torch.cpu.Stream, "record_event") else (DistributedDataParallel,)
-        for wrap in wrappers:
+        for wrap in (DistributedDataParallel, sharded) if HAS_FSDP2 else (DistributedDataParallel,):
             plain, planned = (wrap(seeded(lambda: Chain(4, Normed))) for _ in range(2))
             memplan.apply(planned, plan)
             assert_equal(step(planned), step(plain))

@@ -1,5 +1,6 @@
 """Offloaded blocks: each storage is moved once, what need not move stays, and what comes back is the same."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -70,20 +71,43 @@ def test_views_of_other_types() -> None:
     run(function, leaf(SIDE, SIDE))
 
 
-def test_what_is_written_to_after_it_was_saved_is_moved_as_it_was() -> None:
-    # Plain autograd refuses this, as it has no copy; so the reference does not write.
-    host = Counting()
+def test_what_is_written_to_after_it_was_saved_is_refused_as_without() -> None:
     x = leaf(SIDE, SIDE)
-    with offloading(nn.Module(), host):
-        y = (x * 2).exp()
-        square = y * y
-        y.add_(1)
-        other = y.sin()
-        loss = (square + other).sum()
-    (found,) = torch.autograd.grad(loss, x)
-    twice = (x * 2).exp()
-    (expected,) = torch.autograd.grad((twice * twice + (twice + 1).sin()).sum(), x)
-    assert torch.equal(found, expected)
+    for context in (nullcontext(), offloading(nn.Module(), PinnedHost())):
+        with context:
+            y = x.exp()
+            sine = y.sin()
+            y.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            sine.sum().backward()
+        # What does not need it is served.
+        with context if isinstance(context, nullcontext) else offloading(nn.Module(), PinnedHost()):
+            z = x.exp()
+            unused = z.sin()
+            other = x.cos()
+            z.add_(1)
+        other.sum().backward()
+        del unused
+
+
+def test_an_op_may_write_to_what_it_saves() -> None:
+    # The noise of rrelu is saved before it is drawn.
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return nn.functional.rrelu(x.sin(), training=True).exp()
+
+    run(function, leaf(SIDE, SIDE))
+
+
+def test_a_backward_inside_the_block() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        (inner,) = torch.autograd.grad(x.exp().sum(), x, create_graph=True)
+        return (inner * x).sum()
+
+    x = leaf(SIDE, SIDE)
+    with offloading(nn.Module(), PinnedHost()):
+        loss = function(x)
+    assert torch.equal(torch.autograd.grad(loss, x)[0], torch.autograd.grad(function(x), x)[0])
 
 
 def test_parameters_views_of_them_and_small_tensors_stay() -> None:
@@ -126,6 +150,31 @@ def test_a_retained_graph_is_brought_back_twice() -> None:
     (second,) = torch.autograd.grad(loss, x)
     assert torch.equal(first, second)
     assert len(host.given) == 2 * len(host.taken)
+
+
+class Twice(torch.autograd.Function):
+    """Asks for its saved tensor twice."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * (context.saved_tensors[0] + context.saved_tensors[0])
+
+
+def test_what_is_asked_for_twice_comes_twice_and_alone() -> None:
+    host = Counting()
+    x = leaf(SIDE, SIDE)
+    with offloading(nn.Module(), host):
+        loss = Twice.apply(x.exp().sin()).sum()
+    loss.backward()
+    twice = leaf(SIDE, SIDE)
+    twice.exp().sin().square().sum().backward()
+    assert torch.equal(x.grad, twice.grad)
+    assert len(host.given) == len(host.taken) + 1
 
 
 def test_subclasses_that_wrap_tensors_stay() -> None:

@@ -57,6 +57,7 @@ def test_the_code_stands_alone(plan: CheckpointPlan) -> None:
     assert not any(str(module).startswith("memplan") for module in imported)
     defined = Counter(node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
     defined.update(target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    defined.update(node.target.id for node in tree.body if isinstance(node, ast.AnnAssign))
     assert max(defined.values()) == 1
     assert max(map(len, code.splitlines())) <= 120
 

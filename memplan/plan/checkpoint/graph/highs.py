@@ -64,7 +64,7 @@ def solve_binary(
         program: The program.
         time_limit: Seconds.
         threads: Of the solver.
-        start: Values of some variables to begin with.
+        start: Values of variables to begin with.
 
     Returns:
         The best solution found and the bound; the costs are in the program's own unit.
@@ -76,6 +76,8 @@ def solve_binary(
         possible = all(lower <= 0.0 <= upper for lower, upper in zip(program.lower, program.upper, strict=True))
         chosen = np.zeros(0, dtype=bool) if possible else None
         return BinarySolution(chosen=chosen, bound=0.0 if possible else float("inf"), proven=True)
+    # One pool of threads serves the process; with another number of them than at first a run would fail.
+    highspy.Highs.resetGlobalScheduler(True)
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     options = {"output_flag": False, "time_limit": time_limit, "threads": threads, "mip_rel_gap": 0.0}
     for name, value in options.items():

@@ -64,6 +64,9 @@ def shift(live: "LiveSequence", computation: int, climate: Climate) -> None:
     """
     import numpy as np
 
+    if live.node[computation] >= len(live.problem.order):
+        # The sink stands for the end.
+        return
     place = int(live.position[computation])
     first, last = _range(live, computation, place)
     if first >= last:

@@ -22,7 +22,7 @@ from memplan.plan.checkpoint.graph_records import (
 )
 from memplan.units import Bytes
 
-HOPS = (1, 3, 8, 20)
+HOPS = (1, 3, 6, 10, 15)
 """Links of chains of recomputations that the program may use, tried in turn."""
 MOST_VARIABLES = 30_000
 """Of the program; a larger one would spend the time on being built."""
@@ -30,18 +30,20 @@ MOVES_PER_SECOND = 30_000
 """Moves of annealing that a second is worth, so that a result depends on the seed rather than on the machine."""
 MOVES_PER_NODE = 1_000
 """A longer run of annealing finds no more than a second one from other draws."""
-FIRST_MOVES_PER_NODE = 60
+FIRST_MOVES_PER_NODE = 120
 """Length of a first run of annealing, which says whether the given order is worth more than others."""
 BOUND_SHARE, GAPS_SHARE, AHEAD_SHARE, QUENCH_SHARE = 0.15, 0.4, 0.8, 0.9
 """Shares of the time up to which may work: the bound and a first run of annealing; the program of the given order; the
-same while it is ahead; all runs of annealing but the last."""
+same while it is worth staying with; all runs of annealing but the last."""
+WORTH_STAYING = 2.0
+"""Cost of recomputation over its bound up to which the given order is not worth leaving."""
 FASTEST_WALL = 10.0
 """Seconds on the wall taken for one of processor time, at most."""
-COOL = Cooling(moves=0, temperatures=(0.5, 0.01), weights=(30.0, 1500.0))
+COOL = Cooling(moves=0, temperatures=(0.5, 0.01), weights=(30.0, 3000.0))
 """From where most schedules are alike to where only the best neighbour is taken."""
 WARM = Cooling(moves=0, temperatures=(0.6, 0.3), weights=(20.0, 200.0))
 """Lingers where small rugged problems change over from one valley to another."""
-QUENCH = Cooling(moves=0, temperatures=(0.1, 0.003), weights=(300.0, 3000.0))
+QUENCH = Cooling(moves=0, temperatures=(0.1, 0.003), weights=(300.0, 100_000.0))
 """Refines the best schedule."""
 EQUAL = 1e-9
 """Costs that differ by less, relatively, are the same."""
@@ -205,9 +207,7 @@ class _Race:
         numbers: list[int] | None = None
         bound = _INFINITY
         for hops in HOPS:
-            # As long as the given order is the best one known, the time is well spent here.
-            ahead = numbers is not None and self._is_best(problem, numbers)
-            left = self._deadline.solver_seconds(AHEAD_SHARE if ahead else GAPS_SHARE)
+            left = self._deadline.solver_seconds(self._gaps_share(problem, numbers))
             if left <= 0 or self._met() or sum(map(len, again_stages(problem, hops))) > MOST_VARIABLES:
                 break
             capacity = [self._room] * len(problem.sizes)
@@ -226,13 +226,20 @@ class _Race:
         if numbers is not None:
             self._tighten(problem, numbers, hops)
 
+    def _gaps_share(self, problem: OrderedProblem, numbers: Sequence[int] | None) -> float:
+        """More time while the given order is ahead and the bound leaves others little to gain."""
+        if numbers is None or not self._is_best(problem, numbers) or self._best is None:
+            return GAPS_SHARE
+        extra, bound = self._best[1].cost - self._base, self._bound.cost - self._base
+        return AHEAD_SHARE if extra <= WORTH_STAYING * bound else GAPS_SHARE
+
     def _is_best(self, problem: OrderedProblem, numbers: Sequence[int]) -> bool:
         cost = sum(problem.costs[number] for number in useful(problem, numbers))
         return self._best is not None and cost <= self._best[1].cost * (1 + EQUAL)
 
     def _tighten(self, problem: OrderedProblem, numbers: list[int], hops: int) -> None:
         """Give each stage the bytes back that the program counts in vain, and solve again."""
-        left = self._deadline.solver_seconds(AHEAD_SHARE)
+        left = self._deadline.solver_seconds(self._gaps_share(problem, numbers))
         in_order = list(dict.fromkeys(numbers)) == list(range(len(problem.sizes)))
         if left <= 0 or self._met() or not in_order or not self._is_best(problem, numbers):
             return

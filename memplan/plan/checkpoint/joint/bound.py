@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from memplan.plan.checkpoint.graph_records import RematGraph
 
 INFINITY = float("inf")
-RELATIVE_GAP = 1e-3
-"""Of the bound, at which the solver may stop."""
 
 
 def least_again(graph: "RematGraph", boundary: int, budget: int, *, time_limit: float, threads: int) -> float:
@@ -40,7 +38,7 @@ def least_again(graph: "RematGraph", boundary: int, budget: int, *, time_limit: 
     curve = memory_curve(graph, tuple(range(len(graph.names))))
     moment = max(range(boundary, len(curve)), key=curve.__getitem__)
     program = _program(graph, boundary, moment, budget)
-    return solve_binary(program, time_limit=time_limit, threads=threads, relative_gap=RELATIVE_GAP).bound
+    return solve_binary(program, time_limit=time_limit, threads=threads).bound
 
 
 def _program(graph: "RematGraph", boundary: int, moment: int, budget: int) -> BinaryProgram:

@@ -13,7 +13,7 @@ takes too much gets a row, corrected by what such a row counts in vain, and the 
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve, unpl
 from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 from memplan.plan.checkpoint.graph.problem import ordered, useful
 from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.joint.repeats import representatives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,10 +42,12 @@ AHEAD = 2
 """Segments, its own included, whose entry in backward is a stage in which a value may be computed again."""
 NEAR = 6
 """Ops on either side of a cut between segments over which no less may go."""
-ROUND_SHARE = 0.1
+ALIKE_SHARE = 0.6
+"""Of the time, for programs whose repeated blocks decide in groups."""
+ROUND_SHARE = 0.2
 """Of the time, that one program may take."""
-RELATIVE_GAP = 1e-2
-"""Of the extra cost, at which a solution is taken."""
+MOST_VARIABLES = 4000
+"""Of a program in which every block decides for itself."""
 
 
 def lazy_schedule(
@@ -62,8 +65,12 @@ def lazy_schedule(
     Returns:
         The cheapest schedule found that fits, or None, and the one of the lowest peak.
     """
-    search = _Search(_Program(graph, boundary), budget, time_limit, threads)
+    begin = time.monotonic()
+    search = _Search(_Program(graph, boundary, alike=True), budget, time_limit * ALIKE_SHARE, threads)
     search.run()
+    single = _Program(graph, boundary, alike=False)
+    if search.best is not None and len(single.program.costs) <= MOST_VARIABLES:
+        search.refine(single, time_limit - (time.monotonic() - begin))
     return search.best, search.leanest
 
 
@@ -76,36 +83,53 @@ class _Search:
         self._round_seconds = time_limit * ROUND_SHARE
         self.best: Schedule | None = None
         self.leanest = unplanned(self._graph)
+        self._start: dict[int, float] | None = None
+        self._chosen: np.ndarray | None = None
         self._cost, self._peak = INFINITY, figures_of(self._graph, self.leanest).peak_bytes
 
     def run(self) -> None:
         """Add rows until a solution fits; then give back what they count in vain, as long as that helps."""
         tries = 0
-        start: dict[int, float] | None = None
         while tries < TRIES:
-            left = self._end - time.monotonic()
-            if left <= 0:
-                return
-            solution = solve_binary(
-                self._program.program,
-                time_limit=min(left, self._round_seconds),
-                threads=self._threads,
-                start=start,
-                relative_gap=RELATIVE_GAP,
-            )
-            if solution.chosen is None:
-                return
-            schedule = self._program.schedule(self._program.stages_of(solution.chosen))
             before = self._cost
-            self._offer(schedule)
-            peaks = self._peaks(schedule)
-            over = self._over(peaks)
-            if over:
-                self._program.add_rows(over, self._budget)
-            else:
-                start = {index: float(value) for index, value in enumerate(solution.chosen)}
-                self._program.give_back(peaks, solution.chosen, self._budget)
+            if not self._round(min(self._end - time.monotonic(), self._round_seconds)):
+                return
             tries += self.best is not None and self._cost > before * (1 - WORTH)
+
+    def refine(self, program: "_Program", seconds: float) -> None:
+        """Let every value decide for itself, from the best solution so far.
+
+        Args:
+            program: Of the same problem.
+            seconds: For the solver.
+        """
+        if self._chosen is not None:
+            former, self._program = self._program, program
+            self._start = program.values_of(former, self._chosen)
+            program.spare = former.spare
+            program.add_rows(list(former.row_of), self._budget)
+            self._round(seconds)
+
+    def _round(self, seconds: float) -> bool:
+        """Solve once; False: nothing was found."""
+        if seconds <= 0:
+            return False
+        solution = solve_binary(self._program.program, time_limit=seconds, threads=self._threads, start=self._start)
+        if solution.chosen is None:
+            return False
+        schedule = self._program.schedule(self._program.stages_of(solution.chosen))
+        before = self._cost
+        self._offer(schedule)
+        peaks = self._peaks(schedule)
+        over = self._over(peaks)
+        if over:
+            self._program.add_rows(over, self._budget)
+        else:
+            self._start = {index: float(value) for index, value in enumerate(solution.chosen)}
+            self._program.give_back(peaks, solution.chosen, self._budget)
+        if self._cost < before:
+            self._chosen = solution.chosen
+        return True
 
     def _offer(self, schedule: Schedule) -> None:
         """Note a schedule, its recomputations moved or not."""
@@ -141,31 +165,38 @@ class _Search:
 class _Terms:
     """A memory row in the making."""
 
-    indices: list[int] = field(default_factory=list)
-    """Variables."""
-    sizes: list[int] = field(default_factory=list)
-    """Bytes of each."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Bytes by variable."""
 
     def add(self, variable: int, size: int) -> None:
         """Count a value if its variable is one."""
-        self.indices.append(variable)
-        self.sizes.append(size)
+        self.sizes[variable] = self.sizes.get(variable, 0) + size
 
 
 class _Program:
-    """The program without memory rows, its variables by what they mean."""
+    """The program without memory rows, its variables by what they mean.
 
-    def __init__(self, graph: RematGraph, boundary: int) -> None:
+    Args:
+        graph: The problem.
+        boundary: The node between forward and backward.
+        alike: Shall repeated blocks decide in groups?
+    """
+
+    def __init__(self, graph: RematGraph, boundary: int, *, alike: bool) -> None:
         self.graph, self.boundary = graph, boundary
         self.program = BinaryProgram()
         self.readers: list[list[int]] = [[] for _ in graph.names]
         for node, sources in enumerate(graph.predecessors):
             for source in sources:
                 self.readers[source].append(node)
+        segment, entries = segments(graph, boundary, self.readers)
+        self.stages: dict[int, list[int]] = {}
         self.events: dict[int, list[int]] = {}
+        self._times(segment, entries)
+        self.kept: dict[int, dict[int, int]] = {}
         self.again: dict[int, dict[int, int]] = {}
-        self._times()
-        self.kept = {node: {event: self.program.variable() for event in events} for node, events in self.events.items()}
+        self._variables(representatives(graph, segment) if alike else range(boundary))
+        self.rows: set[tuple[tuple[int, ...], float]] = set()
         for node in self.events:
             self._keep(node)
         for node in range(len(graph.names)):
@@ -174,25 +205,49 @@ class _Program:
         self.spare: dict[int, int] = {}
         self.always = self._always()
 
-    def _times(self) -> None:
+    def _times(self, segment: list[int], entries: dict[int, int]) -> None:
         """Events of each value of forward, and the stages in which it may be computed again."""
-        graph, each_copy = self.graph, EVERY_COPY_COSTS * sum(self.graph.costs) / max(1, len(self.graph.names))
-        segment, entries = segments(graph, self.boundary, self.readers)
         first: dict[int, int] = {}
         for node in reversed(range(self.boundary)):
             direct = {reader for reader in self.readers[node] if reader > self.boundary}
-            asking = [reader for reader in self.readers[node] if reader in self.again]
-            indirect = {stage for reader in asking for stage in self.again[reader]}
-            if not direct | indirect:
+            asking = [reader for reader in self.readers[node] if reader in self.stages]
+            events = direct.union(*(self.stages[reader] for reader in asking))
+            if not events:
                 continue
             if direct:
                 first[node] = min(direct)
-            own = {stage for ahead in range(AHEAD) if (stage := entries.get(segment[node] + ahead)) in indirect | direct}
+            own = {stage for ahead in range(AHEAD) if (stage := entries.get(segment[node] + ahead)) in events}
             nearby = {first[reader] for reader in asking if reader in first}
-            self.events[node] = sorted(direct | indirect)
-            if node not in graph.pinned:
-                cost = graph.costs[node] * (1 + LATER_COSTS_MORE * node / self.boundary) + each_copy
-                self.again[node] = {stage: self.program.variable(cost) for stage in sorted(direct | own | nearby)}
+            self.events[node] = sorted(events)
+            if node not in self.graph.pinned:
+                self.stages[node] = sorted(direct | own | nearby)
+
+    def _variables(self, deciders: Sequence[int]) -> None:
+        """Variables of each value, or those of the value that decides for it, event by event."""
+        graph, each_copy = self.graph, EVERY_COPY_COSTS * sum(self.graph.costs) / max(1, len(self.graph.names))
+        for node in sorted(self.events):
+            events, stages = self.events[node], self.stages.get(node, [])
+            other = deciders[node]
+            if other == node or self._pattern(node) != self._pattern(other):
+                self.kept[node] = {event: self.program.variable() for event in events}
+                self.again[node] = {stage: self.program.variable() for stage in stages}
+            else:
+                self.kept[node] = dict(zip(events, self.kept[other].values(), strict=True))
+                self.again[node] = dict(zip(stages, self.again[other].values(), strict=True))
+            cost = graph.costs[node] * (1 + LATER_COSTS_MORE * node / self.boundary) + each_copy
+            for variable in self.again[node].values():
+                self.program.costs[variable] += cost
+
+    def _pattern(self, node: int) -> list[bool]:
+        """Which of its events may compute a value again."""
+        return [event in self.stages.get(node, ()) for event in self.events.get(node, ())]
+
+    def _row(self, indices: list[int], signs: list[float], lower: float, upper: float) -> None:
+        """Add a row, once."""
+        key = (*indices, len(indices)), lower
+        if key not in self.rows:
+            self.rows.add(key)
+            self.program.row(indices, signs, lower, upper)
 
     def _always(self) -> list[int]:
         """Bytes alive in each stage whatever is chosen."""
@@ -209,12 +264,10 @@ class _Program:
         return [nbytes + extra for nbytes, extra in zip(accumulate(changes[:-1]), scratch, strict=True)]
 
     def _keep(self, node: int) -> None:
-        again = self.again.get(node, {})
+        again = self.again[node]
         for before, after in pairwise(self.events[node]):
             sources = [self.kept[node][before], *([again[before]] if before in again else [])]
-            self.program.row(
-                [self.kept[node][after], *sources], [1.0] + [-1.0] * len(sources), -INFINITY, 0.0
-            )
+            self._row([self.kept[node][after], *sources], [1.0] + [-1.0] * len(sources), -INFINITY, 0.0)
 
     def _supply(self, node: int) -> None:
         for source in self.graph.predecessors[node]:
@@ -222,13 +275,13 @@ class _Program:
                 continue
             if node > self.boundary:
                 there = self._there(source, node)
-                self.program.row(there, [1.0] * len(there), 1.0, INFINITY)
+                self._row(there, [1.0] * len(there), 1.0, INFINITY)
             for stage, again in self.again.get(node, {}).items():
                 there = self._there(source, stage)
-                self.program.row([again, *there], [1.0] + [-1.0] * len(there), -INFINITY, 0.0)
+                self._row([again, *there], [1.0] + [-1.0] * len(there), -INFINITY, 0.0)
 
     def _there(self, node: int, stage: int) -> list[int]:
-        again = self.again.get(node, {})
+        again = self.again[node]
         return [self.kept[node][stage], *([again[stage]] if stage in again else [])]
 
     def stages_of(self, chosen: "np.ndarray") -> list[list[int]]:
@@ -239,6 +292,15 @@ class _Program:
                 if chosen[variable]:
                     stages[stage].append(node)
         return stages
+
+    def values_of(self, other: "_Program", chosen: "np.ndarray") -> dict[int, float]:
+        """A solution of another program of the same problem in this one's variables."""
+        return {
+            variable: float(chosen[theirs[node][event]])
+            for ours, theirs in ((self.kept, other.kept), (self.again, other.again))
+            for node, table in ours.items()
+            for event, variable in table.items()
+        }
 
     def schedule(self, stages: list[list[int]]) -> Schedule:
         """The schedule of a solution, without what nothing reads."""
@@ -259,7 +321,7 @@ class _Program:
             room = budget + self.spare.get(stage, 0) - self.always[stage]
             row = self.row_of.setdefault(stage, len(self.program.lower))
             if row == len(self.program.lower):
-                self.program.row(terms.indices, [size / unit for size in terms.sizes], -INFINITY, room / unit)
+                self.program.row(list(terms.sizes), [size / unit for size in terms.sizes.values()], -INFINITY, room / unit)
             else:
                 self.program.upper[row] = room / unit
 
@@ -273,7 +335,7 @@ class _Program:
         """
         for stage in self.row_of:
             terms = self._terms(stage)
-            counted = sum(size for index, size in zip(terms.indices, terms.sizes, strict=True) if chosen[index])
+            counted = sum(size for variable, size in terms.sizes.items() if chosen[variable])
             self.spare[stage] = max(0, counted + self.always[stage] - peaks[stage])
         self.add_rows(list(self.row_of), budget)
 
@@ -289,7 +351,7 @@ class _Program:
                 continue
             if stage <= events[-1]:
                 terms.add(self.kept[node][events[bisect_left(events, stage)]], graph.sizes[node])
-            if stage in self.again.get(node, {}):
+            if stage in self.again[node]:
                 terms.add(self.again[node][stage], graph.sizes[node] + (graph.scratch[node] if graph.scratch else 0))
         return terms
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from memplan.plan.checkpoint import dp, ilp
@@ -18,20 +18,25 @@ from tests.plan.checkpoint.block.problems import Shape, block_problems, flat_cho
 LIMIT = 20.0
 
 
-@settings(max_examples=60)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data())
 def test_the_order_among_equal_blocks_loses_nothing(data):
-    problem = data.draw(block_problems(Shape(blocks=(2, 5), options=4, skips=False, alike=True)))
+    problem = data.draw(block_problems(Shape(blocks=(2, 3), options=4, skips=False, alike=True)))
     if data.draw(st.booleans()):
         # Equal stretches let the order be asked for more often.
         problem = replace(problem, positions=tuple(replace(p, fixed_bytes=Bytes(5)) for p in problem.positions))
-    rows = without_implied(problem, rows_of(problem))
-    assume(any(ordered_pairs(problem, rows)))
+    pairs = list(ordered_pairs(problem, without_implied(problem, rows_of(problem))))
+    assume(pairs)
     every = flat_choices(problem)
-    budget = data.draw(st.integers(min(most for _, most, _ in every), max(most for _, most, _ in every)))
-    result = ilp.solve(problem, budget, time_limit=LIMIT)
-    assert isinstance(result, Optimal)
-    assert result.seconds == pytest.approx(min(seconds for seconds, most, _ in every if most <= budget), rel=1e-5)
+    ordered = [
+        (seconds, most)
+        for seconds, most, choice in every
+        if all(choice.options[i] in ranks and choice.options[j] in ranks for i, j, ranks in pairs)
+        and all(ranks[choice.options[i]] <= ranks[choice.options[j]] for i, j, ranks in pairs)
+    ]
+    # Whatever fits a budget, something in order fits it at no higher price.
+    for seconds, most, _ in every:
+        assert any(cost <= seconds and size <= most for cost, size in ordered)
 
 
 @given(st.data())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from memplan.errors import UsageError
 from memplan.estimate.local import estimate_here
@@ -16,7 +17,7 @@ from memplan.plan.checkpoint.flow import plan_here
 from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
-from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, device, job
+from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, device, job, source
 from tests.trace.real_memory import peak, real_allocations
 
 MOST_OFF = 0.01
@@ -131,3 +132,27 @@ def test_plans_for_a_gpu_meet_their_budget(name: str) -> None:
     answers = [plan(name, "h100-80g", share, precision="bf16-mixed", batch_size=16) for share in (0.8, 0.5)]
     for answer in answers:
         assert answer.fits or answer.outcome == "infeasible"
+
+
+class Twice(nn.Module):
+    """Calls each block twice in a row: no call of an op within it has a number of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(layer(x))
+        return x
+
+
+def test_a_block_called_twice_is_planned_as_a_whole() -> None:
+    given = source(Twice, lambda size: torch.ones(64 * size, 64), loss=lambda output, _: output.sum())
+    asked = PlanOptions(budget_bytes=1 << 40, pareto=False)
+    whole = plan_here(job(), device("cpu"), asked, load=lambda: given)
+    budget = int(whole.peak_before_bytes - 0.3 * whole.activation_before_bytes)
+    answer = plan_here(job(), device("cpu"), replace(asked, budget_bytes=budget), load=lambda: given)
+    assert answer.fits
+    assert {row.action for row in answer.blocks} == {"keep", "checkpoint"}
+    assert any("single ops" in sentence for sentence in answer.assumptions)

@@ -10,11 +10,14 @@ from memplan.plan.checkpoint import menu
 from memplan.plan.checkpoint.figures import true_peaks
 from memplan.plan.checkpoint.interfaces import Probe
 from memplan.plan.checkpoint.memory import extra_flops, position_bytes
+from memplan.plan.checkpoint.plans import plan_for
+from memplan.plan.checkpoint.positions import cut_like
 from memplan.plan.checkpoint.probe import Probing, planned_probe, probe
 from memplan.plan.checkpoint.problem import build_problem, position_stretches
 from memplan.plan.checkpoint.records import BlockProblem, Choice
+from memplan.plan.checkpoint.tensors import read
 from memplan.plan.checkpoint.tracer import Tracer
-from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, device, job
+from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, Transformer, device, job, next_word, source, words
 
 MOST_OVER = 0.005
 """Share by which the formula may be above a traced position."""
@@ -71,6 +74,26 @@ def _few_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_formula_is_the_traced_curve(name: str, gpu: str, options: dict[str, object], *, is_chain: bool) -> None:
     problem = check_all(JOBS[name](), gpu, **options)
     assert problem.chain == is_chain
+
+
+@pytest.mark.usefixtures("_few_options")
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(options=(1, 1, 0, 1, 1, 0), segments=((0, 3), (3, 6))),
+        Choice(options=(1, 1, 1, 1, 0, 0), segments=((0, 4), (0, 2))),
+        Choice(options=(0, 1, 0, 1, 1, 1), segments=((0, 6), (2, 6), (4, 6))),
+    ],
+)
+def test_the_formula_knows_segments_that_no_probe_has_shown(choice: Choice) -> None:
+    given = source(lambda: Transformer(6), words, loss=next_word)
+    tracer, probing, problem = measured(given, "cpu")
+    trace = tracer.trace(plan_for(problem, choice))
+    reading = read(trace, cut_like(trace, probing.probes[0].reading.cut))
+    peaks = true_peaks(Probe(reading=reading, options=choice.options))
+    traced = [peaks[stretch] for stretch in position_stretches(probing.probes)]
+    for position, true, formula in zip(problem.positions, traced, position_bytes(problem, choice), strict=True):
+        assert true <= formula <= true * (1 + MOST_OVER), position.name
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.gap_ilp import GapProgram, GapSolution, slack, solve_gaps
+from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 from memplan.plan.checkpoint.graph.problem import OrderedProblem, ordered
 from memplan.plan.checkpoint.graph_records import RematGraph
 from tests.plan.checkpoint.graph.graphs import cheapest_by_stages, graphs
@@ -84,3 +85,13 @@ def test_slack_is_what_the_program_counts_in_vain():
     assert slack(problem, numbers) == [0, 0, 0, 0, 1]
     assert figures_of(CHAIN, problem.schedule(numbers)).peak_bytes == 16
     assert slack(problem, list(unplanned(CHAIN).nodes)) == [0] * 5
+
+
+def test_the_number_of_threads_may_change_between_runs():
+    program = BinaryProgram()
+    program.row([program.variable(1.0), program.variable(2.0)], [1.0, 1.0], 1.0, 2.0)
+
+    for threads in (1, 2, 1):
+        solution = solve_binary(program, time_limit=10.0, threads=threads)
+        assert solution.chosen is not None
+        assert (list(solution.chosen), solution.bound) == ([True, False], 1.0)

@@ -1,0 +1,220 @@
+"""Checkpoint plans on real models: what was promised, what a real CPU step took, and what others need for the same.
+
+Every cell is a process of its own, forked off one that has imported everything. Rows are kept in a CSV file, and what
+stands there is not run again; delete a line to have it again.
+"""
+
+import csv
+import dataclasses
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "checkpointing_models.csv"
+SHARES = (80, 60, 40, 25)
+"""Budgets: per cent of the activations at the unplanned peak that may be left."""
+METHODS = ("sqrt", "greedy", "rotor")
+"""Solvers beside the integer program."""
+SETTINGS = ("1.0", "0.8", "0.5", "0.35", "0.25", "0.15", "0.05", "0.0")
+"""Of ``activation_memory_budget``."""
+TIMEOUT = 900.0
+"""Seconds for one cell."""
+GOAL = 1.0
+"""Per cent that a real peak may be off its promise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A target file and the size of its step."""
+
+    name: str
+    batch_size: int
+    seq_len: int | None = None
+    is_transformer: bool = True
+    """The policies of PyTorch are made for these."""
+    settings: tuple[str, ...] = ()
+    """Of ``activation_memory_budget``, to compile it with."""
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """What the child is told."""
+        path = HERE / "checkpoint_zoo" / f"{self.name}.py"
+        return {"path": str(path), "batch_size": self.batch_size, "seq_len": self.seq_len}
+
+
+MODELS = (
+    Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS),
+    Model(name="gpt2", batch_size=2, seq_len=128, settings=("1.0", "0.5", "0.15")),
+    Model(name="resnet50", batch_size=8, is_transformer=False),
+    Model(name="llama", batch_size=1, seq_len=256),
+    Model(name="unet", batch_size=2, is_transformer=False),
+    Model(name="t5", batch_size=2, seq_len=256),
+    Model(name="vit", batch_size=2),
+    Model(name="moe", batch_size=4, seq_len=256),
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One cell. Bytes, seconds, and FLOPs of one step; None where there is no such figure."""
+
+    model: str
+    way: str
+    """``none``, ``full``, a method, ``selective`` (torchtitan's policy) or ``compiled:SETTING``."""
+    budget_of: str = ""
+    """Per cent of the activations, or the way whose real peak is the budget."""
+    result: str = ""
+    budget: int | None = None
+    before: int | None = None
+    activations: int | None = None
+    least: int | None = None
+    promise: int | None = None
+    measured: int | None = None
+    flops: int | None = None
+    promised_extra: float | None = None
+    """Extra time by roofline, as a share of the step."""
+    gap: float | None = None
+    traces: int | None = None
+    trace_seconds: float | None = None
+    solve_seconds: float | None = None
+    prove_seconds: float | None = None
+    step_seconds: float | None = None
+    error: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What no other row has."""
+        return self.model, self.way, self.budget_of
+
+
+def cells(model: Model) -> Iterator[Row]:
+    """What is asked of a model, most important first."""
+
+    def row(way: str, budget_of: object = "") -> Row:
+        return Row(model=model.name, way=way, budget_of=str(budget_of))
+
+    yield row("none")
+    yield from (row("ilp", share) for share in SHARES)
+    yield row("full")
+    if model.is_transformer:
+        yield row("selective")
+    yield from (row(f"compiled:{setting}") for setting in model.settings)
+    yield from (row("ilp", f"compiled:{setting}") for setting in model.settings if setting != "1.0")
+    yield from (row(method, share) for method in METHODS for share in reversed(SHARES))
+
+
+def run(names: Iterable[str], ways: Iterable[str], path: Path = RESULTS) -> None:
+    """Fill in what is missing.
+
+    Args:
+        names: Models; empty: all.
+        ways: Ways to checkpoint, or none for all; ``none`` always runs.
+        path: The CSV file.
+    """
+    import checkpoint_child  # noqa: F401 - every fork finds it imported.
+    import transformers.modeling_utils  # noqa: F401
+
+    chosen, wanted = frozenset(names), frozenset(ways)
+    for model in MODELS:
+        if chosen and model.name not in chosen:
+            continue
+        for cell in cells(model):
+            done = read(path)
+            if cell.key in done or (wanted and cell.way.partition(":")[0] not in wanted | {"none"}):
+                continue
+            answer = in_fork(_fill, model, cell, done)
+            if isinstance(answer, str):
+                answer = dataclasses.replace(cell, result="error", error=answer)
+            write(path, answer)
+            print(*(str(value) for value in dataclasses.astuple(answer)), flush=True)
+
+
+def _fill(model: Model, row: Row, done: dict[tuple[str, str, str], Row]) -> Row:
+    """One cell, in its own process."""
+    from checkpoint_child import measure, planned
+
+    job = model.job | {"checkpoint": "none", "policy": "none"}
+    if row.way == "none":
+        row = dataclasses.replace(row, **planned(job))
+    elif row.way == "full":
+        job["checkpoint"] = "full"
+    elif not row.budget_of:
+        job["policy"] = row.way
+    else:
+        budget = _budget(row, done)
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            row = dataclasses.replace(row, **planned(job, Path(file.name), budget=budget, method=row.way))
+            return dataclasses.replace(row, **_measured(job | {"checkpoint": file.name}))
+    return dataclasses.replace(row, **measure(job))
+
+
+def _measured(job: dict[str, Any]) -> dict[str, Any]:
+    """Planning leaves its own process changed; the run gets a fresh one."""
+    from checkpoint_child import measure
+
+    answer = in_fork(measure, job)
+    return {"error": answer} if isinstance(answer, str) else answer
+
+
+def _budget(row: Row, done: dict[tuple[str, str, str], Row]) -> int:
+    none = done[row.model, "none", ""]
+    if row.budget_of.isdigit():
+        return none.before - (100 - int(row.budget_of)) * none.activations // 100
+    return done[row.model, row.budget_of, ""].measured
+
+
+def in_fork(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns in a forked process, or in words what went wrong."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, function, arguments))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(TIMEOUT) else f"longer than {TIMEOUT:g} s"
+    except EOFError:
+        return "the process died"
+    finally:
+        process.kill()
+        process.join()
+
+
+def _answer(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        answer = function(*arguments)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the cell's result.
+        answer = f"{type(error).__name__}: {error}"[:300].replace("\n", " ")
+    pipe.send(answer)
+
+
+def read(path: Path) -> dict[tuple[str, str, str], Row]:
+    """The rows of a CSV file, by key."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        rows = [Row(**{name: _value(name, text) for name, text in row.items()}) for row in csv.DictReader(file)]
+    return {row.key: row for row in rows}
+
+
+_TYPES = {field.name: field.type for field in dataclasses.fields(Row)}
+
+
+def _value(name: str, text: str) -> Any:
+    if _TYPES[name] is str:
+        return text
+    return None if not text else float(text) if _TYPES[name] == float | None else int(text)
+
+
+def write(path: Path, row: Row) -> None:
+    """Add a row to a CSV file."""
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(_TYPES))
+        if is_new:
+            writer.writeheader()
+        writer.writerow(dataclasses.asdict(row))
