@@ -39,23 +39,36 @@ class Model:
     """The policies of PyTorch are made for these."""
     settings: tuple[str, ...] = ()
     """Of ``activation_memory_budget``, to compile it with."""
+    device: str = "cpu"
+    """Profile."""
+    precision: str = "fp32"
+    is_preset: bool = False
+    """One of ``memplan presets``, which is traced alone."""
 
     @property
     def job(self) -> dict[str, Any]:
         """What the child is told."""
-        path = HERE / "checkpoint_zoo" / f"{self.name}.py"
-        return {"path": str(path), "batch_size": self.batch_size, "seq_len": self.seq_len}
+        return {
+            "target": f"preset:{self.name}" if self.is_preset else str(HERE / "checkpoint_zoo" / f"{self.name}.py"),
+            "batch_size": self.batch_size,
+            "seq_len": self.seq_len,
+            "device": self.device,
+            "precision": self.precision,
+        }
 
 
 MODELS = (
     Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS),
-    Model(name="gpt2", batch_size=2, seq_len=128, settings=("1.0", "0.5", "0.15")),
+    Model(name="gpt2", batch_size=1, seq_len=768, settings=("1.0", "0.5", "0.15")),
     Model(name="resnet50", batch_size=8, is_transformer=False),
     Model(name="llama", batch_size=1, seq_len=256),
     Model(name="unet", batch_size=2, is_transformer=False),
     Model(name="t5", batch_size=2, seq_len=256),
     Model(name="vit", batch_size=2),
     Model(name="moe", batch_size=4, seq_len=256),
+    Model(name="llama-3.1-8b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
+    Model(name="llama-3.1-70b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
+    Model(name="llama-3.1-405b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
 )
 
 
@@ -100,6 +113,8 @@ def cells(model: Model) -> Iterator[Row]:
 
     yield row("none")
     yield from (row("ilp", share) for share in SHARES)
+    if model.is_preset:
+        return
     yield row("full")
     if model.is_transformer:
         yield row("selective")
@@ -149,8 +164,9 @@ def _fill(model: Model, row: Row, done: dict[tuple[str, str, str], Row]) -> Row:
         budget = _budget(row, done)
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             row = dataclasses.replace(row, **planned(job, Path(file.name), budget=budget, method=row.way))
-            return dataclasses.replace(row, **_measured(job | {"checkpoint": file.name}))
-    return dataclasses.replace(row, **measure(job))
+            real = {} if model.is_preset else _measured(job | {"checkpoint": file.name})
+            return dataclasses.replace(row, **real)
+    return row if model.is_preset else dataclasses.replace(row, **measure(job))
 
 
 def _measured(job: dict[str, Any]) -> dict[str, Any]:

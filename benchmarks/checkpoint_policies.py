@@ -1,6 +1,7 @@
 """What PyTorch itself offers for checkpointing, put on a model as its documentation shows."""
+# ruff: noqa: SLF001 - PyTorch names its ops and settings so.
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.flop_counter import FlopCounterMode
 
 from memplan.runtime.checkpoint.blocks import repeated_blocks
 
@@ -24,14 +26,34 @@ _SAVED = _MATRIX | {
 runs."""
 
 
-def selective(model: nn.Module) -> nn.Module:
+def _attention(query: Sequence[int], key: Sequence[int], *_: Any, **__: Any) -> int:
+    batch, heads, length, width = query
+    return 4 * batch * heads * length * key[2] * width
+
+
+def _attention_backward(_: Any, query: Sequence[int], key: Sequence[int], *__: Any, **___: Any) -> int:
+    return _attention(query, key) * 5 // 2
+
+
+_ATTENTION = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+"""The counter knows attention on CUDA alone; products are counted as it counts them there."""
+
+
+def counter() -> FlopCounterMode:
+    """Counts the FLOPs of what runs in its context."""
+    return FlopCounterMode(display=False, custom_mapping=_ATTENTION)
+
+
+def selective(model: nn.Module, _: object = None) -> None:
     """Save attention and every second matrix product of each repeated block; run the rest again."""
     _without_cache(model)
     for name in repeated_blocks(model):
         parent, _, own = name.rpartition(".")
         block = model.get_submodule(name)
         setattr(model.get_submodule(parent), own, checkpoint_wrapper(block, context_fn=_contexts))
-    return model
 
 
 def _contexts() -> Any:
@@ -50,22 +72,39 @@ def _policy() -> Callable[..., CheckpointPolicy]:
     return decide
 
 
-def memory_budget(model: nn.Module, setting: float) -> nn.Module:
-    """Compile with ``torch._functorch.config.activation_memory_budget``."""
+def memory_budget(model: nn.Module, flops: list[int], *, setting: float) -> None:
+    """Compile with ``torch._functorch.config.activation_memory_budget``; each run of a graph adds its FLOPs."""
+    from torch._dynamo.backends.common import aot_autograd
     from torch._functorch import config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch.fx import GraphModule, Interpreter
+
+    def interpreted(graph: GraphModule, _: Any) -> Callable[[list[Any]], Any]:
+        def run(arguments: list[Any]) -> Any:
+            with counter() as counting:
+                results = Interpreter(graph).boxed_run(arguments)
+            flops.append(counting.get_total_flops())
+            return results
+
+        run._boxed_call = True  # Its inputs can be freed while it runs, as aot_eager's.
+        return run
 
     _without_cache(model)
     config.activation_memory_budget = setting
-    model.compile(backend="aot_eager", dynamic=False)
-    return model
+    backend = aot_autograd(fw_compiler=interpreted, partition_fn=min_cut_rematerialization_partition)
+    model.compile(backend=backend, dynamic=False)
 
 
-def policy(name: str) -> Callable[[nn.Module], nn.Module]:
-    """``none``, ``selective`` or ``compiled:SETTING``."""
+def policy(name: str) -> Callable[[nn.Module, list[int]], None]:
+    """``none``, ``selective`` or ``compiled:SETTING``.
+
+    Returns:
+        What changes a model and, where it counts them itself, notes FLOPs.
+    """
     way, _, setting = name.partition(":")
     if way == "compiled":
         return partial(memory_budget, setting=float(setting))
-    return {"none": lambda model: model, "selective": selective}[way]
+    return selective if way == "selective" else lambda *_: None
 
 
 def _without_cache(model: nn.Module) -> None:

@@ -79,7 +79,8 @@ def described(applied: AppliedPlan | None) -> str:
     for block in applied.blocks:
         if block.action in _VERBS:
             by_verb.setdefault(_VERBS[block.action], []).append(block.module)
-    return "activation " + "; ".join([*(f"{verb} of {_listed(names)}" for verb, names in by_verb.items()), *segments])
+    done = [*(f"{verb} of {_listed(names)}" for verb, names in by_verb.items()), *segments]
+    return f"activation {'; '.join(done)}" if done else "a plan under which every block keeps its activations"
 
 
 class _UncountedHost:

@@ -73,12 +73,15 @@ class FeasibleSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfeasibleSchedule:
-    """No schedule fits: the inputs and the value of one node alone take more."""
+    """No schedule fits: when one node is computed, what must be in memory takes more.
+
+    That is at least the node's inputs and its value, and whatever is needed later and cannot be computed again.
+    """
 
     node: int
     """That node."""
     least_bytes: Bytes
-    """What it takes."""
+    """What must be in memory then, whatever the schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

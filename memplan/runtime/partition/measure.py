@@ -26,7 +26,11 @@ class Measured:
 
 
 def measure(
-    forward: GraphModule, backward: GraphModule, inputs: Sequence[Any], tangents: Sequence[Any], num_forward_outputs: int
+    forward: GraphModule,
+    backward: GraphModule,
+    inputs: Sequence[Any],
+    tangents: Sequence[Any],
+    num_forward_outputs: int,
 ) -> Measured:
     """Run both halves as AOTAutograd's runtime does: everything ends with its last use.
 
@@ -60,11 +64,11 @@ class _Counted:
     """Bytes of each."""
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all storages that ops make or read while it is on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
         self._counted = _Counted()
 
@@ -73,8 +77,9 @@ class LiveBytes(TorchDispatchMode):
         for tensor in tree_leaves(tensors):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
-                self._counted.references.setdefault(storage._cdata, StorageWeakRef(storage))
-                self._counted.sizes.setdefault(storage._cdata, storage.nbytes())
+                reference = _reference(storage)
+                self._counted.references.setdefault(reference.cdata, reference)
+                self._counted.sizes.setdefault(reference.cdata, storage.nbytes())
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -89,5 +94,13 @@ class LiveBytes(TorchDispatchMode):
 
     def _sweep(self) -> None:
         counted = self._counted
-        for key in [key for key, reference in counted.references.items() if reference.expired()]:
+        for key in [key for key, reference in counted.references.items() if _is_dead(reference)]:
             del counted.references[key], counted.sizes[key]
+
+
+def _reference(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _is_dead(reference: StorageWeakRef) -> bool:
+    return bool(reference.expired())  # type: ignore[no-untyped-call]

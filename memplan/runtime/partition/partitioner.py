@@ -12,13 +12,13 @@ try:
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 except ImportError:
     # Before torch 2.8 Inductor takes no partitioner; ``aot_function`` takes any callable.
-    CustomPartitionerFn = object
+    CustomPartitionerFn = object  # type: ignore[assignment, misc]
 
 OrderOf = Callable[[GraphModule, int], Order]
 """Takes a joint graph and how many of its results are forward's."""
 
 
-class PlannedPartitioner(CustomPartitionerFn):  # type: ignore[misc, valid-type, unused-ignore]
+class PlannedPartitioner(CustomPartitionerFn):
     """Cuts every joint graph that it is given as a planner says.
 
     For ``torch.compile``: ``torch._inductor.config.custom_partitioner_fn``; for ``aot_function``, ``aot_module`` and
@@ -31,7 +31,7 @@ class PlannedPartitioner(CustomPartitionerFn):  # type: ignore[misc, valid-type,
     def __init__(self, order_of: OrderOf) -> None:
         self._order_of = order_of
 
-    def __call__(
+    def __call__(  # type: ignore[override]
         self, gm: GraphModule, joint_inputs: object, *, num_fwd_outputs: int, **options: Any
     ) -> tuple[GraphModule, GraphModule]:
         """Cut one graph.

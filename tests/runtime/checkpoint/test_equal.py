@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
-from tests.runtime.checkpoint.chains import PLANS, WIDTH, Chain, assert_equal, blocks, pair, rows, seeded, step
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, SavedOp
+from tests.runtime.checkpoint.chains import PLANS, WIDTH, Chain, Plain, assert_equal, blocks, pair, rows, seeded, step
 
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 
@@ -185,3 +185,64 @@ def test_a_retained_graph_runs_again() -> None:
         assert torch.equal(expected.grad, found.grad)
     for expected, found in zip(plain.buffers(), planned.buffers(), strict=True):
         assert torch.equal(expected, found)
+
+
+class Convolution(nn.Module):
+    """Statistics that are averaged over all batches, statistics without a counter, noise that is saved before it is
+    drawn, and a result that is written to in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+        self.instance = nn.InstanceNorm2d(4, track_running_stats=True)
+        self.norm = nn.BatchNorm2d(4, momentum=None)
+        self.activation = nn.RReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.activation(self.norm(self.instance(self.convolution(x))))
+
+
+@pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.SELECTIVE, Action.OFFLOAD])
+def test_convolutions_with_statistics(action: Action) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(*(Convolution() for _ in range(3)))
+
+    saved = (SavedOp(op="aten.convolution.default", calls=(0,)),) if action is Action.SELECTIVE else ()
+    plain, planned = pair(
+        build, CheckpointPlan(blocks=tuple(BlockPlan(module=str(i), action=action, saved=saved) for i in range(3)))
+    )
+    images = torch.randn(3, 4, 6, 6, generator=torch.Generator().manual_seed(1))
+    for _ in range(2):
+        assert_equal(step(planned, images), step(plain, images))
+
+
+@pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.SELECTIVE, Action.OFFLOAD])
+def test_a_block_that_is_called_again_and_again(action: Action) -> None:
+    class Repeating(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = seeded(Chain).layers[0]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(3):
+                x = self.block(x, scale=0.5)
+            return x
+
+    saved = PLANS["selective"].blocks[0].saved if action is Action.SELECTIVE else ()
+    plan = CheckpointPlan(blocks=(BlockPlan(module="block", action=action, saved=saved),))
+    plain, planned = pair(Repeating, plan)
+    for _ in range(2):
+        assert_equal(step(planned), step(plain))
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "offload", "segment"])
+def test_gradients_of_gradients(name: str) -> None:
+    found = []
+    for model in pair(lambda: Chain(4, Plain), PLANS[name]):
+        batch = rows().requires_grad_()
+        (inner,) = torch.autograd.grad(model(batch).sum(), batch, create_graph=True)
+        inner.pow(2).sum().backward()
+        found.append({key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None})
+    assert found[1].keys() == found[0].keys()
+    for key, expected in found[0].items():
+        torch.testing.assert_close(found[1][key], expected)

@@ -8,10 +8,11 @@ from torch._dynamo.backends.common import aot_autograd
 from memplan.errors import EstimateError, UsageError
 from memplan.plan.checkpoint.graph_records import FeasibleSchedule, OptimalSchedule
 from memplan.plan.checkpoint.joint.plan import JointPlan, budget_partitioner
-from tests.plan.checkpoint.joint.cases import llama
+from tests.plan.checkpoint.joint.models import Llama
 
 NEEDS_HOOK = pytest.mark.skipif(
-    not hasattr(torch._inductor.config, "custom_partitioner_fn"), reason="Inductor takes no partitioner before torch 2.8"
+    not hasattr(torch._inductor.config, "custom_partitioner_fn"),
+    reason="Inductor takes none before torch 2.8",
 )
 
 
@@ -20,6 +21,10 @@ def _fresh_dynamo():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+def _model() -> tuple[nn.Module, torch.Tensor]:
+    return Llama(layers=2, dropout=0.1, tied=True), torch.randint(0, 64, (4, 32))
 
 
 def _boxed(module: torch.fx.GraphModule, _: object):
@@ -34,7 +39,7 @@ def _eager_backend(partitioner: object):
     return aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, partition_fn=partitioner)
 
 
-def _peak_and_gradients(model: nn.Module, call: object, batch: torch.Tensor) -> list[torch.Tensor]:
+def _gradients(model: nn.Module, call: object, batch: torch.Tensor) -> list[torch.Tensor]:
     model.zero_grad()
     torch.manual_seed(1)
     call(batch).backward()
@@ -49,16 +54,16 @@ def _plans(model: nn.Module, batch: torch.Tensor, budget: int) -> tuple[object, 
 
 def test_aot_eager_follows_a_budget_and_computes_the_same_gradients():
     torch.manual_seed(0)
-    model, batch = llama()
-    expected = _peak_and_gradients(model, model, batch)
+    model, batch = _model()
+    expected = _gradients(model, model, batch)
     compiled, plans = _plans(model, batch, 10**9)
-    _peak_and_gradients(model, compiled, batch)
+    _gradients(model, compiled, batch)
     before = plans[0].unplanned.peak_bytes
     fixed = plans[0].problem.graph.fixed_bytes
     torch._dynamo.reset()
-    budget = fixed + int(0.75 * (before - fixed))
+    budget = fixed + int(0.8 * (before - fixed))
     compiled, plans = _plans(model, batch, budget)
-    gradients = _peak_and_gradients(model, compiled, batch)
+    gradients = _gradients(model, compiled, batch)
     assert all(map(torch.equal, gradients, expected))
     (plan,) = plans
     assert isinstance(plan.result, FeasibleSchedule | OptimalSchedule)
@@ -67,7 +72,7 @@ def test_aot_eager_follows_a_budget_and_computes_the_same_gradients():
 
 
 def test_a_budget_that_nothing_meets_is_refused_with_what_can_be_met():
-    model, batch = llama()
+    model, batch = _model()
     compiled, _ = _plans(model, batch, 1000)
     with pytest.raises(Exception, match="less than what one op needs") as caught:
         compiled(batch)
@@ -85,44 +90,32 @@ def test_sizes_that_are_not_known_are_refused():
     assert isinstance(caught.value.__cause__ or caught.value.inner_exception, UsageError)
 
 
-class Masked(nn.Module):
-    """Its gradient shows the mask that backward used."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = nn.functional.dropout(torch.nn.functional.gelu(self.first(x)) + 3.0, 0.5)
-        return y, self.second(torch.tanh(y)).pow(2).sum()
-
-
+@pytest.mark.slow
 @NEEDS_HOOK
 @pytest.mark.filterwarnings("ignore")
-def test_inductor_uses_one_mask_in_forward_and_backward_and_matches_eager():
+def test_inductor_uses_one_mask_in_forward_and_backward():
+    """The gradient of what is added before dropout is zero exactly where the mask of backward is."""
     torch.manual_seed(0)
-    model = Masked()
-    x = torch.randn(512, 64)
+    first, second = nn.Linear(64, 64), nn.Linear(64, 64)
+    x = torch.randn(1024, 64)
     plans: list[JointPlan] = []
 
-    def step(budget: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def loss(shift: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = nn.functional.dropout(nn.functional.gelu(first(x)) + 3.0 + shift, 0.5)
+        z = second(torch.tanh(second(torch.tanh(second(torch.sin(y))))))
+        return y, (y.sin() * z).sum()
+
+    def step(budget: int) -> None:
         torch._dynamo.reset()
         partitioner = budget_partitioner(budget, time_limit=3, tell=plans.append)
-        shift = torch.zeros(512, 64, requires_grad=True)
+        shift = torch.zeros(1024, 64, requires_grad=True)
         with torch._inductor.config.patch(custom_partitioner_fn=partitioner, force_disable_caches=True):
-            y, loss = torch.compile(lambda value: model(x + 0 * value) if False else _shifted(model, x, value), dynamic=False)(shift)
-            loss.backward()
-        return y.detach(), shift.grad
+            y, total = torch.compile(loss, dynamic=False)(shift)
+            total.backward()
+        assert 0.4 < (y == 0).float().mean() < 0.6
+        assert torch.equal(y == 0, shift.grad == 0)
 
-    y, gradient = step(10**9)
+    step(10**9)
     graph = plans[0].problem.graph
-    least = graph.fixed_bytes + int(0.8 * (plans[0].unplanned.peak_bytes - graph.fixed_bytes))
-    for value, slope in ((y, gradient), step(least)):
-        assert 0.4 < (value == 0).float().mean() < 0.6
-        assert torch.equal(value == 0, slope == 0)
+    step(graph.fixed_bytes + int(0.9 * (plans[0].unplanned.peak_bytes - graph.fixed_bytes)))
     assert plans[1].result.figures.cost > plans[0].result.figures.cost
-
-
-def _shifted(model: Masked, x: torch.Tensor, shift: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    y = nn.functional.dropout(nn.functional.gelu(model.first(x)) + 3.0 + shift, 0.5)
-    return y, model.second(torch.tanh(y)).pow(2).sum()

@@ -14,11 +14,14 @@ with ``here = 1`` for the inputs of ``v``. The cost of all ``again`` is a lower 
 about it, even when it is stopped early.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memplan.plan.checkpoint.graph_records import RematGraph
 
 MOMENTS = 8
@@ -49,11 +52,31 @@ def least_extra_cost(graph: "RematGraph", budget: int, *, time_limit: float, thr
     return solve_binary(program, time_limit=time_limit, threads=threads).bound
 
 
+def greatest_need(graph: "RematGraph", budget: int, *, time_limit: float, threads: int) -> tuple[int, int]:
+    """Name the moment that asks for most, where none fits.
+
+    Args:
+        graph: The problem.
+        budget: Bytes for which ``least_extra_cost`` is infinite.
+        time_limit: Seconds for the solver, at each moment.
+        threads: Of the solver.
+
+    Returns:
+        A node, and the bytes that every schedule takes when it is first computed.
+    """
+    moments = _Moments(graph, budget)
+    needs = {
+        moment: moments.least_bytes(moment, time_limit=time_limit, threads=threads) for moment in moments.binding()
+    }
+    worst = max(needs, key=needs.__getitem__)
+    return worst, needs[worst]
+
+
 class _Moments:
     """First computations of nodes, and what must be alive then."""
 
     def __init__(self, graph: "RematGraph", budget: int) -> None:
-        self._graph = graph
+        self._graph, self._budget = graph, budget
         self._room = [
             budget - graph.fixed_bytes - size - (graph.scratch[node] if graph.scratch else 0)
             for node, size in enumerate(graph.sizes)
@@ -101,9 +124,28 @@ class _Moments:
 
     def add(self, program: BinaryProgram, again: dict[int, int], moment: int) -> None:
         """Add the rows of one moment."""
-        graph, sources = self._graph, set(self._graph.predecessors[moment])
+        graph = self._graph
+        here = self._here(program, again, moment, [0.0] * len(graph.sizes))
+        unit = max(max(graph.sizes) / 1000, 1e-3)
+        sizes = [graph.sizes[node] / unit for node in here]
+        program.row(list(here.values()), sizes, -INFINITY, self._room[moment] / unit)
+
+    def least_bytes(self, moment: int, *, time_limit: float, threads: int) -> int:
+        """Bytes that any schedule takes at a moment."""
+        program, graph = BinaryProgram(), self._graph
+        again = {node: program.variable() for node in range(len(graph.sizes)) if node not in graph.pinned}
+        self._here(program, again, moment, [float(size) for size in graph.sizes])
+        bound = solve_binary(program, time_limit=time_limit, threads=threads).bound
+        # The solver's last digits are no bytes.
+        return self._budget - self._room[moment] + math.ceil(bound * (1 - 1e-9))
+
+    def _here(
+        self, program: BinaryProgram, again: dict[int, int], moment: int, costs: "Sequence[float]"
+    ) -> dict[int, int]:
+        """Add the rows of one moment without the one of memory; the variables of what is in memory."""
+        graph = self._graph
         ancestors = _bits(self._ancestors[moment])
-        here = {node: program.variable() for node in ancestors}
+        here = {node: program.variable(costs[node]) for node in ancestors}
         later = {node: program.variable() for node in ancestors if node in again}
         for node, variable in later.items():
             program.row([again[node], variable], [1.0, -1.0], 0.0, INFINITY)
@@ -113,11 +155,9 @@ class _Moments:
         for node in self._wanted(moment):
             there = [table[node] for table in (here, later) if node in table]
             program.row(there, [1.0] * len(there), 1.0, INFINITY)
-        for node in sources:
+        for node in graph.predecessors[moment]:
             program.row([here[node]], [1.0], 1.0, INFINITY)
-        unit = max(max(graph.sizes) / 1000, 1e-3)
-        sizes = [graph.sizes[node] / unit for node in ancestors]
-        program.row([here[node] for node in ancestors], sizes, -INFINITY, self._room[moment] / unit)
+        return here
 
 
 def _bits(number: int) -> list[int]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from memplan.plan.checkpoint.graph.anneal import Cooling, anneal
-from memplan.plan.checkpoint.graph.bound import least_extra_cost
+from memplan.plan.checkpoint.graph.bound import greatest_need, least_extra_cost
+from memplan.plan.checkpoint.graph.deadline import Deadline
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.gap_ilp import again_stages, slack, solve_gaps
 from memplan.plan.checkpoint.graph.order import low_peak_order
@@ -37,8 +38,6 @@ BOUND_SHARE, GAPS_SHARE, AHEAD_SHARE, QUENCH_SHARE = 0.15, 0.4, 0.8, 0.9
 same while it is worth staying with; all runs of annealing but the last."""
 WORTH_STAYING = 2.0
 """Cost of recomputation over its bound up to which the given order is not worth leaving."""
-FASTEST_WALL = 10.0
-"""Seconds on the wall taken for one of processor time, at most."""
 COOL = Cooling(moves=0, temperatures=(0.5, 0.01), weights=(30.0, 3000.0))
 """From where most schedules are alike to where only the best neighbour is taken."""
 WARM = Cooling(moves=0, temperatures=(0.6, 0.3), weights=(20.0, 200.0))
@@ -76,9 +75,7 @@ def solve_schedule(
     misfit = _misfit(graph, budget)
     if misfit is not None:
         return misfit
-    race = _Race(graph, budget, _Deadline(clock, time_limit), threads, seed)
-    for schedule in (unplanned(graph), *known):
-        race.offer(schedule)
+    race = _Race(graph, budget, Deadline(clock, time_limit), threads=threads, seed=seed, known=known)
     race.run()
     return race.result()
 
@@ -102,32 +99,6 @@ def _misfit(graph: RematGraph, budget: int) -> InfeasibleSchedule | None:
 _INFINITY = float("inf")
 
 
-class _Deadline:
-    """Seconds by a clock, and shares of them."""
-
-    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
-        self._clock, self._begin, self.seconds = clock, clock(), seconds
-        self._wall = time.monotonic()
-
-    def spent(self) -> float:
-        """Seconds since the beginning."""
-        return self._clock() - self._begin
-
-    def left_until(self, share: float) -> float:
-        """Seconds until a share of all is spent; negative afterwards."""
-        return share * self.seconds - self.spent()
-
-    def solver_seconds(self, share: float) -> float:
-        """The same for one who looks at the clock on the wall, which may run faster than the given one."""
-        pace = (time.monotonic() - self._wall) / max(self.spent(), 1e-3)
-        return self.left_until(share) * min(max(pace, 1.0), FASTEST_WALL)
-
-    def stretch(self, share: float) -> Callable[[], float]:
-        """A clock of the time from here to a share of all, running from 0 to 1."""
-        begin, end = self.spent(), share * self.seconds
-        return lambda: (self.spent() - begin) / (end - begin) if end > begin else 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class _Bound:
     cost: float
@@ -137,7 +108,16 @@ class _Bound:
 class _Race:
     """The best schedule so far, what bounds it, and the methods that try to beat it."""
 
-    def __init__(self, graph: RematGraph, budget: int, deadline: _Deadline, threads: int, seed: int) -> None:
+    def __init__(
+        self,
+        graph: RematGraph,
+        budget: int,
+        deadline: Deadline,
+        *,
+        threads: int,
+        seed: int,
+        known: Sequence[Schedule],
+    ) -> None:
         self._graph, self._budget, self._deadline = graph, budget, deadline
         self._threads, self._seed = threads, seed
         self._base = sum(graph.costs)
@@ -145,7 +125,11 @@ class _Race:
         self._leanest: tuple[Schedule, ScheduleFigures] | None = None
         self._bound = _Bound(self._base, "every schedule")
         self._order_bound: _Bound | None = None
+        self._infeasible: InfeasibleSchedule | None = None
         self._room = budget - graph.fixed_bytes
+        self._told = bool(known)
+        for schedule in (unplanned(graph), *known):
+            self.offer(schedule)
 
     def _offer_numbers(self, problem: OrderedProblem, numbers: Sequence[int]) -> None:
         # A program computes things again for nothing where they cost nothing.
@@ -170,14 +154,22 @@ class _Race:
         extra = least_extra_cost(self._graph, self._budget, time_limit=max(limit, 0.1), threads=self._threads)
         self._bound = _Bound(self._base + extra, "every schedule")
         if extra == _INFINITY:
+            self._name_infeasible(limit)
             return
         problem = ordered(self._graph, range(len(self._graph.names)))
         for method in (self._anneal_briefly, self._gaps, self._anneal):
             if not self._met():
                 method(problem)
 
+    def _name_infeasible(self, limit: float) -> None:
+        node, nbytes = greatest_need(self._graph, self._budget, time_limit=max(limit, 1.0), threads=self._threads)
+        if nbytes > self._budget:
+            self._infeasible = InfeasibleSchedule(node=node, least_bytes=Bytes(nbytes))
+
     def result(self) -> ScheduleResult:
         """How it ended."""
+        if self._infeasible:
+            return self._infeasible
         if self._best is None:
             return NoSchedule(best=self._feasible(self._leanest) if self._leanest else None)
         schedule, figures = self._best
@@ -228,10 +220,12 @@ class _Race:
 
     def _gaps_share(self, problem: OrderedProblem, numbers: Sequence[int] | None) -> float:
         """More time while the given order is ahead and the bound leaves others little to gain."""
-        if numbers is None or not self._is_best(problem, numbers) or self._best is None:
-            return GAPS_SHARE
-        extra, bound = self._best[1].cost - self._base, self._bound.cost - self._base
-        return AHEAD_SHARE if extra <= WORTH_STAYING * bound else GAPS_SHARE
+        ahead = numbers is not None and self._is_best(problem, numbers) and self._is_near_bound()
+        return AHEAD_SHARE if ahead else GAPS_SHARE
+
+    def _is_near_bound(self) -> bool:
+        least = self._bound.cost - self._base
+        return self._best is not None and self._best[1].cost - self._base <= WORTH_STAYING * least
 
     def _is_best(self, problem: OrderedProblem, numbers: Sequence[int]) -> bool:
         cost = sum(problem.costs[number] for number in useful(problem, numbers))
@@ -254,14 +248,20 @@ class _Race:
         )
 
     def _anneal(self, problem: OrderedProblem) -> None:
-        """Cool and warm runs in turn from the given order, then a last one from the best schedule."""
+        """Cool and warm runs in turn from the given order, then a last one from the best schedule.
+
+        Where that is near the bound, or comes from the caller, there is more to be won around it.
+        """
         total = int(MOVES_PER_SECOND * max(self._deadline.left_until(1.0), 0.0))
         length = max(1, min(MOVES_PER_NODE * len(problem.sizes), int(total * QUENCH_SHARE * 0.5)))
         runs = max(1, int(total * QUENCH_SHARE / length))
         begin = self._deadline.spent() / self._deadline.seconds
         for run in range(runs):
             share = begin + (QUENCH_SHARE - begin) * (run + 1) / runs
-            self._anneal_once(problem, replace(WARM if run % 2 else COOL, moves=length), share=share, run=run + 1)
+            cooling, start = WARM if run % 2 else COOL, None
+            if self._best and (self._is_near_bound() or (self._told and run == 0)):
+                cooling, start = QUENCH, self._best[0]
+            self._anneal_once(problem, replace(cooling, moves=length), share=share, run=run + 1, start=start)
             if self._met():
                 return
         best = self._best or self._leanest

@@ -1,1 +1,1 @@
-"""Op by op on real models: AOTAutograd's joint graph as a rematerialization problem, and its schedule back on the graph."""
+"""Op by op on real models: AOTAutograd's joint graph as a problem, and a schedule of it back on the graph."""

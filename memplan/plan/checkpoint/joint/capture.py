@@ -1,10 +1,11 @@
 """The joint forward and backward graph of a model, traced on fake tensors: no device is needed and no memory taken."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch.fx import GraphModule
 
@@ -47,7 +48,7 @@ def joint_graph(
     from torch.utils._pytree import tree_map_only
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    state = {name: mode.from_tensor(tensor) for name, tensor in _state(model).items()}
+    state: dict[str, torch.Tensor] = {name: mode.from_tensor(tensor) for name, tensor in _state(model).items()}
     inputs = tree_map_only(torch.Tensor, mode.from_tensor, args)
 
     def step(state: "dict[str, torch.Tensor]", *inputs: Any) -> "torch.Tensor":

@@ -55,9 +55,7 @@ class JointPlan:
     """Without a plan."""
 
 
-def plan_joint(
-    problem: JointProblem, budget: int, *, time_limit: float = 30.0, threads: int = 2
-) -> ScheduleResult:
+def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, threads: int = 2) -> ScheduleResult:
     """Look for the cheapest schedule of a joint graph within a budget.
 
     Args:
@@ -73,9 +71,7 @@ def plan_joint(
     figures = figures_of(graph, unplanned(graph))
     if figures.peak_bytes <= budget:
         return OptimalSchedule(schedule=unplanned(graph), figures=figures)
-    best, leanest = lazy_schedule(
-        graph, problem.boundary, budget, time_limit=time_limit * LAZY_SHARE, threads=threads
-    )
+    best, leanest = lazy_schedule(graph, problem.boundary, budget, time_limit=time_limit * LAZY_SHARE, threads=threads)
     extra = least_again(graph, problem.boundary, budget, time_limit=time_limit * BOUND_SHARE, threads=threads)
     left = end - time.monotonic()
     if best is None or (len(graph.names) <= MOST_NODES and left > 0):
@@ -115,7 +111,7 @@ def budget_partitioner(
     cost: Cost | None = None,
     time_limit: float = 30.0,
     threads: int = 2,
-    tell: Callable[[JointPlan], None] = lambda plan: None,
+    tell: Callable[[JointPlan], None] | None = None,
 ) -> "PlannedPartitioner":
     """A partitioner that keeps every graph that it is given within a budget.
 
@@ -125,7 +121,7 @@ def budget_partitioner(
         cost: What running an op costs; None: roofline seconds of a nondescript device.
         time_limit: Seconds of planning for each graph.
         threads: Of the solvers.
-        tell: Takes each plan.
+        tell: Takes each plan, before it is used.
 
     Returns:
         For ``torch._inductor.config.custom_partitioner_fn`` or ``partition_fn`` of ``aot_function``, ``aot_module`` and
@@ -138,7 +134,8 @@ def budget_partitioner(
         problem = problem_of(joint, cost or roofline_seconds(ASSUMED_RATES))
         result = plan_joint(problem, budget_bytes, time_limit=time_limit, threads=threads)
         figures = figures_of(problem.graph, unplanned(problem.graph))
-        tell(JointPlan(problem=problem, result=result, unplanned=figures))
+        if tell:
+            tell(JointPlan(problem=problem, result=result, unplanned=figures))
         return problem.order(schedule_of(result, problem, budget_bytes))
 
     return PlannedPartitioner(order_of)

@@ -1,8 +1,8 @@
 """The rematerialization problem of a joint graph.
 
 Every storage that an op makes is a value; views cost nothing and are part of what they look at. Of an op with several
-results the largest is computed by the op, the others come with it and stay until their last use: they are never
-computed again themselves (statistics of a normalisation are small; gradients of several inputs are computed once anyway).
+results the largest is computed by the op; the others come with it, stay until their last use and are never computed
+again (statistics of a normalisation are small; gradients of several inputs are computed once anyway).
 Between forward and backward stands one node of no size that reads all of forward's results, so that a schedule can be
 cut there. Forward's results, random numbers, effects and gradients are computed once.
 """
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
 from memplan.plan.checkpoint.joint.capture import JointGraph
 from memplan.plan.checkpoint.joint.cost import Cost
-from memplan.plan.checkpoint.joint.kinds import ignores_statistics, runs_once
-from memplan.plan.checkpoint.joint.values import Computation, Values, values_of
+from memplan.plan.checkpoint.joint.kinds import has_effect, ignores_statistics, is_mutating, runs_once
+from memplan.plan.checkpoint.joint.values import Computation, Values, storages, values_of
 from memplan.runtime.partition.split import Order, is_backward_input
 
 if TYPE_CHECKING:
@@ -140,9 +140,7 @@ class _Statement:
             pinned=frozenset(self.pinned | {self.number[storage] for storage in self.forward_results}),
             outputs=frozenset(outputs),
         )
-        return JointProblem(
-            graph=graph, nodes=tuple(self.nodes), boundary=boundary, companions=tuple(self.companions)
-        )
+        return JointProblem(graph=graph, nodes=tuple(self.nodes), boundary=boundary, companions=tuple(self.companions))
 
     def _halves(self) -> tuple[list[Computation], list[Computation]]:
         """Forward is what its results need, and whatever stands before the first op that needs tangents."""
@@ -165,9 +163,7 @@ class _Statement:
         extra = computation.unread_bytes + sum(computation.sizes[storage] for storage in rest)
         accessors = tuple(computation.accessors[each] for each in first if computation.accessors[each] is not node)
         size = computation.sizes[first[0]] if first else 0
-        main = self._append(
-            node.name, size, self.cost(node), read, (node, *accessors), scratch=extra, pinned=once
-        )
+        main = self._append(node.name, size, self.cost(node), read, (node, *accessors), scratch=extra, pinned=once)
         self.number.update(dict.fromkeys(first, main))
         for storage in rest:
             accessor = computation.accessors[storage]
@@ -208,16 +204,12 @@ class _Statement:
 
     def _reads_what_is_written(self, node: "Node") -> bool:
         """An input that forward overwrites cannot be read again in backward."""
-        from memplan.plan.checkpoint.joint.values import storages
-
         read = {storage for source in node.all_input_nodes for storage in storages(source)}
         return bool(read & self.written) and not ignores_statistics(node)
 
 
 def has_backward_tag(node: "Node") -> bool:
     """Was an op traced while backward ran, and has it an effect? (torch/_functorch/partitioners.py)."""
-    from memplan.plan.checkpoint.joint.values import has_effect
-
     tag = node.meta.get("partitioner_tag")
     return tag == "must_be_in_backward" or (tag == "is_backward" and has_effect(node))
 
@@ -239,13 +231,10 @@ def _needs_tangents(joint: JointGraph) -> "set[Node]":
 
 def _written(values: Values) -> set[int]:
     """Inputs that ops of the graph overwrite."""
-    from memplan.plan.checkpoint.joint.values import storages
-    from torch._ops import OpOverload
-
     return {
         storage
         for computation in values.computations
-        if isinstance(computation.node.target, OpOverload) and computation.node.target._schema.is_mutable
+        if is_mutating(computation.node)
         for storage in storages(computation.node)
         if storage in values.inputs
     }

@@ -56,7 +56,7 @@ def _kind(graph: RematGraph, node: int) -> tuple[object, ...]:
 
 
 def _longest(codes: "np.ndarray") -> tuple[int, int, int] | None:
-    """Period, begin and length of the longest stretch that repeats itself; of equal ones that of the shortest period."""
+    """Period, begin and length of the longest stretch that repeats itself; of equal ones the shortest period."""
     import numpy as np
 
     best: tuple[int, int, int] | None = None

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from memplan.plan.checkpoint.joint.kinds import has_effect
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
@@ -58,10 +60,12 @@ class Values:
 def storages(node: "Node") -> dict[int, int]:
     """The storages of a node's value and their bytes."""
     import torch
+    from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._pytree import tree_leaves
 
     leaves: list[Any] = [leaf for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
-    return {leaf.untyped_storage()._cdata: leaf.untyped_storage().nbytes() for leaf in leaves}
+    found = [leaf.untyped_storage() for leaf in leaves]
+    return {StorageWeakRef(each).cdata: each.nbytes() for each in found}  # type: ignore[no-untyped-call]
 
 
 def values_of(joint: "GraphModule") -> Values:
@@ -90,15 +94,6 @@ def _read(values: Values, node: "Node") -> None:
     for storage in own:
         if storage in values.maker and not isinstance(node.meta["val"], list | tuple):
             values.maker[storage].accessors.setdefault(storage, node)
-
-
-def has_effect(node: "Node") -> bool:
-    """Does a node do something beyond its result? Then it must run once, where it stands."""
-    from torch._ops import HigherOrderOperator, OpOverload
-
-    if isinstance(node.target, OpOverload):
-        return node.target._schema.is_mutable or not node.target._schema.returns
-    return isinstance(node.target, HigherOrderOperator)
 
 
 def _attribute(joint: "GraphModule", node: "Node") -> dict[int, int]:

@@ -42,7 +42,9 @@ def stated(model: nn.Module, batch: torch.Tensor) -> tuple[JointGraph, JointProb
     return joint, problem_of(joint, roofline_seconds(ASSUMED_RATES))
 
 
-def run(model: nn.Module, batch: torch.Tensor, joint: JointGraph, problem: JointProblem, schedule: Schedule) -> Measured:
+def run(
+    model: nn.Module, batch: torch.Tensor, joint: JointGraph, problem: JointProblem, schedule: Schedule
+) -> Measured:
     """Forward and backward of a schedule on real tensors."""
     forward, backward = split(joint.module, problem.order(schedule), joint.forward_outputs)
     state = [tensor.detach().clone() for tensor in (*model.parameters(), *model.buffers())]

@@ -53,7 +53,14 @@ class Llama(nn.Module):
     """A decoder: RMS norms, rotary positions, SwiGLU; its result is the loss."""
 
     def __init__(
-        self, *, layers: int, width: int = 64, heads: int = 4, vocabulary: int = 64, tied: bool = False, dropout: float = 0.0
+        self,
+        *,
+        layers: int,
+        width: int = 64,
+        heads: int = 4,
+        vocabulary: int = 64,
+        tied: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
