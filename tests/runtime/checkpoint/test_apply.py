@@ -15,6 +15,7 @@ from torch import nn
 import memplan
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.apply import remove
+from memplan.runtime.checkpoint.blocks import fingerprint
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
@@ -217,3 +218,16 @@ def test_signatures_stay_readable() -> None:
     memplan.apply(model, PLANS["segment"])
     assert inspect.signature(model.layers[0].forward) == expected
     assert list(inspect.signature(model.forward).parameters) == ["x"]
+
+
+def test_a_made_plan_that_keeps_everything_is_a_plan(tmp_path: Path) -> None:
+    plain, model = seeded(Chain), seeded(Chain)
+    file = tmp_path / "plan.json"
+    write_plan(CheckpointPlan(blocks=(), fingerprint=fingerprint(model, ["layers.0"])), file)
+    with memplan.apply(model, file) as applied:
+        assert applied.blocks == ()
+        assert [module.__dict__.keys() for module in model.modules()] == [
+            module.__dict__.keys() for module in plain.modules()
+        ]
+    with pytest.raises(PlanMismatch):
+        memplan.apply(nn.Linear(2, 2), file)

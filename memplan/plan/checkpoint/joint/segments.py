@@ -17,7 +17,7 @@ def segments(graph: RematGraph, boundary: int, readers: list[list[int]]) -> tupl
         readers: Who reads each node.
 
     Returns:
-        The segment of each node of forward, and for each segment the first op of backward that reads a value of it.
+        The segment of each node of forward, and for each the first op of backward that reads a value of it.
     """
     changes = [0] * (boundary + 1)
     for node in range(boundary):
@@ -33,6 +33,9 @@ def segments(graph: RematGraph, boundary: int, readers: list[list[int]]) -> tupl
         number += all(crossing[node] <= other for other in before) and all(crossing[node] < other for other in after)
     entries: dict[int, int] = {}
     for node in range(boundary):
+        # What all blocks read (rotary positions, masks) does not say where backward enters its segment.
+        if any(segment[reader] > segment[node] + 1 for reader in readers[node] if reader < boundary):
+            continue
         for reader in readers[node]:
             if reader > boundary:
                 entries[segment[node]] = min(reader, entries.get(segment[node], reader))

@@ -151,9 +151,8 @@ def test_blocks_of_a_transformer_decide_in_groups():
         assert decider <= node
         assert graph.sizes[node] == graph.sizes[decider]
         assert graph.costs[node] == graph.costs[decider]
-    # Backward enters the segments from the last one to the first; all blocks read the positions made at the beginning.
-    late = [entries[number] for number in sorted(entries) if number > 0]
-    assert late == sorted(late, reverse=True)
+    # Backward enters the segments from the last one to the first.
+    assert [entries[number] for number in sorted(entries)] == sorted(entries.values(), reverse=True)
 
 
 @pytest.mark.slow
