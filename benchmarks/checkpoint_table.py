@@ -26,13 +26,13 @@ def header() -> str:
     return "\n".join(
         (
             f"{datetime.now(UTC).date()}, {machine}, Python {platform.python_version()}, {packages}",
-            "one thread; fp32 and plain SGD unless stated; MB are millions of bytes; the machine did other work, too.",
-            "budget N: the unplanned peak less (100 - N) % of the activations alive at it (activation_before_bytes); a budget",
-            "named after another way is that way's measured peak. promise: the plan's peak_after_bytes. measured: two real",
-            "steps by torch.profiler's memory events, as memplan validate does; off: against the promise. FLOPs: counted in",
-            "a real step (torch.utils.flop_counter), against the unplanned one. time: of the traced plan, by roofline.",
-            "full: every repeated block. selective: torchtitan's policy. compiled: torch.compile (AOTAutograd, eager kernels)",
-            "with activation_memory_budget, which is no budget in bytes.",
+            "One thread; fp32 and plain SGD unless stated; MB are millions of bytes; the machine did other work, too.",
+            "budget N: the unplanned peak less (100 - N) % of the activations alive at it (activation_before_bytes); a",
+            "budget named after another way is that way's measured peak. promise: the plan's peak_after_bytes.",
+            "measured: two real steps by torch.profiler's memory events, as memplan validate; off: against the promise.",
+            "FLOPs: counted in a real step (torch.utils.flop_counter) against the unplanned one. time: of the traced",
+            "plan, by roofline. full: every repeated block. selective: torchtitan's policy. compiled: torch.compile",
+            "(AOTAutograd, eager kernels) with activation_memory_budget, which is no budget in bytes.",
         )
     )
 

@@ -100,9 +100,9 @@ def cut_like(trace: Trace, unplanned: Cut) -> Cut:
     ops = trace.ops[step.first_op : step.end_op]
     turns = [(unplanned.modules[each.block], each.phase) for each in unplanned.stretches if each.block is not None]
     runs = _in_turns(_runs(ops, _Owners(set(unplanned.modules))), turns)
-    stretches = tuple(_stretches(trace, ops, runs, unplanned.modules))
-    if [(each.block, each.phase) for each in stretches] != [(each.block, each.phase) for each in unplanned.stretches]:
+    if len(runs) < len(turns):
         raise EstimateError("with blocks checkpointed the step runs its blocks in another order than without")
+    stretches = tuple(_stretches(trace, ops, runs, unplanned.modules, _gap_phases(unplanned)))
     return replace(unplanned, stretches=stretches)
 
 
@@ -186,16 +186,28 @@ def _paired(runs: Sequence[_Run], usable: set[str]) -> tuple[dict[str, list[tupl
     return {name: found for name, found in pairs.items() if found}, wrong
 
 
-def _stretches(trace: Trace, ops: Sequence[Op], runs: Sequence[_Run], order: Sequence[str]) -> Iterable[Stretch]:
+_Piece = tuple[int | None, Phase, int, int]
+"""Block, phase, first op, end op."""
+
+
+def _stretches(
+    trace: Trace,
+    ops: Sequence[Op],
+    runs: Sequence[_Run],
+    order: Sequence[str],
+    gaps: Sequence[Sequence[Phase]] | None = None,
+) -> Iterable[Stretch]:
+    """All stretches of the step; with ``gaps``, as many between two runs as these have phases."""
     number = {name: index for index, name in enumerate(order)}
     first, end = trace.steps[-1].first_op, trace.steps[-1].end_op
-    whole: list[tuple[int | None, Phase, int, int]] = []
+    whole: list[_Piece] = []
     at = first
-    for run in runs:
-        whole += _gap(ops, first, at, run.first_op)
-        whole.append((number[run.module], run.phase, run.first_op, run.end_op))
-        at = run.end_op
-    whole += _gap(ops, first, at, end)
+    for index, run in enumerate([*runs, None]):
+        gap = _gap(ops, first, at, end if run is None else run.first_op)
+        whole += gap if gaps is None else _folded(gap, gaps[index])
+        if run is not None:
+            whole.append((number[run.module], run.phase, run.first_op, run.end_op))
+            at = run.end_op
     bounds = _event_bounds(trace, [start for _, _, start, _ in whole])
     for (block, phase, start, stop), (first_event, end_event) in zip(whole, pairwise(bounds), strict=True):
         yield Stretch(
@@ -203,14 +215,43 @@ def _stretches(trace: Trace, ops: Sequence[Op], runs: Sequence[_Run], order: Seq
         )
 
 
-def _gap(ops: Sequence[Op], first: int, start: int, end: int) -> list[tuple[int | None, Phase, int, int]]:
+def _gap_phases(found: Cut) -> list[list[Phase]]:
+    """Phases of the stretches before the first run, between any two, and after the last one."""
+    gaps: list[list[Phase]] = [[]]
+    for stretch in found.stretches:
+        if stretch.block is None:
+            gaps[-1].append(stretch.phase)
+        else:
+            gaps.append([])
+    return gaps
+
+
+def _folded(pieces: Sequence[_Piece], phases: Sequence[Phase]) -> list[_Piece]:
+    """A gap in the pieces that it has without a plan, which may copy something in it that is not copied otherwise."""
+    found: list[_Piece] = []
+    left = list(pieces)
+    at = pieces[0][2]
+    for index, phase in enumerate(phases):
+        start = at
+        is_last = phase not in phases[index + 1 :]
+        while left and left[0][1] == phase:
+            at = left.pop(0)[3]
+            if not is_last:
+                break
+        found.append((None, phase, start, at))
+    if left:
+        found[-1] = (None, found[-1][1], found[-1][2], left[-1][3])
+    return found
+
+
+def _gap(ops: Sequence[Op], first: int, start: int, end: int) -> list[_Piece]:
     """What lies between two runs, one stretch for each phase; one that is empty where there is nothing.
 
     In forward there is one for each module that runs: when a function returns, what its variables held is freed.
     """
     inside = ops[start - first : end - first]
     here = inside[0] if inside else ops[min(start, first + len(ops) - 1) - first]
-    found: list[tuple[int | None, Phase, int, int]] = [(None, _phase(here), start, start)]
+    found: list[_Piece] = [(None, _phase(here), start, start)]
     module = here.module
     for op in inside:
         block, phase, begin, _ = found[-1]

@@ -8,6 +8,7 @@ the plan, so that it is taken from the last trace, and the search goes on with w
          └── less what the allocator lost ◄────────────┘ and what the formula missed
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,14 +111,29 @@ class _Search:
         self._solve, self._trace, self._positions = solve, trace, positions
         self._live = budget - unplanned.lost_bytes
         self._found = [unplanned]
+        self._floor, self._ceiling = 0.0, math.inf
+        self._tried = 0
         self._results: list[Result] = []
         self._spent = 0.0
 
     def proof(self) -> Proof:
         """Search, and say what came of it."""
         first = result = self._solved(self._live)
-        while (traced := self._next(result)) is not None and self._is_worth_more(traced):
-            result = self._solved(self._live)
+        # A round whose plan is known already costs no trace.
+        for _ in range(2 * MOST_ROUNDS):
+            traced = self._next(result)
+            known = traced or self._known(result)
+            if known is None or (traced is not None and not self._is_worth_more(traced)):
+                break
+            if known.device_bytes > self._budget:
+                self._ceiling = min(self._ceiling, _live(known))
+            elif traced is None and self._ceiling == math.inf:
+                break
+            else:
+                self._floor = max(self._floor, self._tried, _live(known))
+            if self._ceiling - self._floor <= SPARE_SHARE * self._budget or len(self._found) > MOST_ROUNDS:
+                break
+            result = self._solved(self._between())
         if not self._fitting():
             # The steps down were too small: what is smallest of all shows whether anything fits.
             result = self._solved(0)
@@ -135,6 +151,7 @@ class _Search:
         )
 
     def _solved(self, live: int) -> Result:
+        self._tried = live
         started = time.perf_counter()
         result = self._solve(self._problem, Bytes(max(0, live)))
         self._spent += time.perf_counter() - started
@@ -161,17 +178,29 @@ class _Search:
         peaks, left = self._positions(traced.probe), self._budget - traced.lost_bytes
         said = position_bytes(self._problem, traced.choice)
         over = traced.device_bytes - self._budget
-        careful = left - self._live + max(said) - max(peaks)
+        careful = left - self._tried + max(said) - max(peaks)
         if len(self._found) > MOST_ROUNDS or (over <= 0 and careful <= SPARE_SHARE * self._budget):
             return False
         if over <= 0:
             self._live = left
         else:
             # Only upwards: what is too much for this choice may be right for another.
-            self._live = min(left, self._live - max(0, over - max(0, max(peaks) - max(said))))
+            self._live = min(left, self._tried - max(0, over - max(0, max(peaks) - max(said))))
             peaks = [max(pair) for pair in zip(peaks, said, strict=True)]
         self._problem = with_peaks(self._problem, traced.choice, peaks)
         return True
+
+    def _known(self, result: Result) -> Traced | None:
+        return next((each for each in self._found if each.choice == chosen(result)), None)
+
+    def _between(self) -> int:
+        """The next budget of live bytes: above what fitted, below what did not.
+
+        What an allocator loses need not be the same for all plans: one that keeps more may well lose more.
+        """
+        if self._floor < self._live < self._ceiling or self._ceiling == math.inf:
+            return self._live
+        return int(self._floor + self._ceiling) // 2 if self._floor else int(min(self._live, self._ceiling - 1))
 
     def _fitting(self) -> list[Traced]:
         return [each for each in self._found if each.device_bytes <= self._budget]
@@ -182,6 +211,11 @@ class _Search:
         if fitting:
             return min(fitting, key=lambda each: (each.seconds, each.device_bytes))
         return min(self._found, key=lambda each: each.device_bytes)
+
+
+def _live(traced: Traced) -> int:
+    """The most bytes alive in a traced step."""
+    return traced.device_bytes - traced.lost_bytes
 
 
 def chosen(result: Result) -> Choice | None:

@@ -99,6 +99,8 @@ class _Writer:
     def give(self, results: Sequence[Any]) -> Graph:
         """End the graph."""
         self.graph.output(tuple(self.value(each) if isinstance(each, Node) else each for each in results))
+        # What forward computes only for backward, which then computes it itself, would live to the end of forward.
+        self.graph.eliminate_dead_code()
         self.graph.lint()
         return self.graph
 

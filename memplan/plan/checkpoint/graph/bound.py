@@ -15,6 +15,7 @@ about it, even when it is stopped early.
 """
 
 import math
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from memplan.plan.checkpoint.graph_records import RematGraph
 
 MOMENTS = 8
-"""Moments looked at together: those that ask for most when looked at alone."""
+"""Moments looked at together, at most: those that ask for most when looked at alone."""
+MOST_ANCESTORS = 4_000
+"""Of all moments looked at together, unless it is a single one: a larger program takes longer than it is worth."""
 INFINITY = float("inf")
 
 
@@ -49,7 +52,8 @@ def least_extra_cost(graph: "RematGraph", budget: int, *, time_limit: float, thr
     again = {node: program.variable(cost) for node, cost in enumerate(graph.costs) if node not in graph.pinned}
     for moment in binding:
         moments.add(program, again, moment)
-    return solve_binary(program, time_limit=time_limit, threads=threads).bound
+    bound = solve_binary(program, time_limit=time_limit, threads=threads).bound
+    return max(bound, moments.alone(binding[0]))
 
 
 def greatest_need(graph: "RematGraph", budget: int, *, time_limit: float, threads: int) -> tuple[int, int]:
@@ -104,12 +108,14 @@ class _Moments:
 
     def binding(self) -> list[int]:
         """The moments that cannot keep everything, those first that would have to give up most cost."""
-        shares = {moment: self._give_up(moment) for moment in range(len(self._room))}
-        short = [moment for moment, cost in shares.items() if cost > 0]
-        return sorted(short, key=lambda moment: -shares[moment])[:MOMENTS]
+        shares = {moment: self.alone(moment) for moment in range(len(self._room))}
+        short = sorted((moment for moment, cost in shares.items() if cost > 0), key=lambda moment: -shares[moment])
+        sizes = accumulate(self._ancestors[moment].bit_count() for moment in short)
+        few = sum(size <= MOST_ANCESTORS for size in sizes)
+        return short[: max(1, min(few, MOMENTS))]
 
-    def _give_up(self, moment: int) -> float:
-        """Cost of the values that a moment cannot keep, by the linear knapsack."""
+    def alone(self, moment: int) -> float:
+        """Cost of the values that a moment cannot keep, by the linear knapsack: a bound by itself."""
         graph, sources = self._graph, set(self._graph.predecessors[moment])
         wanted = [node for node in self._wanted(moment) if node not in sources]
         missing = sum(graph.sizes[node] for node in (*wanted, *sources)) - self._room[moment]

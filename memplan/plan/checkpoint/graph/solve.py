@@ -27,10 +27,10 @@ HOPS = (1, 3, 6, 10, 15)
 """Links of chains of recomputations that the program may use, tried in turn."""
 MOST_VARIABLES = 30_000
 """Of the program; a larger one would spend the time on being built."""
-MOVES_PER_SECOND = 30_000
+MOVES_PER_SECOND = 15_000
 """Moves of annealing that a second is worth, so that a result depends on the seed rather than on the machine."""
 MOVES_PER_NODE = 1_000
-"""A longer run of annealing finds no more than a second one from other draws."""
+"""Length of a run of annealing where there is time for more than one."""
 FIRST_MOVES_PER_NODE = 120
 """Length of a first run of annealing, which says whether the given order is worth more than others."""
 BOUND_SHARE, GAPS_SHARE, AHEAD_SHARE, QUENCH_SHARE = 0.15, 0.4, 0.8, 0.9
@@ -252,9 +252,9 @@ class _Race:
 
         Where that is near the bound, or comes from the caller, there is more to be won around it.
         """
-        total = int(MOVES_PER_SECOND * max(self._deadline.left_until(1.0), 0.0))
-        length = max(1, min(MOVES_PER_NODE * len(problem.sizes), int(total * QUENCH_SHARE * 0.5)))
-        runs = max(1, int(total * QUENCH_SHARE / length))
+        total = int(MOVES_PER_SECOND * self._deadline.seconds)
+        runs = max(1, round(total * QUENCH_SHARE / (MOVES_PER_NODE * len(problem.sizes))))
+        length = max(1, int(total * QUENCH_SHARE / runs))
         begin = self._deadline.spent() / self._deadline.seconds
         for run in range(runs):
             share = begin + (QUENCH_SHARE - begin) * (run + 1) / runs

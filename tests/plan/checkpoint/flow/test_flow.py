@@ -19,7 +19,7 @@ from memplan.plan.checkpoint.flow import plan_here
 from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
-from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, device, job, source
+from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, Residual, device, job, pictures, source
 from tests.trace.real_memory import peak, real_allocations
 
 MOST_OFF = 0.01
@@ -171,3 +171,19 @@ def test_a_block_called_twice_is_planned_as_a_whole() -> None:
     assert answer.fits
     assert {row.action for row in answer.blocks} == {"keep", "checkpoint"}
     assert any("single ops" in sentence for sentence in answer.assumptions)
+
+
+@pytest.mark.usefixtures("_few_options")
+def test_where_nothing_flat_fits_blocks_of_several_containers_are_nested() -> None:
+    given = source(
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, 1, 1), *(nn.Sequential(Residual(8, 8), Residual(8, 8)) for _ in range(3)), nn.Flatten()
+        ),
+        pictures,
+        loss=lambda output, _: output.sum(),
+    )
+    asked = PlanOptions(budget_bytes=0, pareto=False)
+    flat = plan_here(job(), device("cpu"), replace(asked, method="greedy"), load=lambda: given)
+    deep = plan_here(job(), device("cpu"), asked, load=lambda: given)
+    assert deep.plan.segments
+    assert deep.peak_after_bytes < flat.peak_after_bytes

@@ -151,3 +151,15 @@ def test_an_impossible_budget_brings_the_smallest_plan() -> None:
     assert proof.traced.device_bytes > 1100
     assert proof.traced.choice.options == (1,) * BLOCKS
     assert isinstance(proof.result, Infeasible)
+
+
+@pytest.mark.parametrize("budget", range(1500, 2300, 50))
+def test_what_is_kept_may_cost_the_allocator_more_than_its_bytes(budget: int) -> None:
+    # Every kept block fragments the device's memory: the unplanned step says nothing of what a planned one loses.
+    device = Device(lambda choice: 50 + 90 * (BLOCKS - sum(choice.options)))
+    proof = device.prove(budget)
+    expected = best_fit(device, budget)
+    assert (proof.traced.device_bytes <= budget) == (expected is not None)
+    if expected is not None:
+        # A few rounds of halving: within one block of the best.
+        assert proof.traced.seconds <= expected + 1

@@ -114,6 +114,16 @@ def test_a_wide_beam_finds_the_lowest_peak():
     assert figures_of(graph, Schedule(nodes=low_peak_order(graph, width=10))).peak_bytes == 10
 
 
+@given(graphs(most=8), st.integers(0, 40))
+@settings(max_examples=20)
+def test_without_haste_the_same_seed_gives_the_same_answer(graph: RematGraph, budget: int):
+    first, second = (
+        solve_schedule(graph, budget, time_limit=0.1, threads=1, seed=7, clock=lambda: 0.0) for _ in range(2)
+    )
+
+    assert first == second
+
+
 def test_the_node_that_takes_too_much_is_named():
     graph = RematGraph(names=("a", "b"), sizes=(5, 7), costs=(1.0, 1.0), predecessors=((), (0,)), fixed_bytes=3)
 
