@@ -15,6 +15,7 @@ from memplan.trace.records import DeviceTraits, ModelFacts, Trace
 from memplan.trace.semantics import semantics
 from memplan.trace.steps import Steps
 from memplan.trace.surroundings import Recorded
+from memplan.trace.tracing_branches import fakes_pass_for_real
 from memplan.trace.triton_kernels import idle_kernels
 from memplan.trace.values import Values
 from memplan.trace.world import fake_world
@@ -46,6 +47,7 @@ def trace_job(
     values = Values(worst_case=spec.data_dependent == "worst")
     with ExitStack() as stack:
         stack.enter_context(fake_world())
+        stack.enter_context(fakes_pass_for_real())
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
