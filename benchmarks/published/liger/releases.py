@@ -71,7 +71,8 @@ def release_of(row: Row) -> Release | None:
     rewritten since.
     """
     script = f"benchmark_{SCRIPTS.get(row.kernel, row.kernel)}"
-    with_script = [folder for folder in _folders() if _knows(_script(folder, script), frozenset(row.config))]
+    options = frozenset((row.x_name, *row.config))
+    with_script = [folder for folder in _folders() if _knows(_script(folder, script), options)]
     scripts = _first(row.day, with_script) or next(reversed(with_script), None)
     if scripts is None:
         return None

@@ -114,9 +114,9 @@ def _items(reading: Reading, run: Run, roofline: Roofline) -> list[_Item]:
     forward = reading.cut.stretches[run.forward]
     ops = reading.trace.ops[forward.first_op : forward.end_op]
     made, size = _fresh(reading.trace, ops), rounding(reading.trace)
-    changed, results = _changed(ops, made), set(_passed_on(reading, run))
     functions = _functions(reading.trace, ops)
-    last, calls = _last_needed(reading, run, ops), Counter[str]()
+    changed, results = _changed(ops, made, functions), set(_passed_on(reading, run))
+    last, calls = _last_needed(reading, run, ops, made), Counter[str]()
     items: list[_Item] = []
     random: list[_Item | None] = []
     for op in ops:
@@ -161,9 +161,26 @@ def _fresh(trace: Trace, ops: Sequence[Op]) -> Mapping[int, tuple[StorageId, ...
     }
 
 
-def _changed(ops: Sequence[Op], made: Mapping[int, tuple[StorageId, ...]]) -> set[StorageId]:
+def _changed(
+    ops: Sequence[Op], made: Mapping[int, tuple[StorageId, ...]], functions: Mapping[int, Any]
+) -> set[StorageId]:
     """Storages that a later op writes into: what is kept must not change."""
-    return {storage for op in ops for storage in op.writes if storage not in made[op.index]}
+    return {
+        storage
+        for op in ops
+        if not _only_hands_on(functions.get(op.index))
+        for storage in op.writes
+        if storage not in made[op.index]
+    }
+
+
+def _only_hands_on(node: Any) -> bool:
+    """Does this call leave its arguments as they are, though it returns one's storage as its result?
+
+    ``_unsafe_view`` does, which comes after every product without a bias.
+    """
+    schema = getattr(getattr(node, "target", None), "_schema", None)
+    return schema is not None and not schema.is_mutable
 
 
 def _kept(reading: Reading, run: Run) -> int:
@@ -175,11 +192,16 @@ def _passed_on(reading: Reading, run: Run) -> Iterable[StorageId]:
     return (storage for storage in run.results.values() if reading.uses.get(storage, frozenset()) - own)
 
 
-def _last_needed(reading: Reading, run: Run, ops: Sequence[Op]) -> int:
-    """The last op that runs again: beyond it backward needs nothing, and the second run stops."""
+def _last_needed(reading: Reading, run: Run, ops: Sequence[Op], made: Mapping[int, tuple[StorageId, ...]]) -> int:
+    """The last op that runs again: beyond it backward needs nothing, and the second run stops.
+
+    It stops as soon as the last tensor is saved. What is not made here (a weight) is saved before the op that reads it.
+    """
     backward = reading.cut.stretches[run.backward]
     needed = {storage for op in reading.trace.ops[backward.first_op : backward.end_op] for storage in op.reads}
-    return max((op.index for op in ops if needed & {*op.reads, *op.writes}), default=-1)
+    own = {storage for fresh in made.values() for storage in fresh}
+    saving = (op for op in ops if needed & ({*op.reads} - own | {*op.writes}))
+    return max((op.index if needed & {*op.writes} else op.index - 1 for op in saving), default=-1)
 
 
 def _functions(trace: Trace, ops: Sequence[Op]) -> dict[int, Any]:

@@ -112,23 +112,21 @@ class _Writer:
 
 def _saved(joint: GraphModule, order: Order, gradients: Sequence[Any]) -> list[Node]:
     """What backward reads before it computes it: found by writing it once."""
-    found: list[Node] = []
-    writer = _Writer(
-        listed=frozenset((*order.forward, *order.backward)), absent=lambda node: _noted(node, found, writer)
-    )
+    found: dict[Node, Node] = {}
+
+    def absent(node: Node) -> Node:
+        # Only reading matters in this writing, and a placeholder may not stand between ops.
+        found[node] = writer.graph.create_node("get_attr", "saved", name=node.name)
+        return found[node]
+
+    writer = _Writer(listed=frozenset((*order.forward, *order.backward)), absent=absent)
     for node in _inputs(joint, backward=True):
         writer.take(node)
     for node in order.backward:
         writer.compute(node)
     writer.give(gradients)
     # Tensors whose version is not checked come last (torch/_functorch/_aot_autograd/schemas.py).
-    return sorted(found, key=_unchecked)
-
-
-def _noted(node: Node, found: list[Node], writer: _Writer) -> Node:
-    found.append(node)
-    # Only names and order matter in this writing, and a placeholder may not stand between ops.
-    return writer.graph.create_node("get_attr", "saved", name=node.name)
+    return sorted((node for node, copy in found.items() if copy.users), key=_unchecked)
 
 
 def _unchecked(node: Node) -> bool:

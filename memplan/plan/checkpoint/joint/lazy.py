@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 INFINITY = float("inf")
-TRIES = 1
-"""Solutions in a row that are no better, after which the search ends."""
 WORTH = 1e-4
 """Of the cost, that a better solution saves at least."""
 ROWS_PER_ROUND = 12
@@ -57,10 +55,12 @@ def lazy_schedule(
         The cheapest schedule found that fits, or None, and the one of the lowest peak.
     """
     begin = time.monotonic()
-    search = _Search(DecisionProgram(graph, boundary, alike=True), budget, time_limit * ALIKE_SHARE, threads)
-    search.run()
     single = DecisionProgram(graph, boundary, alike=False)
-    if search.best is not None and len(single.program.costs) <= MOST_VARIABLES:
+    refines = len(single.program.costs) <= MOST_VARIABLES
+    alike = DecisionProgram(graph, boundary, alike=True)
+    search = _Search(alike, budget, time_limit * (ALIKE_SHARE if refines else 1.0), threads)
+    search.run()
+    if search.best is not None and refines:
         search.refine(single, time_limit - (time.monotonic() - begin))
     return search.best, search.leanest
 
@@ -80,12 +80,18 @@ class _Search:
 
     def run(self) -> None:
         """Add rows until a solution fits; then give back what they count in vain, as long as that helps."""
-        tries = 0
-        while tries < TRIES:
+        seconds = self._round_seconds
+        while (left := self._end - time.monotonic()) > 0:
             before = self._cost
-            if not self._round(min(self._end - time.monotonic(), self._round_seconds)):
-                return
-            tries += self.best is not None and self._cost > before * (1 - WORTH)
+            proven = self._round(min(left, seconds))
+            if self.best is None and self._chosen is not None:
+                # Rows are still missing.
+                continue
+            if self._cost >= before * (1 - WORTH):
+                if proven:
+                    return
+                # Stopped early, it has found nothing or nothing better.
+                seconds *= 2
 
     def refine(self, program: "DecisionProgram", seconds: float) -> None:
         """Let every value decide for itself, from the best solution so far.
@@ -94,22 +100,23 @@ class _Search:
             program: Of the same problem.
             seconds: For the solver.
         """
-        if self._chosen is not None:
-            former, self._program = self._program, program
-            self._start = program.values_of(former, self._chosen)
-            program.spare = former.spare
-            program.add_rows(list(former.row_of), self._budget)
-            self._round(seconds)
+        former, self._program = self._program, program
+        program.spare = former.spare
+        program.add_rows(list(former.row_of), self._budget)
+        if self._start is not None:
+            self._start = program.values_of(former, self._start)
+        self._round(seconds)
 
     def _round(self, seconds: float) -> bool:
-        """Solve once; False: nothing was found."""
+        """Solve once; was the solution, or that there is none, proven?"""
         if seconds <= 0:
             return False
+        self._chosen = None
         solution = solve_binary(self._program.program, time_limit=seconds, threads=self._threads, start=self._start)
         if solution.chosen is None:
-            return False
+            return solution.proven
         schedule = self._program.schedule(self._program.stages_of(solution.chosen))
-        before = self._cost
+        self._chosen = solution.chosen
         self._offer(schedule)
         peaks = self._peaks(schedule)
         over = self._over(peaks)
@@ -118,9 +125,7 @@ class _Search:
         else:
             self._start = {index: float(value) for index, value in enumerate(solution.chosen)}
             self._program.give_back(peaks, solution.chosen, self._budget)
-        if self._cost < before:
-            self._chosen = solution.chosen
-        return True
+        return solution.proven
 
     def _offer(self, schedule: Schedule) -> None:
         """Note a schedule, its recomputations moved or not."""

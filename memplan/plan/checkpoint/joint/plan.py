@@ -71,10 +71,12 @@ def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, 
     figures = figures_of(graph, unplanned(graph))
     if figures.peak_bytes <= budget:
         return OptimalSchedule(schedule=unplanned(graph), figures=figures)
-    best, leanest = lazy_schedule(graph, problem.boundary, budget, time_limit=time_limit * LAZY_SHARE, threads=threads)
+    is_small = len(graph.names) <= MOST_NODES
+    share = LAZY_SHARE if is_small else 1 - BOUND_SHARE
+    best, leanest = lazy_schedule(graph, problem.boundary, budget, time_limit=time_limit * share, threads=threads)
     extra = least_again(graph, problem.boundary, budget, time_limit=time_limit * BOUND_SHARE, threads=threads)
     left = end - time.monotonic()
-    if best is None or (len(graph.names) <= MOST_NODES and left > 0):
+    if best is None or (is_small and left > 0):
         known = [leanest] if best is None else [best]
         result = solve_schedule(graph, budget, time_limit=max(left, 1.0), threads=threads, known=known)
         if isinstance(result, InfeasibleSchedule):

@@ -156,10 +156,10 @@ class DecisionProgram:
                     stages[stage].append(node)
         return stages
 
-    def values_of(self, other: "DecisionProgram", chosen: "np.ndarray") -> dict[int, float]:
+    def values_of(self, other: "DecisionProgram", chosen: "dict[int, float]") -> dict[int, float]:
         """A solution of another program of the same problem in this one's variables."""
         return {
-            variable: float(chosen[theirs[node][event]])
+            variable: chosen[theirs[node][event]]
             for ours, theirs in ((self.kept, other.kept), (self.again, other.again))
             for node, table in ours.items()
             for event, variable in table.items()
