@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memplan.plan.checkpoint.graph.problem import ordered, useful
 from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
 from memplan.plan.checkpoint.joint.capture import JointGraph
 from memplan.plan.checkpoint.joint.cost import Cost
@@ -39,19 +40,16 @@ class JointProblem:
     """Further results that come with each node's first computation."""
 
     def settled(self, schedule: Schedule) -> Schedule:
-        """The schedule as it will run: an op's further results are there as soon as it has run."""
-        done: set[int] = set()
+        """The schedule as it will run: an op's further results come with its first run, and nothing runs unread."""
+        together = {each for companions in self.companions for each in companions}
         order: list[int] = []
+        done: set[int] = set()
         for node in schedule.nodes:
-            for each in (node, *(() if node in done else self.companions[node])):
-                if node == each or each not in done:
-                    order.append(each)
-                    done.add(each)
-        return Schedule(nodes=tuple(_first_only(order, self._followers)))
-
-    @property
-    def _followers(self) -> frozenset[int]:
-        return frozenset(each for companions in self.companions for each in companions)
+            if node not in together:
+                order += (node,) if node in done else (node, *self.companions[node])
+                done.add(node)
+        problem = ordered(self.graph, range(len(self.graph.names)))
+        return problem.schedule(useful(problem, problem.numbers(Schedule(nodes=tuple(order)))))
 
     def order(self, schedule: Schedule) -> Order:
         """What runs in forward and in backward."""
@@ -61,17 +59,6 @@ class JointProblem:
             for part in (schedule.nodes[:cut], schedule.nodes[cut + 1 :])
         )
         return Order(forward=forward, backward=backward)
-
-
-def _first_only(order: Iterable[int], single: frozenset[int]) -> list[int]:
-    """Leave out all but the first of what comes once."""
-    seen: set[int] = set()
-    kept: list[int] = []
-    for node in order:
-        if node not in single or node not in seen:
-            kept.append(node)
-        seen.add(node)
-    return kept
 
 
 def problem_of(joint: JointGraph, cost: Cost) -> JointProblem:

@@ -54,7 +54,7 @@ def run(
 
 @strategies.composite
 def schedules(draw: strategies.DrawFn, problem: JointProblem) -> Schedule:
-    """Valid schedules: everything once in order, and drawn values again, with what they need drawn too, in backward."""
+    """Settled schedules: everything once in order, drawn values again before they are read, others for nothing."""
     graph = problem.graph
     again = draw(strategies.sets(strategies.integers(0, problem.boundary - 1), max_size=problem.boundary))
     everywhere = draw(strategies.booleans())
@@ -75,4 +75,7 @@ def schedules(draw: strategies.DrawFn, problem: JointProblem) -> Schedule:
         for source in graph.predecessors[node]:
             renew(source)
         nodes.append(node)
-    return Schedule(nodes=tuple(nodes))
+    free = [node for node in range(problem.boundary) if node not in graph.pinned]
+    for node in draw(strategies.lists(strategies.sampled_from(free), max_size=5)):
+        nodes.insert(draw(strategies.integers(nodes.index(problem.boundary) + 1, len(nodes))), node)
+    return problem.settled(Schedule(nodes=tuple(nodes)))
