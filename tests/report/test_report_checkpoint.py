@@ -1,8 +1,8 @@
-"""The reports of ``checkpoint-plan``: figures come from the answer, lines keep their width, pictures are well-formed."""
+"""The reports of ``checkpoint-plan``: figures come from the answer, lines keep their width, pictures are whole."""
 
 import dataclasses
 import json
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -111,7 +111,7 @@ def test_every_outcome_renders_in_every_format(outcome: str) -> None:
     ended = dataclasses.replace(answer(), outcome=outcome, gap=None, least_feasible_bytes=None)
     assert _text(ended)
     jsonschema.validate(json.loads(checkpoint_json.render(ended)), checkpoint_json.schema())
-    ElementTree.fromstring(checkpoint_svg.render(ended))
+    ET.fromstring(checkpoint_svg.render(ended))
 
 
 @given(width=st.integers(20, 140), name=st.text(min_size=1, max_size=60))
@@ -138,7 +138,7 @@ def test_the_schema_refuses_a_document_without_its_result() -> None:
 
 
 def test_the_picture_has_a_dot_for_every_point_and_one_for_the_plan() -> None:
-    drawn = ElementTree.fromstring(checkpoint_svg.render(answer()))
+    drawn = ET.fromstring(checkpoint_svg.render(answer()))
     kinds = [circle.get("class") for circle in drawn.iter(f"{SVG}circle")]
     assert kinds.count("point") == 20  # The last one is the unplanned step.
     assert kinds.count("plan") == 1
@@ -146,4 +146,4 @@ def test_the_picture_has_a_dot_for_every_point_and_one_for_the_plan() -> None:
 
 @given(st.text(max_size=40))
 def test_names_from_outside_cannot_break_the_picture(target: str) -> None:
-    ElementTree.fromstring(checkpoint_svg.render(dataclasses.replace(answer(), target=target)))
+    ET.fromstring(checkpoint_svg.render(dataclasses.replace(answer(), target=target)))
