@@ -35,6 +35,8 @@ class Model:
     name: str
     batch_size: int
     seq_len: int | None = None
+    folder: str = "checkpoint_zoo"
+    """Where the file is."""
     is_transformer: bool = True
     """The policies of PyTorch are made for these."""
     settings: tuple[str, ...] = ()
@@ -49,7 +51,7 @@ class Model:
     def job(self) -> dict[str, Any]:
         """What the child is told."""
         return {
-            "target": f"preset:{self.name}" if self.is_preset else str(HERE / "checkpoint_zoo" / f"{self.name}.py"),
+            "target": f"preset:{self.name}" if self.is_preset else str(HERE / self.folder / f"{self.name}.py"),
             "batch_size": self.batch_size,
             "seq_len": self.seq_len,
             "device": self.device,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from checkpoint_models import GOAL, MODELS, Model, Row
+from checkpoint_models import GOAL, MODELS, Model, Row, cells
 
 Rows = Mapping[tuple[str, str, str], Row]
 TITLES = (
@@ -29,7 +29,7 @@ def header() -> str:
             "One thread; fp32 and plain SGD unless stated; MB are millions of bytes; the machine did other work, too.",
             "budget N: the unplanned peak less (100 - N) % of the activations alive at it (activation_before_bytes); a",
             "budget named after another way is that way's measured peak. promise: the plan's peak_after_bytes.",
-            "measured: two real steps by torch.profiler's memory events, as memplan validate; off: against the promise.",
+            "measured: two real steps by torch.profiler's memory events, as memplan validate; off: against promise.",
             "FLOPs: counted in a real step (torch.utils.flop_counter) against the unplanned one. time: of the traced",
             "plan, by roofline. full: every repeated block. selective: torchtitan's policy. compiled: torch.compile",
             "(AOTAutograd, eager kernels) with activation_memory_budget, which is no budget in bytes.",
@@ -46,9 +46,9 @@ def lines(rows: Rows) -> Iterator[str]:
         yield ""
         yield _title(model, base)
         yield TITLES
-        for row in rows.values():
-            if row.model == model.name:
-                yield line(row, base)
+        for cell in cells(model):
+            if cell.key in rows:
+                yield line(rows[cell.key], base)
     yield ""
     yield from checks(rows)
 
@@ -73,7 +73,8 @@ def _share(peak: int, base: Row) -> float:
 def line(row: Row, base: Row) -> str:
     """One cell."""
     extra = None if row.flops is None or not base.flops else 100 * (row.flops / base.flops - 1)
-    fits = "" if row.budget is None or row.measured is None else "yes" if row.measured <= row.budget else "NO"
+    known = row.measured or row.promise
+    fits = "" if row.budget is None or known is None else "yes" if known <= row.budget else "NO"
     return (
         f"{row.way:16}{row.budget_of:>14}{_mega(row.budget):>11}{_mega(row.promise):>12}{_mega(row.measured):>13}"
         f"{fits:>6}{_text(_off(row), '+.3f'):>8}{_text(extra, '.2f'):>10}{_percent(row.promised_extra):>9}"

@@ -106,10 +106,10 @@ def test_figures_are_bytes_of_mebibytes(table: Callable[..., None], module: Call
 def test_a_row_runs_with_the_first_release_from_its_day_on_that_knows_its_options(
     table: Callable[..., None], releases: Callable[..., None], module: Callable[[str], ModuleType]
 ) -> None:
-    releases("0.5.8", scripts={"softmax": '"M" "dtype"'})
-    releases("0.5.9", scripts={"softmax": '"hidden_size" "dtype"'})
-    releases("0.5.10", scripts={"softmax": '"M" "dtype"'})
-    releases("0.6.0", scripts={"softmax": '"M" "dtype"'})
+    releases("0.5.8", scripts={"softmax": '"M" "dtype" "N"'})
+    releases("0.5.9", scripts={"softmax": '"hidden_size" "dtype" "N"'})
+    releases("0.5.10", scripts={"softmax": '"M" "dtype" "N"'})
+    releases("0.6.0", scripts={"softmax": '"M" "dtype" "N"'})
     table(line())
     release = module("releases").release_of(module("rows").read_rows()[0])
     assert release.scripts.name == release.library.name.replace("0.5.9", "0.5.10") == "liger_kernel-0.5.10"
@@ -118,9 +118,10 @@ def test_a_row_runs_with_the_first_release_from_its_day_on_that_knows_its_option
 def test_a_script_that_was_rewritten_since_is_the_last_that_knows_the_options(
     table: Callable[..., None], releases: Callable[..., None], module: Callable[[str], ModuleType]
 ) -> None:
-    releases("0.5.6", scripts={"softmax": '"M" "dtype"'})
-    releases("0.5.8", scripts={"softmax": '"M" "dtype"'})
-    releases("0.5.9", scripts={"softmax": '"hidden_size" "dtype"'})
+    releases("0.5.6", scripts={"softmax": '"M" "dtype" "N"'})
+    releases("0.5.8", scripts={"softmax": '"M" "dtype" "N"'})
+    releases("0.5.9", scripts={"softmax": '"hidden_size" "dtype" "N"'})
+    releases("0.5.10", scripts={"softmax": '"M" "dtype" "BT"'})
     table(line())
     release = module("releases").release_of(module("rows").read_rows()[0])
     assert (release.library.name, release.scripts.name) == ("liger_kernel-0.5.9", "liger_kernel-0.5.8")
@@ -129,7 +130,7 @@ def test_a_script_that_was_rewritten_since_is_the_last_that_knows_the_options(
 def test_the_library_is_the_first_with_what_the_script_imports(
     table: Callable[..., None], releases: Callable[..., None], module: Callable[[str], ModuleType]
 ) -> None:
-    script = 'from liger_kernel.ops import softmax\n"M", "dtype"'
+    script = 'from liger_kernel.ops import softmax\n"M", "dtype", "N"'
     releases("0.5.8", scripts={"other": ""}, library=("ops",))
     releases("0.5.9", scripts={"other": ""}, library=("ops",), text="")
     releases("0.5.10", scripts={"other": ""}, library=("ops",))

@@ -131,7 +131,9 @@ class _Search:
                 break
             else:
                 self._floor = max(self._floor, self._tried, _live(known))
-            if self._ceiling - self._floor <= SPARE_SHARE * self._budget or len(self._found) > MOST_ROUNDS:
+            # A plan seen for the first time has just corrected the problem: the same budget may bring another one.
+            is_narrow = traced is None and self._ceiling - self._floor <= SPARE_SHARE * self._budget
+            if is_narrow or len(self._found) > MOST_ROUNDS:
                 break
             result = self._solved(self._between())
         if not self._fitting():

@@ -48,7 +48,7 @@ def _gradients(model: nn.Module, call: object, batch: torch.Tensor) -> list[torc
 
 def _plans(model: nn.Module, batch: torch.Tensor, budget: int) -> tuple[object, list[JointPlan]]:
     plans: list[JointPlan] = []
-    partitioner = budget_partitioner(budget, time_limit=3, tell=plans.append)
+    partitioner = budget_partitioner(budget, time_limit=2, tell=plans.append)
     return torch.compile(model, backend=_eager_backend(partitioner), dynamic=False), plans
 
 

@@ -32,7 +32,7 @@ def _eager(model: torch.nn.Module, batch: torch.Tensor) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=strategies.data())
 def test_every_schedule_gives_the_gradients_of_eager_and_takes_what_it_says(name: str, data: strategies.DataObject):
     model, batch, joint, problem = _case(name)

@@ -163,3 +163,20 @@ def test_what_is_kept_may_cost_the_allocator_more_than_its_bytes(budget: int) ->
     if expected is not None:
         # A few rounds of halving: within one block of the best.
         assert proof.traced.seconds <= expected + 1
+
+
+class _Sparing(Device):
+    """Every checkpointed block takes less than the formula says everywhere: what the step before has left behind."""
+
+    def positions(self, choice: Choice) -> list[int]:
+        return [nbytes - 30 * sum(choice.options) for nbytes in position_bytes(problem(), choice)]
+
+
+@pytest.mark.parametrize("budget", range(1200, 1700, 10))
+def test_a_plan_a_little_over_the_budget_is_not_the_last_one(budget: int) -> None:
+    device = _Sparing(lambda _: 50)
+    proof = device.prove(budget)
+    expected = best_fit(device, budget)
+    assert (proof.traced.device_bytes <= budget) == (expected is not None)
+    if expected is not None:
+        assert proof.traced.seconds == expected

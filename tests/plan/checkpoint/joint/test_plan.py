@@ -32,9 +32,9 @@ def _case(name: str):
 
 @cache
 def _deep():
-    """Six blocks whose activations are worth more than their gradients."""
+    """Four blocks whose activations are worth more than their gradients."""
     torch.manual_seed(0)
-    model, batch = Llama(layers=6, width=32, dropout=0.1), torch.randint(0, 64, (4, 32))
+    model, batch = Llama(layers=4, width=32, dropout=0.1), torch.randint(0, 64, (4, 32))
     return model, batch, *stated(model, batch)
 
 
@@ -43,11 +43,10 @@ def _budget(problem, ratio: float) -> int:
     return fixed + int(ratio * (figures_of(problem.graph, unplanned(problem.graph)).peak_bytes - fixed))
 
 
-@pytest.mark.parametrize("ratio", [0.7, 0.5])
-def test_a_plan_keeps_its_promise_on_real_tensors(ratio: float):
+def test_a_plan_keeps_its_promise_on_real_tensors():
     model, batch, joint, problem = _deep()
-    budget = _budget(problem, ratio)
-    best, _ = lazy_schedule(problem.graph, problem.boundary, budget, time_limit=4, threads=1)
+    budget = _budget(problem, 0.5)
+    best, _ = lazy_schedule(problem.graph, problem.boundary, budget, time_limit=2, threads=1)
     assert best is not None
     assert not violations(problem.graph, best, budget)
     measured = run(model, batch, joint, problem, best)
@@ -58,8 +57,8 @@ def test_more_budget_costs_no_more_and_the_bound_stays_below():
     _, _, _, problem = _deep()
     graph = problem.graph
     costs, bounds = [], []
-    for ratio in (0.9, 0.7, 0.5):
-        best, _ = lazy_schedule(graph, problem.boundary, _budget(problem, ratio), time_limit=4, threads=1)
+    for ratio in (0.8, 0.5):
+        best, _ = lazy_schedule(graph, problem.boundary, _budget(problem, ratio), time_limit=2, threads=1)
         assert best is not None
         costs.append(figures_of(graph, best).cost)
         bounds.append(
@@ -82,7 +81,7 @@ def test_a_budget_as_large_as_the_step_changes_nothing():
 def test_planning_ends_with_a_schedule_within_the_budget_and_a_bound():
     _, _, _, problem = _case("convnet")
     budget = _budget(problem, 0.9)
-    result = plan_joint(problem, budget, time_limit=4, threads=1)
+    result = plan_joint(problem, budget, time_limit=2, threads=1)
     assert isinstance(result, FeasibleSchedule | OptimalSchedule)
     assert result.figures == figures_of(problem.graph, result.schedule)
     assert result.figures.peak_bytes <= budget
@@ -134,8 +133,7 @@ def _without_unread(problem, schedule: Schedule) -> Schedule:
 
 
 def test_blocks_of_a_transformer_decide_in_groups():
-    model, batch = Llama(layers=9, width=32), torch.randint(0, 64, (4, 32))
-    _, problem = stated(model, batch)
+    _, problem = stated(Llama(layers=7, width=32), torch.randint(0, 64, (4, 32)))
     graph = problem.graph
     readers: list[list[int]] = [[] for _ in graph.names]
     for node, sources in enumerate(graph.predecessors):
@@ -143,10 +141,10 @@ def test_blocks_of_a_transformer_decide_in_groups():
             readers[source].append(node)
     segment, entries = segments(graph, problem.boundary, readers)
     deciders = representatives(graph, segment)
-    # Eighteen half blocks, and what stands around them.
-    assert 18 <= max(segment) + 1 <= 21
-    # Eight or nine of nine blocks, in groups of 3, 2, 2, 1 and 1, or of 3, 2, 1, 1 and 1.
-    assert len(set(deciders)) < 0.7 * len(deciders)
+    # Fourteen half blocks, and what stands around them.
+    assert 14 <= max(segment) + 1 <= 17
+    # Six or seven of seven blocks, in groups of 2, 2, 1 and 1, or of 3, 2, 1 and 1.
+    assert len(set(deciders)) < 0.8 * len(deciders)
     for node, decider in enumerate(deciders):
         assert decider <= node
         assert graph.sizes[node] == graph.sizes[decider]
