@@ -17,7 +17,7 @@ from memplan.plan.checkpoint.answer_records import Method as MethodName
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
-    from memplan.plan.checkpoint.graph_answer import GraphAnswer
+    from memplan.plan.checkpoint.graph.answer import GraphAnswer
 
 PLAN = "Plan"
 METHODS = get_args(MethodName)
@@ -158,7 +158,7 @@ def _write(output: outputs.Output, answer: CheckpointAnswer, report: PlanReportO
 
 
 def _solve_graph(path: Path, budget: int | None, asked: PlanOptions, wanted: tuple[outputs.Output, ...]) -> ExitCode:
-    from memplan.plan.checkpoint.graph_answer import plan_graph
+    from memplan.plan.checkpoint.graph.answer import plan_graph
     from memplan.report import checkpoint_graph
 
     answer: GraphAnswer = plan_graph(path, budget=budget, ratio=asked.budget_ratio, time_limit=asked.time_limit)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from memplan.plan.checkpoint.graph_answer import GraphAnswer
+from memplan.plan.checkpoint.graph.answer import GraphAnswer
 from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS
 from memplan.report.json import SCHEMA_VERSION
 from memplan.report.layout import flow, hanging, shorten, spread

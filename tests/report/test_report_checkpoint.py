@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, ParetoPoint
-from memplan.plan.checkpoint.records import Choice, Optimal
+from memplan.plan.checkpoint.block.records import Choice, Optimal
 from memplan.report import checkpoint, checkpoint_json, checkpoint_svg
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
 from memplan.units import GIB, MIB, Bytes

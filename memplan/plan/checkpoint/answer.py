@@ -11,10 +11,8 @@ from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, Outcome, ParetoPoint
-from memplan.plan.checkpoint.memory import checkpoint_option, peak
-from memplan.plan.checkpoint.plans import plan_for
-from memplan.plan.checkpoint.prove import Proof, Traced
-from memplan.plan.checkpoint.records import (
+from memplan.plan.checkpoint.block.memory import checkpoint_option, peak
+from memplan.plan.checkpoint.block.records import (
     Block,
     BlockProblem,
     Choice,
@@ -24,6 +22,8 @@ from memplan.plan.checkpoint.records import (
     Option,
     TimedOut,
 )
+from memplan.plan.checkpoint.plans import plan_for
+from memplan.plan.checkpoint.prove import Proof, Traced
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Fingerprint, Promise
 from memplan.trace.records import Trace
 from memplan.units import Bytes

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from memplan.plan.checkpoint.records import Result
+from memplan.plan.checkpoint.block.records import Result
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan
 from memplan.units import Bytes
 

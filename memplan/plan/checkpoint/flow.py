@@ -16,19 +16,19 @@ from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.answer import Planned, compose_answer
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer, ParetoPoint
 from memplan.plan.checkpoint.ask import PlanOptions
-from memplan.plan.checkpoint.copies import backlogs
-from memplan.plan.checkpoint.figures import true_peaks
-from memplan.plan.checkpoint.interfaces import Probe
-from memplan.plan.checkpoint.pareto import CurvePoint, curve
+from memplan.plan.checkpoint.block.copies import backlogs
+from memplan.plan.checkpoint.block.pareto import CurvePoint, curve
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Infeasible
+from memplan.plan.checkpoint.block.solvers import solver
 from memplan.plan.checkpoint.plans import plan_for
-from memplan.plan.checkpoint.positions import cut_like
-from memplan.plan.checkpoint.probe import Probing, probe
-from memplan.plan.checkpoint.problem import build_problem, position_stretches
+from memplan.plan.checkpoint.probe.figures import true_peaks
+from memplan.plan.checkpoint.probe.interfaces import Probe
+from memplan.plan.checkpoint.probe.positions import cut_like
+from memplan.plan.checkpoint.probe.probe import Probing, probe
+from memplan.plan.checkpoint.probe.problem import build_problem, position_stretches
+from memplan.plan.checkpoint.probe.tensors import read
+from memplan.plan.checkpoint.probe.tracer import Tracer
 from memplan.plan.checkpoint.prove import Proof, Solve, Traced, prove
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Infeasible
-from memplan.plan.checkpoint.solvers import solver
-from memplan.plan.checkpoint.tensors import read
-from memplan.plan.checkpoint.tracer import Tracer
 from memplan.units import Bytes
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from memplan.plan.checkpoint.menu import Candidate
-from memplan.plan.checkpoint.records import BlockProblem, Choice
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice
+from memplan.plan.checkpoint.probe.menu import Candidate
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
 
 

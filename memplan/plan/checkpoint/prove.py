@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.figures import true_peaks
-from memplan.plan.checkpoint.interfaces import Probe
-from memplan.plan.checkpoint.memory import position_bytes
-from memplan.plan.checkpoint.problem import with_peaks
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.block.memory import position_bytes
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.probe.figures import true_peaks
+from memplan.plan.checkpoint.probe.interfaces import Probe
+from memplan.plan.checkpoint.probe.problem import with_peaks
 from memplan.units import Bytes
 
 MOST_ROUNDS = 4

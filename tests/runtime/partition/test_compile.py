@@ -6,7 +6,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 
 from memplan.errors import EstimateError, UsageError
-from memplan.plan.checkpoint.graph_records import FeasibleSchedule, OptimalSchedule
+from memplan.plan.checkpoint.graph.records import FeasibleSchedule, OptimalSchedule
 from memplan.plan.checkpoint.joint.plan import JointPlan, budget_partitioner
 from tests.plan.checkpoint.joint.models import Llama
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
-from memplan.plan.checkpoint.graph_records import Schedule
+from memplan.plan.checkpoint.graph.records import Schedule
 from memplan.runtime.partition.split import Order, split
 from tests.plan.checkpoint.joint.cases import CASES, run, schedules, stated
 

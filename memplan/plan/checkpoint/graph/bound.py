@@ -23,7 +23,7 @@ from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memplan.plan.checkpoint.graph_records import RematGraph
+    from memplan.plan.checkpoint.graph.records import RematGraph
 
 MOMENTS = 8
 """Moments looked at together, at most: those that ask for most when looked at alone."""

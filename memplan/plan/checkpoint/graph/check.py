@@ -7,7 +7,7 @@ computed again, so one sweep from the end knows what has to be in memory at each
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 
 
 class Reason(StrEnum):

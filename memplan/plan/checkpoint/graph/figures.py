@@ -7,7 +7,7 @@ own position.
 
 from itertools import accumulate
 
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule, ScheduleFigures
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule, ScheduleFigures
 from memplan.units import Bytes
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.graph_records import RematGraph
+from memplan.plan.checkpoint.graph.records import RematGraph
 
 _HINT = "give a networkx node-link JSON file of a directed acyclic graph with the costs and sizes of its nodes"
 

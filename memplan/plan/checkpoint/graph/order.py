@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.graph_records import RematGraph
+from memplan.plan.checkpoint.graph.records import RematGraph
 
 WORK = 100_000
 """Partial orders looked at by default, about a second: the beam is as wide as the graph then allows."""

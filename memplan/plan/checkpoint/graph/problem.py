@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.gap_ilp import again_stages, slack, solve_gaps
 from memplan.plan.checkpoint.graph.order import low_peak_order
 from memplan.plan.checkpoint.graph.problem import OrderedProblem, ordered, useful
-from memplan.plan.checkpoint.graph_records import (
+from memplan.plan.checkpoint.graph.records import (
     FeasibleSchedule,
     InfeasibleSchedule,
     NoSchedule,

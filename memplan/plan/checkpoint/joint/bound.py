@@ -17,7 +17,7 @@ from memplan.plan.checkpoint.graph.figures import memory_curve
 from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 
 if TYPE_CHECKING:
-    from memplan.plan.checkpoint.graph_records import RematGraph
+    from memplan.plan.checkpoint.graph.records import RematGraph
 
 INFINITY = float("inf")
 

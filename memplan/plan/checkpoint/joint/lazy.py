@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.graph.highs import solve_binary
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 from memplan.plan.checkpoint.joint.program import DecisionProgram
 from memplan.plan.checkpoint.joint.sinking import sunk
 

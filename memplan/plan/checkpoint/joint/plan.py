@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from memplan.errors import EstimateError
 from memplan.lifetime.roofline import UNKNOWN_BANDWIDTH, UNKNOWN_FLOPS, Roofline
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
-from memplan.plan.checkpoint.graph.solve import solve_schedule
-from memplan.plan.checkpoint.graph_records import (
+from memplan.plan.checkpoint.graph.records import (
     FeasibleSchedule,
     InfeasibleSchedule,
     NoSchedule,
@@ -18,6 +17,7 @@ from memplan.plan.checkpoint.graph_records import (
     ScheduleFigures,
     ScheduleResult,
 )
+from memplan.plan.checkpoint.graph.solve import solve_schedule
 from memplan.plan.checkpoint.joint.bound import least_again
 from memplan.plan.checkpoint.joint.capture import JointGraph
 from memplan.plan.checkpoint.joint.cost import Cost, roofline_seconds

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.graph.problem import ordered, useful
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 from memplan.plan.checkpoint.joint.capture import JointGraph
 from memplan.plan.checkpoint.joint.cost import Cost
 from memplan.plan.checkpoint.joint.kinds import has_effect, ignores_statistics, is_mutating, runs_once

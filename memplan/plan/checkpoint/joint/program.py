@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.graph.highs import BinaryProgram
 from memplan.plan.checkpoint.graph.problem import ordered, useful
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 from memplan.plan.checkpoint.joint.repeats import representatives
 from memplan.plan.checkpoint.joint.segments import segments
 

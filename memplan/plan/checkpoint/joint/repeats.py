@@ -9,7 +9,7 @@ early blocks serves more of the step (later blocks' memory is free by then), so 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.graph_records import RematGraph
+from memplan.plan.checkpoint.graph.records import RematGraph
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,7 @@
 
 from itertools import accumulate
 
-from memplan.plan.checkpoint.graph_records import RematGraph
+from memplan.plan.checkpoint.graph.records import RematGraph
 
 NEAR = 6
 """Ops on either side of a cut between segments over which no less may go."""

@@ -1,6 +1,6 @@
 """Recomputations moved to where they are first used."""
 
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 
 
 def sunk(graph: RematGraph, schedule: Schedule, boundary: int) -> Schedule:

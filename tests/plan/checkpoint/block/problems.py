@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Interface, Option, Position
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Interface, Option, Position
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

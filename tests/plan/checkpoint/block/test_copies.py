@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint import greedy, ilp, rotor, sqrt
-from memplan.plan.checkpoint.check import check
-from memplan.plan.checkpoint.copies import backlogs
-from memplan.plan.checkpoint.memory import extra_seconds, peak, position_bytes
-from memplan.plan.checkpoint.records import Choice, Feasible, Infeasible, Optimal
-from memplan.plan.checkpoint.transfers import simulate
+from memplan.plan.checkpoint.block import greedy, ilp, rotor, sqrt
+from memplan.plan.checkpoint.block.check import check
+from memplan.plan.checkpoint.block.copies import backlogs
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.block.records import Choice, Feasible, Infeasible, Optimal
+from memplan.plan.checkpoint.block.transfers import simulate
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.block.problems import Shape, block_problems, chain, plain_option
 

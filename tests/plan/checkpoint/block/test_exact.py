@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint import dp, ilp
-from memplan.plan.checkpoint.check import check
-from memplan.plan.checkpoint.implied import without_implied
-from memplan.plan.checkpoint.records import Infeasible, Optimal
-from memplan.plan.checkpoint.rows import rows_of
-from memplan.plan.checkpoint.symmetry import ordered_pairs
+from memplan.plan.checkpoint.block import dp, ilp
+from memplan.plan.checkpoint.block.check import check
+from memplan.plan.checkpoint.block.implied import without_implied
+from memplan.plan.checkpoint.block.records import Infeasible, Optimal
+from memplan.plan.checkpoint.block.rows import rows_of
+from memplan.plan.checkpoint.block.symmetry import ordered_pairs
 from memplan.units import Bytes
 from tests.plan.checkpoint.block.problems import Shape, block_problems, flat_choices, formula_bytes
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint import dp, greedy, ilp, rotor, sqrt
-from memplan.plan.checkpoint.check import check
-from memplan.plan.checkpoint.memory import peak
-from memplan.plan.checkpoint.pareto import curve
-from memplan.plan.checkpoint.records import Choice, Feasible, Infeasible, Optimal, TimedOut
+from memplan.plan.checkpoint.block import dp, greedy, ilp, rotor, sqrt
+from memplan.plan.checkpoint.block.check import check
+from memplan.plan.checkpoint.block.memory import peak
+from memplan.plan.checkpoint.block.pareto import curve
+from memplan.plan.checkpoint.block.records import Choice, Feasible, Infeasible, Optimal, TimedOut
 from tests.plan.checkpoint.block.problems import Shape, block_problems, chain
 
 LIMIT = 20.0

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.check import check, walked_bytes
-from memplan.plan.checkpoint.memory import extra_flops, extra_seconds, peak, position_bytes
-from memplan.plan.checkpoint.records import Choice
+from memplan.plan.checkpoint.block.check import check, walked_bytes
+from memplan.plan.checkpoint.block.memory import extra_flops, extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.block.records import Choice
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.block.problems import (
     Shape,

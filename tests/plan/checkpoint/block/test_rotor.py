@@ -6,10 +6,10 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint import rotor
-from memplan.plan.checkpoint.check import check
-from memplan.plan.checkpoint.memory import extra_seconds, peak
-from memplan.plan.checkpoint.records import Choice, Feasible, Infeasible
+from memplan.plan.checkpoint.block import rotor
+from memplan.plan.checkpoint.block.check import check
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak
+from memplan.plan.checkpoint.block.records import Choice, Feasible, Infeasible
 from tests.plan.checkpoint.block.problems import Shape, block_problems
 
 LIMIT = 20.0

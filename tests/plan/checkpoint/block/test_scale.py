@@ -5,10 +5,19 @@ import time
 
 import pytest
 
-from memplan.plan.checkpoint import ilp, rotor
-from memplan.plan.checkpoint.check import check
-from memplan.plan.checkpoint.memory import peak
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Feasible, Interface, Optimal, Option, Position
+from memplan.plan.checkpoint.block import ilp, rotor
+from memplan.plan.checkpoint.block.check import check
+from memplan.plan.checkpoint.block.memory import peak
+from memplan.plan.checkpoint.block.records import (
+    Block,
+    BlockProblem,
+    Choice,
+    Feasible,
+    Interface,
+    Optimal,
+    Option,
+    Position,
+)
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import GIB, MIB
 

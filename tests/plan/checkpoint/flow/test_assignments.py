@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.assignments import assignments
+from memplan.plan.checkpoint.probe.assignments import assignments
 
 
 @given(st.data())

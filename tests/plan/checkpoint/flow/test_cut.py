@@ -9,10 +9,10 @@ from torch import nn
 
 from memplan.job.source import ModelSource
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.kinds import kinds_of
-from memplan.plan.checkpoint.menu import CHECKPOINT, KEEP, menu
-from memplan.plan.checkpoint.positions import Cut, cut
-from memplan.plan.checkpoint.tensors import read
+from memplan.plan.checkpoint.probe.kinds import kinds_of
+from memplan.plan.checkpoint.probe.menu import CHECKPOINT, KEEP, menu
+from memplan.plan.checkpoint.probe.positions import Cut, cut
+from memplan.plan.checkpoint.probe.tensors import read
 from memplan.runtime.checkpoint.records import SavedOp
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job

@@ -12,10 +12,10 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.estimate.local import estimate_here
 from memplan.job.spec import FileTarget
-from memplan.plan.checkpoint import menu
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer
 from memplan.plan.checkpoint.ask import PlanOptions
 from memplan.plan.checkpoint.flow import plan_here
+from memplan.plan.checkpoint.probe import menu
 from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan

@@ -6,17 +6,17 @@ import pytest
 
 from memplan.job.source import ModelSource
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint import menu
-from memplan.plan.checkpoint.figures import true_peaks
-from memplan.plan.checkpoint.interfaces import Probe
-from memplan.plan.checkpoint.memory import extra_flops, position_bytes
+from memplan.plan.checkpoint.block.memory import extra_flops, position_bytes
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 from memplan.plan.checkpoint.plans import plan_for
-from memplan.plan.checkpoint.positions import cut_like
-from memplan.plan.checkpoint.probe import Probing, planned_probe, probe
-from memplan.plan.checkpoint.problem import build_problem, position_stretches
-from memplan.plan.checkpoint.records import BlockProblem, Choice
-from memplan.plan.checkpoint.tensors import read
-from memplan.plan.checkpoint.tracer import Tracer
+from memplan.plan.checkpoint.probe import menu
+from memplan.plan.checkpoint.probe.figures import true_peaks
+from memplan.plan.checkpoint.probe.interfaces import Probe
+from memplan.plan.checkpoint.probe.positions import cut_like
+from memplan.plan.checkpoint.probe.probe import Probing, planned_probe, probe
+from memplan.plan.checkpoint.probe.problem import build_problem, position_stretches
+from memplan.plan.checkpoint.probe.tensors import read
+from memplan.plan.checkpoint.probe.tracer import Tracer
 from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, Transformer, device, job, next_word, source, words
 
 MOST_OVER = 0.005

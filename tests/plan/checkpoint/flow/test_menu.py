@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.menu import menu
-from memplan.plan.checkpoint.positions import cut
-from memplan.plan.checkpoint.tensors import read
+from memplan.plan.checkpoint.probe.menu import menu
+from memplan.plan.checkpoint.probe.positions import cut
+from memplan.plan.checkpoint.probe.tensors import read
 from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
 from tests.plan.checkpoint.flow.steps import device, job, source

@@ -6,9 +6,18 @@ from typing import Any, cast
 
 import pytest
 
-from memplan.plan.checkpoint.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.block.records import (
+    Block,
+    BlockProblem,
+    Choice,
+    Infeasible,
+    Optimal,
+    Option,
+    Position,
+    Result,
+)
 from memplan.plan.checkpoint.prove import MOST_ROUNDS, Proof, Traced, prove
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Infeasible, Optimal, Option, Position, Result
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.graph.check import Reason, violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
-from memplan.plan.checkpoint.graph_records import RematGraph, Schedule
+from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
 from tests.plan.checkpoint.graph.graphs import graphs, schedules
 
 # a -> b -> c -> d, and d reads a too: keeping a costs 5 bytes while b and c are computed.

@@ -6,7 +6,7 @@ from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.gap_ilp import GapProgram, GapSolution, slack, solve_gaps
 from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 from memplan.plan.checkpoint.graph.problem import OrderedProblem, ordered
-from memplan.plan.checkpoint.graph_records import RematGraph
+from memplan.plan.checkpoint.graph.records import RematGraph
 from tests.plan.checkpoint.graph.graphs import cheapest_by_stages, graphs
 
 ALL_HOPS = 6

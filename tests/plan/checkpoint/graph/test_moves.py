@@ -10,8 +10,8 @@ from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.graph.moves import Climate, forget, recompute, shift
 from memplan.plan.checkpoint.graph.problem import ordered, useful
+from memplan.plan.checkpoint.graph.records import RematGraph
 from memplan.plan.checkpoint.graph.sequence import LiveSequence
-from memplan.plan.checkpoint.graph_records import RematGraph
 from tests.plan.checkpoint.graph.graphs import graphs, schedules
 
 

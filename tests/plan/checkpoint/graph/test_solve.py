@@ -10,8 +10,7 @@ from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.instances import read_instance
 from memplan.plan.checkpoint.graph.order import low_peak_order
-from memplan.plan.checkpoint.graph.solve import solve_schedule
-from memplan.plan.checkpoint.graph_records import (
+from memplan.plan.checkpoint.graph.records import (
     FeasibleSchedule,
     InfeasibleSchedule,
     NoSchedule,
@@ -20,6 +19,7 @@ from memplan.plan.checkpoint.graph_records import (
     Schedule,
     ScheduleResult,
 )
+from memplan.plan.checkpoint.graph.solve import solve_schedule
 from tests.plan.checkpoint.graph.graphs import cheapest, graphs
 from tests.plan.checkpoint.graph.test_instances import DATA, needs_data
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies
 from torch import nn
 
-from memplan.plan.checkpoint.graph_records import Schedule
+from memplan.plan.checkpoint.graph.records import Schedule
 from memplan.plan.checkpoint.joint.capture import JointGraph, joint_graph
 from memplan.plan.checkpoint.joint.cost import roofline_seconds
 from memplan.plan.checkpoint.joint.plan import ASSUMED_RATES

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from memplan.errors import EstimateError
 from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
-from memplan.plan.checkpoint.graph_records import FeasibleSchedule, OptimalSchedule, Schedule
+from memplan.plan.checkpoint.graph.records import FeasibleSchedule, OptimalSchedule, Schedule
 from memplan.plan.checkpoint.joint.bound import least_again
 from memplan.plan.checkpoint.joint.capture import joint_graph
 from memplan.plan.checkpoint.joint.cost import flops

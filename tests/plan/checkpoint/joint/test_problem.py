@@ -9,7 +9,7 @@ from torch import nn
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
-from memplan.plan.checkpoint.graph_records import Schedule
+from memplan.plan.checkpoint.graph.records import Schedule
 from memplan.plan.checkpoint.joint.capture import joint_graph
 from memplan.plan.checkpoint.joint.cost import bytes_moved, flops, roofline_seconds
 from memplan.plan.checkpoint.joint.problem import BOUNDARY, problem_of

@@ -8,8 +8,7 @@ from typing import Literal
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.instances import read_instance
-from memplan.plan.checkpoint.graph.solve import solve_schedule
-from memplan.plan.checkpoint.graph_records import (
+from memplan.plan.checkpoint.graph.records import (
     FeasibleSchedule,
     InfeasibleSchedule,
     NoSchedule,
@@ -19,6 +18,7 @@ from memplan.plan.checkpoint.graph_records import (
     ScheduleFigures,
     ScheduleResult,
 )
+from memplan.plan.checkpoint.graph.solve import solve_schedule
 from memplan.units import Bytes
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memplan.plan.checkpoint.records import BlockProblem, Choice
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.chain import is_chain
-from memplan.plan.checkpoint.figures import Figures, Ruler, true_peaks
-from memplan.plan.checkpoint.interfaces import Passed, Probe, Role, roles, traffic
-from memplan.plan.checkpoint.memory import position_bytes
-from memplan.plan.checkpoint.menu import Candidate
-from memplan.plan.checkpoint.naming import position_name
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Interface, Option, Position
+from memplan.plan.checkpoint.block.memory import position_bytes
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Interface, Option, Position
+from memplan.plan.checkpoint.probe.chain import is_chain
+from memplan.plan.checkpoint.probe.figures import Figures, Ruler, true_peaks
+from memplan.plan.checkpoint.probe.interfaces import Passed, Probe, Role, roles, traffic
+from memplan.plan.checkpoint.probe.menu import Candidate
+from memplan.plan.checkpoint.probe.naming import position_name
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, StorageId
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from memplan.plan.checkpoint.tensors import Reading, Run
+from memplan.plan.checkpoint.probe.tensors import Reading, Run
 
 
 def kinds_of(reading: Reading) -> tuple[int, ...]:

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memplan.plan.checkpoint.copies import backlogs
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Option
-from memplan.plan.checkpoint.tree import Part, SegmentTree
+from memplan.plan.checkpoint.block.copies import backlogs
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.block.tree import Part, SegmentTree
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

@@ -6,13 +6,13 @@ continuous variables that their holders push up, offloading by two queues with s
 
 import time
 
-from memplan.plan.checkpoint.copies import offloads
-from memplan.plan.checkpoint.greedy import cheapest, smallest
-from memplan.plan.checkpoint.implied import without_implied
-from memplan.plan.checkpoint.memory import extra_seconds, peak
-from memplan.plan.checkpoint.model import Found, Model
-from memplan.plan.checkpoint.records import BlockProblem, Feasible, Infeasible, Optimal, Result, TimedOut
-from memplan.plan.checkpoint.rows import rows_of
+from memplan.plan.checkpoint.block.copies import offloads
+from memplan.plan.checkpoint.block.greedy import cheapest, smallest
+from memplan.plan.checkpoint.block.implied import without_implied
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak
+from memplan.plan.checkpoint.block.model import Found, Model
+from memplan.plan.checkpoint.block.records import BlockProblem, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.block.rows import rows_of
 from memplan.units import Bytes
 
 

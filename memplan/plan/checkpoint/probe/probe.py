@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 from memplan.errors import MemplanError, UsageError
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.assignments import assignments
-from memplan.plan.checkpoint.interfaces import Probe
-from memplan.plan.checkpoint.kinds import kinds_of
-from memplan.plan.checkpoint.menu import Candidate, menu
 from memplan.plan.checkpoint.plans import plan_of
-from memplan.plan.checkpoint.positions import cut, cut_like
-from memplan.plan.checkpoint.tensors import Reading, read
-from memplan.plan.checkpoint.tracer import Tracer
+from memplan.plan.checkpoint.probe.assignments import assignments
+from memplan.plan.checkpoint.probe.interfaces import Probe
+from memplan.plan.checkpoint.probe.kinds import kinds_of
+from memplan.plan.checkpoint.probe.menu import Candidate, menu
+from memplan.plan.checkpoint.probe.positions import cut, cut_like
+from memplan.plan.checkpoint.probe.tensors import Reading, read
+from memplan.plan.checkpoint.probe.tracer import Tracer
 from memplan.trace.records import Trace
 
 SMALL_SHARE = 0.05

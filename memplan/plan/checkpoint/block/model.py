@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from memplan.plan.checkpoint.copies import turns
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Option
-from memplan.plan.checkpoint.rows import Holders, Row, Rows, Term, running_bytes
-from memplan.plan.checkpoint.symmetry import ordered_pairs
+from memplan.plan.checkpoint.block.copies import turns
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Option
+from memplan.plan.checkpoint.block.rows import Holders, Row, Rows, Term, running_bytes
+from memplan.plan.checkpoint.block.symmetry import ordered_pairs
 
 SCALE = 1000.0
 """What the largest figures become: HiGHS's tolerances are absolute."""

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memplan.plan.checkpoint.records import BlockProblem, Choice
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

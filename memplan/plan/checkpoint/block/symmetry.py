@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from memplan.plan.checkpoint.records import BlockProblem, Option
-from memplan.plan.checkpoint.rows import Rows, lives
+from memplan.plan.checkpoint.block.records import BlockProblem, Option
+from memplan.plan.checkpoint.block.rows import Rows, lives
 from memplan.units import Bytes
 
 

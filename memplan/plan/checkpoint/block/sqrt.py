@@ -6,9 +6,9 @@ fits is taken; length 1 checkpoints every block on its own, which needs no chain
 
 from collections.abc import Iterator
 
-from memplan.plan.checkpoint.greedy import cheapest
-from memplan.plan.checkpoint.memory import extra_seconds, peak
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Feasible, Infeasible, Result
+from memplan.plan.checkpoint.block.greedy import cheapest
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Feasible, Infeasible, Result
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memplan.plan.checkpoint.positions import Cut
+from memplan.plan.checkpoint.probe.positions import Cut
 from memplan.trace.records import Op, Storage, Trace
 from memplan.units import StorageId
 

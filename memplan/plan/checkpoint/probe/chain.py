@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from memplan.plan.checkpoint.tensors import Reading, Run
+from memplan.plan.checkpoint.probe.tensors import Reading, Run
 
 
 def is_chain(reading: Reading) -> bool:

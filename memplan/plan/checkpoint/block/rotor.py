@@ -15,11 +15,11 @@ any depth. No bound is known: it is optimal among such schedules only, up to rou
 import time
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint import greedy
-from memplan.plan.checkpoint.memory import extra_seconds, peak
-from memplan.plan.checkpoint.nesting import Table
-from memplan.plan.checkpoint.records import BlockProblem, Feasible, Infeasible, Result, TimedOut
-from memplan.plan.checkpoint.symmetry import is_nested
+from memplan.plan.checkpoint.block import greedy
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak
+from memplan.plan.checkpoint.block.nesting import Table
+from memplan.plan.checkpoint.block.records import BlockProblem, Feasible, Infeasible, Result, TimedOut
+from memplan.plan.checkpoint.block.symmetry import is_nested
 from memplan.units import Bytes
 
 

@@ -4,9 +4,9 @@ import time
 from importlib import import_module
 
 from memplan.plan.checkpoint.answer_records import Method
-from memplan.plan.checkpoint.pareto import Solve
-from memplan.plan.checkpoint.records import BlockProblem, Infeasible, Result, TimedOut
-from memplan.plan.checkpoint.symmetry import is_nested
+from memplan.plan.checkpoint.block.pareto import Solve
+from memplan.plan.checkpoint.block.records import BlockProblem, Infeasible, Result, TimedOut
+from memplan.plan.checkpoint.block.symmetry import is_nested
 from memplan.units import Bytes
 
 
@@ -15,7 +15,7 @@ def solver(method: Method) -> Solve:
 
     ``ilp`` knows no segments. Where nothing flat fits and the blocks are a chain, ``rotor`` nests them deeper.
     """
-    solve: Solve = import_module(f"memplan.plan.checkpoint.{method}").solve
+    solve: Solve = import_module(f"memplan.plan.checkpoint.block.{method}").solve
     if method != "ilp":
         return solve
 

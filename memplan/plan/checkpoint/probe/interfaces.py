@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.tensors import Made, Reading, Run
+from memplan.plan.checkpoint.probe.tensors import Made, Reading, Run
 from memplan.units import StorageId
 
 Role = int | Made

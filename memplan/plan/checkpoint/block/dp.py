@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.copies import offloads
-from memplan.plan.checkpoint.memory import extra_seconds, peak
-from memplan.plan.checkpoint.records import (
+from memplan.plan.checkpoint.block.copies import offloads
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak
+from memplan.plan.checkpoint.block.records import (
     BlockProblem,
     Choice,
     Infeasible,
@@ -27,7 +27,7 @@ from memplan.plan.checkpoint.records import (
     Result,
     TimedOut,
 )
-from memplan.plan.checkpoint.symmetry import is_nested
+from memplan.plan.checkpoint.block.symmetry import is_nested
 from memplan.units import Bytes
 
 

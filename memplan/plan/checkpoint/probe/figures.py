@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.interfaces import Probe, Traffic
-from memplan.plan.checkpoint.tensors import Run, rounding
+from memplan.plan.checkpoint.probe.interfaces import Probe, Traffic
+from memplan.plan.checkpoint.probe.tensors import Run, rounding
 from memplan.units import StorageId
 
 _EMPTY = "aten.empty.memory_format"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.records import BlockProblem, Choice
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 from memplan.runtime.checkpoint.records import Action
 
 

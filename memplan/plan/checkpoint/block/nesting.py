@@ -9,10 +9,10 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.greedy import cheapest
-from memplan.plan.checkpoint.links import links_of
-from memplan.plan.checkpoint.memory import checkpoint_option, peak
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.block.greedy import cheapest
+from memplan.plan.checkpoint.block.links import links_of
+from memplan.plan.checkpoint.block.memory import checkpoint_option, peak
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option
 from memplan.runtime.checkpoint.records import Action
 
 if TYPE_CHECKING:

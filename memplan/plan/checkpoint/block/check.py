@@ -10,8 +10,8 @@ from functools import partial
 from itertools import combinations
 from typing import Literal
 
-from memplan.plan.checkpoint.records import Block, BlockProblem, Choice, Option
-from memplan.plan.checkpoint.transfers import Transfers, simulate
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.block.transfers import Transfers, simulate
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, format_bytes
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from memplan.plan.checkpoint.memory import extra_seconds, position_bytes
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Feasible, Infeasible, Option, Result
+from memplan.plan.checkpoint.block.memory import extra_seconds, position_bytes
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Feasible, Infeasible, Option, Result
 from memplan.units import Bytes
 
 

@@ -4,9 +4,9 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from memplan.plan.checkpoint.greedy import cheapest
-from memplan.plan.checkpoint.memory import extra_seconds, peak
-from memplan.plan.checkpoint.records import BlockProblem, Choice, Feasible, Infeasible, Optimal, Result
+from memplan.plan.checkpoint.block.greedy import cheapest
+from memplan.plan.checkpoint.block.memory import extra_seconds, peak
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Feasible, Infeasible, Optimal, Result
 from memplan.units import Bytes
 
 POINTS = 12

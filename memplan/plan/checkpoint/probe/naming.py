@@ -1,6 +1,6 @@
 """Names of positions, for people."""
 
-from memplan.plan.checkpoint.positions import Cut, Stretch
+from memplan.plan.checkpoint.probe.positions import Cut, Stretch
 from memplan.trace.records import Trace
 
 _MOST_MODULES = 2

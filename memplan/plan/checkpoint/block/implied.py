@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memplan.plan.checkpoint.records import BlockProblem
-from memplan.plan.checkpoint.rows import Row, Rows, Term, running_bytes
+from memplan.plan.checkpoint.block.records import BlockProblem
+from memplan.plan.checkpoint.block.rows import Row, Rows, Term, running_bytes
 
 
 def without_implied(problem: BlockProblem, rows: Rows) -> Rows:
