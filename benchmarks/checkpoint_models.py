@@ -8,7 +8,7 @@ import csv
 import dataclasses
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -63,14 +63,15 @@ MODELS = (
     Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS),
     Model(name="gpt2", batch_size=1, seq_len=768, settings=("1.0", "0.5", "0.15")),
     Model(name="resnet50", batch_size=8, is_transformer=False),
-    Model(name="llama", batch_size=1, seq_len=256),
+    Model(name="llama", batch_size=1, seq_len=4096),
     Model(name="unet", batch_size=2, is_transformer=False),
     Model(name="t5", batch_size=2, seq_len=256),
-    Model(name="vit", batch_size=2),
+    Model(name="vit", batch_size=8),
     Model(name="moe", batch_size=4, seq_len=256),
+    Model(name="llama-3.2-1b", batch_size=4, seq_len=2048, device="h100-80g", precision="bf16", is_preset=True),
     Model(name="llama-3.1-8b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
-    Model(name="llama-3.1-70b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
-    Model(name="llama-3.1-405b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
+    Model(name="llama-3.1-70b", batch_size=2, seq_len=8192, device="h100-80g", precision="bf16", is_preset=True),
+    Model(name="llama-3.1-405b", batch_size=2, seq_len=8192, device="h100-80g", precision="bf16", is_preset=True),
 )
 
 
@@ -142,13 +143,23 @@ def run(names: Iterable[str], ways: Iterable[str], path: Path = RESULTS) -> None
             continue
         for cell in cells(model):
             done = read(path)
-            if cell.key in done or (wanted and cell.way.partition(":")[0] not in wanted | {"none"}):
+            is_wanted = not wanted or cell.way.partition(":")[0] in wanted | {"none"}
+            if cell.key in done or not is_wanted or not _is_possible(cell, done):
                 continue
             answer = in_fork(_fill, model, cell, done)
             if isinstance(answer, str):
                 answer = dataclasses.replace(cell, result="error", error=answer)
             write(path, answer)
             print(*(str(value) for value in dataclasses.astuple(answer)), flush=True)
+
+
+def _is_possible(cell: Row, done: Mapping[tuple[str, str, str], Row]) -> bool:
+    """Is what its budget is a share of known?"""
+    if not cell.budget_of:
+        return True
+    of = "none" if cell.budget_of.isdigit() else cell.budget_of
+    base = done.get((cell.model, of, ""))
+    return base is not None and not base.error
 
 
 def _fill(model: Model, row: Row, done: dict[tuple[str, str, str], Row]) -> Row:

@@ -13,7 +13,7 @@ BY_KERNEL = {
 }
 """Kernel → reason for all of its rows."""
 BY_PROVIDER = {
-    "torch_compile": "compiled code (torch.compile): memplan traces it as eager code, which takes more",
+    "torch_compile": "compiled code (torch.compile): scripts run as eager code here, which takes more",
     "deepspeed_tiled": "DeepSpeed's own autograd function; its version is not given",
     "megatron": "Megatron-Core's kernels; its version is not given",
     "megatron-fused": "Megatron-Core's kernels; its version is not given",

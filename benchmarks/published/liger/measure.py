@@ -14,6 +14,7 @@ from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
 from memplan.trace.semantics import semantics
+from memplan.trace.tracing_branches import fakes_pass_for_real
 from memplan.trace.triton_kernels import idle_kernels
 from memplan.trace.values import Values
 from memplan.trace.world import fake_world
@@ -84,12 +85,14 @@ def _recording(device: DeviceTraits) -> Iterator[Recorder]:
     """A recorder put together as ``memplan.trace.run`` does."""
     with ExitStack() as stack:
         stack.enter_context(fake_world())
+        stack.enter_context(fakes_pass_for_real())
         stack.enter_context(attributes((Attribute(torch, "compile", _as_written),)))
         stack.enter_context(attributes(as_of_transformers_4()))
         means = stack.enter_context(semantics(device, "auto"))
         values = Values(worst_case=False)
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
+        recorder.user_code = means.user_code
         stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
         stack.enter_context(recorder.watching())
         recorder.default_place = "host"

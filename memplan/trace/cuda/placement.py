@@ -174,6 +174,8 @@ class DeviceRewriting(TorchFunctionMode):
             _getter("is_cuda"): lambda args, _: not placement.is_host(args[0]),
             _getter("is_cpu"): lambda args, _: placement.is_host(args[0]),
             torch.as_tensor: self._as_tensor,
+            # Reads the arguments of ``Module.to`` for code that hands the device on, so it must not be rewritten yet.
+            torch._C._nn._parse_to: lambda args, kwargs: torch._C._nn._parse_to(*args, **kwargs),
         }
 
     def __torch_function__(

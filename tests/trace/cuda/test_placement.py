@@ -218,3 +218,20 @@ def test_a_turing_gpu_only_emulates_bf16():
     with cuda_semantics(DeviceTraits(kind="cuda", capability=(7, 5))):
         assert torch.cuda.is_bf16_supported()
         assert not torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda model: model.cuda(),
+        lambda model: model.to("cuda"),
+        lambda model: model.to(device="cuda"),
+        lambda model: model.to(device=torch.device("cuda"), dtype=torch.float16),
+    ],
+)
+def test_a_module_moves_however_it_is_told(move):
+    with played() as tape:
+        model = torch.nn.Linear(2, 2)
+        tape.clear()
+        move(model)
+        assert places(tape)[-2:] == ["device", "device"]
