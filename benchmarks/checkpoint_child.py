@@ -9,11 +9,12 @@ import json
 import random
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from checkpoint_policies import counter, policy
+from checkpoint_policies import Tally, counter, policy
 
 from memplan.hardware.catalog import load_profile
 from memplan.job.load import load_source
@@ -100,8 +101,8 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     meter = CpuMeter()
     meter.start()
     source = load_source(spec)
-    model, flops = build_model(source, spec, surroundings), list[int]()
-    policy(job["policy"])(model, flops)
+    model, tally = build_model(source, spec, surroundings), Tally()
+    policy(job["policy"])(model, tally)
     loop = make_loop(source, model, spec, surroundings)
     for _ in range(STEPS):
         started = time.perf_counter()
@@ -109,12 +110,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             next(loop)
         seconds = time.perf_counter() - started
     peak = meter.finish().peaks.requested
-    if flops:
-        return {"measured": peak, "flops": sum(flops) // STEPS, "step_seconds": seconds}
-    # The counter keeps tensors alive, so that its step is not measured.
-    with counter() as counting:
+    tally.is_on = True
+    # Dynamo runs nothing compiled under a dispatch mode.
+    with nullcontext() if job["policy"].startswith("compiled") else counter() as counting:
         next(loop)
-    return {"measured": peak, "flops": counting.get_total_flops(), "step_seconds": seconds}
+    flops = tally.flops if counting is None else counting.get_total_flops()
+    return {"measured": peak, "flops": flops, "step_seconds": seconds}
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ def cells(model: Model) -> Iterator[Row]:
     yield row("full")
     if model.is_transformer:
         yield row("selective")
+        yield row("ilp", "selective")
     yield from (row(f"compiled:{setting}") for setting in model.settings)
     yield from (row("ilp", f"compiled:{setting}") for setting in model.settings if setting != "1.0")
     yield from (row(method, share) for method in METHODS for share in reversed(SHARES))

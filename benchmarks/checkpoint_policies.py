@@ -2,6 +2,7 @@
 # ruff: noqa: SLF001 - PyTorch names its ops and settings so.
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,15 @@ _ATTENTION = {
 """The counter knows attention on CUDA alone; products are counted as it counts them there."""
 
 
+@dataclass(slots=True)
+class Tally:
+    """FLOPs of what no dispatch mode sees from outside."""
+
+    is_on: bool = False
+    """A counter keeps tensors alive, so that it must not run where memory is measured."""
+    flops: int = 0
+
+
 def counter() -> FlopCounterMode:
     """Counts the FLOPs of what runs in its context."""
     return FlopCounterMode(display=False, custom_mapping=_ATTENTION)
@@ -72,8 +82,8 @@ def _policy() -> Callable[..., CheckpointPolicy]:
     return decide
 
 
-def memory_budget(model: nn.Module, flops: list[int], *, setting: float) -> None:
-    """Compile with ``torch._functorch.config.activation_memory_budget``; each run of a graph adds its FLOPs."""
+def memory_budget(model: nn.Module, tally: Tally, *, setting: float) -> None:
+    """Compile with ``torch._functorch.config.activation_memory_budget``; its graphs add their FLOPs to the tally."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch import config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -81,9 +91,11 @@ def memory_budget(model: nn.Module, flops: list[int], *, setting: float) -> None
 
     def interpreted(graph: GraphModule, _: Any) -> Callable[[list[Any]], Any]:
         def run(arguments: list[Any]) -> Any:
+            if not tally.is_on:
+                return Interpreter(graph).boxed_run(arguments)
             with counter() as counting:
                 results = Interpreter(graph).boxed_run(arguments)
-            flops.append(counting.get_total_flops())
+            tally.flops += counting.get_total_flops()
             return results
 
         run._boxed_call = True  # Its inputs can be freed while it runs, as aot_eager's.
@@ -95,7 +107,7 @@ def memory_budget(model: nn.Module, flops: list[int], *, setting: float) -> None
     model.compile(backend=backend, dynamic=False)
 
 
-def policy(name: str) -> Callable[[nn.Module, list[int]], None]:
+def policy(name: str) -> Callable[[nn.Module, Tally], None]:
     """``none``, ``selective`` or ``compiled:SETTING``.
 
     Returns:

@@ -10,7 +10,7 @@ from checkpoint_models import GOAL, MODELS, Model, Row, cells
 
 Rows = Mapping[tuple[str, str, str], Row]
 TITLES = (
-    f"{'way':16}{'budget of':>14}{'budget MB':>11}{'promise MB':>12}{'measured MB':>13}{'fits':>6}"
+    f"{'way':16}{'budget of':>14}{'budget MB':>13}{'promise MB':>12}{'measured MB':>13}{'fits':>6}"
     f"{'off %':>8}{'FLOPs +%':>10}{'time +%':>9}{'gap %':>7}{'traces':>8}{'trace s':>9}{'solve s':>9}{'prove s':>9}"
     "  result"
 )
@@ -41,9 +41,10 @@ def lines(rows: Rows) -> Iterator[str]:
     """A table for each model that has rows, then the checks."""
     for model in MODELS:
         base = rows.get((model.name, "none", ""))
-        if base is None:
-            continue
         yield ""
+        if base is None:
+            yield f"{model.name}: not run"
+            continue
         yield _title(model, base)
         yield TITLES
         for cell in cells(model):
@@ -76,7 +77,7 @@ def line(row: Row, base: Row) -> str:
     known = row.measured or row.promise
     fits = "" if row.budget is None or known is None else "yes" if known <= row.budget else "NO"
     return (
-        f"{row.way:16}{row.budget_of:>14}{_mega(row.budget):>11}{_mega(row.promise):>12}{_mega(row.measured):>13}"
+        f"{row.way:16}{row.budget_of:>14}{_mega(row.budget):>13}{_mega(row.promise):>12}{_mega(row.measured):>13}"
         f"{fits:>6}{_text(_off(row), '+.3f'):>8}{_text(extra, '.2f'):>10}{_percent(row.promised_extra):>9}"
         f"{_percent(row.gap):>7}{_text(row.traces, 'd'):>8}{_text(row.trace_seconds, '.1f'):>9}"
         f"{_text(row.solve_seconds, '.2f'):>9}{_text(row.prove_seconds, '.1f'):>9}  {row.result}"

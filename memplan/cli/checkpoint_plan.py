@@ -17,11 +17,17 @@ from memplan.plan.checkpoint.answer_records import Method as MethodName
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
+    from memplan.hardware.profile import GpuProfile
+    from memplan.job.spec import JobSpec
     from memplan.plan.checkpoint.graph.answer import GraphAnswer
 
 PLAN = "Plan"
 METHODS = get_args(MethodName)
 FORMATS = ("text", "json", "svg", "code")
+LEVELS = ("auto", "block", "op")
+OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "inputs", "precision", "mode")
+"""What of a job shapes the graph of its forward and backward."""
+DEFAULT_METHOD = "ilp"
 DEFAULT_GPU = "a100-80g"
 """What the step is traced for where only a budget is given."""
 DEFAULT_SECONDS = 30.0
@@ -42,8 +48,13 @@ Budget = Annotated[
 BudgetRatio = Annotated[
     float | None, option("budget_ratio", PLAN, "The same as a share of the unplanned peak.", metavar="SHARE")
 ]
+Level = Annotated[
+    str,
+    option("level", PLAN, "block: of the eager model; op: of its compiled step, for torch.compile.", metavar="NAME",
+           default="auto: op for graph files, else block"),
+]  # fmt: skip
 Method = Annotated[
-    str, option("method", PLAN, f"Solver: {', '.join(METHODS)}.", metavar="NAME", default="ilp, proved best")
+    str | None, option("method", PLAN, f"Solver: {', '.join(METHODS)}.", metavar="NAME", default="ilp, proved best")
 ]
 TimeLimit = Annotated[
     float, option("time_limit", PLAN, "For each call of the solver.", metavar="SECONDS", default="30")
@@ -69,7 +80,8 @@ class PlanOptions:
 
     budget: Budget = None
     budget_ratio: BudgetRatio = None
-    method: Method = "ilp"
+    level: Level = "auto"
+    method: Method = None
     time_limit: TimeLimit = DEFAULT_SECONDS
     offload: Offload = False
     blocks: Blocks = None
@@ -104,11 +116,27 @@ def checkpoint_plan(
     budget = problems.of(_budget, asked.budget)
     problems.add(*_wrong_plan(asked))
     if is_graph(target):
-        problems.add(*_wrong_for_graph(gpu, job, wanted))
+        problems.add(*_wrong_for_graph(gpu, asked, job, wanted))
         problems.raise_if_any()
         raise typer.Exit(_solve_graph(Path(target), budget, asked, wanted))
+    if asked.level == "op":
+        problems.add(*_wrong_for_step(asked, job, wanted))
+        spec = check.job_spec(target, job, problems)
+        profiles = problems.of(load_profiles, [gpu] if gpu else [], profile_dir or [])
+        problems.raise_if_any()
+        raise typer.Exit(
+            _solve_step(
+                spec,
+                profile=next(iter(profiles), None),
+                budget=budget,
+                asked=asked,
+                timeout=job.timeout,
+                report=report,
+                wanted=wanted,
+            )
+        )
     if asked.budget_ratio is not None:
-        problems.add("--budget-ratio is for graph files; give --budget")
+        problems.add("--budget-ratio is for graph files and --level op; give --budget")
     if gpu is None and asked.budget is None:
         problems.add("a budget is missing: give --gpu, --budget or both")
     spec = check.job_spec(target, job, problems)
@@ -121,7 +149,7 @@ def checkpoint_plan(
             spec,
             profiles[0],
             budget,
-            method=cast("MethodName", asked.method),
+            method=cast("MethodName", asked.method or DEFAULT_METHOD),
             time_limit=asked.time_limit,
             offload=asked.offload,
             blocks=tuple(asked.blocks or ()),
@@ -171,6 +199,44 @@ def _solve_graph(path: Path, budget: int | None, asked: PlanOptions, wanted: tup
     return ExitCode.DONE if answer.outcome in ("optimal", "feasible") else ExitCode.UNKNOWN
 
 
+def _solve_step(
+    spec: "JobSpec",
+    *,
+    profile: "GpuProfile | None",
+    budget: int | None,
+    asked: PlanOptions,
+    timeout: float,
+    report: PlanReportOptions,
+    wanted: tuple[outputs.Output, ...],
+) -> ExitCode:
+    from memplan.plan.checkpoint.joint.step import plan_step
+    from memplan.report import checkpoint_graph
+    from memplan.runtime.partition.order_file import write_order
+
+    with console.progress(enabled=not report.quiet) as tell:
+        found = plan_step(
+            spec,
+            profile,
+            budget,
+            ratio=asked.budget_ratio,
+            time_limit=asked.time_limit,
+            timeout=timeout,
+            progress=tell,
+        )
+    written = asked.out if found.order is not None else None
+    if written is not None and found.order is not None:
+        write_order(found.order, written)
+    for output in wanted:
+        outputs.write_rendered(
+            output,
+            text=lambda width: checkpoint_graph.render(
+                found.answer, width=width, explain=report.explain, plan_file=str(written or "")
+            ),
+            json=lambda: checkpoint_graph.render_json(found.answer),
+        )
+    return ExitCode.DONE if found.order is not None else ExitCode.UNKNOWN
+
+
 def _budget(text: str | None) -> int | None:
     try:
         return None if text is None else parse_size(text)
@@ -179,7 +245,9 @@ def _budget(text: str | None) -> int | None:
 
 
 def _wrong_plan(asked: PlanOptions) -> Iterator[str]:
-    if asked.method not in METHODS:
+    if asked.level not in LEVELS:
+        yield f"--level must be one of {', '.join(LEVELS)}, not '{asked.level}'"
+    if asked.method is not None and asked.method not in METHODS:
         yield f"--method must be one of {', '.join(METHODS)}, not '{asked.method}'"
     if not 0 < asked.time_limit < math.inf:
         yield f"--time-limit must be a number of seconds above 0, not {asked.time_limit}"
@@ -189,7 +257,24 @@ def _wrong_plan(asked: PlanOptions) -> Iterator[str]:
         yield f"--out: cannot write a file '{asked.out}'"
 
 
-def _wrong_for_graph(gpu: str | None, job: groups.JobOptions, wanted: tuple[outputs.Output, ...]) -> Iterator[str]:
+def _wrong_for_step(asked: PlanOptions, job: groups.JobOptions, wanted: tuple[outputs.Output, ...]) -> Iterator[str]:
+    given = {"method": asked.method, "offload": asked.offload, "blocks": asked.blocks}
+    idle = [name for name, value in given.items() if value] + [name for name in job.given() if name not in OF_OP_LEVEL]
+    if idle:
+        yield f"--level op has no use for {', '.join(map(options.flag, idle))}"
+    if any(output.format not in outputs.REPORTS for output in wanted):
+        yield f"--format must be one of {', '.join(outputs.REPORTS)} for --level op"
+    if (asked.budget is None) == (asked.budget_ratio is None):
+        yield "--level op needs either --budget or --budget-ratio"
+    if job.mode not in (None, "train"):
+        yield "only training keeps activations for a backward: --mode train"
+
+
+def _wrong_for_graph(
+    gpu: str | None, asked: PlanOptions, job: groups.JobOptions, wanted: tuple[outputs.Output, ...]
+) -> Iterator[str]:
+    if asked.level == "block":
+        yield "a graph file has ops, no blocks: leave --level away"
     idle = [*(["gpu"] if gpu else []), *job.given()]
     if idle:
         yield f"a graph file has no use for {', '.join(map(options.flag, idle))}"

@@ -1,4 +1,4 @@
-"""The reports of ``memplan checkpoint-plan GRAPH.json``: a schedule for a graph from a file."""
+"""The reports of op-level plans: a schedule for a graph from a file or for a target's compiled step."""
 
 import json
 from collections.abc import Iterator
@@ -9,26 +9,34 @@ from rich.text import Text
 from memplan.plan.checkpoint.graph.answer import GraphAnswer
 from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS
 from memplan.report.json import SCHEMA_VERSION
-from memplan.report.layout import flow, hanging, shorten, spread
+from memplan.report.layout import clean, flow, hanging, paragraphs, shorten, spread
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.units import format_bytes
 
 
-def render(answer: GraphAnswer, *, width: int = 80) -> list[Text]:
+def render(answer: GraphAnswer, *, width: int = 80, explain: bool = False, plan_file: str = "") -> list[Text]:
     """Write an answer as lines of styled text.
 
     Args:
         answer: What was found.
         width: Terminal cells per line.
+        explain: Also list assumptions.
+        plan_file: Where the plan was written; empty: nowhere.
     """
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     left = f"memplan {answer.memplan_version}  solved in {answer.solve_seconds:.1f} s"
     target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
     facts = [f"{answer.nodes:,} nodes", f"{answer.edges:,} edges", f"budget {format_bytes(answer.budget_bytes)}"]
+    if answer.fixed_bytes is not None:
+        facts += [f"{format_bytes(answer.fixed_bytes)} of it parameters, buffers and batch", "no optimizer state"]
     lines = [spread(Text(left, style="dim"), target, width), *flow("graph", facts, width), Text("")]
     word = (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome])
     lines.append(Text.assemble(word, f"  {_figures(answer)}"))
     lines += [Text(line, style="dim") for item in _remarks(answer, width) for line in hanging("  ", item, width)]
+    if plan_file:
+        lines += [Text(""), *(Text(line, style="green") for line in _apply(plan_file))]
+    if explain and answer.assumptions:
+        lines += [Text(""), *paragraphs("assumptions", answer.assumptions, width)]
     for line in lines:
         line.rstrip()
         line.truncate(width, overflow="ellipsis")
@@ -44,9 +52,17 @@ def _figures(answer: GraphAnswer) -> str:
     return f"{peaks}  {100 * answer.overhead_ratio:+.2f} % cost"
 
 
+def _apply(plan_file: str) -> tuple[str, str]:
+    return "import memplan.runtime.partition", f'partition_fn = memplan.runtime.partition.load("{clean(plan_file)}")'
+
+
 def _remarks(answer: GraphAnswer, width: int) -> Iterator[str]:
     if answer.binding:
         yield f"peak at {shorten(answer.binding, width - 10)}"
+    if answer.fixed_bytes is not None and answer.schedule:
+        yield f"{answer.again:,} ops run again"
+    if answer.outcome == "timed_out" and answer.peak_after_bytes is not None:
+        yield "over the budget: the lowest peak found"
     if answer.outcome == "optimal":
         yield "proved best"
     elif answer.gap is not None:
@@ -81,14 +97,19 @@ def document(answer: GraphAnswer) -> dict[str, Any]:
         "least_feasible_bytes": answer.least_feasible_bytes,
         "binding": answer.binding,
         "solve_seconds": answer.solve_seconds,
-        "timings": {"trace_seconds": 0.0, "solve_seconds": answer.solve_seconds, "prove_seconds": 0.0},
+        "timings": {
+            "trace_seconds": answer.trace_seconds,
+            "solve_seconds": answer.solve_seconds,
+            "prove_seconds": 0.0,
+        },
         "traces": 0,
         "rounds": 0,
         "blocks": [],
         "segments": [],
         "schedule": list(answer.schedule),
         "pareto": [],
-        "assumptions": [],
+        "assumptions": list(answer.assumptions),
         "not_modelled": [],
-        "versions": {"memplan": answer.memplan_version},
+        "versions": {"memplan": answer.memplan_version}
+        | ({"torch": answer.torch_version} if answer.torch_version else {}),
     }

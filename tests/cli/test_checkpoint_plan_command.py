@@ -137,3 +137,34 @@ def test_a_graph_needs_a_budget_and_takes_no_step(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "--batch-size" in said
     assert "text, json" in said
+
+
+def test_the_ops_of_a_compiled_step_are_planned_within_a_budget_of_their_own(target, tmp_path, capsys):
+    plan = tmp_path / "order.json"
+    common = [target, "--level", "op", "--batch-size", "4", "--time-limit", "2"]
+    code, found = _json(capsys, *common, "--budget-ratio", "0.5", "-o", str(plan))
+    assert (code, found["level"], found["fits"]) == (0, "op", True)
+    assert found["peak_after_bytes"] <= found["budget_bytes"] == found["peak_before_bytes"] // 2
+    assert found["overhead_ratio"] > 0
+    assert any("neither optimizer state" in sentence for sentence in found["assumptions"])
+    content = json.loads(plan.read_text())
+    assert set(content["forward"]) & set(content["backward"])
+    code, found = _json(capsys, *common, "--budget", "1KiB")
+    assert (code, found["result"]) == (3, "infeasible")
+
+
+def test_what_op_level_has_no_use_for_is_a_usage_error(target, capsys):
+    idle = ["--method", "ilp", "--offload", "--blocks", "blocks.*", "--code", "--optimizer", "sgd"]
+    assert main(["checkpoint-plan", target, "--level", "op", *idle]) == 2
+    said = capsys.readouterr().err
+    for part in ("--method, --offload, --blocks, --optimizer", "--format", "either --budget or --budget-ratio"):
+        assert part in said
+
+
+def test_a_step_that_branches_on_values_is_sent_to_block_level(target, capsys):
+    file = Path(target)
+    file.write_text(TARGET.replace("return x + self", "return x if (x > 0).any() else x + self"))
+    assert main(["checkpoint-plan", target, "--level", "op", "--budget", "1GiB", "-q"]) == 3
+    said = capsys.readouterr().err
+    assert "cannot be captured as one graph" in said
+    assert "--level block" in said

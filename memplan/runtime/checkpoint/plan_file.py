@@ -112,6 +112,8 @@ class _Reader:
     def plan(self, content: object) -> CheckpointPlan:
         found = self._as(dict, content, "the file")
         self._version(found)
+        if found.get("level") == "op":
+            self.problems.append("level: an op-level plan is for memplan.runtime.partition.load, not for blocks")
         if "modules" in found and "blocks" in found:
             self.problems.append("modules: there are blocks, too; say everything under blocks")
         if "modules" in found:

@@ -14,10 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from memplan.errors import UsageError
+
+_UNCHECKED = "saved_tensor_with_no_vc_check"
+"""Key of a node's ``meta`` (torch/_functorch/_aot_autograd/graph_compile.py); before torch 2.10 it says nothing."""
+_STATISTICS = frozenset({"running_mean", "running_var"})
+"""Arguments of batch normalisation (torch's native_functions.yaml)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +131,30 @@ def _saved(joint: GraphModule, order: Order, gradients: Sequence[Any]) -> list[N
     for node in order.backward:
         writer.compute(node)
     writer.give(gradients)
+    for node, copy in found.items():
+        if node.op == "placeholder" and _is_only_statistics(copy):
+            # Forward has overwritten it by then, which autograd would take for a defect.
+            node.meta[_UNCHECKED] = True
     # Tensors whose version is not checked come last (torch/_functorch/_aot_autograd/schemas.py).
     return sorted((node for node, copy in found.items() if copy.users), key=_unchecked)
 
 
+def _is_only_statistics(value: Node) -> bool:
+    """Is a value read as running statistics alone? What training computes for backward does not depend on them."""
+    for user in value.users:
+        if not isinstance(user.target, OpOverload):
+            return False
+        # The one way to a schema from Python; fx itself uses it.
+        names = [each.name for each in user.target._schema.arguments]  # noqa: SLF001
+        given = {**dict(zip(names, user.args, strict=False)), **user.kwargs}
+        read = {name for name, each in given.items() if each is value}
+        if not read or not read <= _STATISTICS:
+            return False
+    return True
+
+
 def _unchecked(node: Node) -> bool:
-    return bool(node.meta.get("saved_tensor_with_no_vc_check", False))
+    return bool(node.meta.get(_UNCHECKED, False))
 
 
 def _forward(joint: GraphModule, order: Order, results: Sequence[Any], saved: Sequence[Node]) -> Graph:

@@ -1,4 +1,4 @@
-"""The library call for a graph from a file: a budget, a schedule, and how far it is from the best."""
+"""What is answered for a graph: a budget, a schedule, and how far it is from the best; and the call for files."""
 
 import time
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class GraphAnswer:
     """What was found for one graph and budget."""
 
     target: str
-    """The file as typed."""
+    """The target as typed."""
     nodes: int
     edges: int
     outcome: Literal["optimal", "feasible", "infeasible", "timed_out"]
@@ -53,6 +53,19 @@ class GraphAnswer:
     solve_seconds: float
     """Wall time of the search."""
     memplan_version: str
+    fixed_bytes: Bytes | None = None
+    """Of the peaks, what is there throughout: parameters, buffers, batch; None for a file, whose nodes are all."""
+    trace_seconds: float = 0.0
+    """Wall time until a target's graph was there; a file's takes none."""
+    torch_version: str = ""
+    """What captured a target's graph; empty for a file."""
+    assumptions: tuple[str, ...] = ()
+    """What was taken for granted, in full sentences."""
+
+    @property
+    def again(self) -> int:
+        """How many computations the schedule has beyond one of each node."""
+        return max(0, len(self.schedule) - self.nodes)
 
 
 def plan_graph(path: Path, *, budget: int | None, ratio: float | None, time_limit: float) -> GraphAnswer:
@@ -67,20 +80,44 @@ def plan_graph(path: Path, *, budget: int | None, ratio: float | None, time_limi
     Raises:
         UsageError: The file is no such graph, or not exactly one of budget and ratio is given.
     """
-    if (budget is None) == (ratio is None):
-        raise UsageError("a graph needs a budget", where="--budget", hint="give --budget or --budget-ratio, not both")
     graph = read_instance(path)
     before = figures_of(graph, unplanned(graph))
-    limit = Bytes(budget if budget is not None else int((ratio or 0.0) * before.peak_bytes))
+    limit = budget_of(before, budget, ratio)
     started = time.perf_counter()
     result = solve_schedule(graph, limit, time_limit=time_limit)
     seconds = time.perf_counter() - started
-    return _answer(graph, before, result, target=str(path), budget=limit, seconds=seconds)
+    return answer_of(graph, before, result, target=str(path), budget=limit, seconds=seconds)
 
 
-def _answer(
+def budget_of(before: ScheduleFigures, budget: int | None, ratio: float | None) -> Bytes:
+    """The budget in bytes.
+
+    Args:
+        before: Figures of the graph's own order.
+        budget: Peak in bytes at most; or
+        ratio: the same as a share of the peak of the graph's own order, rounded down.
+
+    Raises:
+        UsageError: Not exactly one of them is given.
+    """
+    if (budget is None) == (ratio is None):
+        raise UsageError("a graph needs a budget", where="--budget", hint="give --budget or --budget-ratio, not both")
+    return Bytes(budget if budget is not None else int((ratio or 0.0) * before.peak_bytes))
+
+
+def answer_of(
     graph: RematGraph, before: ScheduleFigures, result: ScheduleResult, *, target: str, budget: Bytes, seconds: float
 ) -> GraphAnswer:
+    """What a search came to.
+
+    Args:
+        graph: The problem.
+        before: Figures of the graph's own order.
+        result: How the search ended.
+        target: As typed.
+        budget: Peak that was allowed.
+        seconds: Wall time of the search.
+    """
     from importlib.metadata import version
 
     schedule, figures = _found(result)
