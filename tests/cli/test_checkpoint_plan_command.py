@@ -133,9 +133,11 @@ def test_a_graph_needs_a_budget_and_takes_no_step(tmp_path, capsys):
     file.write_text(json.dumps(CHAIN))
     assert main(["checkpoint-plan", str(file)]) == 2
     assert "--budget-ratio" in capsys.readouterr().err
-    assert main(["checkpoint-plan", str(file), "--budget", "1GiB", "--batch-size", "4", "-f", "svg"]) == 2
+    assert (
+        main(["checkpoint-plan", str(file), "--budget", "1GiB", "--batch-size", "4", "-f", "svg", "-o", "a.json"]) == 2
+    )
     said = capsys.readouterr().err
-    assert "--batch-size" in said
+    assert "--out, --batch-size" in said
     assert "text, json" in said
 
 

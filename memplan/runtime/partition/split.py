@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from memplan.errors import UsageError
 
 _UNCHECKED = "saved_tensor_with_no_vc_check"
-"""Key of a node's ``meta`` (torch/_functorch/_aot_autograd/graph_compile.py); before torch 2.10 it says nothing."""
+"""Key of a node's ``meta`` (torch/_functorch/_aot_autograd/graph_compile.py); torch 2.6 does not read it."""
 _STATISTICS = frozenset({"running_mean", "running_var"})
 """Arguments of batch normalisation (torch's native_functions.yaml)."""
 

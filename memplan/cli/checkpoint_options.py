@@ -1,0 +1,83 @@
+"""The options of ``memplan checkpoint-plan``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from memplan.cli import groups, options
+from memplan.cli.options import option
+from memplan.plan.checkpoint.answer_records import Method as MethodName
+
+PLAN = "Plan"
+METHODS = get_args(MethodName)
+FORMATS = ("text", "json", "svg", "code")
+LEVELS = ("auto", "block", "op")
+DEFAULT_METHOD = "ilp"
+DEFAULT_GPU = "a100-80g"
+"""What the step is traced for where only a budget is given."""
+DEFAULT_SECONDS = 30.0
+
+Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="As for estimate; or GRAPH.json, an instance.", show_default=False)
+]
+Gpu = Annotated[
+    str | None,
+    option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them.", metavar="NAME",
+           default=f"{DEFAULT_GPU}, with --budget"),
+]  # fmt: skip
+Budget = Annotated[
+    str | None,
+    option("budget", PLAN, "Device peak at most, as estimate reports it: 40GiB.", metavar="BYTES",
+           default="what the GPU has"),
+]  # fmt: skip
+BudgetRatio = Annotated[
+    float | None, option("budget_ratio", PLAN, "The same as a share of the unplanned peak.", metavar="SHARE")
+]
+Level = Annotated[
+    str,
+    option("level", PLAN, "block: of the eager model; op: of its compiled step, for torch.compile.", metavar="NAME",
+           default="auto: op for graph files, else block"),
+]  # fmt: skip
+Method = Annotated[
+    str | None, option("method", PLAN, f"Solver: {', '.join(METHODS)}.", metavar="NAME", default="ilp, proved best")
+]
+TimeLimit = Annotated[
+    float, option("time_limit", PLAN, "For each call of the solver.", metavar="SECONDS", default="30")
+]
+Offload = Annotated[bool, option("offload", PLAN, "Activations may also wait in pinned host memory.")]
+Blocks = Annotated[
+    list[str] | None,
+    option("blocks", PLAN, "Module, or pattern of modules, to plan. Repeatable.", metavar="NAME",
+           default="every repeated block"),
+]  # fmt: skip
+PlanOut = Annotated[Path | None, option("out", PLAN, "Write the plan for memplan.apply.", metavar="FILE", short="-o")]
+Formats = Annotated[
+    list[str] | None,
+    option("formats", options.REPORT, "text, json, svg (the memory-time curve) or code (the plan as plain torch); with "
+           "=FILE not to standard output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+Code = Annotated[bool, option("code", options.REPORT, "Same as --format code.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What is asked of the planner."""
+
+    budget: Budget = None
+    budget_ratio: BudgetRatio = None
+    level: Level = "auto"
+    method: Method = None
+    time_limit: TimeLimit = DEFAULT_SECONDS
+    offload: Offload = False
+    blocks: Blocks = None
+    out: PlanOut = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReportOptions(groups.ReportOptions):
+    """Reports, with the formats of this command."""
+
+    formats: Formats = None
+    code: Code = False
