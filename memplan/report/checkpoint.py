@@ -1,5 +1,6 @@
 """The text report of ``memplan checkpoint-plan``: the verdict, what each block does, the curve, and how to apply it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -75,11 +76,12 @@ def verdict_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
         (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome]),
         f"  peak {before} → {after}  {_percent(answer.overhead_ratio)} time",
     )
-    lines = [spread(left, Text(_gap_words(answer)), width)]
+    lines = [left]
     if not answer.fits:
         over = answer.peak_after_bytes - answer.budget_bytes
         lines.append(Text(f"  {format_bytes(over)} over the budget of {format_bytes(answer.budget_bytes)}"))
-    items = [f"peak in {answer.binding}"] if answer.binding else []
+    items = [words] if (words := _gap_words(answer)) else []
+    items += [f"peak in {answer.binding}"] if answer.binding else []
     if answer.least_feasible_bytes is not None:
         items.append(f"least budget {format_bytes(answer.least_feasible_bytes)}")
     return [*lines, *(Text(f"  {shorten(item, width - 2)}", style="dim") for item in items)]
@@ -89,8 +91,15 @@ def _gap_words(answer: CheckpointAnswer) -> str:
     if answer.outcome == "infeasible":
         return ""
     if answer.gap is None:
-        return "no bound"
-    return "proved best" if answer.outcome == "optimal" else f"at most {100 * answer.gap:.2f} % from the best"
+        return "how far from the best is not known"
+    if answer.outcome == "optimal":
+        return "nothing cheaper fits, of these blocks and options"
+    return f"at most {rounded_up(answer.gap)} of the step's time above the best of these options"
+
+
+def rounded_up(share: float) -> str:
+    """A bound in per cent, never shown smaller than it is."""
+    return f"{math.ceil(1e4 * share) / 100:.2f} %"
 
 
 def block_lines(answer: CheckpointAnswer, width: int) -> list[Text]:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from memplan.plan.checkpoint.graph.answer import GraphAnswer
-from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS
+from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS, rounded_up
 from memplan.report.json import SCHEMA_VERSION
 from memplan.report.layout import clean, flow, hanging, paragraphs, shorten, spread
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
@@ -67,7 +67,7 @@ def _remarks(answer: GraphAnswer, width: int) -> Iterator[str]:
         yield "proved best"
     elif answer.gap is not None:
         of = f", of {answer.bound_for}" if answer.bound_for else ""
-        yield f"at most {100 * answer.gap:.2f} % from the best{of}"
+        yield f"at most {rounded_up(answer.gap)} from the best{of}"
 
 
 def render_json(answer: GraphAnswer) -> str:
