@@ -94,6 +94,8 @@ def _gap_words(answer: CheckpointAnswer) -> str:
         return "how far from the best is not known"
     if answer.outcome == "optimal":
         return "nothing cheaper fits, of these blocks and options"
+    if not answer.gap:
+        return "nothing cheaper fits, as far as its traces have corrected the problem"
     return f"at most {rounded_up(answer.gap)} of the step's time above the best of these options"
 
 
