@@ -1,7 +1,6 @@
 """From measured stages to the answer: verdict, interval, breakdown, owners."""
 
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from memplan.errors import EstimateError
 from memplan.estimate.interval import classify, interval, shipped_residuals
@@ -15,6 +14,7 @@ from memplan.replay.records import MemoryProfile
 from memplan.replay.stream import RequestStream
 from memplan.trace.records import Event, Trace
 from memplan.units import StorageId
+from memplan.versions import installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,8 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
         steps_traced=len(trace.steps),
         repeats=trace.repeats,
-        torch_version=_version("torch"),
-        memplan_version=_version("memplan"),
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
     )
 
 
@@ -115,8 +115,8 @@ def unknown(spec: JobSpec, profile: GpuProfile, error: EstimateError) -> Estimat
         timings={},
         steps_traced=0,
         repeats=False,
-        torch_version=_version("torch"),
-        memplan_version=_version("memplan"),
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
     )
 
 
@@ -226,10 +226,3 @@ def _flops_of_last_step(trace: Trace) -> int:
         return 0
     last = trace.steps[-1]
     return sum(op.flops for op in trace.ops[last.first_op : last.end_op])
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from memplan.estimate.records import GpuFacts
@@ -19,6 +18,7 @@ from memplan.simulate.recommend import recommend
 from memplan.simulate.records import PolicyRun, Simulation, Workload
 from memplan.simulate.run import run_policy
 from memplan.simulate.side_by_side import side_by_side
+from memplan.versions import installed
 
 DEFAULT_STEPS = 1000
 """Steps where nobody says how many: fragmentation has long shown itself by then."""
@@ -87,7 +87,7 @@ def simulate(
         passed_bytes=passed,
         without_leftovers=freed[0] if freed else None,
         microseconds=costs,
-        memplan_version=_version(),
+        memplan_version=installed("memplan"),
     )
 
 
@@ -141,10 +141,3 @@ def _facts(profile: GpuProfile) -> GpuFacts:
         total_bytes=profile.total_bytes,
         usable_bytes=profile.usable_bytes,
     )
-
-
-def _version() -> str:
-    try:
-        return version("memplan")
-    except PackageNotFoundError:
-        return "unknown"

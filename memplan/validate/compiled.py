@@ -97,7 +97,9 @@ def compiler_failure(error: BaseException) -> EstimateError | None:
     hint = "--compile eager needs no compiler"
     if any(word in message for word in _NO_COMPILER):
         hint = f"install a C++ compiler (g++, or name one in CXX); {hint}"
-    first = next((line for line in message.splitlines() if line.strip()), type(found[-1]).__name__)
+    # Torch 2.6 heads the message with "backend='inductor' raised:".
+    lines = (line for line in message.splitlines() if line.strip() and not line.rstrip().endswith("raised:"))
+    first = next(lines, type(found[-1]).__name__)
     return EstimateError(f"torch.compile cannot compile this step: {first}", hint=hint)
 
 

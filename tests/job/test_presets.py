@@ -236,7 +236,7 @@ def test_shared_configuration_keys_reach_each_preset() -> None:
 
 
 def test_the_command_prints_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
-    presets_command(json=True)
+    presets_command(as_json=True)
     assert len(json.loads(capsys.readouterr().out)["presets"]) == len(NAMES)
-    presets_command(json=False)
+    presets_command(as_json=False)
     assert "llama-3.1-8b" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memplan.trace.calls import describe
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
 from memplan.trace.scratch.cpu_table import CPU_RULES
@@ -167,3 +168,10 @@ def test_a_model_under_a_dispatch_mode_forgets_its_hooks() -> None:
     with recording():
         assert len(torch.nn.modules.module._global_forward_hooks) == before + 1
     assert len(torch.nn.modules.module._global_forward_hooks) == before
+
+
+def test_grouped_heads_count_as_many_flops_as_equal_ones():
+    count = describe(torch.ops.aten._scaled_dot_product_flash_attention.default, {}).flops
+    queries, grouped = torch.empty(2, 8, 16, 4), torch.empty(2, 2, 16, 4)
+    out = (queries,)
+    assert count(queries, grouped, grouped, out_val=out) == count(queries, queries, queries, out_val=out) > 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import assert_never
 
 from memplan.estimate.answer import options as step_options
@@ -27,6 +26,7 @@ from memplan.plan.checkpoint.prove import Proof, Traced
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Fingerprint, Promise
 from memplan.trace.records import Trace
 from memplan.units import Bytes
+from memplan.versions import installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,8 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
         prove_seconds=planned.prove_seconds,
         assumptions=(*trace.assumptions, *_assumptions(planned)),
         not_modelled=trace.not_modelled,
-        torch_version=_version("torch"),
-        memplan_version=_version("memplan"),
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
     )
 
 
@@ -208,10 +208,3 @@ def _assumptions(planned: Planned) -> Sequence[str]:
     if planned.dropped:
         said.append(f"not planned, since they do not run forward and backward in turn: {', '.join(planned.dropped)}")
     return [*said, *planned.notes]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

@@ -20,6 +20,7 @@ from memplan.plan.checkpoint.graph.records import (
 )
 from memplan.plan.checkpoint.graph.solve import solve_schedule
 from memplan.units import Bytes
+from memplan.versions import installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,6 @@ def answer_of(
         budget: Peak that was allowed.
         seconds: Wall time of the search.
     """
-    from importlib.metadata import version
-
     schedule, figures = _found(result)
     bound = _bound(result)
     node = result.node if isinstance(result, InfeasibleSchedule) else None
@@ -140,7 +139,7 @@ def answer_of(
         binding="" if node is None else graph.names[node],
         schedule=() if schedule is None else tuple(graph.names[node] for node in schedule.nodes),
         solve_seconds=seconds,
-        memplan_version=version("memplan"),
+        memplan_version=installed("memplan"),
     )
 
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from memplan.errors import EstimateError, MemplanError
@@ -17,6 +16,7 @@ from memplan.plan.checkpoint.graph.answer import GraphAnswer, answer_of, budget_
 from memplan.plan.checkpoint.graph.records import FeasibleSchedule, OptimalSchedule, Schedule
 from memplan.runtime.partition.records import OrderPlan, OrderPromise
 from memplan.units import Bytes
+from memplan.versions import installed
 
 if TYPE_CHECKING:
     from memplan.plan.checkpoint.joint.capture import JointGraph
@@ -101,7 +101,7 @@ def _in_child(
         answer_of(problem.graph, before, result, target=format_target(spec.target), budget=limit, seconds=seconds),
         fixed_bytes=Bytes(problem.graph.fixed_bytes),
         trace_seconds=begun - started,
-        torch_version=version("torch"),
+        torch_version=installed("torch"),
         assumptions=(*MEANS, *given, rated),
     )
     if not isinstance(result, OptimalSchedule | FeasibleSchedule):
