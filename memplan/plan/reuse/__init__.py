@@ -1,0 +1,1 @@
+"""Static buffer reuse: where every buffer lies in one arena, solved and checked."""
