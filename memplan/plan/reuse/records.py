@@ -4,9 +4,11 @@
       ▲  ┌────────┐                 height: end of the highest buffer
       │  │   B    │┌─────────┐      load:   most bytes alive at once; no placement is lower
       │  └────────┘│    C    │
-      │ ┌──────────┴─────────┴┐     Two buffers whose lifespans meet never share a byte.
+      │ ┌──────────┴─────────┴┐
       │ │          A          │
       └─┴─────────────────────┴──► time
+
+Two buffers whose lifespans meet never share a byte.
 """
 
 from dataclasses import dataclass
