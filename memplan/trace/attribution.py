@@ -17,12 +17,11 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-import memplan
 from memplan.job.usercode import display
 from memplan.trace.records import Phase
 
 _TORCH = str(Path(torch.__file__).parent)
-_MEMPLAN = str(Path(memplan.__file__).parent)
+_MEMPLAN = str(Path(__file__).parents[1])
 _ACCUMULATE = 2**64 - 1
 """Sequence number of every AccumulateGrad node (torch/csrc/autograd/functions/accumulate_grad.cpp)."""
 

@@ -64,13 +64,14 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
         mutated_keywords=tuple(
             argument.name for argument, write in zip(arguments, written, strict=True) if write and argument.kwarg_only
         ),
-        flops=_flops(func),
+        flops=flops_formula(func),
         scratch=rules.get(str(func)),
         body=body_of(func),
     )
 
 
-def _flops(func: torch._ops.OpOverload) -> Callable[..., int] | None:
+def flops_formula(func: torch._ops.OpOverload) -> Callable[..., int] | None:
+    """Torch's own count of an op's floating-point operations, from its arguments and ``out_val``; None: it has none."""
     count: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
     return _of_equal_heads(count) if count and "_scaled_dot_product" in func._name else count
 

@@ -20,7 +20,7 @@ def when_imported(
     """Call back once a module has been imported: at once if it has been, else when it is.
 
     Args:
-        name: A top-level module.
+        name: Its full name; a submodule is found within its package.
         then: Takes the module.
         around: The context in which the module's own code runs when it is imported.
 

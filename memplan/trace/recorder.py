@@ -12,9 +12,13 @@ from typing import Any
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass,
+)
 
-from memplan.trace import aliasing
+from memplan.trace import aliasing, random_states
 from memplan.trace.attribution import Attribution
 from memplan.trace.calls import Operator, describe
 from memplan.trace.knowledge import NOTHING
@@ -86,7 +90,8 @@ class Recorder(TorchDispatchMode):
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record everything that runs in the context."""
-        with self.attribution.watching(), self.ledger.watching_resizes(), self:
+        states = random_states.watching_states(self._random_state) if self.device.kind == "cpu" else nullcontext()
+        with self.attribution.watching(), self.ledger.watching_resizes(), states, self:
             yield
 
     @classmethod
@@ -176,7 +181,17 @@ class Recorder(TorchDispatchMode):
         if operator.body is not None:
             with self, self.user_code():
                 return operator.body(*args, **kwargs)
-        running = Running(func, operator, args, kwargs)
+        return self._follow(Running(func, operator, args, kwargs))
+
+    def _random_state(self) -> torch.Tensor:
+        """A state of the random generator, as an op that makes it."""
+        if self not in _get_current_dispatch_mode_stack():
+            # A compiler asks for its own sake, and hides what it does from all modes.
+            return random_states.get_state()
+        state: torch.Tensor = self._follow(Running(random_states.get_state, random_states.OPERATOR, (), {}))
+        return state
+
+    def _follow(self, running: Running) -> Any:
         # A function mode of the semantics has seen the call; it must not see every attribute that is read from here on.
         with torch._C.DisableTorchFunction():
             return self._record(running) if self.recording else self._set_up(running)

@@ -71,7 +71,7 @@ def test_peak_activations_drop_to_block_inputs() -> None:
     growth = _live_activations(_trace(8, checkpoint="full")) - _live_activations(_trace(7, checkpoint="full"))
     # A block saves its input, the sine, the GELU's input and output (4 rows each) and the dropout's mask.
     assert growth_plain >= 10 * row
-    assert growth == row
+    assert growth == row + torch.get_rng_state().nbytes
 
 
 def test_names_in_attribution_stay() -> None:
@@ -212,8 +212,9 @@ def test_the_traced_peak_is_that_of_a_real_run(tmp_path: Path, name: str) -> Non
             optimizer.step()
             optimizer.zero_grad()
 
-    # States of the random number generator (5 KB a block), which a second run restores, are no part of a trace.
-    assert predicted == pytest.approx(peak(real_allocations(real)), rel=0.005)
+    real()  # One-time allocations of the libraries are not the step's.
+    # A number of Python's in an op is a tensor of 8 bytes to C++ alone.
+    assert predicted == pytest.approx(peak(real_allocations(real)), rel=1e-5)
 
 
 def _sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:

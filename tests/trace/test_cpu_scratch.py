@@ -159,6 +159,44 @@ def test_convolution_backward_takes_what_the_table_says(arguments):
 
 
 @measured_machine
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "channels last"])
+def test_threads_add_up_gradients_of_weights_in_buffers_of_their_own(name, threads):
+    torch.set_num_threads(threads)
+    arguments = CONVOLUTIONS[name]
+    compare(aten.convolution_backward.default, *gradients(arguments, (False, True, arguments[2] is not None)))
+
+
+@measured_machine
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    threads=st.integers(2, 4),
+    batch=st.integers(2, 6),
+    inputs=st.integers(1, 70),
+    outputs=st.integers(1, 70),
+    kernel=st.sampled_from((1, 3, 5)),
+    stride=st.sampled_from((1, 2)),
+    size=st.integers(8, 24),
+    bias=st.booleans(),
+)
+def test_weights_of_any_convolution_by_any_threads(threads, batch, inputs, outputs, kernel, stride, size, bias):
+    torch.set_num_threads(threads)
+    arguments = convolution(batch, inputs, size, outputs, kernel, stride=stride, bias=bias)
+    compare(aten.convolution_backward.default, *gradients(arguments, (False, True, bias)))
+
+
+@measured_machine
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("inputs", [3, 16])
+def test_weights_of_filters_too_wide_for_blocks_are_a_matrix_product(inputs, threads):
+    torch.set_num_threads(threads)
+    for kernel in (14, 15, 16):
+        arguments = list(convolution(2, inputs, 4 * kernel, 48, kernel, stride=kernel))
+        arguments[4] = [0, 0]
+        compare(aten.convolution_backward.default, *gradients(arguments, (False, True, True)))
+
+
+@measured_machine
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.integers(2, 5),

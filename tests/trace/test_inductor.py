@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import importlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
-from torch.profiler import record_function
 from torch.utils.checkpoint import checkpoint
 
 import memplan.trace.inductor as inductor
@@ -23,7 +24,6 @@ from memplan.trace.compiled import NOTE, UNUSED
 from memplan.trace.inductor.guards import _get
 from memplan.trace.inductor.structure import Slot, described, emptied, filled
 from memplan.trace.records import DeviceTraits, Trace
-from memplan.validate.cpu import STEP, Profiler
 from tests.trace.jobs import CPU, source, trace
 
 GPU = DeviceTraits(kind="cuda", capability=(8, 0))
@@ -86,42 +86,18 @@ def history(recorded: Trace) -> list[tuple[str, int]]:
     return [(event.action, recorded.storages[event.storage].nbytes) for event in recorded.events]
 
 
-def real_step(model: nn.Module, batch: Callable[[int], torch.Tensor]) -> list[int]:
-    """What the same loop does for real, compiled by ``torch.compile``, once it has settled."""
-    model.compile(dynamic=False)
-    optimizer = torch.optim.AdamW(model.parameters())
-    kept: dict[str, torch.Tensor] = {}
-
-    def step() -> None:
-        kept.pop("batch", None)
-        kept["batch"] = batch(ROWS)
-        kept["output"] = model(kept["batch"])
-        kept["loss"] = total(kept["output"], None)
-        kept["loss"].backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    step()
-    step()
-    profiler = Profiler()
-    profiler.start()
-    for _ in range(2):
-        with record_function(STEP):
-            step()
-    run = profiler.finish()
-    events = [event.nbytes for event in run.events if run.starts[1] <= event.nanoseconds <= run.ends[1]]
-    return [size for size in events if abs(size) > SMALL]
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile compiles C++ for the CPU")
 @pytest.mark.filterwarnings("ignore")
-def test_a_step_allocates_what_a_real_compiled_one_does() -> None:
+def test_a_step_allocates_what_a_real_compiled_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    benchmark = importlib.import_module("compile_cpu")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch._dynamo.reset()
     try:
-        predicted = trace(source(Block, sequences, loss=total), CPU, batch_size=ROWS, compile="inductor")
-        assert last_step(predicted) == real_step(Block(), sequences)
+        predicted = trace(source(Block, sequences, loss=total), CPU, batch_size=benchmark.BATCH, compile="inductor")
+        real = benchmark.settled(Block(), sequences, total)
+        assert last_step(predicted) == [size for size in real if abs(size) > SMALL]
     finally:
         torch.set_num_threads(threads)
 

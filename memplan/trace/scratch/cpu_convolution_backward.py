@@ -1,6 +1,7 @@
 """Scratch of the backward of convolutions on CPU: the same copies as in the forward, pass by pass.
 
-Measured with torch 2.13.0 (oneDNN 3.12) on AVX-512 (AMD EPYC), one thread, November 2026.
+Measured with torch 2.13.0 (oneDNN 3.12) on AVX-512 (AMD EPYC), November 2026: with one thread; gradients of weights
+with two to four as well. A strided gradient of a source takes more with every thread, which is not counted.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import torch
 
 from memplan.trace.scratch.cpu_convolution import around, dense_first, strided_backward_bytes, unrolled_bytes
 from memplan.trace.scratch.cpu_convolution_shape import (
+    AVX2_LANES,
     SCRATCH_ALIGNMENT,
     Convolution,
     block,
@@ -20,14 +22,17 @@ from memplan.trace.scratch.cpu_convolution_shape import (
     parse,
     reduced_source_bytes,
 )
-from memplan.trace.scratch.cpu_shapes import copy_bytes, lanes, nbytes, results
+from memplan.trace.scratch.cpu_convolution_threads import sharing_bytes
+from memplan.trace.scratch.cpu_shapes import FLOAT_BYTES, copy_bytes, lanes, nbytes, results
 from memplan.trace.scratch.rules import Call, Scratch, Script
 
-_AVX2_LANES = 8
 _FEWEST_INPUTS_BLOCKED = 3
 """Up to so many input channels weight gradients read the source as it lies (measured)."""
 _NARROWEST_WEIGHT_BLOCK = 8
 """Channels per group that blocked kernels need for weight gradients; below they are a matrix product (measured)."""
+_WIDEST_BLOCKED = 14
+"""Width of filters up to which blocked kernels compute weight gradients; beyond they are a matrix product, too
+(src/cpu/x64/jit_avx512_common_conv_kernel.cpp init_conf)."""
 _WIDEST_DEPTHWISE = 3
 """Filter side up to which oneDNN's depthwise kernel computes weight gradients by itself (measured)."""
 
@@ -85,23 +90,28 @@ def _to_weight(conv: Convolution) -> _Pass:
     bias = conv.outputs * conv.itemsize if conv.bias else 0
     # Seen from the weights, a transposed convolution is one from its results to its sources.
     entering = conv.outputs if conv.transposed else conv.inputs
-    flat = conv.groups == 1 and entering < lanes() and not conv.pointwise
+    flat = conv.groups == 1 and entering < lanes() and not conv.by_pointwise_kernel
     few = flat and entering > _FEWEST_INPUTS_BLOCKED
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
-    plain_volume = few and len(conv.kernel) == 3 and entering % _AVX2_LANES != 0
-    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume:
+    plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0
+    is_wide = conv.kernel[-1] > _WIDEST_BLOCKED
+    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
-        inside = {"columns": columns_bytes(conv) + 4 * weight + SCRATCH_ALIGNMENT}
+        reduced = 4 * torch.get_num_threads() * weight + SCRATCH_ALIGNMENT
+        inside = {"columns": columns_bytes(conv) + reduced}
         return _Pass(inside=inside, result=(filters_bytes(conv, 1, width) if conv.depthwise else weight) + bias)
     if few:
         # Few inputs, but too many for the first-layer kernel: the AVX2 kernel takes over, with blocks of eight.
-        flat, width = False, _AVX2_LANES
+        flat, width = False, AVX2_LANES
     source = image_bytes(conv, conv.inputs, conv.source_area, width)
     gradient = image_bytes(conv, conv.outputs, conv.result_area, width)
-    if flat and conv.transposed:
-        return _Pass(inside={"source": source}, result=filters_bytes(conv, width, 1) + bias)
     scratchpad = reduced_source_bytes(conv) + (0 if conv.transposed else padded_bias_bytes(conv, width))
+    if conv.groups == 1 and conv.itemsize == FLOAT_BYTES:
+        scratchpad += sharing_bytes(conv, torch.get_num_threads(), width)
+    if flat and conv.transposed:
+        inside = {"source": source, "scratchpad": scratchpad}
+        return _Pass(inside=inside, result=filters_bytes(conv, width, 1) + bias)
     inside = {"gradient": gradient, "source": 0 if flat else source, "scratchpad": scratchpad}
     return _Pass(inside=inside, result=filters_bytes(conv, 1 if flat else width, width) + bias)
 

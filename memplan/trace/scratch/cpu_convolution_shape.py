@@ -13,6 +13,8 @@ from memplan.trace.scratch.rules import Call
 
 SCRATCH_ALIGNMENT = 128
 """What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp default_alignment)."""
+AVX2_LANES = 8
+"""Channels in one block of the AVX2 kernels, which serve where AVX-512 ones do not."""
 _SMALL_INPUT = 20_480
 """Below it a single image stays with PyTorch's own kernel (Convolution.cpp ConvParams::use_mkldnn)."""
 _SMALL_BATCH = 16
@@ -41,8 +43,14 @@ class Convolution:
     """Pixels of one result channel."""
     slices: int
     """Depth of the result; 1 without a third dimension."""
+    source_rows: int
+    """Length of the source's first dimension."""
+    result_rows: int
+    """Length of the result's first dimension."""
     kernel: tuple[int, ...]
     strided: bool
+    stride_area: int
+    """Pixels of the source per pixel of the result."""
     dilated: bool
     padded: bool
     transposed: bool
@@ -61,6 +69,11 @@ class Convolution:
         return self.taps == 1 and not self.padded and self.groups == 1 and not self.transposed
 
     @property
+    def by_pointwise_kernel(self) -> bool:
+        """Does a kernel for 1x1 filters compute it? A strided one must tile the source (``rtus_prepare``)."""
+        return self.pointwise and self.source_area == self.result_area * self.stride_area
+
+    @property
     def depthwise(self) -> bool:
         """One filter per channel?"""
         return self.groups > 1 and self.groups == self.inputs == self.outputs
@@ -68,7 +81,7 @@ class Convolution:
     @property
     def flat_source(self) -> bool:
         """Do oneDNN's "first convolution" kernels read the few source channels as they lie?"""
-        return self.groups == 1 and self.inputs < lanes() and not self.pointwise
+        return self.groups == 1 and self.inputs < lanes() and not self.by_pointwise_kernel
 
 
 def parse(
@@ -94,8 +107,11 @@ def parse(
         source_area=product(source.shape[2:]),
         result_area=product(result.shape[2:]),
         slices=result.shape[2] if result.ndim == 5 else 1,
+        source_rows=source.shape[2],
+        result_rows=result.shape[2],
         kernel=tuple(weight.shape[2:]),
         strided=any(step != 1 for step in stride),
+        stride_area=product(stride),
         dilated=any(step != 1 for step in dilation),
         padded=any(step != 0 for step in padding),
         transposed=bool(call.args[6 + offset]),
@@ -154,10 +170,9 @@ def filters_bytes(conv: Convolution, inputs_block: int, outputs_block: int) -> i
 
 
 def columns_bytes(conv: Convolution) -> int:
-    """Unrolled source patches of one image (of one slice, where there are several) and group."""
-    return (
-        conv.inputs // conv.groups * conv.taps * (conv.result_area // conv.slices) * conv.itemsize + SCRATCH_ALIGNMENT
-    )
+    """Unrolled source patches of one image (of one slice, where there are several) and group, per thread."""
+    unrolled = conv.inputs // conv.groups * conv.taps * (conv.result_area // conv.slices) * conv.itemsize
+    return torch.get_num_threads() * unrolled + SCRATCH_ALIGNMENT
 
 
 def reduced_source_bytes(conv: Convolution) -> int:
@@ -165,7 +180,7 @@ def reduced_source_bytes(conv: Convolution) -> int:
 
     oneDNN's src/cpu/x64/jit_uni_1x1_conv_utils.hpp books ``key_conv_rtus_space`` for ``rtus_driver_t``.
     """
-    if not (conv.pointwise and conv.strided):
+    if not (conv.by_pointwise_kernel and conv.strided):
         return 0
     gathered = round_up(conv.inputs, lanes()) * conv.result_area * conv.itemsize
     return torch.get_num_threads() * gathered + SCRATCH_ALIGNMENT
