@@ -174,10 +174,14 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Any], Callable[[
 
 def real(name: str) -> list[int]:
     """Signed bytes of one settled step under the real ``torch.compile``."""
+    make, batch, loss = CASES[name]
+    return settled(make(), batch, loss)
+
+
+def settled(model: nn.Module, batch: Callable[[int], Any], loss: Callable[[Any, Any], torch.Tensor]) -> list[int]:
+    """Signed bytes of what a model's step allocates and frees, compiled, once it has settled."""
     from memplan.validate.cpu import STEP, Profiler
 
-    make, batch, loss = CASES[name]
-    model = make()
     model.compile(dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters())
     kept: dict[str, Any] = {}

@@ -10,19 +10,16 @@ What it needs: a folder that ``MEMPLAN_MEGATRON`` names, with the package, insta
     pip install --no-deps --target FOLDER megatron-core==0.16.1
 """
 
-import os
 from functools import partial
 
-from memplan.job.isolate import run_isolated
-from published.case import Case, Excluded, Prediction
+from published.case import Case, Excluded
 from published.megatron.recipes import RECIPES, Recipe
+from published.packages import predict_with
 from published.table import Row, read_table
 
 __all__ = ["cases"]
 
 BEGINNING, END = "meg-", "-dev_dgx_h100"
-TIMEOUT = 1800.0
-"""Seconds for one run."""
 RESOLUTION = 256
 """Half of what a float32 between 2^32 and 2^33 can tell apart; between 2^30 and 2^32 it is finer."""
 ASSUMPTIONS = (
@@ -58,31 +55,6 @@ def _case(row: Row, recipe: Recipe) -> Case:
         metric="allocated",
         measured=round(float(row["notes"].partition("mem-max-allocated-bytes=")[2].partition(" ")[0])),
         resolution=RESOLUTION,
-        predict=partial(predict, recipe),
+        predict=partial(predict_with, "MEMPLAN_MEGATRON", "published.megatron.program", "predicted", recipe),
         assumptions=ASSUMPTIONS,
     )
-
-
-def predict(recipe: Recipe) -> Prediction:
-    """Run a recipe's last rank on fake tensors, in a process of its own.
-
-    Raises:
-        RuntimeError: The package is missing.
-        EstimateError: The run failed.
-    """
-    folder = os.environ.get("MEMPLAN_MEGATRON")
-    if folder is None:
-        raise RuntimeError("MEMPLAN_MEGATRON names no folder of packages; published/megatron/__init__.py says which")
-    return run_isolated(_predict_here, recipe, folder, timeout=TIMEOUT)
-
-
-def _predict_here(recipe: Recipe, folder: str) -> Prediction:
-    import sys
-    import warnings
-
-    sys.path.insert(0, folder)
-    # megatron-core warns of each package that it does without.
-    warnings.simplefilter("ignore")
-    from published.megatron.program import predicted
-
-    return predicted(recipe)

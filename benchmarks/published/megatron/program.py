@@ -1,5 +1,6 @@
 """What Megatron-LM's ``pretrain_gpt.py`` and ``pretrain_t5.py`` do with megatron-core, in one process of eight."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,8 @@ class _Unbuilt(torch.nn.Module):
 
 def predicted(recipe: Recipe) -> Prediction:
     """Peaks of a recipe's last rank. ``torch.compile`` is asked for by megatron-core's fused functions alone."""
+    # megatron-core warns of each package that it does without.
+    warnings.simplefilter("ignore")
     profile = load_profile("h100-80g")
     spec = JobSpec(target=FileTarget(path=Path(__file__)), batch_size=BATCH, compile="inductor")
     source = ModelSource(

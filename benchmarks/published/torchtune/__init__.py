@@ -11,18 +11,16 @@ What it needs: a folder that ``MEMPLAN_TORCHTUNE`` names, with the packages of t
         sentencepiece tiktoken blobfile psutil
 """
 
-import os
 from functools import partial
 
-from memplan.job.isolate import run_isolated
-from published.case import Case, Excluded, Prediction
+from published.case import Case, Excluded
+from published.others import COUNTER, LENGTHS
+from published.packages import predict_with
 from published.table import Row, figure, read_table
 
 __all__ = ["cases"]
 
 BEGINNING = "tune-"
-TIMEOUT = 1800.0
-"""Seconds for one run."""
 KERNEL = "the compiled FlexAttention kernel keeps what flash attention keeps: its inputs, output and log-sum-exp"
 PROGRAMS = {
     "tune-flags-95": ("packed", "full", (KERNEL, "two steps, without gradient accumulation")),
@@ -34,7 +32,6 @@ PROGRAMS = {
 }
 """Id → name in ``program``, class of workload, assumptions."""
 OFFLOADED = "activation offloading, which copies on streams of its own, and torchao's 8-bit states or NF4 weights"
-LENGTHS = "sequence lengths follow a data set that is not at hand"
 
 
 def cases() -> tuple[list[Case], list[Excluded]]:
@@ -55,7 +52,7 @@ def _reason(row: Row) -> str:
     if row["id"].startswith("tune-flags-"):
         return OFFLOADED
     if row["metric"] == "unknown":
-        return "the source does not say which counter it read"
+        return COUNTER
     return LENGTHS
 
 
@@ -72,28 +69,6 @@ def _case(row: Row) -> Case:
         metric="reserved" if row["metric"] == "reserved" else "allocated",
         measured=measured,
         resolution=resolution,
-        predict=partial(predict, program),
+        predict=partial(predict_with, "MEMPLAN_TORCHTUNE", "published.torchtune.program", program),
         assumptions=assumptions,
     )
-
-
-def predict(program: str) -> Prediction:
-    """Run one of ``program``'s functions on fake tensors, in a process of its own.
-
-    Raises:
-        RuntimeError: The packages are missing.
-        EstimateError: The run failed.
-    """
-    folder = os.environ.get("MEMPLAN_TORCHTUNE")
-    if folder is None:
-        raise RuntimeError("MEMPLAN_TORCHTUNE names no folder of packages; published/torchtune/__init__.py says which")
-    return run_isolated(_predict_here, program, folder, timeout=TIMEOUT)
-
-
-def _predict_here(name: str, folder: str) -> Prediction:
-    import importlib
-    import sys
-
-    sys.path.insert(0, folder)
-    made: Prediction = getattr(importlib.import_module("published.torchtune.program"), name)()
-    return made

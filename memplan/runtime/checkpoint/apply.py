@@ -16,8 +16,8 @@ from memplan.runtime.checkpoint.members import put_segments
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.offload import Host, PinnedHost
 from memplan.runtime.checkpoint.plan_file import read_plan
-from memplan.runtime.checkpoint.planned import Recomputing, planned_forwards, put_blocks
-from memplan.runtime.checkpoint.records import BlockPlan, CheckpointPlan, Segment
+from memplan.runtime.checkpoint.planned import Recomputing, planned_forwards, put_blocks, refuse_own_checkpointing
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,7 @@ def apply(
         resolved = tuple(block for _, block in blocks.values())
         # Patterns may have named modules inside each other.
         check_plan(replace(plan, blocks=resolved))
+        _check_switches(target, resolved, plan.segments)
     except UsageError as error:
         error.where = where or error.where or "memplan.apply"
         raise
@@ -114,6 +115,16 @@ def _blocks(model: nn.Module, planned: Sequence[BlockPlan]) -> dict[int, tuple[n
             if (known.action, known.saved) != (block.action, block.saved):
                 raise PlanMismatch(f"{known.module} and {name} are one module, planned in two ways")
     return found
+
+
+def _check_switches(model: nn.Module, blocks: Sequence[BlockPlan], segments: Sequence[Segment]) -> None:
+    """Nothing around a planned block, and nothing inside, may checkpoint itself; what stands beside it may."""
+    planned = [f"{block.module}." for block in blocks if block.action is not Action.KEEP]
+    planned += [f"{name}." for segment in segments for name in segment.modules]
+    for name, module in model.named_modules():
+        path = f"{name}." if name else ""
+        if any(path.startswith(one) or one.startswith(path) for one in planned):
+            refuse_own_checkpointing(name, module)
 
 
 def _check_segments(planned: Sequence[Segment], segments: Sequence[Mapping[str, nn.Module]]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 
 from memplan.runtime.checkpoint.planned import PlannedForward, planned_forward
@@ -34,6 +35,8 @@ class Member(PlannedForward):
     _place: tuple[Chain, int] | None = None
     _chains: tuple[Chain, ...] = ()
 
+    # Under ``torch.compile`` it runs eagerly, and with it all of a parent: a stand-in is no input of a graph.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Run the forward; a parent's must call all blocks of its segments."""
         try:

@@ -8,6 +8,7 @@
 Whole storages are moved, once each, however many saved tensors are views of one.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 LEAST_BYTES = 1024
 """Smaller storages stay (torchtune, training/_activation_offloading.py: ``min_offload_size``)."""
+
+MOST_LEAVING = 5
+"""Storages whose copies to the host may be unfinished (the same: ``max_fwd_stash_size``)."""
 
 _WRITTEN_TO = "one of the variables needed for gradient computation has been modified by an inplace operation"
 
@@ -39,6 +43,7 @@ class PinnedHost:
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._leaving: deque[torch.cuda.Event] = deque()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Streams stay with their process."""
@@ -55,6 +60,10 @@ class PinnedHost:
             host.copy_(flat, non_blocking=True)
         # The allocator must not hand the memory on before it is copied.
         flat.record_stream(stream)
+        self._leaving.append(stream.record_event())
+        if len(self._leaving) > MOST_LEAVING:
+            # Python runs ahead of the device: without a wait nothing of a forward would be free for the rest of it.
+            self._leaving.popleft().synchronize()
         return host, flat.device
 
     def give(self, taken: tuple[torch.Tensor, torch.device]) -> torch.Tensor:
@@ -154,8 +163,9 @@ class _Saved:
 
     def move(self) -> None:
         """Move what waits. An op may write to what it has saved (the noise of ``rrelu``), hence not at once."""
-        waiting, self.waiting = self.waiting, []
-        for entry, flat in waiting:
+        while self.waiting:
+            # One by one: what is copied must be free before the rest is.
+            entry, flat = self.waiting.pop(0)
             # What others have written to is lost, as it is to autograd; backward complains if it needs it.
             if flat._version == entry.version:  # noqa: SLF001
                 entry.taken = self.host.take(flat)

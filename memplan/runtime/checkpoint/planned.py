@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import nn
 
+from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.offload import Host, offloading
 from memplan.runtime.checkpoint.records import Action, BlockPlan
 from memplan.runtime.checkpoint.rerun import checkpointed
 from memplan.runtime.checkpoint.selective import selectively_checkpointed
+
+_OWN_SWITCHES = ("gradient_checkpointing", "grad_checkpointing")
+"""Attributes of modules of transformers and diffusers; of timm."""
 
 Recomputing = Callable[[nn.Module], AbstractContextManager[Any]]
 """Module → context of its second run, the one in backward."""
@@ -37,7 +42,7 @@ class PlannedForward:
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         """The module's own forward, which ``inspect.signature`` looks for here."""
-        own: Callable[..., Any] = self._own or type(self._module).forward.__get__(self._module)
+        own: Callable[..., Any] = self._own or MethodType(type(self._module).forward, self._module)
         return own
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -45,6 +50,8 @@ class PlannedForward:
         forward, block = self.__wrapped__, self.block
         if block.action is Action.KEEP or not torch.is_grad_enabled():
             return forward(*arguments, **keywords)
+        # A trainer turns it on when training begins.
+        refuse_own_checkpointing(block.module, self._module)
         if block.action is Action.OFFLOAD and self.host is not None:
             with offloading(self._module, self.host):
                 return forward(*arguments, **keywords)
@@ -61,9 +68,24 @@ class PlannedForward:
         module, block = self._module, self.block
         again = [lambda: self.recomputing(module)]
         if block.action is Action.CHECKPOINT:
-            return checkpointed(forward, arguments, keywords, modules=[module], again=again)
+            return checkpointed(forward, arguments, keywords, modules={block.module: module}, again=again)
         return selectively_checkpointed(
             forward, arguments, keywords, module=module, name=block.module, saved=block.saved, again=again
+        )
+
+
+def refuse_own_checkpointing(name: str, module: nn.Module) -> None:
+    """Raise an error if a library's own checkpointing is on in a module, which would run again inside the plan's.
+
+    Raises:
+        PlanMismatch: It is.
+    """
+    switch = next((switch for switch in _OWN_SWITCHES if getattr(module, switch, False) is True), None)
+    if switch is not None:
+        raise PlanMismatch(
+            f"{name or type(module).__name__} does its own checkpointing ({switch} is on), beside the plan's",
+            where=name or None,
+            hint="turn it off: model.gradient_checkpointing_disable(), or the library's own call",
         )
 
 

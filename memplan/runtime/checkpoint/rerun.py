@@ -1,7 +1,8 @@
 """Running something again in backward: ``torch.utils.checkpoint``, with what it leaves to its callers put right.
 
 Checkpoint takes care of random numbers and autocast. Not so of buffers that a forward writes to (running statistics
-would be updated twice), of caches of keys and values (they would grow twice), and of what nests::
+would be updated twice), of a mode or parameters that are others by then (``eval`` before ``backward``,
+``functional_call``), of caches of keys and values (they would grow twice), and of what nests::
 
     region            first run          runs again in backward
     ├── checkpoint    keeps its input    keeps its input
@@ -15,13 +16,17 @@ import copy
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
+
+from memplan.runtime.checkpoint.before import Before, version
+from memplan.runtime.checkpoint.mismatch import PlanMismatch
 
 _CACHES = "transformers.cache_utils"
 # From torch 2.15 on, kept results can go through the user's own hooks for saved tensors as all others do.
@@ -71,7 +76,7 @@ def checkpointed(
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
     *,
-    modules: Iterable[nn.Module],
+    modules: Mapping[str, nn.Module],
     first: AbstractContextManager[Any] | None = None,
     again: Sequence[Callable[[], AbstractContextManager[Any]]] = (),
 ) -> Any:
@@ -81,26 +86,41 @@ def checkpointed(
         function: What to call; it must not hold on to its arguments.
         arguments: Its positional arguments.
         keywords: Its keyword arguments.
-        modules: Modules that it runs.
+        modules: Modules that it runs, by name.
         first: Context of the first run.
         again: Make the contexts of a further run, outermost first.
 
     Returns:
         What the function returns.
+
+    Raises:
+        PlanMismatch: It writes to an argument, from which a further run could not start.
     """
-    count, names, region, buffers = len(arguments), tuple(keywords), Region(), _BuffersBefore(modules)
+    count, names, region, before = len(arguments), tuple(keywords), Region(), Before(modules.values())
 
     def run(*values: Any) -> Any:
         own = [_without_writing_back(value) for value in values]
         with region.running():
             return function(*own[:count], **dict(zip(names, own[count:], strict=True)))
 
-    contexts = first or nullcontext(), _Contexts((buffers.in_place, *again))
+    contexts = first or nullcontext(), _Contexts((before.in_place, *again))
     # Keywords go as arguments: checkpoint lets a checkpoint around it keep its arguments, but not its keywords.
     values = (*arguments, *keywords.values())
+    versions = list(map(version, values))
     result = checkpoint(run, *values, use_reentrant=False, context_fn=lambda: contexts, **_OPTIONS)
-    buffers.forget_unwritten()
+    before.forget_unwritten()
+    if versions != list(map(version, values)) and _has_gradient(result):
+        name = next(iter(modules))
+        raise PlanMismatch(
+            f"{name} writes to its own input in place and cannot run again",
+            where=name,
+            hint="write inplace=False where it begins, or let the plan keep or offload it",
+        )
     return result
+
+
+def _has_gradient(result: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(result))
 
 
 class _Contexts:
@@ -118,66 +138,6 @@ class _Contexts:
 
     def __exit__(self, *error: object) -> None:
         self._entered.__exit__(*error)  # type: ignore[arg-type]
-
-
-class _BuffersBefore:
-    """Buffers of modules as they were before a forward.
-
-    A second run starts from these and leaves the real ones alone. Whoever writes to its buffers is treated so: batch
-    norm's running statistics, the power iteration of spectral norm, code books.
-    """
-
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        owners = {id(owner): owner for module in modules for owner in module.modules()}
-        self._owners = [_Buffers(owner) for owner in owners.values() if any(_buffers(owner))]
-
-    def forget_unwritten(self) -> None:
-        """Free what forward only read."""
-        self._owners = [owner for owner in self._owners if owner.is_written()]
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Let the modules find their buffers as they were before."""
-        present = [_Buffers(owner.module, copied=False) for owner in self._owners]
-        for owner in self._owners:
-            owner.put(copied=True)
-        try:
-            yield
-        finally:
-            for owner in present:
-                owner.put(copied=False)
-
-
-class _Buffers:
-    """A module's own buffers at one moment."""
-
-    def __init__(self, module: nn.Module, *, copied: bool = True) -> None:
-        self.module = module
-        self._seen = {name: (buffer, _version(buffer)) for name, buffer in _buffers(module)}
-        self._content = {name: buffer.detach().clone() if copied else buffer for name, buffer in _buffers(module)}
-
-    def is_written(self) -> bool:
-        """Has the module written to any since?"""
-        # The kernels of batch and instance norm write to running statistics without telling the version counter.
-        return any(name.startswith("running_") or self._differs(name, buffer) for name, buffer in _buffers(self.module))
-
-    def _differs(self, name: str, buffer: torch.Tensor) -> bool:
-        seen, version = self._seen.get(name, (None, 0))
-        return buffer is not seen or _version(buffer) != version
-
-    def put(self, *, copied: bool) -> None:
-        """Make them, or copies of them, the module's buffers."""
-        for name, buffer in self._content.items():
-            setattr(self.module, name, buffer.clone() if copied else buffer)
-
-
-def _buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    return module.named_buffers(recurse=False, remove_duplicate=False)
-
-
-def _version(buffer: torch.Tensor) -> int:
-    # Nothing may write to an inference tensor outside inference mode.
-    return 0 if buffer.is_inference() else buffer._version  # noqa: SLF001  # the only way to see writes
 
 
 def _without_writing_back(value: Any) -> Any:

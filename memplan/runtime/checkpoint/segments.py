@@ -65,7 +65,7 @@ class Group:
 
     def checkpointed(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """Run the blocks and keep only the first one's arguments."""
-        return checkpointed(self.run, arguments, keywords, modules=[module for _, module in self.blocks()])
+        return checkpointed(self.run, arguments, keywords, modules=dict(self.blocks()))
 
     @property
     def name(self) -> str:

@@ -50,10 +50,12 @@ def selectively_checkpointed(
         def kept() -> AbstractContextManager[Any]:
             return region.kept.pop(id(module), nullcontext())
 
-        return checkpointed(forward, arguments, keywords, modules=[module], again=(*again, kept))
+        return checkpointed(forward, arguments, keywords, modules={name: module}, again=(*again, kept))
     policy = _Policy(saved)
     keeping, using = create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
-    result = checkpointed(forward, arguments, keywords, modules=[module], first=keeping, again=(*again, lambda: using))
+    result = checkpointed(
+        forward, arguments, keywords, modules={name: module}, first=keeping, again=(*again, lambda: using)
+    )
     policy.check(name)
     if region is not None:
         # Not earlier: a region's second run ends where its last block would begin.

@@ -57,7 +57,7 @@ def stand_alone_code(plan: CheckpointPlan) -> str:
 
 def _modules(plan: CheckpointPlan) -> Iterator[str]:
     actions = {block.action for block in plan.blocks}
-    yield from ("records", "rerun")
+    yield from ("records", "before", "rerun")
     if Action.SELECTIVE in actions:
         yield "selective"
     if Action.OFFLOAD in actions:

@@ -186,19 +186,47 @@ def test_patterns_that_name_modules_inside_each_other_are_checked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("name", ["checkpoint", "selective", "offload"])
-def test_under_compile_planned_blocks_run_eagerly(name: str) -> None:
-    def build() -> nn.Module:
-        return Chain(4, Plain)
-
-    plain, planned = pair(build, PLANS[name])
+@each_plan
+def test_under_compile_what_runs_again_runs_eagerly(plan: CheckpointPlan) -> None:
+    plain, planned = pair(lambda: Chain(4, Plain), plan)
     torch.compiler.reset()
     compiled = torch.compile(planned, backend="aot_eager")
-    expected = step(plain)
-    found = {name.removeprefix("_orig_mod."): value for name, value in step(compiled).items()}
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value)
+    for _ in range(2):
+        expected = step(plain)
+        found = {name.removeprefix("_orig_mod."): value for name, value in step(compiled).items()}
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value)
+
+
+@each_plan
+def test_a_librarys_own_checkpointing_is_refused_whenever_it_is_turned_on(plan: CheckpointPlan) -> None:
+    model = seeded(Chain)
+    for owner in (model, model.layers[0], model.layers[3].wide):
+        owner.gradient_checkpointing = True
+        with pytest.raises(PlanMismatch, match=r"own checkpointing \(gradient_checkpointing is on"):
+            memplan.apply(model, plan)
+        owner.gradient_checkpointing = False
+    memplan.apply(model, plan)
+    step(model)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "selective", "offload"])
+def test_a_librarys_own_checkpointing_may_not_be_turned_on_later(name: str) -> None:
+    planned = pair(Chain, PLANS[name])[1]
+    planned.layers[2].gradient_checkpointing = True
+    with pytest.raises(PlanMismatch, match=r"layers\.2 does its own"):
+        planned(rows())
+    with torch.no_grad():
+        planned(rows())
+
+
+def test_what_stands_beside_the_plan_may_checkpoint_itself() -> None:
+    model = seeded(Chain)
+    model.embed.gradient_checkpointing = model.layers[1].grad_checkpointing = True
+    kept = BlockPlan(module="layers.1", action=Action.KEEP)
+    memplan.apply(model, CheckpointPlan(blocks=(*blocks(Action.CHECKPOINT, 0, 2), kept)))
+    step(model)
 
 
 def test_a_module_with_two_names_is_wrapped_once() -> None:

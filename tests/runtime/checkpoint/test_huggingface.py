@@ -143,3 +143,44 @@ def test_generation_uses_its_cache(name: str) -> None:
     )
     assert torch.equal(planned.generate(TOKENS, **length), plain.generate(TOKENS, **length))
     assert widths[1:] == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_its_own_checkpointing_is_refused_before_and_after(name: str) -> None:
+    plain, planned = seeded(name), seeded(name)
+    plan = CheckpointPlan(
+        blocks=tuple(BlockPlan(module=block, action=Action.CHECKPOINT) for block in repeated_blocks(planned))
+    )
+    planned.gradient_checkpointing_enable()
+    with pytest.raises(PlanMismatch, match="own checkpointing"):
+        memplan.apply(planned, plan)
+    planned.gradient_checkpointing_disable()
+    memplan.apply(planned, plan)
+    planned.gradient_checkpointing_enable()
+    with pytest.raises(PlanMismatch, match="own checkpointing"):
+        step(planned)
+    planned.gradient_checkpointing_disable()
+    assert_equal(step(planned), step(plain))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.SELECTIVE, Action.OFFLOAD, None])
+def test_hidden_states_may_enter_the_loss(name: str, action: Action | None) -> None:
+    found = []
+    for is_planned in (False, True):
+        model = seeded(name)
+        names = repeated_blocks(model)
+        saved = (SAVED[name],) if action is Action.SELECTIVE else ()
+        if is_planned and action is not None:
+            blocks = tuple(BlockPlan(module=block, action=action, saved=saved) for block in names)
+            memplan.apply(model, CheckpointPlan(blocks=blocks))
+        elif is_planned:
+            memplan.apply(model, CheckpointPlan(blocks=(), segments=(Segment(modules=names[1:3]),)))
+        torch.manual_seed(3)
+        output = model(input_ids=TOKENS, labels=TOKENS, output_hidden_states=True)
+        states = output.encoder_hidden_states if name == "t5" else output.hidden_states
+        assert len(states) == (4 if name == "t5" else 5)
+        (output.loss + sum(state.pow(2).mean() for state in states)).backward()
+        found.append({key: parameter.grad for key, parameter in model.named_parameters()})
+    assert_equal(found[1], found[0])

@@ -1,5 +1,6 @@
 """Offloaded blocks: each storage is moved once, what need not move stays, and what comes back is the same."""
 
+import weakref
 from contextlib import nullcontext
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memplan.runtime.checkpoint.offload import LEAST_BYTES, PinnedHost, offloading
+from memplan.runtime.checkpoint.offload import LEAST_BYTES, MOST_LEAVING, PinnedHost, offloading
 
 SIDE = 32
 
@@ -185,6 +186,59 @@ def test_subclasses_that_wrap_tensors_stay() -> None:
         loss = (x * x).values().sum()
     loss.backward()
     assert x.grad is not None
+
+
+class Device:
+    """A CUDA device whose every copy is told apart: a stream, its events and what is copied, all in one."""
+
+    is_cuda, device, shape, dtype = True, torch.device("cuda", 0), (1,), torch.float32
+
+    def __init__(self) -> None:
+        self.begun = self.waited_for = 0
+
+    def copy_(self, *_: object, **__: object) -> None:
+        self.begun += 1
+
+    def record_event(self) -> Any:
+        number = self.begun
+
+        class Event:
+            def synchronize(event) -> None:  # noqa: N805  # the device is ``self``
+                self.waited_for = number
+
+        return Event()
+
+    def wait_stream(self, _: object) -> None: ...
+    def record_stream(self, _: object) -> None: ...
+
+
+def test_copies_to_the_host_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    device: Any = Device()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: device)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: device)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: device)
+    host, seen = PinnedHost(), []
+    for _ in range(2 * MOST_LEAVING):
+        host.take(device)
+        seen.append(device.begun - device.waited_for)
+    assert seen == [*range(1, MOST_LEAVING + 1), *[MOST_LEAVING] * MOST_LEAVING]
+
+
+def test_what_is_copied_is_let_go_before_the_rest_is_copied() -> None:
+    alive: list[int] = []
+
+    class Watching(Counting):
+        def take(self, flat: torch.Tensor) -> Any:
+            refs.append(weakref.ref(flat))
+            alive.append(sum(ref() is not None for ref in refs))
+            return super().take(flat)
+
+    refs: list[weakref.ref[torch.Tensor]] = []
+    with offloading(nn.Module(), Watching()):
+        loss = leaf(SIDE, SIDE).sin().sin().sin().sin().sum()
+    loss.backward()
+    assert alive == [1] * 4
 
 
 @pytest.mark.gpu
