@@ -20,14 +20,14 @@ OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "i
 def solve_graph(path: Path, budget: int | None, asked: PlanOptions, wanted: tuple[outputs.Output, ...]) -> ExitCode:
     """Find a schedule for a graph from a file, and report it."""
     from memplan.plan.checkpoint.graph.answer import plan_graph
-    from memplan.report import checkpoint_graph
+    from memplan.report import checkpoint_graph, checkpoint_json
 
     answer: GraphAnswer = plan_graph(path, budget=budget, ratio=asked.budget_ratio, time_limit=asked.time_limit)
     for output in wanted:
         outputs.write_rendered(
             output,
             text=lambda width: checkpoint_graph.render(answer, width=width),
-            json=lambda: checkpoint_graph.render_json(answer),
+            json=lambda: checkpoint_json.render(answer),
         )
     return ExitCode.DONE if answer.outcome in ("optimal", "feasible") else ExitCode.UNKNOWN
 
@@ -44,7 +44,7 @@ def solve_step(
 ) -> ExitCode:
     """Find an order of a target's compiled step, write it down and report it."""
     from memplan.plan.checkpoint.joint.step import plan_step
-    from memplan.report import checkpoint_graph
+    from memplan.report import checkpoint_graph, checkpoint_json
     from memplan.runtime.partition.order_file import write_order
 
     with console.progress(enabled=not report.quiet) as tell:
@@ -66,7 +66,7 @@ def solve_step(
             text=lambda width: checkpoint_graph.render(
                 found.answer, width=width, explain=report.explain, plan_file=str(written or "")
             ),
-            json=lambda: checkpoint_graph.render_json(found.answer),
+            json=lambda: checkpoint_json.render(found.answer),
         )
     return ExitCode.DONE if found.order is not None else ExitCode.UNKNOWN
 

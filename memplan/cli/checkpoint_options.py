@@ -12,7 +12,7 @@ from memplan.plan.checkpoint.answer_records import Method as MethodName
 
 PLAN = "Plan"
 METHODS = get_args(MethodName)
-FORMATS = ("text", "json", "svg", "code")
+FORMATS = ("text", "json", "svg", "html", "code")
 LEVELS = ("auto", "block", "op")
 DEFAULT_METHOD = "ilp"
 DEFAULT_GPU = "a100-80g"
@@ -55,8 +55,9 @@ Blocks = Annotated[
 PlanOut = Annotated[Path | None, option("out", PLAN, "Write the plan for memplan.apply.", metavar="FILE", short="-o")]
 Formats = Annotated[
     list[str] | None,
-    option("formats", options.REPORT, "text, json, svg (the memory-time curve) or code (the plan as plain torch); with "
-           "=FILE not to standard output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
+    option("formats", options.REPORT, "text, json, svg (the memory-time curve), html (curve and blocks) or code (the "
+           "plan as plain torch); with =FILE not to standard output. Repeatable.", metavar="FORMAT[=FILE]",
+           default="text", short="-f"),
 ]  # fmt: skip
 Code = Annotated[bool, option("code", options.REPORT, "Same as --format code.")]
 

@@ -100,7 +100,7 @@ def is_graph(target: str) -> bool:
 
 
 def _write(output: outputs.Output, answer: CheckpointAnswer, report: PlanReportOptions, plan: Path | None) -> None:
-    from memplan.report import checkpoint, checkpoint_json, checkpoint_svg
+    from memplan.report import checkpoint, checkpoint_html, checkpoint_json, checkpoint_svg
     from memplan.runtime.checkpoint.snippet import stand_alone_code
 
     outputs.write_rendered(
@@ -110,6 +110,7 @@ def _write(output: outputs.Output, answer: CheckpointAnswer, report: PlanReportO
         ),
         json=lambda: checkpoint_json.render(answer),
         svg=lambda: checkpoint_svg.render(answer),
+        html=lambda: checkpoint_html.render(answer),
         code=lambda: stand_alone_code(answer.plan),
     )
 

@@ -61,7 +61,8 @@ def head_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  {traced}"
     target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
     traces = f"{answer.rounds} more trace{'s' if answer.rounds != 1 else ''}"
-    effort = f"solved in {answer.solve_seconds:.1f} s, proved in {answer.prove_seconds:.1f} s by {traces}"
+    proved = f", proved in {answer.prove_seconds:.1f} s by {traces}" if answer.rounds else ""
+    effort = f"solved in {answer.solve_seconds:.1f} s{proved}"
     return [
         spread(Text(left, style="dim"), target, width),
         *flow("step", [answer.step], width),
@@ -71,32 +72,53 @@ def head_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
 
 def verdict_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     """How it ended, and the figures that were promised."""
+    word, figures = verdict(answer).split("  ", 1)
+    left = Text.assemble((word, STYLES[answer.outcome]), f"  {figures}")
+    return [left, *(Text(line, style="dim") for item in remarks(answer) for line in hanging("  ", item, width))]
+
+
+def verdict(answer: CheckpointAnswer) -> str:
+    """``✓ FEASIBLE  peak 28.46 GiB → 23.47 GiB  +2.0 % time``."""
     before, after = format_bytes(answer.peak_before_bytes), format_bytes(answer.peak_after_bytes)
-    left = Text.assemble(
-        (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome]),
-        f"  peak {before} → {after}  {_percent(answer.overhead_ratio)} time",
-    )
-    lines = [left]
+    word = f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}"
+    return f"{word}  peak {before} → {after}  {_percent(answer.overhead_ratio)} time"
+
+
+def remarks(answer: CheckpointAnswer) -> Iterator[str]:
+    """What stands below the verdict."""
     if not answer.fits:
         over = answer.peak_after_bytes - answer.budget_bytes
-        lines.append(Text(f"  {format_bytes(over)} over the budget of {format_bytes(answer.budget_bytes)}"))
-    items = [words] if (words := _gap_words(answer)) else []
-    items += [f"peak in {answer.binding}"] if answer.binding else []
+        yield f"{format_bytes(over)} over the budget of {format_bytes(answer.budget_bytes)}"
+    yield _certainty(answer)
+    if answer.binding:
+        yield f"peak in {answer.binding}"
     if answer.least_feasible_bytes is not None:
-        items.append(f"least budget {format_bytes(answer.least_feasible_bytes)}")
-    return [*lines, *(Text(f"  {shorten(item, width - 2)}", style="dim") for item in items)]
+        yield f"least budget {format_bytes(answer.least_feasible_bytes)}"
 
 
-def _gap_words(answer: CheckpointAnswer) -> str:
-    if answer.outcome == "infeasible":
-        return ""
-    if answer.gap is None:
-        return "how far from the best is not known"
-    if answer.outcome == "optimal":
-        return "nothing cheaper fits, of these blocks and options"
-    if not answer.gap:
-        return "nothing cheaper fits, as far as its traces have corrected the problem"
-    return f"at most {rounded_up(answer.gap)} of the step's time above the best of these options"
+def _certainty(answer: CheckpointAnswer) -> str:
+    """How sure it is that there is nothing better, in words."""
+    match answer.outcome:
+        case "optimal" if is_idle(answer):
+            words = "the step fits without a plan"
+        case "optimal":
+            words = f"no {answer.bound_for} costs less and fits, whatever the allocator loses"
+        case "feasible" if answer.gap is not None:
+            words = f"at most {rounded_up(answer.gap)} of the step's time above the best {answer.bound_for}"
+        case "feasible":
+            words = "how far from the best is not known"
+        case "infeasible" if answer.proved:
+            words = f"no {answer.bound_for} fits, whatever the allocator loses"
+        case "infeasible":
+            words = "no plan was found that fits; that there is none is not proved"
+        case "timed_out":
+            words = "the solver ran out of time: --time-limit gives it more"
+    return words
+
+
+def is_idle(answer: CheckpointAnswer) -> bool:
+    """Is there nothing to apply?"""
+    return not answer.plan.blocks and not answer.plan.segments
 
 
 def rounded_up(share: float) -> str:
@@ -123,9 +145,16 @@ def block_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
             )
         )
         if rows[0].saved:
-            words = f"keeps {', '.join(_op_name(saved) for saved in rows[0].saved)}"
-            lines += [Text(line, style="dim") for line in hanging(" " * (names + 4), words, width)]
+            lines += [Text(line, style="dim") for line in hanging(" " * (names + 4), saved_words(rows[0]), width)]
+    for words in segment_words(answer):
+        lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
     return lines if answer.blocks else []
+
+
+def segment_words(answer: CheckpointAnswer) -> Iterator[str]:
+    """``layers.0 … 2 (3) run again as one``, outermost first."""
+    for segment in answer.plan.segments:
+        yield f"{_range_name(segment.modules)} run again as one"
 
 
 def runs(rows: Sequence[BlockRow]) -> Iterator[list[BlockRow]]:
@@ -136,9 +165,13 @@ def runs(rows: Sequence[BlockRow]) -> Iterator[list[BlockRow]]:
 
 def run_name(rows: Sequence[BlockRow]) -> str:
     """``layers.0 … layers.7  (8)``."""
-    if len(rows) == 1:
-        return rows[0].module
-    return f"{rows[0].module} … {rows[-1].module.rpartition('.')[2]} ({len(rows)})"
+    return _range_name([row.module for row in rows])
+
+
+def _range_name(modules: Sequence[str]) -> str:
+    if len(modules) == 1:
+        return modules[0]
+    return f"{modules[0]} … {modules[-1].rpartition('.')[2]} ({len(modules)})"
 
 
 def run_action(row: BlockRow) -> str:
@@ -155,13 +188,14 @@ def run_action(row: BlockRow) -> str:
     return words if row.segment is None else f"{words}, as one" if row.action is Action.KEEP else f"{words}, nested"
 
 
-def _op_name(saved: str) -> str:
-    return saved.removeprefix("aten.").replace(".default", "")
+def saved_words(row: BlockRow) -> str:
+    """``keeps addmm x2, mm``."""
+    return f"keeps {', '.join(saved.removeprefix('aten.').replace('.default', '') for saved in row.saved)}"
 
 
 def apply_lines(answer: CheckpointAnswer, plan_file: str) -> list[Text]:
     """What to paste."""
-    if not answer.plan.blocks and not answer.plan.segments:
+    if is_idle(answer):
         return [Text("nothing to apply: the step fits as it is" if answer.fits else "nothing to apply")]
     if not plan_file:
         return [Text("-o plan.json writes the plan; --code prints it as plain torch", style="dim")]

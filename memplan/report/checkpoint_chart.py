@@ -42,7 +42,7 @@ def curve_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     gap = max(1, columns - len(left) - len(right))
     legend = f"{CHOSEN} this plan · {POINT} others · {BUDGET} budget"
     indent = " " * (_LABEL_CELLS + 3)
-    title = Text("extra time against peak, by the block-level problem", style="dim")
+    title = Text("extra time against peak; between traced plans by the block-level problem", style="dim")
     return [title, *rows, Text(f"{indent}{left}{' ' * gap}{right}", style="dim"), Text(indent + legend, style="dim")]
 
 

@@ -1,14 +1,11 @@
 """The reports of op-level plans: a schedule for a graph from a file or for a target's compiled step."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from rich.text import Text
 
 from memplan.plan.checkpoint.graph.answer import GraphAnswer
 from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS, rounded_up
-from memplan.report.json import SCHEMA_VERSION
 from memplan.report.layout import clean, flow, hanging, paragraphs, shorten, spread
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.units import format_bytes
@@ -68,48 +65,3 @@ def _remarks(answer: GraphAnswer, width: int) -> Iterator[str]:
     elif answer.gap is not None:
         of = f", of {answer.bound_for}" if answer.bound_for else ""
         yield f"at most {rounded_up(answer.gap)} from the best{of}"
-
-
-def render_json(answer: GraphAnswer) -> str:
-    """One answer as an object, in the contract of ``checkpoint-plan``."""
-    return json.dumps(document(answer), sort_keys=True, indent=2, allow_nan=False)
-
-
-def document(answer: GraphAnswer) -> dict[str, Any]:
-    """One answer as plain data; what only a traced step has is empty."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "checkpoint-plan",
-        "target": answer.target,
-        "gpu": None,
-        "options": {},
-        "level": "op",
-        "method": "search",
-        "result": answer.outcome,
-        "fits": answer.peak_after_bytes is not None and answer.peak_after_bytes <= answer.budget_bytes,
-        "budget_bytes": answer.budget_bytes,
-        "peak_before_bytes": answer.peak_before_bytes,
-        "peak_after_bytes": answer.peak_after_bytes,
-        "overhead_ratio": answer.overhead_ratio,
-        "flops_ratio": None,
-        "gap": answer.gap,
-        "bound_for": answer.bound_for,
-        "least_feasible_bytes": answer.least_feasible_bytes,
-        "binding": answer.binding,
-        "solve_seconds": answer.solve_seconds,
-        "timings": {
-            "trace_seconds": answer.trace_seconds,
-            "solve_seconds": answer.solve_seconds,
-            "prove_seconds": 0.0,
-        },
-        "traces": 0,
-        "rounds": 0,
-        "blocks": [],
-        "segments": [],
-        "schedule": list(answer.schedule),
-        "pareto": [],
-        "assumptions": list(answer.assumptions),
-        "not_modelled": [],
-        "versions": {"memplan": answer.memplan_version}
-        | ({"torch": answer.torch_version} if answer.torch_version else {}),
-    }

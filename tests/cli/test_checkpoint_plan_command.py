@@ -71,6 +71,7 @@ def test_a_plan_is_made_written_and_estimated_to_what_it_promised(target, tmp_pa
     common = [target, "--gpu", "cpu", "--batch-size", "16"]
     code, generous = _json(capsys, *common, "--budget", "1GiB")
     assert (code, generous["result"], generous["overhead_ratio"]) == (0, "optimal", 0.0)
+    assert generous["proved"]
     budget = (generous["peak_before_bytes"] + generous["least_feasible_bytes"]) // 2
     code, found = _json(capsys, *common, "--budget", str(budget), "-o", str(plan))
     assert code == 0
@@ -78,8 +79,33 @@ def test_a_plan_is_made_written_and_estimated_to_what_it_promised(target, tmp_pa
     assert found["peak_after_bytes"] <= budget < found["peak_before_bytes"]
     assert found["overhead_ratio"] > 0
     assert any(row["action"] != "keep" for row in found["blocks"])
+    assert {"peak_bytes": found["peak_after_bytes"], "overhead_ratio": found["overhead_ratio"]} in found["pareto"]
+    assert [point["peak_bytes"] for point in found["pareto"]] == sorted(
+        point["peak_bytes"] for point in found["pareto"]
+    )
     main(["estimate", *common, "--checkpoint", str(plan), "--json", "-q"])
     assert json.loads(capsys.readouterr().out)["peak"]["device_bytes"] == found["peak_after_bytes"]
+
+
+def test_the_least_budget_named_can_be_met(target, capsys):
+    common = [target, "--gpu", "cpu", "--batch-size", "16"]
+    _, generous = _json(capsys, *common, "--budget", "1GiB")
+    code, least = _json(capsys, *common, "--budget", str(generous["least_feasible_bytes"]))
+    assert code == 0
+    assert least["peak_after_bytes"] == generous["least_feasible_bytes"]
+
+
+def test_a_step_that_fits_gets_a_plan_of_nothing(target, tmp_path, capsys):
+    plan, page = tmp_path / "plan.json", tmp_path / "plan.html"
+    common = [target, "--gpu", "cpu"]
+    written = ["-o", str(plan), "-f", "text", "-f", f"html={page}"]
+    assert main(["checkpoint-plan", *common, "--budget", "1GiB", *written]) == 0
+    assert "nothing to apply: the step fits as it is" in capsys.readouterr().out
+    content = json.loads(plan.read_text())
+    assert (content["blocks"], content["segments"]) == ([], [])
+    assert content["promise"]["peak_before_bytes"] == content["promise"]["peak_after_bytes"]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert main(["estimate", *common, "--checkpoint", str(plan), "-q"]) == 0
 
 
 def test_an_infeasible_budget_exits_3_and_names_the_least(target, capsys):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+from collections import Counter
+from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -12,8 +14,9 @@ from rich.cells import cell_len
 
 from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, ParetoPoint
 from memplan.plan.checkpoint.block.records import Choice, Optimal
-from memplan.report import checkpoint, checkpoint_json, checkpoint_svg
-from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
+from memplan.report import checkpoint, checkpoint_html, checkpoint_json, checkpoint_svg
+from memplan.report.layout import clean
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
 from memplan.units import GIB, MIB, Bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -44,6 +47,7 @@ def answer() -> CheckpointAnswer:
         step="batch 8 x seq 1024 · bf16-mixed · adamw",
         options={"precision": "bf16-mixed"},
         outcome="optimal",
+        proved=True,
         result=Optimal(choice=Choice(options=(0,) * 12), seconds=0.1),
         method="ilp",
         plan=CheckpointPlan(
@@ -56,6 +60,7 @@ def answer() -> CheckpointAnswer:
         overhead_ratio=0.1,
         flops_ratio=0.09,
         gap=0.0,
+        bound_for="plan of these options",
         least_feasible_bytes=Bytes(12 * GIB),
         binding="backward of transformer.h.3",
         blocks=rows,
@@ -112,6 +117,91 @@ def test_every_outcome_renders_in_every_format(outcome: str) -> None:
     assert _text(ended)
     jsonschema.validate(json.loads(checkpoint_json.render(ended)), checkpoint_json.schema())
     ET.fromstring(checkpoint_svg.render(ended))
+    assert outcome.replace("_", " ").upper() in _Page.of(ended).text
+
+
+def test_only_what_is_proved_is_claimed() -> None:
+    bounded = dataclasses.replace(answer(), outcome="feasible", proved=False, gap=0.012341)
+    lost = dataclasses.replace(answer(), outcome="infeasible", proved=False, gap=None, budget_bytes=Bytes(20 * GIB))
+    assert "no plan of these options costs less and fits" in _text(answer())
+    assert "at most 1.24 % of the step's time above the best plan of these options" in _text(bounded)
+    assert "how far from the best is not known" in _text(dataclasses.replace(bounded, gap=None))
+    assert "that there is none is not proved" in _text(lost)
+    assert "no plan of these options fits, whatever the allocator loses" in _text(
+        dataclasses.replace(lost, proved=True)
+    )
+
+
+def test_a_step_that_fits_needs_nothing_applied() -> None:
+    idle = dataclasses.replace(answer(), plan=CheckpointPlan(blocks=()))
+    text = _text(idle)
+    assert "the step fits without a plan" in text
+    assert "nothing to apply" in text
+    assert "memplan.apply" not in _text(idle, plan_file="plan.json")
+
+
+def test_segments_are_named_below_the_blocks() -> None:
+    nested = dataclasses.replace(
+        answer(), plan=CheckpointPlan(blocks=(), segments=(Segment(modules=("h.1", "h.2", "h.3")),))
+    )
+    assert "h.1 … 3 (3) run again as one" in _text(nested)
+    assert "h.1 … 3 (3) run again as one" in _Page.of(nested).text
+
+
+class _Page(HTMLParser):
+    """Reads a page strictly: every element that has an end must end in turn."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.addresses: list[str] = []
+        self.text = ""
+
+    @classmethod
+    def of(cls, given: CheckpointAnswer) -> "_Page":
+        page = cls()
+        page.feed(checkpoint_html.render(given))
+        page.close()
+        assert page.open == []
+        return page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen[tag] += 1
+        self.addresses += [value or "" for name, value in attrs if name in {"src", "href", "action"}]
+        self.addresses += [name for name, _ in attrs if name.startswith("on")]
+        self.open += [] if tag in self.VOID else [tag]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_is_whole_and_needs_nothing_else() -> None:
+    page = _Page.of(answer())
+    assert page.seen["svg"] == 1
+    assert page.seen["circle"] == 21
+    assert page.seen["tr"] == 1 + 3  # A heading, and the three runs of blocks.
+    assert not page.addresses
+    assert not page.seen["script"] + page.seen["link"] + page.seen["img"] + page.seen["iframe"]
+    assert "url(" not in checkpoint_html.render(answer())
+    for words in ("transformer.h.0 … 6 (7)", "56.00 MiB", "70.0", "OPTIMAL", "keeps addmm x3"):
+        assert words in page.text
+
+
+@given(name=st.text(min_size=1, max_size=60))
+def test_names_from_outside_stay_words_on_the_page(name: str) -> None:
+    rows = tuple(dataclasses.replace(row, module=f"{name}.{index}") for index, row in enumerate(answer().blocks))
+    page = _Page.of(dataclasses.replace(answer(), target=name, blocks=rows, binding=name, assumptions=(name,)))
+    assert page.seen == _Page.of(answer()).seen
+    assert clean(f"{name} on a100-80g: checkpoint plan") in page.text
 
 
 @given(width=st.integers(20, 140), name=st.text(min_size=1, max_size=60))
