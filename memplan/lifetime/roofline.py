@@ -48,7 +48,11 @@ class Roofline:
 
     def seconds(self, op: Op) -> float:
         """Time of one op; a view takes none."""
-        return max(op.flops / self.flops, op.bytes_moved / self.bandwidth)
+        return self.slower(op.flops, op.bytes_moved)
+
+    def slower(self, flops: float, bytes_moved: int) -> float:
+        """Time of so much arithmetic or so much traffic, whichever takes longer."""
+        return max(flops / self.flops, bytes_moved / self.bandwidth)
 
     def total(self, ops: Iterable[Op]) -> float:
         """Time of ops one after another."""

@@ -77,9 +77,9 @@ def load(path: str | Path) -> "PlannedPartitioner":
         path: Written by ``memplan checkpoint-plan TARGET --level op -o FILE``.
 
     Returns:
-        For ``partition_fn`` of ``aot_function``, ``aot_module`` and ``torch._dynamo.backends.common.aot_autograd``, and
-        for ``torch._inductor.config.custom_partitioner_fn``. Called with another graph than the plan's, it raises
-        ``PlanMismatch``.
+        For ``partition_fn`` of ``aot_function``, ``aot_module`` and ``torch._dynamo.backends.common.aot_autograd``.
+        Called with another graph than the plan's, it raises ``PlanMismatch``; Inductor's is another one as soon as an
+        op of it is decomposed.
 
     Raises:
         UsageError: The file cannot be read or is no op-level plan.

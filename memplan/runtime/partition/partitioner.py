@@ -6,6 +6,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from memplan.errors import UsageError
+from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.partition.split import Order, split
 
 try:
@@ -16,6 +17,12 @@ except ImportError:
 
 OrderOf = Callable[[GraphModule, int], Order]
 """Takes a joint graph and how many of its results are forward's."""
+
+
+OF_EAGER_OPS = (
+    "order files are made for eager ops, which Inductor decomposes first: compile with aot_autograd(fw_compiler=..., "
+    "partition_fn=...), or plan while Inductor compiles: memplan.plan.checkpoint.joint.plan.budget_partitioner(bytes)"
+)
 
 
 class PlannedPartitioner(CustomPartitionerFn):
@@ -40,18 +47,25 @@ class PlannedPartitioner(CustomPartitionerFn):
             gm: The joint graph.
             joint_inputs: Not read.
             num_fwd_outputs: How many of its results are forward's.
-            options: What torch says beyond that; not read.
+            options: What torch says beyond that; only ``compiler`` is read.
 
         Returns:
             Forward and backward.
 
         Raises:
-            UsageError: The graph has what a schedule cannot carry (dynamic shapes, state of backward hooks).
+            UsageError: The graph has what a schedule cannot carry (dynamic shapes, state of backward hooks), or is not
+                the one that was planned.
         """
-        del joint_inputs, options
+        del joint_inputs
         gm.graph.eliminate_dead_code()
         check(gm)
-        return split(gm, self._order_of(gm, num_fwd_outputs), num_fwd_outputs)
+        try:
+            order = self._order_of(gm, num_fwd_outputs)
+        except PlanMismatch as mismatch:
+            if options.get("compiler") != "inductor":
+                raise
+            raise PlanMismatch(f"Inductor's graph is not the plan's: {mismatch.what}", hint=OF_EAGER_OPS) from mismatch
+        return split(gm, order, num_fwd_outputs)
 
     def uuid(self) -> None:
         """Keep compiled code out of caches: it depends on the plan."""

@@ -12,8 +12,8 @@ import memplan.runtime.partition
 from memplan.cli.app import main
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
-from memplan.runtime.partition.measure import LiveBytes
 from memplan.runtime.partition.order_file import read_order
+from tests.runtime.partition.measure import LiveBytes
 
 BATCH = 8
 TARGET = """
@@ -146,6 +146,20 @@ def test_another_batch_is_refused_with_the_shape(target: Path, plan: Path, tmp_p
     said = _refused(other, plan).what
     assert "[8, 64, 16]" in said
     assert "[4, 64, 16]" in said
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._inductor.config, "custom_partitioner_fn"), reason="Inductor takes none before torch 2.8"
+)
+@pytest.mark.filterwarnings("ignore")
+def test_inductors_graph_is_refused_with_what_to_do_instead(target: Path, plan: Path):
+    step, partitioner = _Step(target, None), memplan.runtime.partition.load(plan)
+    with torch._inductor.config.patch(custom_partitioner_fn=partitioner, force_disable_caches=True):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match="Inductor's graph is not the plan's") as caught:
+            torch.compile(step.eager, dynamic=False)(step.batch)
+    assert "budget_partitioner" in str(caught.value)
+    assert "aot_autograd" in str(caught.value)
 
 
 def test_the_same_ops_on_other_arguments_are_refused(target: Path, plan: Path, tmp_path: Path):

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.graph.moves import Climate, forget, recompute, shift
+from memplan.plan.checkpoint.graph.moves.climate import Climate
+from memplan.plan.checkpoint.graph.moves.forget import forget
+from memplan.plan.checkpoint.graph.moves.recompute import recompute
+from memplan.plan.checkpoint.graph.moves.shift import shift
 from memplan.plan.checkpoint.graph.sequence import LiveSequence
 
 if TYPE_CHECKING:

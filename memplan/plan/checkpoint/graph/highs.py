@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import highspy
     import numpy as np
 
@@ -57,6 +59,7 @@ def solve_binary(
     time_limit: float,
     threads: int,
     start: dict[int, float] | None = None,
+    free: "Collection[int] | None" = None,
 ) -> BinarySolution:
     """Hand a program to HiGHS.
 
@@ -65,6 +68,7 @@ def solve_binary(
         time_limit: Seconds.
         threads: Of the solver.
         start: Values of variables to begin with.
+        free: The only variables that may differ from ``start``, which then has them all; None: all may.
 
     Returns:
         The best solution found and the bound; the costs are in the program's own unit.
@@ -84,7 +88,11 @@ def solve_binary(
         solver.setOptionValue(name, value)
     # Costs and bytes differ by ten orders of magnitude between instances; the solver's tolerances are absolute.
     unit = max(program.costs, default=0.0) / 1000 or 1.0
-    solver.passModel(_model(program, unit))
+    model = _model(program, unit)
+    if start is not None and free is not None:
+        model.col_lower_ = np.array([0.0 if each in free else start[each] for each in range(len(program.costs))])
+        model.col_upper_ = np.array([1.0 if each in free else start[each] for each in range(len(program.costs))])
+    solver.passModel(model)
     if start:
         solver.setSolution(
             len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values()), dtype=np.float64)

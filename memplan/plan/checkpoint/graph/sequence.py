@@ -17,7 +17,7 @@ SPARE = 3
 
 
 class LiveSequence:
-    """A valid schedule and its memory, kept up to date by ``moves.py``.
+    """A valid schedule and its memory, kept up to date by ``moves``.
 
     Args:
         problem: The problem.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint.joint.kinds import schema_of
 from memplan.plan.checkpoint.joint.values import storages
 
 if TYPE_CHECKING:
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
 Cost = Callable[["Node"], float]
 """Of one op, in a unit of its own."""
 
+_COUNTED_AS = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": "_scaled_dot_product_flash_attention_backward",
+}
+"""Kernels for which torch's counter has no formula (torch/utils/flop_counter.py, 2.13), and those with the same
+arithmetic on the same leading arguments."""
+
 
 def flops(node: "Node") -> float:
     """Floating-point operations of matrix products, convolutions and attention, as torch counts them.
@@ -19,11 +27,17 @@ def flops(node: "Node") -> float:
     Args:
         node: An op whose arguments and result carry fake values.
     """
+    import torch
     from torch.fx import Node
     from torch.utils._pytree import tree_map_only
-    from torch.utils.flop_counter import flop_registry
 
-    count = flop_registry.get(getattr(node.target, "_overloadpacket", None))
+    from memplan.trace.calls import flops_formula
+
+    schema = schema_of(node)
+    if schema is None:
+        return 0.0
+    same = _COUNTED_AS.get(schema.name)
+    count = flops_formula(getattr(torch.ops.aten, same).default if same else node.target)  # type: ignore[arg-type]
     if count is None:
         return 0.0
     args, kwargs = tree_map_only(Node, lambda each: each.meta.get("val"), (node.args, node.kwargs))
@@ -47,4 +61,4 @@ def roofline_seconds(rates: Roofline) -> Cost:
     Returns:
         Seconds of an op.
     """
-    return lambda node: max(flops(node) / rates.flops, bytes_moved(node) / rates.bandwidth)
+    return lambda node: rates.slower(flops(node), bytes_moved(node))

@@ -8,35 +8,30 @@ almost everything that a schedule can gain lies in few decisions per value ``i``
                     where it is read itself, or where a reader of it is
 
 That is a handful of variables per value, however long chains get: a chain of values that all miss is computed where
-backward enters its segment. Equal blocks decide in groups first (``repeats``). Memory is looked at exactly, on the
-schedule that a solution means; a stage that takes too much gets a row, and the program is solved again. A row counts
-what is computed again in a stage as if it all stayed to the stage's end; what it counts in vain for a solution is given
-back.
+backward enters its segment. A third one, ``later[i]``, says that ``i`` is computed again at all, and that its inputs
+are then kept or computed again, too: whole numbers imply that, but without it a solver's fractions come up with a value
+by computing a part of it several times.
+
+Equal blocks decide in groups first (``repeats``), then every one for itself, a few at a time (``neighbourhoods``).
+Memory is looked at exactly, on the schedule that a solution means; a moment that takes too much gets a row, and the
+program is solved again. What a row counts in vain for a solution is given back.
 """
 
 import time
-from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.graph.highs import solve_binary
 from memplan.plan.checkpoint.graph.records import RematGraph, Schedule
+from memplan.plan.checkpoint.joint.moments import Met
+from memplan.plan.checkpoint.joint.neighbourhoods import improve
 from memplan.plan.checkpoint.joint.program import DecisionProgram
-from memplan.plan.checkpoint.joint.sinking import sunk
+from memplan.plan.checkpoint.joint.rows import MemoryRows
 
-if TYPE_CHECKING:
-    import numpy as np
-
-INFINITY = float("inf")
+GROUPS_SHARE = 0.4
+"""Of the time, for equal blocks that decide in groups, once a solution fits."""
+ROUND_SHARE = 0.15
+"""Of the time, that one of their programs may take at first."""
 WORTH = 1e-4
 """Of the cost, that a better solution saves at least."""
-ROWS_PER_ROUND = 12
-"""Stages that get a row in one round."""
-ALIKE_SHARE = 0.6
-"""Of the time, for programs whose repeated blocks decide in groups."""
-ROUND_SHARE = 0.2
-"""Of the time, that one program may take."""
-MOST_VARIABLES = 4000
-"""Of a program in which every block decides for itself."""
 
 
 def lazy_schedule(
@@ -54,104 +49,48 @@ def lazy_schedule(
     Returns:
         The cheapest schedule found that fits, or None, and the one of the lowest peak.
     """
-    begin = time.monotonic()
-    single = DecisionProgram(graph, boundary, alike=False)
-    refines = len(single.program.costs) <= MOST_VARIABLES
-    alike = DecisionProgram(graph, boundary, alike=True)
-    search = _Search(alike, budget, time_limit * (ALIKE_SHARE if refines else 1.0), threads)
-    search.run()
-    if search.best is not None and refines:
-        search.refine(single, time_limit - (time.monotonic() - begin))
-    return search.best, search.leanest
+    end = time.monotonic() + time_limit
+    met = Met(graph, boundary, budget)
+    alike = MemoryRows(DecisionProgram(graph, boundary, alike=True), budget)
+    values = _in_groups(alike, met, time_limit=end - time.monotonic(), threads=threads)
+    if values is not None:
+        single = MemoryRows(DecisionProgram(graph, boundary, alike=False), budget)
+        single.add(alike.places)
+        own = single.decisions.values_of(alike.decisions, values)
+        improve(single, own, met, time_limit=end - time.monotonic(), threads=threads)
+    return met.best, met.leanest
 
 
-class _Search:
-    """Programs solved one after the other, each with the rows that the one before has missed."""
+def _in_groups(rows: MemoryRows, met: Met, *, time_limit: float, threads: int) -> dict[int, float] | None:
+    """Solve a program again and again, with the rows that it has missed, as long as that finds something better.
 
-    def __init__(self, program: "DecisionProgram", budget: int, time_limit: float, threads: int) -> None:
-        self._program, self._graph, self._budget = program, program.graph, budget
-        self._end, self._threads = time.monotonic() + time_limit, threads
-        self._round_seconds = time_limit * ROUND_SHARE
-        self.best: Schedule | None = None
-        self.leanest = unplanned(self._graph)
-        self._start: dict[int, float] | None = None
-        self._chosen: np.ndarray | None = None
-        self._cost, self._peak = INFINITY, figures_of(self._graph, self.leanest).peak_bytes
-
-    def run(self) -> None:
-        """Add rows until a solution fits; then give back what they count in vain, as long as that helps."""
-        seconds = self._round_seconds
-        while (left := self._end - time.monotonic()) > 0:
-            before = self._cost
-            proven = self._round(min(left, seconds))
-            if self.best is None and self._chosen is not None:
-                # Rows are still missing.
-                continue
-            if self._cost >= before * (1 - WORTH):
-                if proven:
-                    return
-                # Stopped early, it has found nothing or nothing better.
-                seconds *= 2
-
-    def refine(self, program: "DecisionProgram", seconds: float) -> None:
-        """Let every value decide for itself, from the best solution so far.
-
-        Args:
-            program: Of the same problem.
-            seconds: For the solver.
-        """
-        former, self._program = self._program, program
-        program.spare = former.spare
-        program.add_rows(list(former.row_of), self._budget)
-        if self._start is not None:
-            self._start = program.values_of(former, self._start)
-        self._round(seconds)
-
-    def _round(self, seconds: float) -> bool:
-        """Solve once; was the solution, or that there is none, proven?"""
-        if seconds <= 0:
-            return False
-        self._chosen = None
-        solution = solve_binary(self._program.program, time_limit=seconds, threads=self._threads, start=self._start)
+    Returns:
+        The best solution whose schedule fits; None: none was found in time.
+    """
+    end, seconds = time.monotonic() + time_limit, ROUND_SHARE * time_limit
+    program = rows.decisions
+    best: dict[int, float] | None = None
+    while (left := end - time.monotonic()) > 0 and (best is None or left > (1 - GROUPS_SHARE) * time_limit):
+        solution = solve_binary(program.program, time_limit=min(left, seconds), threads=threads, start=best)
         if solution.chosen is None:
-            return solution.proven
-        schedule = self._program.schedule(self._program.stages_of(solution.chosen))
-        self._chosen = solution.chosen
-        self._offer(schedule)
-        peaks = self._peaks(schedule)
-        over = self._over(peaks)
+            if solution.proven:
+                return best
+            seconds *= 2
+            continue
+        values = {index: float(value) for index, value in enumerate(solution.chosen)}
+        schedule = program.schedule(program.stages_of(values))
+        met.offer(schedule)
+        taken = met.taken(schedule)
+        over = met.over(taken)
         if over:
-            self._program.add_rows(over, self._budget)
+            rows.add(over)
+            continue
+        if best is not None and program.cost(values) >= program.cost(best) * (1 - WORTH):
+            if solution.proven:
+                return best
         else:
-            self._start = {index: float(value) for index, value in enumerate(solution.chosen)}
-            self._program.give_back(peaks, solution.chosen, self._budget)
-        return solution.proven
-
-    def _offer(self, schedule: Schedule) -> None:
-        """Note a schedule, its recomputations moved or not."""
-        for each in (schedule, sunk(self._graph, schedule, self._program.boundary)):
-            figures = figures_of(self._graph, each)
-            if figures.peak_bytes < self._peak:
-                self.leanest, self._peak = each, figures.peak_bytes
-            if figures.peak_bytes <= self._budget and figures.cost < self._cost:
-                self.best, self._cost = each, figures.cost
-
-    def _peaks(self, schedule: Schedule) -> list[int]:
-        """Most bytes alive in each stage."""
-        peaks = [0] * len(self._graph.names)
-        stage = 0
-        for node, nbytes in zip(schedule.nodes, memory_curve(self._graph, schedule.nodes), strict=True):
-            peaks[stage] = max(nbytes, peaks[stage])
-            stage += node == stage
-        return peaks
-
-    def _over(self, peaks: list[int]) -> list[int]:
-        """The stages that go furthest over the budget, near ones left out."""
-        taken: list[int] = []
-        apart = max(1, len(peaks) // 200)
-        for stage in sorted(range(len(peaks)), key=lambda each: -peaks[each]):
-            if peaks[stage] <= self._budget or len(taken) == ROWS_PER_ROUND:
-                break
-            if all(abs(stage - other) > apart for other in taken):
-                taken.append(stage)
-        return taken
+            best = values
+            rows.give_back(taken, best)
+        # Stopped early, it begins anew from what it has found.
+        seconds *= 1 if solution.proven else 2
+    return best

@@ -18,6 +18,7 @@ from memplan.plan.checkpoint.graph.records import (
     ScheduleResult,
 )
 from memplan.plan.checkpoint.graph.solve import solve_schedule
+from memplan.plan.checkpoint.joint.backward import backward_order, renumbered
 from memplan.plan.checkpoint.joint.bound import least_again
 from memplan.plan.checkpoint.joint.capture import JointGraph
 from memplan.plan.checkpoint.joint.cost import Cost, roofline_seconds
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from memplan.runtime.partition.partitioner import PlannedPartitioner
     from memplan.runtime.partition.split import Order
 
+INFINITY = float("inf")
 EVERY_SCHEDULE = "every schedule that computes gradients once"
 """What the bound holds for."""
-LAZY_SHARE, BOUND_SHARE = 0.5, 0.2
+LAZY_SHARE, BOUND_SHARE = 0.6, 0.2
 """Of the time; what is left goes to annealing and to the program of the whole graph, where that is small enough."""
 MOST_NODES = 1200
 """Of a graph that these improve."""
@@ -73,8 +75,9 @@ def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, 
         return OptimalSchedule(schedule=unplanned(graph), figures=figures)
     is_small = len(graph.names) <= MOST_NODES
     share = LAZY_SHARE if is_small else 1 - BOUND_SHARE
-    best, leanest = lazy_schedule(graph, problem.boundary, budget, time_limit=time_limit * share, threads=threads)
     extra = least_again(graph, problem.boundary, budget, time_limit=time_limit * BOUND_SHARE, threads=threads)
+    price = extra / (figures.peak_bytes - budget) if extra < INFINITY else 0.0
+    best, leanest = _reordered(problem, budget, price, time_limit=time_limit * share, threads=threads)
     left = end - time.monotonic()
     if best is None or (is_small and left > 0):
         known = [leanest] if best is None else [best]
@@ -84,6 +87,19 @@ def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, 
         if isinstance(result, OptimalSchedule | FeasibleSchedule):
             best = _cheaper(problem, best, result.schedule, budget)
     return _answer(problem, best, leanest, sum(graph.costs) + extra)
+
+
+def _reordered(
+    problem: JointProblem, budget: int, price: float, *, time_limit: float, threads: int
+) -> tuple[Schedule | None, Schedule]:
+    """What is found in an order of backward that needs less than autograd's."""
+    graph = problem.graph
+    order = backward_order(graph, problem.boundary, problem.companions, price)
+    best, leanest = lazy_schedule(
+        renumbered(graph, order), problem.boundary, budget, time_limit=time_limit, threads=threads
+    )
+    named = [each and Schedule(nodes=tuple(order[number] for number in each.nodes)) for each in (best, leanest)]
+    return named[0], named[1] or leanest
 
 
 def _cheaper(problem: JointProblem, best: Schedule | None, other: Schedule, budget: int) -> Schedule | None:
@@ -100,7 +116,7 @@ def _answer(problem: JointProblem, best: Schedule | None, leanest: Schedule, bou
     figures = figures_of(problem.graph, schedule)
     if best and figures.cost <= bound * (1 + EQUAL):
         return OptimalSchedule(schedule=schedule, figures=figures)
-    known = None if bound == float("inf") else min(bound, figures.cost)
+    known = None if bound == INFINITY else min(bound, figures.cost)
     found = FeasibleSchedule(
         schedule=schedule, figures=figures, bound_cost=known, bound_for=EVERY_SCHEDULE if known is not None else ""
     )

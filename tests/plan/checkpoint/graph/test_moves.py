@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from memplan.plan.checkpoint.graph.anneal import Cooling, anneal
 from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, memory_curve, unplanned
-from memplan.plan.checkpoint.graph.moves import Climate, forget, recompute, shift
+from memplan.plan.checkpoint.graph.moves.climate import Climate
+from memplan.plan.checkpoint.graph.moves.forget import forget
+from memplan.plan.checkpoint.graph.moves.recompute import recompute
+from memplan.plan.checkpoint.graph.moves.shift import shift
 from memplan.plan.checkpoint.graph.problem import ordered, useful
 from memplan.plan.checkpoint.graph.records import RematGraph
 from memplan.plan.checkpoint.graph.sequence import LiveSequence

@@ -11,9 +11,9 @@ from memplan.plan.checkpoint.joint.capture import JointGraph, joint_graph
 from memplan.plan.checkpoint.joint.cost import roofline_seconds
 from memplan.plan.checkpoint.joint.plan import ASSUMED_RATES
 from memplan.plan.checkpoint.joint.problem import JointProblem, problem_of
-from memplan.runtime.partition.measure import Measured, measure
 from memplan.runtime.partition.split import split
 from tests.plan.checkpoint.joint.models import ConvNet, Llama
+from tests.runtime.partition.measure import Measured, measure
 
 
 def mlp() -> tuple[nn.Module, torch.Tensor]:

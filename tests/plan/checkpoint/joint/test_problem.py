@@ -121,6 +121,18 @@ def test_cost_is_the_slower_of_arithmetic_and_traffic():
     assert cost(product) == flops(product)
 
 
+def test_attention_on_a_cpu_is_arithmetic_too():
+    class Attend(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x).sum()
+
+    joint = joint_graph(Attend(), (torch.randn(2, 3, 8, 4, requires_grad=True),))
+    kernels = [node for node in joint.module.graph.nodes if "dot_product" in str(node.target)]
+    product = 2 * 2 * 3 * 8 * 8 * 4
+    # Forward multiplies queries by keys and weights by values; backward does the first again and has two for each.
+    assert [flops(node) for node in kernels] == [2 * product, 5 * product]
+
+
 def test_a_step_of_several_arguments_and_a_loss_from_outside():
     class Pair(nn.Module):
         def __init__(self) -> None:
