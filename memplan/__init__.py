@@ -1,17 +1,25 @@
 """memplan: plan the memory of a PyTorch step before renting a GPU."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memplan.plan.reuse.arena import plan_arena as plan_arena
+    from memplan.plan.reuse.arena import plan_graph as plan_graph
     from memplan.runtime.checkpoint.apply import apply as apply
 
-__all__ = ["apply"]
+_HOMES = {
+    "apply": "memplan.runtime.checkpoint.apply",
+    "plan_arena": "memplan.plan.reuse.arena",
+    "plan_graph": "memplan.plan.reuse.arena",
+}
+"""Name → module. All of them need torch, so that each is imported when it is asked for."""
+
+__all__ = ["apply", "plan_arena", "plan_graph"]
 
 
 def __getattr__(name: str) -> Any:
-    """``memplan.apply``, which needs torch, is imported when it is asked for."""
-    if name == "apply":
-        from memplan.runtime.checkpoint.apply import apply
-
-        return apply
+    """What a training process imports."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

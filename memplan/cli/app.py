@@ -14,6 +14,7 @@ from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
 from memplan.cli.gpus import gpus
 from memplan.cli.presets import presets
+from memplan.cli.reuse_plan import reuse_plan
 from memplan.cli.simulate import simulate
 from memplan.cli.snapshot import snapshot
 from memplan.cli.validate import validate
@@ -33,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (estimate, checkpoint_plan, snapshot, simulate, validate, gpus, presets, explain):
+for command in (estimate, checkpoint_plan, reuse_plan, snapshot, simulate, validate, gpus, presets, explain):
     app.command()(command)
 
 

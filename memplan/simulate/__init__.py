@@ -8,7 +8,7 @@
                  │                        leftovers: what if a step left nothing for the next
                  ├ policies: what is compared, and the allocator that each becomes
                  │   metered: PyTorch's own, with their calls counted
-                 │   buckets, step_plan, (check_)placement: what the others work out beforehand
+                 │   buckets, step_plan: what the others work out beforehand
                  ├ play: the steps, one after the other, on that allocator
                  └ costs: what the calls are worth in time
 

@@ -7,15 +7,15 @@ what is missing is allocated at the beginning of a repetition and what is too mu
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from memplan.errors import UsageError
 from memplan.replay.records import Request
 from memplan.simulate.family import TracedLength, put_together
 from memplan.simulate.records import Workload
 from memplan.snapshot.read import load_snapshot
-from memplan.snapshot.records import DeviceSnapshot, Snapshot
+from memplan.snapshot.records import DeviceSnapshot
+from memplan.snapshot.requests import device_with_history, history_requests
 
 
 def is_snapshot(target: str) -> bool:
@@ -34,7 +34,7 @@ def snapshot_workload(path: Path, steps: int) -> Workload:
         UsageError: The file is no snapshot, or it holds no history.
     """
     started = time.perf_counter()
-    device = _device(load_snapshot(path), path)
+    device = device_with_history(load_snapshot(path), path)
     traced, unmatched = repeated(device)
     remarks = [
         f"the history of device {device.device} is one step; {len(device.events):,} events are repeated {steps} times"
@@ -55,21 +55,10 @@ def snapshot_workload(path: Path, steps: int) -> Workload:
     )
 
 
-def _device(snapshot: Snapshot, path: Path) -> DeviceSnapshot:
-    """The device with the longest history."""
-    device = max(snapshot.devices, key=lambda device: len(device.events), default=None)
-    if device is None or not any(event.action == "alloc" for event in device.events):
-        raise UsageError(
-            "this snapshot holds no history of allocations",
-            where=str(path),
-            hint="record one with torch.cuda.memory._record_memory_history() before the steps",
-        )
-    return device
-
-
 def repeated(device: DeviceSnapshot) -> tuple[TracedLength, int]:
     """Streams of a history that repeats, and how many blocks had to be put right for that."""
-    before, step, survivors = _requests(device)
+    found = history_requests(device)
+    before, step, survivors = found.before, found.history, found.survivors
     freed = {request.key for request in step if request.action == "free"}
     gone = [request for request in before if request.key in freed]
     heirs, lost, extra = _matched(gone, survivors)
@@ -89,38 +78,6 @@ def repeated(device: DeviceSnapshot) -> tuple[TracedLength, int]:
         carried=tuple((index, old, new) for index, (old, new) in enumerate(heirs)),
     )
     return traced, len(lost) + len(extra)
-
-
-def _requests(device: DeviceSnapshot) -> tuple[list[Request], list[Request], list[Request]]:
-    """What lives before the history, the history, and what of it lives after; every block under a key of its own."""
-    key_at: dict[int, int] = {}
-    before: list[Request] = []
-    step: list[Request] = []
-    born: dict[int, Request] = {}
-    for event in device.events:
-        if event.action == "alloc":
-            key = key_at[event.address] = len(before) + len(step)
-            born[event.address] = Request("alloc", key, event.nbytes, event.stream)
-            step.append(born[event.address])
-        elif event.action == "free_completed":
-            born.pop(event.address, None)
-            key = key_at.pop(event.address, -1)
-            if key < 0:
-                key = len(before) + len(step)
-                before.append(Request("alloc", key, event.nbytes, event.stream))
-            step.append(Request("free", key, 0, event.stream))
-    before += _untouched(device, set(key_at), len(before) + len(step))
-    return before, step, list(born.values())
-
-
-def _untouched(device: DeviceSnapshot, born: set[int], first_key: int) -> Iterator[Request]:
-    """Blocks that live throughout."""
-    key = first_key
-    for segment in device.layout.segments:
-        for block in segment.blocks:
-            if block.state != "free" and block.address not in born:
-                yield Request("alloc", key, block.requested or block.size, segment.stream)
-                key += 1
 
 
 def _matched(

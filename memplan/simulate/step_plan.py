@@ -5,12 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memplan.errors import MemplanError
+from memplan.plan.reuse import greedy
+from memplan.plan.reuse.check import problems_of
+from memplan.plan.reuse.ending import bound_of
+from memplan.plan.reuse.records import Buffer, Feasible, Optimal, Problem
 from memplan.replay.policy import MIN_BLOCK
 from memplan.replay.static_plan import Slot
-from memplan.simulate.check_placement import problems_of
 from memplan.simulate.family import Family, Stretch
-from memplan.simulate.placement import Buffer, Placement, place
 from memplan.simulate.records import Workload
+
+SECONDS = 60.0
+"""Most time for one stretch: enough for every ordering on tens of thousands of buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,24 +41,24 @@ def plan_steps(workload: Workload) -> StepPlan:
         family, fitting = workload.families.of(length)
         longest[id(family)] = family, fitting
     slots: dict[Stretch, tuple[Slot | None, ...]] = {}
-    placements: list[Placement] = []
+    results: list[Optimal | Feasible] = []
     for family, length in longest.values():
         sizes = family.sizes_at(length)
         for stretch in set(family.stretches):
-            slots[stretch], placement = plan_stretch(stretch, sizes)
-            placements.append(placement)
-    highest = max(placements, key=lambda placement: placement.height)
+            slots[stretch], result = plan_stretch(stretch, sizes)
+            results.append(result)
+    highest = max(results, key=lambda result: result.placement.height)
     streams = {call.stream for stretch in slots for call in stretch if not call.is_free}
     return StepPlan(
         slots=slots,
-        arena_bytes=highest.height,
-        floor=max(placement.floor for placement in placements),
-        ordering=highest.ordering,
+        arena_bytes=highest.placement.height,
+        floor=max(bound_of(result) for result in results),
+        ordering=highest.method,
         notes=("buffers of other CUDA streams than the busiest are served online",) if len(streams) > 1 else (),
     )
 
 
-def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | None, ...], Placement]:
+def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | None, ...], Optimal | Feasible]:
     """Places for the allocations of one stretch.
 
     Args:
@@ -62,7 +67,7 @@ def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | N
 
     Returns:
         One place per allocation in order, None where it is served online: what outlives the stretch, or lies on another
-        stream than the busiest (its end is not ordered against the others' begin); and the placement itself.
+        stream than the busiest (its end is not ordered against the others' begin); and how the placement ended.
 
     Raises:
         MemplanError: The placement is wrong, by a check of its own.
@@ -78,13 +83,15 @@ def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | N
         size, end = -(-sizes[call.size] // MIN_BLOCK) * MIN_BLOCK, ends.get(call.key, -1)
         if size and end > event and call.stream == busiest:
             planned.append(len(buffers))
-            buffers.append(Buffer(start=event, end=end, size=size))
+            buffers.append(Buffer(name=str(event), start=event, end=end, size=size))
         else:
             planned.append(None)
-    placement = place(buffers)
-    if problems := problems_of(buffers, placement):
-        raise MemplanError(f"a static plan is wrong: {problems[0]}")
-    slots = tuple(
-        None if index is None else Slot(offset=placement.offsets[index], size=buffers[index].size) for index in planned
-    )
-    return slots, placement
+    problem = Problem(buffers=tuple(buffers))
+    result = greedy.solve(problem, time_limit=SECONDS)
+    # Without a capacity and fixed offsets, there always is a placement.
+    assert isinstance(result, Optimal | Feasible)  # noqa: S101
+    if wrong := problems_of(problem, result.placement):
+        raise MemplanError(f"a static plan is wrong: {wrong[0]}")
+    offsets = result.placement.offsets
+    slots = tuple(None if index is None else Slot(offset=offsets[index], size=buffers[index].size) for index in planned)
+    return slots, result

@@ -1,0 +1,140 @@
+"""``memplan reuse-plan``: one arena for all buffers of a step, a snapshot or a file, and where each lies in it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memplan.cli import check, console, groups, options, outputs
+from memplan.cli.estimate import load_profiles
+from memplan.cli.options import option
+from memplan.errors import ExitCode, UsageError
+from memplan.units import parse_size
+
+if TYPE_CHECKING:
+    from memplan.job.spec import JobSpec
+    from memplan.plan.reuse.answer_records import ReuseAnswer
+
+PANEL = "Plan"
+FORMATS = ("text", "json", "csv", "svg")
+DEFAULT_GPU = "a100-80g"
+"""What a job is traced for where none is named."""
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="As for estimate; buffers as FILE.csv (id,lower,upper,size); or a CUDA memory snapshot (*.pickle).",
+        show_default=False,
+    ),
+]
+Gpu = Annotated[
+    str | None,
+    option("gpu", options.DEVICE, "GPU profile that a job is traced for.", metavar="NAME", default=DEFAULT_GPU),
+]
+Capacity = Annotated[
+    str | None,
+    option("capacity", PANEL, "Bytes that the arena may have: 16MiB. Exit 3 where nothing fits.", metavar="BYTES",
+           default="as few as possible"),
+]  # fmt: skip
+TimeLimit = Annotated[float, option("time_limit", PANEL, "For the solvers.", metavar="SECONDS", default="10")]
+Formats = Annotated[
+    list[str] | None,
+    option("formats", options.REPORT, "text, json, csv (with offsets) or svg (offsets over time); with =FILE not to "
+           "standard output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaOptions:
+    """What is asked of the solvers."""
+
+    capacity: Capacity = None
+    time_limit: TimeLimit = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReuseReportOptions(groups.ReportOptions):
+    """Reports, with the formats of this command."""
+
+    formats: Formats = None
+
+
+@groups.spread
+def reuse_plan(
+    target: Target,
+    *,
+    gpu: Gpu = None,
+    asked: ArenaOptions,
+    job: groups.JobOptions,
+    profile_dir: options.ProfileDirs = None,
+    report: ReuseReportOptions,
+) -> None:
+    """Place all buffers of a step in one small arena.
+
+    The placement is checked on its own. Exit 3 where nothing fits the capacity.
+    """
+    from memplan.plan.reuse.compose import is_file, plan_reuse
+
+    problems = check.Problems()
+    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
+    capacity = problems.of(_capacity, asked.capacity)
+    problems.add(*_wrong_time(asked.time_limit))
+    profiles = None
+    if is_file(target):
+        source: JobSpec | Path = problems.of(_file, target, gpu, job)
+        problems.add(*check.wrong_values({"timeout": job.timeout}))
+    else:
+        source = check.job_spec(target, job, problems)
+        profiles = problems.of(load_profiles, [gpu or DEFAULT_GPU], profile_dir or [])
+    problems.raise_if_any()
+    with console.progress(enabled=not report.quiet) as tell:
+        answer = plan_reuse(
+            source,
+            profiles[0] if profiles else None,
+            capacity=capacity,
+            time_limit=asked.time_limit,
+            timeout=job.timeout,
+            progress=tell,
+        )
+    for output in wanted:
+        _write(output, answer, report)
+    raise typer.Exit(ExitCode.DONE if answer.fits else ExitCode.UNKNOWN)
+
+
+def _write(output: outputs.Output, answer: "ReuseAnswer", report: ReuseReportOptions) -> None:
+    from memplan.plan.reuse.csv_file import write_problem
+    from memplan.report import reuse, reuse_json, reuse_svg
+
+    outputs.write_rendered(
+        output,
+        text=lambda width: reuse.render(answer, width=width, explain=report.explain, quiet=report.quiet),
+        json=lambda: reuse_json.render(answer),
+        svg=lambda: reuse_svg.render(answer),
+        csv=lambda: write_problem(answer.problem, answer.placement),
+    )
+
+
+def _capacity(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--capacity") from error
+
+
+def _wrong_time(time_limit: float) -> Iterator[str]:
+    if not 0 < time_limit < math.inf:
+        yield f"--time-limit must be a number of seconds above 0, not {time_limit}"
+
+
+def _file(target: str, gpu: str | None, job: groups.JobOptions) -> Path:
+    given = [*(["--gpu"] if gpu else []), *(options.flag(name) for name in job.given())]
+    if given:
+        raise UsageError(f"{', '.join(given)} would change nothing: the buffers of a file are what they are")
+    path = Path(target)
+    if not path.is_file():
+        raise UsageError(f"there is no file '{target}'")
+    return path

@@ -1,0 +1,111 @@
+"""The answer of ``memplan reuse-plan``: an arena, and what it is to be compared with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from memplan.plan.reuse.records import Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
+from memplan.units import Bytes
+
+Outcome = Literal["optimal", "feasible", "infeasible", "timed_out"]
+"""How it ended."""
+SourceKind = Literal["file", "snapshot", "step"]
+"""Where the buffers come from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a step or a real history says beside its buffers; files of buffers say nothing."""
+
+    device: str
+    """Profile that the step was traced for, or the snapshot's device."""
+    labels: tuple[str, ...]
+    """Per buffer: category of what it holds (``activation``), or the first own frame that asked for it."""
+    owners: tuple[str, ...]
+    """Per buffer: module and op, or source line."""
+    persistent_bytes: Bytes
+    """Alive all through, beside the arena: parameters, optimizer state."""
+    outside_bytes: Bytes
+    """Most bytes alive at once on other CUDA streams, beside the arena."""
+    reserved_bytes: Bytes
+    """Reserved peak of PyTorch's caching allocator, for the same allocations."""
+    step: str
+    """The step in words; empty for a snapshot."""
+    options: Mapping[str, str]
+    """Every option that is not at its default."""
+    assumptions: tuple[str, ...]
+    """Decisions that change the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """A problem, and what is known beside it."""
+
+    problem: Problem
+    """The buffers."""
+    surroundings: Surroundings | None
+    """None for files of buffers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReuseAnswer:
+    """What was placed, and how good that is."""
+
+    target: str
+    """As typed."""
+    kind: SourceKind
+    """Where the buffers come from."""
+    problem: Problem
+    """The buffers."""
+    result: Result
+    """How the search ended."""
+    surroundings: Surroundings | None
+    """None for files of buffers."""
+    read_seconds: float
+    """Reading or tracing."""
+    solve_seconds: float
+    """In solvers."""
+    memplan_version: str
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the search ended."""
+        match self.result:
+            case Optimal():
+                return "optimal"
+            case Feasible():
+                return "feasible"
+            case Infeasible():
+                return "infeasible"
+            case TimedOut():
+                return "timed_out"
+
+    @property
+    def fits(self) -> bool:
+        """Is there a placement, within the capacity if there is one?"""
+        return isinstance(self.result, Optimal | Feasible)
+
+    @property
+    def placement(self) -> Placement | None:
+        """The best placement known, even if it is over the capacity."""
+        return self.result.placement if isinstance(self.result, Optimal | Feasible) else self.result.best
+
+    @property
+    def method(self) -> str:
+        """Who found the placement; empty where nobody found one that fits."""
+        return self.result.method if isinstance(self.result, Optimal | Feasible) else ""
+
+    @property
+    def reason(self) -> str:
+        """Why nothing fits; empty where something does or may."""
+        return self.result.reason if isinstance(self.result, Infeasible) else ""
+
+    @property
+    def bound_bytes(self) -> Bytes:
+        """No placement is lower than this."""
+        return self.result.placement.height if isinstance(self.result, Optimal) else self.result.bound
+
+    @property
+    def total_bytes(self) -> Bytes:
+        """All buffers side by side: the memory without any reuse."""
+        return Bytes(sum(buffer.size for buffer in self.problem.buffers))

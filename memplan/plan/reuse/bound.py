@@ -1,0 +1,90 @@
+"""What no placement can undercut.
+
+    height ≥ bytes alive at a moment (the load)
+           ≥ the same of those whose alignments are multiples of one, each rounded up to it, less the largest padding
+           ≥ end of a buffer that must lie where it lies
+
+Padding lies between two buffers: the highest needs none.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memplan.plan.reuse.records import Buffer, Problem
+from memplan.units import Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A height, and why nothing is lower."""
+
+    bytes: Bytes
+    """No placement is lower."""
+    reason: str
+    """In words."""
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The best of what is known without a search.
+
+    Another buffer never lowers it.
+    """
+    found = [
+        _aligned_load([b for b in problem.buffers if b.alignment % alignment == 0], alignment)
+        for alignment in sorted({1, *(buffer.alignment for buffer in problem.buffers)})
+    ]
+    found += [
+        Bound(bytes=Bytes(b.offset + b.size), reason=f"buffer {b.name} must lie at {b.offset}")
+        for b in problem.buffers
+        if b.offset is not None and b.size
+    ]
+    return max(found, key=lambda bound: bound.bytes)
+
+
+def stretches(buffer: Buffer) -> Iterator[tuple[int, int]]:
+    """Half-open stretches in which a buffer's bytes are its own: its lifespan without its gaps."""
+    start = buffer.start
+    for gap_start, gap_end in buffer.gaps:
+        if start < gap_start:
+            yield start, gap_start
+        start = gap_end
+    if start < buffer.end:
+        yield start, buffer.end
+
+
+def max_load(problem: Problem) -> Bytes:
+    """Most bytes alive at once."""
+    return _aligned_load(problem.buffers, 1).bytes
+
+
+def _aligned_load(buffers: Sequence[Buffer], alignment: int) -> Bound:
+    """Most bytes at once between the first and the last byte of buffers that all begin at multiples of ``alignment``.
+
+    Each is followed by padding up to the next multiple, but for the highest: at best that with the most padding.
+    """
+    most = load = 0
+    moment = 0
+    paddings: list[tuple[int, int]] = []
+    for at, padded, padding, until in sorted(_moments(buffers, lambda size: -(-size // alignment) * alignment)):
+        load += padded
+        if padded < 0:
+            continue
+        heapq.heappush(paddings, (-padding, until))
+        while paddings[0][1] <= at:
+            heapq.heappop(paddings)
+        if load + paddings[0][0] > most:
+            most, moment = load + paddings[0][0], at
+    aligned = f", each at a multiple of {alignment}," if alignment > 1 else ""
+    return Bound(bytes=Bytes(most), reason=f"buffers{aligned} need {most} bytes at moment {moment}")
+
+
+def _moments(buffers: Sequence[Buffer], padded: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
+    """Moment, bytes that come or go (those that go first), padding among them, last moment."""
+    for buffer in buffers:
+        if not buffer.size:
+            continue
+        size = padded(buffer.size)
+        for start, end in stretches(buffer):
+            yield start, size, size - buffer.size, end
+            yield end, -size, 0, end

@@ -1,0 +1,100 @@
+"""The library call: buffers of a file, a snapshot or a job, placed in one arena."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from memplan.errors import MemplanError
+from memplan.hardware.profile import GpuProfile
+from memplan.job.isolate import run_isolated
+from memplan.job.spec import JobSpec
+from memplan.job.target import format_target
+from memplan.plan.reuse.answer_records import Gathered, ReuseAnswer, SourceKind
+from memplan.versions import installed
+
+DEFAULT_TIME_LIMIT = 10.0
+"""Seconds for the solvers."""
+DEFAULT_TIMEOUT = 600.0
+"""Seconds until a job that hangs is given up."""
+
+Tell = Callable[[str], None]
+"""Told in a few words what happens now."""
+
+
+def plan_reuse(
+    source: JobSpec | Path,
+    profile: GpuProfile | None = None,
+    *,
+    capacity: int | None = None,
+    time_limit: float = DEFAULT_TIME_LIMIT,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Tell | None = None,
+) -> ReuseAnswer:
+    """Place buffers whose lifespans are known in an arena as small as possible.
+
+    Args:
+        source: A job, whose user code runs in a child process; or a file: buffers as CSV, or a CUDA memory snapshot
+            (``.pickle``, ``.pkl``).
+        profile: The device that a job is traced for; files need none.
+        capacity: Bytes that the arena may have; the search ends with the first placement within it. None: as few as
+            possible are wanted.
+        time_limit: Seconds for the solvers.
+        timeout: Seconds after which the child is killed.
+        progress: Told in a few words what happens now.
+
+    Returns:
+        The answer; ``result`` says how it ended. A capacity that is too small is an answer, not an error.
+
+    Raises:
+        UsageError: The file, the target or an option is wrong.
+        EstimateError: User code fails or hangs, or an op has no trustworthy answer.
+    """
+    started = time.perf_counter()
+    kind, gathered = _gather(source, profile, capacity, timeout, progress)
+    read_seconds = time.perf_counter() - started
+    from memplan.plan.reuse import portfolio
+
+    if progress is not None:
+        progress("placing")
+    started = time.perf_counter()
+    result = portfolio.solve(gathered.problem, time_limit=time_limit)
+    return ReuseAnswer(
+        target=str(source) if isinstance(source, Path) else format_target(source.target),
+        kind=kind,
+        problem=gathered.problem,
+        result=result,
+        surroundings=gathered.surroundings,
+        read_seconds=read_seconds,
+        solve_seconds=time.perf_counter() - started,
+        memplan_version=installed("memplan"),
+    )
+
+
+def is_file(target: str) -> bool:
+    """Does a target name a file of buffers or a snapshot, rather than a model?"""
+    return target.endswith((".csv", ".pickle", ".pkl"))
+
+
+def _gather(
+    source: JobSpec | Path, profile: GpuProfile | None, capacity: int | None, timeout: float, progress: Tell | None
+) -> tuple[SourceKind, Gathered]:
+    if not isinstance(source, Path):
+        if profile is None:
+            raise MemplanError("a job is traced for a device; none was given")
+        return "step", run_isolated(_in_child, source, profile, capacity, timeout=timeout, progress=progress)
+    if progress is not None:
+        progress("reading")
+    if source.suffix == ".csv":
+        from memplan.plan.reuse.csv_file import read_problem
+
+        return "file", Gathered(problem=read_problem(source, capacity=capacity), surroundings=None)
+    from memplan.plan.reuse.from_snapshot import gather_snapshot
+
+    return "snapshot", gather_snapshot(source, capacity)
+
+
+def _in_child(spec: JobSpec, profile: GpuProfile, capacity: int | None) -> Gathered:
+    from memplan.job.child import progress
+    from memplan.plan.reuse.from_job import gather_job
+
+    return gather_job(spec, profile, capacity, progress=progress)

@@ -1,0 +1,92 @@
+"""A job's last traced step as a placement problem. Runs in the child: user code is executed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from memplan.errors import EstimateError
+from memplan.estimate.answer import options
+from memplan.estimate.local import measure
+from memplan.hardware.profile import GpuProfile
+from memplan.job.load import load_source
+from memplan.job.source import ModelSource
+from memplan.job.spec import JobSpec
+from memplan.job.usercode import forgotten_modules
+from memplan.lifetime.build import build_lifetimes
+from memplan.lifetime.records import Lifetimes
+from memplan.plan.reuse.answer_records import Gathered, Surroundings
+from memplan.plan.reuse.stretch import ALIGNMENT, CPU_ALIGNMENT, stretch_of
+from memplan.replay.records import Request
+from memplan.replay.stream import RequestStream, device_requests
+from memplan.trace.records import DeviceTraits, Trace
+from memplan.trace.run import trace_job
+from memplan.units import StorageId
+
+
+def gather_job(
+    spec: JobSpec,
+    profile: GpuProfile,
+    capacity: int | None = None,
+    *,
+    load: Callable[[], ModelSource] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Gathered:
+    """Trace a job and make a problem of what its last step allocates and frees.
+
+    Args:
+        spec: The job.
+        profile: The device that it is traced for.
+        capacity: Bytes that the arena may have.
+        load: Loads the target; None loads what the job names.
+        progress: Told what happens now.
+
+    Raises:
+        MemplanError: As tracing does; or the step allocates nothing.
+    """
+    with forgotten_modules():
+        trace = trace_job(load or partial(load_source, spec), spec, DeviceTraits.of(profile), progress=progress)
+    lifetimes = build_lifetimes(trace)
+    progress(f"replaying on {profile.name}")
+    measured = measure(lifetimes, profile)
+    alignment = CPU_ALIGNMENT if profile.kind == "cpu" else ALIGNMENT
+    before, step, heirs = _last_step(trace, measured.stream)
+    stretch = stretch_of(before, step, heirs=heirs, alignment=alignment, capacity=capacity)
+    if not stretch.problem.buffers:
+        raise EstimateError("the step allocates nothing that it frees again: there is nothing to place")
+    keys = [StorageId(key) for key in stretch.keys]
+    return Gathered(
+        problem=stretch.problem,
+        surroundings=Surroundings(
+            device=profile.name,
+            labels=tuple(str(lifetimes.buffers[key].category) for key in keys),
+            owners=tuple(_owner(lifetimes, key) for key in keys),
+            persistent_bytes=stretch.persistent_bytes,
+            outside_bytes=stretch.outside_bytes,
+            reserved_bytes=measured.memory.peak_reserved,
+            step=_words(spec, trace),
+            options=options(spec, trace),
+            assumptions=trace.assumptions,
+        ),
+    )
+
+
+def _last_step(
+    trace: Trace, stream: RequestStream
+) -> tuple[Sequence[Request], Sequence[Request], Mapping[int, int] | None]:
+    """What leads to the last step, the step, and who takes whose place; None where the step does not close."""
+    if stream.closes:
+        return stream.prefix, stream.step, stream.rename
+    step = trace.steps[-1]
+    before, inside = trace.events[: step.first_event], trace.events[step.first_event : step.end_event]
+    return device_requests(trace, before), device_requests(trace, inside), None
+
+
+def _owner(lifetimes: Lifetimes, storage: StorageId) -> str:
+    buffer, ops = lifetimes.buffers[storage], lifetimes.trace.ops
+    name = lifetimes.trace.storages[storage].name or (ops[buffer.start].name if buffer.start < len(ops) else "")
+    return f"{buffer.module} {name}".strip()
+
+
+def _words(spec: JobSpec, trace: Trace) -> str:
+    """``train · batch 8 x seq 2048 · bf16``."""
+    samples = f"batch {spec.batch_size}" if trace.seq_len is None else f"batch {spec.batch_size} x seq {trace.seq_len}"
+    return " · ".join([spec.mode, samples, spec.precision])

@@ -1,0 +1,93 @@
+"""The placement as an integer program, written with PuLP and solved by HiGHS: an oracle for few buffers.
+
+    offset(a) + size(a) ≤ offset(b) + M · above(a, b)
+    offset(b) + size(b) ≤ offset(a) + M · (1 - above(a, b))
+
+Of every two that meet in time, one lies above the other; M is a height that is reached anyway.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import gcd
+from typing import Any
+
+from memplan.plan.reuse import greedy
+from memplan.plan.reuse.bound import Bound, lower_bound, stretches
+from memplan.plan.reuse.ending import best_of, ended
+from memplan.plan.reuse.fit import place_in_order
+from memplan.plan.reuse.records import Buffer, Placement, Problem, Result
+from memplan.plan.reuse.table import table_of
+
+
+def solve(problem: Problem, *, time_limit: float) -> Result:
+    """The lowest placement, as HiGHS proves it.
+
+    Args:
+        problem: What is to be placed; beyond some 40 buffers there is seldom an answer in time.
+        time_limit: Seconds for HiGHS.
+    """
+    import pulp
+
+    start, bound = best_of(greedy.solve(problem, time_limit=time_limit)), lower_bound(problem)
+    assert start is not None  # noqa: S101 - greedy always places.
+    if start.height <= bound.bytes:
+        return ended(problem, start, bound, method="greedy")
+    unit = _unit(problem)
+    model = pulp.LpProblem("placement", pulp.LpMinimize)
+    height = model.add_variable("height", bound.bytes / unit, start.height / unit)
+    model += height
+    offsets = _offsets(model, problem, start.height, unit)
+    for offset, buffer in zip(offsets, problem.buffers, strict=True):
+        model += offset + buffer.size / unit <= height
+    for rule in _rules(model, problem, offsets, start.height // unit, unit):
+        model += rule
+    # A gap of less than one unit is none; the height is a whole number of them.
+    model.solve(pulp.HiGHS(msg=False, timeLimit=time_limit, gapRel=0, gapAbs=0.9, threads=1))
+    if model.sol_status not in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}:
+        return ended(problem, start, bound, method="greedy")
+    settled = _settled(problem, [offset if isinstance(offset, float) else pulp.value(offset) for offset in offsets])
+    best = min(start, settled, key=lambda placement: placement.height)
+    if model.sol_status == pulp.LpSolutionOptimal:
+        bound = Bound(bytes=best.height, reason="HiGHS excluded all below")
+    return ended(problem, best, bound, method="HiGHS")
+
+
+def _unit(problem: Problem) -> int:
+    """What every size, offset and alignment is a multiple of: some lowest placement has only such offsets."""
+    aligned = (buffer.alignment for buffer in problem.buffers if buffer.alignment > 1)
+    return gcd(*aligned, *(number for b in problem.buffers for number in (b.size, b.offset or 0))) or 1
+
+
+def _offsets(model: Any, problem: Problem, most: int, unit: int) -> list[Any]:
+    found: list[Any] = []
+    for index, buffer in enumerate(problem.buffers):
+        if buffer.offset is not None or not buffer.size:
+            found.append(float((buffer.offset or 0) / unit))
+        elif buffer.alignment > 1:
+            step = buffer.alignment // unit
+            found.append(step * model.add_variable(f"step{index}", 0, most // buffer.alignment, cat="Integer"))
+        else:
+            found.append(model.add_variable(f"offset{index}", 0, most / unit))
+    return found
+
+
+def _rules(model: Any, problem: Problem, offsets: Sequence[Any], most: int, unit: int) -> Iterator[Any]:
+    sized = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
+    for at, (i, one) in enumerate(sized):
+        for j, other in sized[:at]:
+            if _meet(one, other):
+                above = model.add_variable(f"above{i}_{j}", cat="Binary")
+                yield offsets[i] + one.size / unit <= offsets[j] + most * above
+                yield offsets[j] + other.size / unit <= offsets[i] + most * (1 - above)
+
+
+def _meet(one: Buffer, other: Buffer) -> bool:
+    return any(a < d and c < b for a, b in stretches(one) for c, d in stretches(other))
+
+
+def _settled(problem: Problem, offsets: Sequence[float]) -> Placement:
+    """Whole numbers again: all in the order in which they lie, each as low as those below it allow."""
+    import numpy as np
+
+    table = table_of(problem)
+    order = np.argsort(np.array([offsets[index] for index in table.indices]), kind="stable")
+    return table.placement(place_in_order(table, order, tightest=False))

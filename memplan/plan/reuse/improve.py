@@ -1,0 +1,128 @@
+"""Lower and lower from what the simple orderings found: heights are wanted, and buffers push each other out for them.
+
+First the goal itself is tried from every start, with few steps: on real graphs that is often all. Then heights between
+the goal and the lowest known, and all of it again with twice the steps, until the time is over.
+"""
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from memplan.plan.reuse.bound import lower_bound
+from memplan.plan.reuse.eject import push, state_of
+from memplan.plan.reuse.ending import ended
+from memplan.plan.reuse.fit import place_in_order
+from memplan.plan.reuse.greedy import ALL, Found, area, height_of, placements
+from memplan.plan.reuse.records import Placement, Problem, Result
+from memplan.plan.reuse.table import Table, table_of
+
+FIRST_STEPS = 1_000
+"""Pushes with which a height is tried for the first time; doubled each round."""
+STEPS_EACH = 4
+"""Pushes more for everybody who waits at first."""
+STEPS_AT_ONCE = 50
+"""Pushes between looks at the clock: about a tenth of a second for 100,000 buffers."""
+SHARES = (0.5, 0.75, 0.9)
+"""Wanted heights between the goal (0) and the lowest known (1)."""
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Weights = np.ndarray[Any, Any]
+else:
+    Weights = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Until:
+    """When an attempt is given up."""
+
+    steps: int
+    """Pushes."""
+    deadline: float
+    """By the monotonic clock."""
+
+
+def solve(problem: Problem, *, time_limit: float, start: Placement | None = None, rounds: int | None = None) -> Result:
+    """Improve what the orderings find until the bound, the capacity or the time is reached.
+
+    Args:
+        problem: What is to be placed.
+        time_limit: Seconds.
+        start: A placement that is known already.
+        rounds: How often all heights between are tried; 0: only the goal, from every start. None: until the deadline.
+    """
+    deadline = time.monotonic() + time_limit
+    table, bound = table_of(problem), lower_bound(problem)
+    starts = itertools.chain([] if start is None else [_known(table, start)], placements(table))
+    goal = max(bound.bytes, problem.capacity or 0)
+    best = improved(table, starts, goal=goal, deadline=deadline, rounds=rounds)
+    return ended(problem, table.placement(best.lows), bound, method=best.ordering)
+
+
+def improved(table: Table, starts: Iterable[Found], *, goal: int, deadline: float, rounds: int | None = None) -> Found:
+    """The lowest placement within the time.
+
+    Args:
+        table: The buffers.
+        starts: Placements to begin with, at least one; as many are taken as there is time for.
+        goal: A height that is good enough.
+        deadline: When to stop, by the monotonic clock.
+        rounds: How often all heights between are tried; None: until the deadline.
+    """
+    until = _Until(steps=FIRST_STEPS, deadline=deadline)
+    known: list[Found] = []
+    best: Found | None = None
+    for start in starts:
+        known.append(start)
+        if best is None or start.height < best.height:
+            best = _lowered(table, [start], start, goal, until)
+        if best.height <= goal or (time.monotonic() > deadline and len(table.sizes) > ALL):
+            return best
+    assert best is not None  # noqa: S101 - there is at least one start.
+    for _ in itertools.count() if rounds is None else range(rounds):
+        best = _lowered(table, known, best, goal, until)
+        if best.height <= goal or time.monotonic() > deadline:
+            break
+        until = replace(until, steps=2 * until.steps)
+    return best
+
+
+def _lowered(table: Table, starts: Sequence[Found], best: Found, goal: int, until: _Until) -> Found:
+    """The lowest placement of one round: the goal from every start, and heights between from the best."""
+    for weights in (area(table), area(table) ** 0.5, table.sizes):
+        for source, share in [*((start, 0.0) for start in starts), *((None, share) for share in SHARES)]:
+            found: Found | None = best
+            while found is not None and best.height > goal and time.monotonic() < until.deadline:
+                target = goal + int((best.height - goal) * share)
+                found = _below(table, source or best, weights, target, until)
+                best = found or best
+    return best
+
+
+def _known(table: Table, placement: Placement) -> Found:
+    import numpy as np
+
+    lows = np.array([placement.offsets[index] for index in table.indices], dtype=np.int64)
+    return Found(ordering="known", lows=lows, height=height_of(table, lows))
+
+
+def _below(table: Table, start: Found, weights: Weights, target: int, until: _Until) -> Found | None:
+    """A placement that ends at the target, if one is found within the steps and the time."""
+    state, waiting = state_of(table, start.lows, weights, target)
+    for _ in range(0, until.steps + STEPS_EACH * waiting, STEPS_AT_ONCE):
+        waiting = push(state, target, waiting, STEPS_AT_ONCE)
+        if waiting <= 0 or time.monotonic() > until.deadline:
+            break
+    if waiting:
+        return None
+    return _settled(table, Found(ordering="improve", lows=state.lows, height=height_of(table, state.lows)))
+
+
+def _settled(table: Table, found: Found) -> Found:
+    """Everybody falls as far as those below allow, from the lowest on."""
+    lows = place_in_order(table, found.lows.argsort(kind="stable"), tightest=False)
+    height = height_of(table, lows)
+    return replace(found, lows=lows, height=height) if height < found.height else found

@@ -1,0 +1,156 @@
+"""All solvers together: what is cheap first, what is slow only where it matters, and a check at the end.
+
+    problem ─► one ordering ─► parts that never meet and end above the goal ─► schedule ─► one placement
+                               (highest first)
+
+A part is good enough at the goal: the capacity, or the highest of what bounds all parts and what another came to.
+"""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from memplan.errors import MemplanError
+from memplan.plan.reuse import greedy
+from memplan.plan.reuse.bound import Bound, lower_bound
+from memplan.plan.reuse.check import problems_of
+from memplan.plan.reuse.decompose import joined, part_of, placed, sections_of
+from memplan.plan.reuse.ending import best_of, bound_of, ended
+from memplan.plan.reuse.records import Feasible, Infeasible, Optimal, Placement, Problem, Result
+from memplan.units import Bytes
+
+FEW = 5_000
+"""Beyond so many buffers the exact search hardly ever ends, and takes long to begin."""
+SCHEDULE_OF_FEW = (("first pushes", 1.0), ("search", 0.5), ("improve", 0.5), ("cp_sat", 0.3), ("search", 1.0))
+"""Method, and the share that it gets of the time that is left."""
+SCHEDULE_OF_MANY = (("improve", 1.0),)
+"""The same for more buffers."""
+NEEDS = {"cp_sat": "ortools", "search": "memplan.plan.reuse.search"}
+"""What a method cannot do without; it is passed over where that is not there."""
+METHODS = ("greedy", "improve", "search", "cp_sat")
+"""All that are scheduled; greedy always is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Buffers that none of another part meets, and what is known of them up to here."""
+
+    section: tuple[int, ...]
+    """Where they stand in the problem."""
+    problem: Problem
+    """They alone, with the goal as capacity."""
+    bound: Bound
+    """Below which they cannot be placed."""
+    best: Placement
+    """The lowest placement known."""
+    method: str
+    """Who found it."""
+
+    def learn(self, result: Result) -> None:
+        """Keep what a solver found, if it is better."""
+        found = best_of(result)
+        if found is not None and found.height < self.best.height:
+            self.best, self.method = found, getattr(result, "method", self.method)
+        if bound_of(result) > self.bound.bytes:
+            reason = result.reason if isinstance(result, Infeasible) else "a search excluded all below"
+            self.bound = Bound(bytes=Bytes(bound_of(result)), reason=reason)
+
+
+def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = METHODS) -> Result:
+    """Place buffers as low as the time allows, or low enough for the capacity.
+
+    Args:
+        problem: What is to be placed.
+        time_limit: Seconds; one ordering is tried to its end even if that takes longer.
+        methods: Who may try, of ``METHODS``.
+
+    Returns:
+        The best placement and bound that are known.
+
+    Raises:
+        MemplanError: A solver's placement is wrong, by a check of its own.
+        UsageError: The offsets may need more than 64 bits.
+    """
+    deadline = time.monotonic() + time_limit
+    bound = lower_bound(problem)
+    if reason := _contradiction(problem):
+        return Infeasible(reason=reason, bound=bound.bytes)
+    first = greedy.solve(replace(problem, capacity=None), time_limit=0)
+    # Without a capacity, there is always a placement.
+    assert isinstance(first, Optimal | Feasible)  # noqa: S101
+    goal = max(bound.bytes, problem.capacity or 0)
+    parts: list[Part] = []
+    if problem.capacity is None or bound.bytes <= problem.capacity:
+        parts = _above(problem, first, goal)
+        _lower(parts, goal, methods, deadline)
+    placement = joined(problem, [part.section for part in parts], [part.best for part in parts], first.placement)
+    if wrong := problems_of(replace(problem, capacity=None), placement):
+        raise MemplanError(f"a placement is wrong: {wrong[0]}")
+    method = max(parts, key=lambda part: part.best.height).method if parts else first.method
+    return ended(problem, placement, max([bound, *(part.bound for part in parts)], key=_bytes), method=method)
+
+
+def _bytes(bound: Bound) -> int:
+    return bound.bytes
+
+
+def _contradiction(problem: Problem) -> str | None:
+    """Why those of fixed offset cannot lie where they must."""
+    fixed = tuple(buffer for buffer in problem.buffers if buffer.offset is not None)
+    offsets = [buffer.offset for buffer in fixed if buffer.offset is not None]
+    return next(iter(problems_of(Problem(buffers=fixed), placed(fixed, offsets))), None)
+
+
+def _above(problem: Problem, first: Optimal | Feasible, goal: int) -> list[Part]:
+    """The parts that end above the goal."""
+    found = []
+    for section in sections_of(problem):
+        part = part_of(problem, section)
+        best = placed(part.buffers, [first.placement.offsets[index] for index in section])
+        if best.height > goal:
+            bound = lower_bound(part)
+            found.append(Part(section=section, problem=part, bound=bound, best=best, method=first.method))
+    return found
+
+
+def _lower(parts: Sequence[Part], goal: int, methods: Collection[str], deadline: float) -> None:
+    """Work on the highest part until it is at the goal, or cannot be lowered: then it is the goal of the others."""
+    waiting = sorted(parts, key=lambda part: part.best.height)
+    while waiting and waiting[-1].best.height > goal and time.monotonic() < deadline:
+        part = waiting.pop()
+        time_limit = (deadline - time.monotonic()) / (1 + sum(other.best.height > goal for other in waiting))
+        part.problem = replace(part.problem, capacity=goal if goal > part.bound.bytes else None)
+        _work(part, goal, methods, time.monotonic() + time_limit)
+        goal = max(goal, part.best.height)
+
+
+def _work(part: Part, goal: int, methods: Collection[str], deadline: float) -> None:
+    for method, share in _schedule(part, methods):
+        left = deadline - time.monotonic()
+        if part.best.height <= max(goal, part.bound.bytes) or left <= 0:
+            return
+        part.learn(_run(method, part, left * share))
+
+
+def _schedule(part: Part, methods: Collection[str]) -> Iterator[tuple[str, float]]:
+    for method, share in SCHEDULE_OF_FEW if len(part.problem.buffers) <= FEW else SCHEDULE_OF_MANY:
+        if method.replace("first pushes", "improve") in methods and find_spec(NEEDS.get(method, "memplan")):
+            yield method, share
+
+
+def _run(method: str, part: Part, time_limit: float) -> Result:
+    match method:
+        case "improve" | "first pushes":
+            from memplan.plan.reuse import improve
+
+            rounds = 0 if method == "first pushes" else None
+            return improve.solve(part.problem, time_limit=time_limit, start=part.best, rounds=rounds)
+        case "search":
+            from memplan.plan.reuse import search
+
+            return search.solve(part.problem, time_limit=time_limit, start=part.best)
+        case _:
+            from memplan.plan.reuse import cp_sat
+
+            return cp_sat.solve(part.problem, time_limit=time_limit)

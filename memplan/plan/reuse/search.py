@@ -1,0 +1,147 @@
+"""Branch and bound over settled placements: for few hundred buffers that fit tightly, and for proofs.
+
+It always holds its best placement and its best bound. ``search_kernel`` says what is searched and why nothing is lost.
+"""
+
+import time
+from dataclasses import dataclass
+from math import gcd
+
+from memplan.plan.reuse.bound import Bound, lower_bound
+from memplan.plan.reuse.check import problems_of
+from memplan.plan.reuse.compiled import HAS_NUMBA
+from memplan.plan.reuse.decompose import placed
+from memplan.plan.reuse.ending import ended
+from memplan.plan.reuse.records import Infeasible, Placement, Problem, Result
+from memplan.plan.reuse.search_kernel import EXCLUDED, PAUSED, PLACED, TRUNCATED, begin, explore
+from memplan.plan.reuse.search_orders import turns
+from memplan.plan.reuse.search_records import Shape, State, Task
+from memplan.plan.reuse.search_shape import free_rows, is_small, shape_of, state_of
+from memplan.plan.reuse.table import Table, table_of
+from memplan.units import Bytes
+
+METHOD = "search"
+NODES_PER_LOOK = 4096 if HAS_NUMBA else 64
+"""Questions between two looks at the clock: about 50 ms."""
+FIRST_SLICE = 0.25
+"""Seconds for a height before the next one is tried; doubled when all have had theirs."""
+
+
+def solve(problem: Problem, *, time_limit: float, start: Placement | None = None) -> Result:
+    """Find a placement within the capacity, or exclude that there is one; without a capacity, the lowest placement.
+
+    Args:
+        problem: What is to be placed.
+        time_limit: Seconds, after which the best placement and bound up to there are returned.
+        start: A placement to improve on.
+
+    Returns:
+        Optimal and Infeasible are proofs.
+
+    Raises:
+        UsageError: The offsets may need more than 64 bits.
+    """
+    deadline = time.monotonic() + time_limit
+    bound = lower_bound(problem)
+    if reason := _contradiction(problem):
+        return Infeasible(reason=reason, bound=bound.bytes)
+    table = table_of(problem)
+    goal = bound.bytes if problem.capacity is None else problem.capacity
+    if bound.bytes <= goal and (start is None or start.height > goal) and is_small(table):
+        search = _begun(table, bound, start)
+        if problem.capacity is None:
+            _lower(search, deadline)
+        else:
+            _attempt(search, problem.capacity, deadline)
+        start, bound = search.best, search.bound
+    return ended(problem, start, bound, method=METHOD)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """What is known while it runs."""
+
+    table: Table
+    shape: Shape
+    state: State
+    grain: int
+    """Heights of settled placements are multiples of it."""
+    loose: int
+    """Height that settled placements never exceed."""
+    best: Placement | None
+    bound: Bound
+    attempts: int = 0
+    """Seed of the next one."""
+
+
+def _contradiction(problem: Problem) -> str | None:
+    """Why those of fixed offset cannot lie where they must."""
+    fixed = tuple(buffer for buffer in problem.buffers if buffer.offset is not None)
+    placement = placed(fixed, [buffer.offset or 0 for buffer in fixed])
+    return next(iter(problems_of(Problem(buffers=fixed), placement)), None)
+
+
+def _begun(table: Table, bound: Bound, start: Placement | None) -> _Search:
+    shape = shape_of(table)
+    tops = (table.fixed + table.sizes)[table.fixed >= 0]
+    loose = int((table.sizes + table.alignments).sum() + tops.max(initial=0))
+    grain = _grain(table)
+    if bound.bytes % grain:
+        reason = f"{bound.reason}, and heights are multiples of {grain}"
+        bound = Bound(bytes=Bytes((bound.bytes // grain + 1) * grain), reason=reason)
+    return _Search(table=table, shape=shape, state=state_of(shape), grain=grain, loose=loose, best=start, bound=bound)
+
+
+def _grain(table: Table) -> int:
+    """Settled offsets are sums of sizes and fixed offsets, rounded up to alignments."""
+    grain = gcd(*(int(size) for size in table.sizes), *(int(offset) for offset in table.fixed if offset > 0)) or 1
+    # An alignment that divides the grain rounds nothing, and one that is a multiple of it rounds to multiples of it.
+    return grain if all(grain % int(a) == 0 or int(a) % grain == 0 for a in table.alignments) else 1
+
+
+def _lower(search: _Search, deadline: float) -> None:
+    """The bound first, then heights between what failed and what is known, until the time is over."""
+    if search.best is None:
+        _attempt(search, search.loose, deadline)
+    seconds = FIRST_SLICE
+    while search.best is not None and search.best.height > search.bound.bytes and time.monotonic() < deadline:
+        target = failed = int(search.bound.bytes)
+        while target < search.best.height and time.monotonic() < deadline:
+            if _attempt(search, target, min(deadline, time.monotonic() + seconds)) != PLACED:
+                failed = target
+            target = failed + max(1, (search.best.height - failed) // 2 // search.grain) * search.grain
+        seconds *= 2
+
+
+def _attempt(search: _Search, capacity: int, deadline: float) -> int:
+    """Search for a placement within a height; keeps what it finds or proves."""
+    capacity = min(capacity, search.loose)
+    search.attempts += 1
+    for task, nodes in turns(search.table, capacity, search.attempts):
+        outcome = _take(search, task, nodes, deadline)
+        if outcome == PLACED:
+            _keep(search)
+        elif outcome == EXCLUDED:
+            excluded = Bytes((capacity // search.grain + 1) * search.grain)
+            search.bound = Bound(bytes=excluded, reason=f"a search excluded every placement of {capacity} bytes")
+        if outcome != PAUSED or time.monotonic() >= deadline:
+            return outcome
+    raise AssertionError  # Turns never end.
+
+
+def _take(search: _Search, task: Task, nodes: int, deadline: float) -> int:
+    outcome = PAUSED if begin(search.shape, search.state, task.capacity) else EXCLUDED
+    while outcome == PAUSED and nodes > 0 and time.monotonic() < deadline:
+        outcome = explore(search.shape, search.state, task, min(nodes, NODES_PER_LOOK))
+        nodes -= NODES_PER_LOOK
+    # Branches that were given up are not excluded.
+    return PAUSED if outcome == EXCLUDED and search.state.control[TRUNCATED] else outcome
+
+
+def _keep(search: _Search) -> None:
+    lows = [int(offset) for offset in search.table.fixed]
+    for row, offset in zip(free_rows(search.table), search.state.offset, strict=True):
+        lows[row] = int(offset)
+    placement = search.table.placement(lows)
+    if search.best is None or placement.height < search.best.height:
+        search.best = placement

@@ -1,0 +1,1 @@
+"""Steps of an unmodified program inside one preallocated arena."""

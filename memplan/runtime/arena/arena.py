@@ -1,0 +1,95 @@
+"""Steps of an unmodified program inside one preallocated arena, on the CPU.
+
+    recording = record(step)            the step runs once: sizes, and who is alive when
+    arena = Arena(plan)                 where each allocation goes (memplan.plan.reuse makes the plan)
+    with arena: output = step()         the n-th allocation lies at the n-th offset
+
+Kernels, autograd and user code run as ever and ask PyTorch for memory as ever: results are the same bit for bit. A step
+that takes another way than the recorded one is served by PyTorch's allocator from there on, and ``counts`` says so.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from memplan.errors import MemplanError
+from memplan.runtime.arena import native
+from memplan.runtime.arena.records import ArenaCounts, ArenaPlan, Recording
+
+ALIGNMENT = 64
+"""Of CPU tensors (c10/core/alignment.h: ``gAlignment``)."""
+_busy: list[str] = []
+"""What the process's one allocator does now; empty: nothing."""
+_outlived: list[torch.Tensor] = []
+"""Arenas in which somebody still has a tensor: their memory must stay."""
+
+
+def record(step: Callable[[], object]) -> Recording:
+    """Run a step once and write down what it allocates.
+
+    Args:
+        step: Runs one step; what it returns is dropped when the recording has ended, so that outputs outlive it.
+
+    Raises:
+        MemplanError: The allocator cannot be compiled, or is in use.
+    """
+    native.library()
+    _begin("recording")
+    try:
+        native.start_recording()
+        try:
+            result = step()
+        finally:
+            native.stop()
+        found = native.recording()
+        del result
+    finally:
+        _busy.clear()
+    return found
+
+
+class Arena:
+    """One preallocated buffer, and where each allocation of a step goes in it.
+
+    Args:
+        plan: Made for a step that allocates likewise.
+
+    Raises:
+        MemplanError: The allocator cannot be compiled.
+    """
+
+    def __init__(self, plan: ArenaPlan) -> None:
+        native.library()
+        self.plan = plan
+        """What it was made for."""
+        self.counts: ArenaCounts | None = None
+        """What became of the last step's allocations; None before the first."""
+        self._buffer = torch.empty(plan.height + ALIGNMENT, dtype=torch.uint8)
+        self._address = -(-self._buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+
+    def __enter__(self) -> Self:
+        """Begin a step."""
+        _begin("a step in an arena")
+        native.start_playing(self._address, self.plan.height, self.plan.sizes, self.plan.offsets)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """End the step: what is allocated from here on is PyTorch's business."""
+        native.stop()
+        self.counts = native.counts()
+        _busy.clear()
+
+    def __del__(self) -> None:
+        """Keep the memory where somebody still has a tensor in it."""
+        if self.counts is not None and native.counts().alive:
+            _outlived.append(self._buffer)
+
+
+def _begin(what: str) -> None:
+    if _busy:
+        raise MemplanError(f"{_busy[0]} is under way: there is one allocator for the whole process")
+    _busy.append(what)

@@ -1,0 +1,46 @@
+"""Bounds: the load by brute force, what alignment adds, and that they only grow."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memplan.plan.reuse.bound import lower_bound, max_load
+from memplan.plan.reuse.records import Buffer, Problem
+from tests.plan.reuse.problems import load, lowest_height, problems
+
+
+@settings(max_examples=300)
+@given(problem=problems())
+def test_the_load_is_what_is_alive_at_once(problem):
+    assert max_load(problem) == load(problem) <= lower_bound(problem).bytes
+
+
+@settings(max_examples=150)
+@given(problem=problems(most=5))
+def test_no_placement_is_below_the_bound(problem):
+    assert lower_bound(problem).bytes <= lowest_height(problem)
+
+
+@settings(max_examples=300)
+@given(problem=problems(), data=st.data())
+def test_another_buffer_never_lowers_the_bound(problem, data):
+    if not problem.buffers:
+        return
+    without = data.draw(st.integers(0, len(problem.buffers) - 1))
+    fewer = replace(problem, buffers=(*problem.buffers[:without], *problem.buffers[without + 1 :]))
+    assert lower_bound(fewer).bytes <= lower_bound(problem).bytes
+
+
+def test_alignment_adds_all_paddings_but_the_largest():
+    buffers = tuple(Buffer(name=str(i), start=0, end=1, size=size, alignment=10) for i, size in enumerate((1, 8, 10)))
+    assert lower_bound(Problem(buffers=buffers)).bytes == 10 + 10 + 1
+    beside = Buffer(name="unaligned", start=0, end=1, size=3)
+    assert lower_bound(Problem(buffers=(*buffers, beside))).bytes == 22
+
+
+def test_the_reason_names_what_bounds():
+    high = Buffer(name="high", start=0, end=1, size=1, offset=99)
+    assert lower_bound(Problem(buffers=(high,))).reason == "buffer high must lie at 99"
+    low = Buffer(name="low", start=4, end=6, size=500)
+    assert lower_bound(Problem(buffers=(low, high))).reason == "buffers need 500 bytes at moment 4"

@@ -1,0 +1,122 @@
+"""Reports of buffer placements: figures add up, pictures are well formed, lines fit."""
+
+import json
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.plan.reuse.answer_records import ReuseAnswer, Surroundings
+from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
+from memplan.report import reuse, reuse_json, reuse_svg
+from memplan.report.reuse_raster import raster
+from memplan.report.text import MIN_WIDTH
+from memplan.units import Bytes
+
+BUFFERS = (
+    Buffer(name="a", start=0, end=10, size=4096),
+    Buffer(name="b", start=0, end=5, size=2048, gaps=((2, 3),)),
+    Buffer(name="c", start=5, end=10, size=2048),
+    Buffer(name="d<&>", start=4, end=6, size=512),
+)
+PLACEMENT = Placement(offsets=(0, 4096, 4096, 6144), height=Bytes(6656))
+AROUND = Surroundings(
+    device="h100-80g",
+    labels=("activation", "gradient", "temporary", "workspace"),
+    owners=("layers.0 aten.mm.default", "b", "c", "<script>"),
+    persistent_bytes=Bytes(10_000),
+    outside_bytes=Bytes(0),
+    reserved_bytes=Bytes(20_971_520),
+    step="train · batch 1 · fp32",
+    options={"batch_size": "1"},
+    assumptions=("the step repeats",),
+)
+RESULTS: dict[str, Result] = {
+    "optimal": Optimal(placement=PLACEMENT, method="size, lowest gap"),
+    "feasible": Feasible(placement=PLACEMENT, method="size, lowest gap", bound=Bytes(6144)),
+    "infeasible": Infeasible(reason="6,656 bytes are alive at moment 4", bound=Bytes(6656)),
+    "timed_out": TimedOut(best=PLACEMENT, bound=Bytes(6144)),
+}
+
+
+def answer(
+    outcome: str = "optimal", *, around: Surroundings | None = AROUND, capacity: int | None = None
+) -> ReuseAnswer:
+    return ReuseAnswer(
+        target="examples/model.py",
+        kind="step",
+        problem=Problem(buffers=BUFFERS, capacity=capacity),
+        result=RESULTS[outcome],
+        surroundings=around,
+        read_seconds=1.0,
+        solve_seconds=0.25,
+        memplan_version="0.1.0",
+    )
+
+
+@pytest.mark.parametrize("width", [MIN_WIDTH, 80, 120])
+@pytest.mark.parametrize("outcome", RESULTS)
+@pytest.mark.parametrize("around", [AROUND, None], ids=["step", "file"])
+def test_lines_fit_and_the_verdict_is_said(outcome: str, around: Surroundings | None, width: int) -> None:
+    asked = answer(outcome, around=around, capacity=6000)
+    lines = [line.plain for line in reuse.render(asked, width=width, explain=True)]
+    assert all(len(line) <= width for line in lines)
+    text = "\n".join(lines)
+    assert reuse.WORDS[outcome] in text
+    assert ("arena 6.50 KiB" in text) == (outcome != "infeasible")
+    quiet = reuse.render(asked, width=width, quiet=True)
+    assert len(quiet) == 2
+
+
+def test_the_text_adds_up() -> None:
+    lines = {line.plain[:36].strip(): line.plain[36:].strip() for line in reuse.compared_lines(answer())}
+    assert lines["arena"] == "6.50 KiB"
+    assert lines["without reuse"] == "8.50 KiB"
+    assert lines["together"] == "16.27 KiB"
+    assert lines["reserved by the caching allocator"] == "20.00 MiB"
+
+
+@pytest.mark.parametrize("outcome", RESULTS)
+@pytest.mark.parametrize("around", [AROUND, None], ids=["step", "file"])
+def test_json_obeys_its_schema(outcome: str, around: Surroundings | None) -> None:
+    found: dict[str, Any] = json.loads(reuse_json.render(answer(outcome, around=around, capacity=6000)))
+    jsonschema.validate(found, dict(reuse_json.schema()), cls=jsonschema.Draft202012Validator)
+    assert found["result"] == outcome
+    assert found["fits"] == (outcome in {"optimal", "feasible"})
+    assert found["lower_bound_bytes"] == {"optimal": 6656, "infeasible": 6656}.get(outcome, 6144)
+    assert found["height_bytes"] == (None if outcome == "infeasible" else 6656)
+
+
+@pytest.mark.parametrize("outcome", RESULTS)
+def test_the_picture_is_well_formed_and_has_every_buffer(outcome: str) -> None:
+    root = ET.fromstring(reuse_svg.render(answer(outcome, capacity=6000)))
+    paths = root.findall(".//{http://www.w3.org/2000/svg}path")
+    assert len(paths) == (0 if outcome == "infeasible" else len(BUFFERS))
+    # A gap splits a buffer's area in two.
+    assert sorted(path.attrib["d"].count("M") for path in paths) in ([], [1, 1, 1, 2])
+
+
+def test_many_buffers_are_all_drawn_though_few_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reuse_svg, "MOST_NAMED", 1)
+    root = ET.fromstring(reuse_svg.render(answer()))
+    paths = root.findall(".//{http://www.w3.org/2000/svg}path")
+    assert sum(path.attrib["d"].count("M") for path in paths) == 5
+    assert sum(path.find("{http://www.w3.org/2000/svg}title") is not None for path in paths) == 1
+
+
+@given(st.integers(1, 40), st.integers(1, 20))
+def test_the_raster_holds_the_area_of_all_buffers(columns: int, rows: int) -> None:
+    grid = raster(BUFFERS, PLACEMENT, AROUND.labels, columns=columns, rows=rows, height=PLACEMENT.height)
+    drawn = sum(cell.share for row in grid for cell in row) / (columns * rows)
+    area = sum(b.size * (b.end - b.start - sum(end - start for start, end in b.gaps)) for b in BUFFERS)
+    assert drawn == pytest.approx(area / (PLACEMENT.height * 10))
+
+
+def test_a_cell_is_called_after_what_fills_most_of_it() -> None:
+    grid = raster(BUFFERS, PLACEMENT, AROUND.labels, columns=2, rows=1, height=PLACEMENT.height)
+    assert [cell.label for cell in grid[0]] == ["activation", "activation"]
+    (top,) = raster(BUFFERS, PLACEMENT, AROUND.labels, columns=10, rows=13, height=PLACEMENT.height)[-1:]
+    assert [cell.label for cell in top] == [""] * 4 + ["workspace"] * 2 + [""] * 4
