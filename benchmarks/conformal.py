@@ -8,7 +8,7 @@ one that needs less are different misfortunes.
 
 A class with too few runs or sources for that has the ends of all whole runs pooled: those of the class that is furthest
 off, and beyond them once more what separates it from the next. Nothing is claimed of their level; leaving out one class
-after the other shows what they are worth (``benchmarks/coverage.py``).
+after the other shows what they are worth (``benchmarks/interval_coverage.py``).
 """
 
 from collections.abc import Callable, Iterable, Sequence

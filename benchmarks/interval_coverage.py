@@ -3,7 +3,7 @@
 ``--write`` puts the ends by class into ``memplan/estimate/residuals.toml`` and the table into ``docs/accuracy.md``;
 the table is printed either way. Usage::
 
-    python benchmarks/coverage.py [--write]
+    python benchmarks/interval_coverage.py [--write]
 """
 
 import argparse
@@ -34,7 +34,7 @@ TABLE = ROOT / "memplan" / "estimate" / "residuals.toml"
 PAGE = ROOT / "docs" / "accuracy.md"
 SHIPPED = ("allocated", "reserved")
 """Device bytes are made of blocks and segments, not of what was asked for."""
-BEGIN, END = "<!-- begin: benchmarks/coverage.py --write -->", "<!-- end: benchmarks/coverage.py -->"
+BEGIN, END = "<!-- begin: benchmarks/interval_coverage.py --write -->", "<!-- end: benchmarks/interval_coverage.py -->"
 
 
 def classes(residuals: Iterable[Residual], figures: Sequence[str] = FIGURES) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def classes(residuals: Iterable[Residual], figures: Sequence[str] = FIGURES) -> 
 def table(residuals: Sequence[Residual]) -> str:
     """``residuals.toml``: ends are measured / predicted, rounded outwards to the sixth decimal."""
     lines = [
-        "# Measured over predicted peaks by class of workload, from benchmarks/coverage.py; docs/accuracy.md says how.",
+        "# Measured over predicted peaks by class of workload, from benchmarks/interval_coverage.py; docs/accuracy.md says how.",
         f"level = {LEVEL_PERCENT / 100}",
     ]
     for workload, figure in classes(residuals, SHIPPED):

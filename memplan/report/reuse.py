@@ -96,7 +96,7 @@ def _how(answer: ReuseAnswer) -> list[str]:
 def compared_lines(answer: ReuseAnswer) -> list[Text]:
     """The arena beside the bound, the caching allocator and no reuse at all."""
     rows: list[tuple[str, int]] = [
-        ("at once alive, at most", answer.bound_bytes),
+        ("no arena is below", answer.bound_bytes),
         ("without reuse", answer.total_bytes),
     ]
     if answer.placement:

@@ -46,7 +46,7 @@ def script(name: str) -> ModuleType:
         sys.path.remove(str(BENCHMARKS))
 
 
-conformal, measured_runs, coverage = script("conformal"), script("measured_runs"), script("coverage")
+conformal, measured_runs, coverage = script("conformal"), script("measured_runs"), script("interval_coverage")
 VALUES = st.floats(-1, 1, allow_nan=False)
 MANY = st.lists(VALUES, min_size=20, max_size=60, unique=True)
 

@@ -26,7 +26,7 @@ SCHEDULE_OF_FEW = (("first pushes", 1.0), ("search", 0.5), ("improve", 0.5), ("c
 """Method, and the share that it gets of the time that is left."""
 SCHEDULE_OF_MANY = (("improve", 1.0),)
 """The same for more buffers."""
-NEEDS = {"cp_sat": "ortools", "search": "memplan.plan.reuse.search"}
+NEEDS = {"cp_sat": "ortools"}
 """What a method cannot do without; it is passed over where that is not there."""
 METHODS = ("greedy", "improve", "search", "cp_sat")
 """All that are scheduled; greedy always is."""

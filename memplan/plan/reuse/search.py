@@ -3,16 +3,17 @@
 It always holds its best placement and its best bound. ``search_kernel`` says what is searched and why nothing is lost.
 """
 
+import math
 import time
 from dataclasses import dataclass
-from math import gcd
+from functools import cache
 
 from memplan.plan.reuse.bound import Bound, lower_bound
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.compiled import HAS_NUMBA
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.ending import ended
-from memplan.plan.reuse.records import Infeasible, Placement, Problem, Result
+from memplan.plan.reuse.records import Buffer, Infeasible, Placement, Problem, Result
 from memplan.plan.reuse.search_kernel import EXCLUDED, PAUSED, PLACED, TRUNCATED, begin, explore
 from memplan.plan.reuse.search_orders import turns
 from memplan.plan.reuse.search_records import Shape, State, Task
@@ -41,6 +42,7 @@ def solve(problem: Problem, *, time_limit: float, start: Placement | None = None
     Raises:
         UsageError: The offsets may need more than 64 bits.
     """
+    compile_once()
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
     if reason := _contradiction(problem):
@@ -55,6 +57,14 @@ def solve(problem: Problem, *, time_limit: float, start: Placement | None = None
             _attempt(search, problem.capacity, deadline)
         start, bound = search.best, search.bound
     return ended(problem, start, bound, method=METHOD)
+
+
+@cache
+def compile_once() -> None:
+    """Compile the kernel, which takes ten seconds after an installation: a time limit is for searching."""
+    pair = Problem(buffers=tuple(Buffer(name=name, start=0, end=1, size=1) for name in "ab"))
+    table = table_of(pair)
+    _attempt(_begun(table, lower_bound(pair), None), 2, math.inf)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +104,7 @@ def _begun(table: Table, bound: Bound, start: Placement | None) -> _Search:
 
 def _grain(table: Table) -> int:
     """Settled offsets are sums of sizes and fixed offsets, rounded up to alignments."""
-    grain = gcd(*(int(size) for size in table.sizes), *(int(offset) for offset in table.fixed if offset > 0)) or 1
+    grain = math.gcd(*(int(size) for size in table.sizes), *(int(offset) for offset in table.fixed if offset > 0)) or 1
     # An alignment that divides the grain rounds nothing, and one that is a multiple of it rounds to multiples of it.
     return grain if all(grain % int(a) == 0 or int(a) % grain == 0 for a in table.alignments) else 1
 
