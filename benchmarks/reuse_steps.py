@@ -1,6 +1,7 @@
 """Steps of presets and examples as one arena: beside the least possible, other planners and the caching allocator."""
 
 import csv
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,8 +13,8 @@ from memplan.errors import MemplanError
 from memplan.hardware.catalog import load_profile
 from memplan.job.presets.catalog import list_presets
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
-from memplan.plan.reuse import ilp
-from memplan.plan.reuse.compose import plan_reuse
+from memplan.plan.reuse import ilp, portfolio
+from memplan.plan.reuse.from_job import gather_job
 from memplan.plan.reuse.records import Feasible, Optimal, Problem
 from memplan.units import format_bytes
 
@@ -67,25 +68,29 @@ def _row(target: str, mode: Mode) -> Row:
     name = target.removeprefix("preset:")
     parsed = PresetTarget(name=name) if name != target else FileTarget(path=EXAMPLES / Path(target).name, factory=None)
     try:
-        answer = plan_reuse(JobSpec(target=parsed, mode=mode), load_profile(GPU), time_limit=SECONDS)
+        # In this process, unlike the command: libraries are imported once for all rows.
+        gathered = gather_job(JobSpec(target=parsed, mode=mode), load_profile(GPU))
     except MemplanError as error:
         return Row(target=target, mode=mode, problem=error.what[:100])
-    assert answer.placement is not None
-    assert answer.surroundings is not None
-    buffers = answer.problem.buffers
+    started = time.perf_counter()
+    result = portfolio.solve(gathered.problem, time_limit=SECONDS)
+    seconds = time.perf_counter() - started
+    assert isinstance(result, Optimal | Feasible), result
+    assert gathered.surroundings is not None
+    buffers = gathered.problem.buffers
     return Row(
         target=target,
         mode=mode,
         buffers=len(buffers),
-        arena=answer.placement.height,
-        bound=answer.bound_bytes,
+        arena=result.placement.height,
+        bound=result.placement.height if isinstance(result, Optimal) else result.bound,
         exact_size=reuse_baselines.exact_size_reuse(buffers),
         greedy_by_size=reuse_baselines.greedy_by_size(buffers),
-        ilp=_ilp(answer.problem),
-        persistent=answer.surroundings.persistent_bytes + answer.surroundings.outside_bytes,
-        reserved=answer.surroundings.reserved_bytes,
-        solve_seconds=round(answer.solve_seconds, 2),
-        ending=answer.outcome,
+        ilp=_ilp(gathered.problem),
+        persistent=gathered.surroundings.persistent_bytes + gathered.surroundings.outside_bytes,
+        reserved=gathered.surroundings.reserved_bytes,
+        solve_seconds=round(seconds, 2),
+        ending=type(result).__name__,
     )
 
 

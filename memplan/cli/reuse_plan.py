@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memplan.plan.reuse.answer_records import ReuseAnswer
 
 PANEL = "Plan"
-FORMATS = ("text", "json", "csv", "svg")
+FORMATS = ("text", "json", "csv", "svg", "html")
 DEFAULT_GPU = "a100-80g"
 """What a job is traced for where none is named."""
 
@@ -43,8 +43,8 @@ Capacity = Annotated[
 TimeLimit = Annotated[float, option("time_limit", PANEL, "For the solvers.", metavar="SECONDS", default="10")]
 Formats = Annotated[
     list[str] | None,
-    option("formats", options.REPORT, "text, json, csv (with offsets) or svg (offsets over time); with =FILE not to "
-           "standard output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
+    option("formats", options.REPORT, "text, json, csv (with offsets), svg or html (offsets over time); with =FILE not "
+           "to standard output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
 
 
@@ -107,13 +107,14 @@ def reuse_plan(
 
 def _write(output: outputs.Output, answer: "ReuseAnswer", report: ReuseReportOptions) -> None:
     from memplan.plan.reuse.csv_file import write_problem
-    from memplan.report import reuse, reuse_json, reuse_svg
+    from memplan.report import reuse, reuse_html, reuse_json, reuse_svg
 
     outputs.write_rendered(
         output,
         text=lambda width: reuse.render(answer, width=width, explain=report.explain, quiet=report.quiet),
         json=lambda: reuse_json.render(answer),
         svg=lambda: reuse_svg.render(answer),
+        html=lambda: reuse_html.render(answer),
         csv=lambda: write_problem(answer.problem, answer.placement),
     )
 

@@ -94,11 +94,14 @@ def _how(answer: ReuseAnswer) -> list[str]:
 
 
 def compared_lines(answer: ReuseAnswer) -> list[Text]:
-    """The arena beside the bound, the caching allocator and no reuse at all."""
-    rows: list[tuple[str, int]] = [
-        ("no arena is below", answer.bound_bytes),
-        ("without reuse", answer.total_bytes),
-    ]
+    """``compared``, as lines."""
+    rows = compared(answer)
+    return [Text(f"  {pad(name, NAME_CELLS)}{format_bytes(size):>{FIGURE_CELLS}}") for name, size in rows]
+
+
+def compared(answer: ReuseAnswer) -> list[tuple[str, int]]:
+    """The arena beside the bound, the caching allocator and no reuse at all: names and bytes."""
+    rows: list[tuple[str, int]] = [("no arena is below", answer.bound_bytes), ("without reuse", answer.total_bytes)]
     if answer.placement:
         rows.insert(0, ("arena", answer.placement.height))
     if around := answer.surroundings:
@@ -109,7 +112,7 @@ def compared_lines(answer: ReuseAnswer) -> list[Text]:
         if answer.placement:
             rows.append(("together", answer.placement.height + beside))
         rows.append(("reserved by the caching allocator", around.reserved_bytes))
-    return [Text(f"  {pad(name, NAME_CELLS)}{format_bytes(size):>{FIGURE_CELLS}}") for name, size in rows]
+    return rows
 
 
 def picture_lines(answer: ReuseAnswer, width: int) -> list[Text]:

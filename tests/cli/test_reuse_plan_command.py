@@ -52,9 +52,9 @@ def buffers(tmp_path: Path) -> Path:
 def test_a_step_is_placed_at_its_bound_and_written_in_every_format(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, gpu: str
 ) -> None:
-    picture, table = tmp_path / "arena.svg", tmp_path / "offsets.csv"
+    picture, table, page = tmp_path / "arena.svg", tmp_path / "offsets.csv", tmp_path / "arena.html"
     words = ["--gpu", gpu, "--mode", mode, "--batch-size", "64", "--json"]
-    assert main(["reuse-plan", target, *words, "-f", f"svg={picture}", "-f", f"csv={table}"]) == 0
+    assert main(["reuse-plan", target, *words, "-f", f"svg={picture}", "-f", f"csv={table}", "-f", f"html={page}"]) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, dict(schema()), cls=jsonschema.Draft202012Validator)
     assert found["result"] == "optimal"
@@ -62,6 +62,7 @@ def test_a_step_is_placed_at_its_bound_and_written_in_every_format(
     if gpu != "cpu":  # There, nothing is cached: memory is reserved as it is asked for.
         assert found["height_bytes"] + found["persistent_bytes"] <= found["reserved_peak_bytes"]
     assert ET.parse(picture).getroot().tag.endswith("svg")
+    assert picture.read_text() in page.read_text()
     problem = read_problem(table)
     assert [buffer.offset for buffer in problem.buffers] == [buffer["offset_bytes"] for buffer in found["buffers"]]
     assert {buffer["label"] for buffer in found["buffers"]} >= {"activation"} if mode == "train" else {"temporary"}
@@ -98,7 +99,7 @@ def test_a_real_snapshot_in_less_than_was_reserved(capsys: pytest.CaptureFixture
         (["{buffers}", "--gpu", "h100-80g", "--batch-size", "2"], "--gpu, --batch-size would change nothing"),
         (["{buffers}", "--capacity", "much"], "--capacity"),
         (["{buffers}", "--time-limit", "nan"], "--time-limit must be a number of seconds above 0"),
-        (["{buffers}", "-f", "html"], "--format must be one of"),
+        (["{buffers}", "-f", "png"], "--format must be one of"),
         (["{target}", "--gpu", "h9000"], "h9000"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memplan.plan.reuse.answer_records import ReuseAnswer, Surroundings
 from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
-from memplan.report import reuse, reuse_json, reuse_svg
+from memplan.report import reuse, reuse_html, reuse_json, reuse_svg
 from memplan.report.reuse_raster import raster
 from memplan.report.text import MIN_WIDTH
 from memplan.units import Bytes
@@ -97,6 +97,17 @@ def test_the_picture_is_well_formed_and_has_every_buffer(outcome: str) -> None:
     assert len(paths) == (0 if outcome == "infeasible" else len(BUFFERS))
     # A gap splits a buffer's area in two.
     assert sorted(path.attrib["d"].count("M") for path in paths) in ([], [1, 1, 1, 2])
+
+
+@pytest.mark.parametrize("outcome", RESULTS)
+@pytest.mark.parametrize("around", [AROUND, None], ids=["step", "file"])
+def test_the_page_holds_verdict_figures_and_picture(outcome: str, around: Surroundings | None) -> None:
+    asked = answer(outcome, around=around, capacity=6000)
+    page = reuse_html.render(asked)
+    assert page.startswith("<!DOCTYPE html>")
+    assert reuse.WORDS[outcome] in page
+    assert "<script" not in page
+    assert reuse_svg.render(asked).strip() in page
 
 
 def test_many_buffers_are_all_drawn_though_few_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

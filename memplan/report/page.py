@@ -1,0 +1,45 @@
+"""The frame of an HTML report: one page that loads nothing and runs nothing."""
+
+from collections.abc import Iterable
+from html import escape
+
+from memplan.report.layout import clean
+
+STYLE = """
+  :root { color-scheme: light dark }
+  body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+  svg { width: 100%; height: auto }
+  .blocks { overflow-x: auto }
+  table { border-collapse: collapse; width: 100% }
+  th, td { padding: .3rem .6rem; border-bottom: 1px solid #8884; text-align: left; vertical-align: top }
+  .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
+  p, .saved, footer { color: #57606a; margin: .2rem 0 }
+  p.verdict { color: inherit; font-size: 1.2rem; font-weight: 600 }
+  @media (prefers-color-scheme: dark) { p, .saved, footer { color: #9198a1 } }
+"""
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """An HTML document that needs nothing else.
+
+    Args:
+        title: As plain text.
+        body: Lines of HTML below the heading.
+    """
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            f'<head><meta charset="utf-8"><title>{text(title)}</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<style>{STYLE}</style></head>",
+            f"<body><h1>{text(title)}</h1>",
+            *body,
+            "</body></html>\n",
+        ]
+    )
+
+
+def text(plain: str) -> str:
+    """Text from outside, fit to stand in a page."""
+    return escape(clean(plain))
