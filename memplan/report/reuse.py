@@ -58,13 +58,19 @@ def head_lines(answer: ReuseAnswer, width: int) -> list[Text]:
     """Version, target, what was placed, and for how long."""
     left = f"memplan {answer.memplan_version}"
     target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
-    buffers = f"{len(answer.problem.buffers):,} buffers"
+    buffers = buffers_in_words(answer)
     read = f"{'traced' if answer.kind == 'step' else 'read'} in {answer.read_seconds:.1f} s"
     lines = [spread(Text(left, style="dim"), target, width)]
     if answer.surroundings:
         items = [*filter(None, [answer.surroundings.step]), clean(answer.surroundings.device)]
         lines += flow("step", items, width)
     return [*lines, *flow("arena", [buffers, read, f"placed in {answer.solve_seconds:.1f} s"], width)]
+
+
+def buffers_in_words(answer: ReuseAnswer) -> str:
+    """How many, and of how many steps."""
+    steps = answer.surroundings.repetitions if answer.surroundings else 1
+    return f"{len(answer.problem.buffers):,} buffers" + (f" of {steps} steps" if steps > 1 else "")
 
 
 def verdict_lines(answer: ReuseAnswer, width: int) -> list[Text]:

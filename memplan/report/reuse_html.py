@@ -3,7 +3,7 @@
 from memplan.plan.reuse.answer_records import ReuseAnswer
 from memplan.report import reuse_svg
 from memplan.report.page import page, text
-from memplan.report.reuse import compared, verdict_lines
+from memplan.report.reuse import buffers_in_words, compared, verdict_lines
 from memplan.report.text import MAX_WIDTH
 from memplan.units import format_bytes
 
@@ -12,7 +12,7 @@ def render(answer: ReuseAnswer) -> str:
     """Write an answer as an HTML document that needs nothing else."""
     verdict, *remarks = (line.plain for line in verdict_lines(answer, MAX_WIDTH))
     around = answer.surroundings
-    facts = [*([around.device, around.step] if around else []), f"{len(answer.problem.buffers):,} buffers"]
+    facts = [*([around.device, around.step] if around else []), buffers_in_words(answer)]
     return page(
         f"{answer.target}: one arena",
         [

@@ -52,6 +52,7 @@ def document(answer: ReuseAnswer) -> dict[str, Any]:
         "device": around.device if around else None,
         "step": around.step if around else None,
         "options": dict(around.options) if around else {},
+        "steps": around.repetitions if around else 1,
         "reserved_peak_bytes": around.reserved_bytes if around else None,
         "persistent_bytes": around.persistent_bytes if around else None,
         "other_streams_bytes": around.outside_bytes if around else None,

@@ -1,6 +1,7 @@
 """Reports of buffer placements: figures add up, pictures are well formed, lines fit."""
 
 import json
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -27,6 +28,7 @@ AROUND = Surroundings(
     device="h100-80g",
     labels=("activation", "gradient", "temporary", "workspace"),
     owners=("layers.0 aten.mm.default", "b", "c", "<script>"),
+    repetitions=1,
     persistent_bytes=Bytes(10_000),
     outside_bytes=Bytes(0),
     reserved_bytes=Bytes(20_971_520),
@@ -69,6 +71,12 @@ def test_lines_fit_and_the_verdict_is_said(outcome: str, around: Surroundings | 
     assert ("arena 6.50 KiB" in text) == (outcome != "infeasible")
     quiet = reuse.render(asked, width=width, quiet=True)
     assert len(quiet) == 2
+
+
+def test_of_several_steps_one_is_counted_without_reuse() -> None:
+    asked = answer(around=replace(AROUND, repetitions=2))
+    assert asked.total_bytes == 8704 // 2
+    assert "4 buffers of 2 steps" in "\n".join(line.plain for line in reuse.render(asked))
 
 
 def test_the_text_adds_up() -> None:

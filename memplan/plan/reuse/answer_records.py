@@ -23,6 +23,8 @@ class Surroundings:
     """Per buffer: category of what it holds (``activation``), or the first own frame that asked for it."""
     owners: tuple[str, ...]
     """Per buffer: module and op, or source line."""
+    repetitions: int
+    """How many steps in a row are planned."""
     persistent_bytes: Bytes
     """Alive all through, beside the arena: parameters, optimizer state."""
     outside_bytes: Bytes
@@ -107,5 +109,6 @@ class ReuseAnswer:
 
     @property
     def total_bytes(self) -> Bytes:
-        """All buffers side by side: the memory without any reuse."""
-        return Bytes(sum(buffer.size for buffer in self.problem.buffers))
+        """All buffers of one step side by side: the memory without any reuse."""
+        steps = self.surroundings.repetitions if self.surroundings else 1
+        return Bytes(sum(buffer.size for buffer in self.problem.buffers) // steps)

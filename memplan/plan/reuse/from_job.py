@@ -59,12 +59,13 @@ def gather_job(
             device=profile.name,
             labels=tuple(str(lifetimes.buffers[key].category) for key in keys),
             owners=tuple(_owner(lifetimes, key) for key in keys),
+            repetitions=stretch.repetitions,
             persistent_bytes=stretch.persistent_bytes,
             outside_bytes=stretch.outside_bytes,
             reserved_bytes=measured.memory.peak_reserved,
             step=_words(spec, trace),
             options=options(spec, trace),
-            assumptions=trace.assumptions,
+            assumptions=(*trace.assumptions, *_on_repetitions(stretch.repetitions)),
         ),
     )
 
@@ -84,6 +85,12 @@ def _owner(lifetimes: Lifetimes, storage: StorageId) -> str:
     buffer, ops = lifetimes.buffers[storage], lifetimes.trace.ops
     name = lifetimes.trace.storages[storage].name or (ops[buffer.start].name if buffer.start < len(ops) else "")
     return f"{buffer.module} {name}".strip()
+
+
+def _on_repetitions(repetitions: int) -> tuple[str, ...]:
+    if repetitions == 1:
+        return ()
+    return (f"the plan is of {repetitions} steps in a row: what one leaves to the next takes turns in several places",)
 
 
 def _words(spec: JobSpec, trace: Trace) -> str:

@@ -35,6 +35,7 @@ def gather_snapshot(path: Path, capacity: int | None = None) -> Gathered:
             device=f"device {device.device}",
             labels=tuple(_kind(stack) for stack in stacks),
             owners=tuple(_place(stack) for stack in stacks),
+            repetitions=stretch.repetitions,
             persistent_bytes=stretch.persistent_bytes,
             outside_bytes=stretch.outside_bytes,
             reserved_bytes=Bytes(max(curves.reserved)),
