@@ -9,9 +9,13 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from checkpoint_policies import Tally, counter, policy
@@ -20,11 +24,16 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
+from memplan.plan.checkpoint import flow
 from memplan.plan.checkpoint.answer_records import Method
 from memplan.plan.checkpoint.ask import PlanOptions
-from memplan.plan.checkpoint.flow import plan_here
+from memplan.plan.checkpoint.block.best import Best
+from memplan.plan.checkpoint.block.solvers import solver
+from memplan.plan.checkpoint.probe.tracer import Tracer
 from memplan.runtime.checkpoint.plan_file import write_plan
+from memplan.runtime.checkpoint.records import CheckpointPlan
 from memplan.trace.prepare import build_model, make_loop
+from memplan.trace.records import Trace
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.surroundings import RealDevice
 
@@ -50,6 +59,69 @@ def spec_of(job: dict[str, Any], checkpoint: str = "none") -> JobSpec:
     )
 
 
+@dataclass(slots=True)
+class SolverClock:
+    """Processor time in block solvers: what their wall time would be on a machine that does nothing else."""
+
+    seconds: float = 0.0
+
+    def solver(self, method: Method) -> Callable[..., Any]:
+        """As ``block.solvers.solver``."""
+        solve = solver(method)
+        return _TimedBest(self.timed) if isinstance(solve, Best) else self.timed(solve)
+
+    def timed(self, solve: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, its time being counted."""
+
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            started, known = time.process_time(), self.seconds
+            try:
+                return solve(*arguments, **keywords)
+            finally:
+                # What it asks of itself is part of its time.
+                self.seconds = known + time.process_time() - started
+
+        return timed
+
+
+class _TimedBest(Best):
+    def __init__(self, timed: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        super().__init__()
+        self.solve, self.roughly = timed(super().__call__), timed(super().roughly)  # type: ignore[method-assign]
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.solve(*arguments, **keywords)
+
+
+class RememberingTracer(Tracer):
+    """Every budget begins with the same traces: here they are made once, and counted for each."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._known: dict[CheckpointPlan | None, tuple[Trace, float]] = {}
+
+    def trace(self, plan: CheckpointPlan | None = None) -> Trace:
+        """As ``Tracer.trace``."""
+        if plan not in self._known:
+            before = self.seconds
+            self._known[plan] = super().trace(plan), self.seconds - before
+        else:
+            self.traces += 1
+            self.seconds += self._known[plan][1]
+        return self._known[plan][0]
+
+
+_TRACERS: dict[str, RememberingTracer] = {}
+"""Job → its tracer; forks inherit it."""
+
+
+def _tracer(key: str, *arguments: Any, **keywords: Any) -> RememberingTracer:
+    """In place of ``Tracer``."""
+    tracer = _TRACERS.setdefault(key, RememberingTracer(*arguments, **keywords))
+    tracer.traces, tracer.seconds = 0, 0.0
+    return tracer
+
+
 def planned(
     job: dict[str, Any], out: Path | None = None, *, budget: int | None = None, method: Method = "ilp"
 ) -> dict[str, Any]:
@@ -65,8 +137,15 @@ def planned(
         Fields of a row of ``checkpoint_models``.
     """
     torch.set_num_threads(1)
-    options = PlanOptions(budget_bytes=NO_LIMIT if budget is None else budget, method=method, pareto=False)
-    answer = plan_here(spec_of(job), load_profile(job["device"]), options)
+    options = PlanOptions(
+        budget_bytes=NO_LIMIT if budget is None else budget,
+        method=method,
+        # The least budget comes with the curve; the row without a budget shows it.
+        pareto=budget is None,
+    )
+    clock = SolverClock()
+    with patch.object(flow, "solver", clock.solver), patch.object(flow, "Tracer", partial(_tracer, json.dumps(job))):
+        answer = flow.plan_here(spec_of(job), load_profile(job["device"]), options)
     if out is not None:
         write_plan(answer.plan, out)
     return {
@@ -81,6 +160,7 @@ def planned(
         "traces": answer.traces,
         "trace_seconds": answer.trace_seconds,
         "solve_seconds": answer.solve_seconds,
+        "solve_cpu_seconds": clock.seconds,
         "prove_seconds": answer.prove_seconds,
     }
 

@@ -1,28 +1,35 @@
 """Checkpoint plans on real models: what was promised, what a real CPU step took, and what others need for the same.
 
-Every cell is a process of its own, forked off one that has imported everything. Rows are kept in a CSV file, and what
+Every cell is a process of its own, forked off one that has traced its model. Rows are kept in a CSV file, and what
 stands there is not run again; delete a line to have it again.
 """
 
 import csv
 import dataclasses
 import multiprocessing
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from memplan.errors import MemplanError
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "checkpointing_models.csv"
 SHARES = (80, 60, 40, 25)
 """Budgets: per cent of the activations at the unplanned peak that may be left."""
-METHODS = ("sqrt", "greedy", "rotor")
-"""Solvers beside the integer program."""
+BASELINE_SHARES = (60, 25)
+"""Of these, those that other solvers get, too."""
+OWN_WAYS = frozenset({"none", "ilp", "sqrt", "greedy", "rotor"})
+"""Those that memplan plans."""
 SETTINGS = ("1.0", "0.8", "0.5", "0.35", "0.25", "0.15", "0.05", "0.0")
 """Of ``activation_memory_budget``."""
-TIMEOUT = 900.0
+TIMEOUT = 1800.0
 """Seconds for one cell."""
 GOAL = 1.0
 """Per cent that a real peak may be off its promise."""
@@ -41,6 +48,8 @@ class Model:
     """The policies of PyTorch are made for these."""
     settings: tuple[str, ...] = ()
     """Of ``activation_memory_budget``, to compile it with."""
+    methods: tuple[str, ...] = ("sqrt",)
+    """Solvers beside the integer program."""
     device: str = "cpu"
     """Profile."""
     precision: str = "fp32"
@@ -60,13 +69,13 @@ class Model:
 
 
 MODELS = (
-    Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS),
+    Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS, methods=("sqrt", "greedy", "rotor")),
     Model(name="gpt2", batch_size=1, seq_len=768, settings=("1.0", "0.5", "0.15")),
     Model(name="resnet50", batch_size=8, is_transformer=False),
-    Model(name="llama", batch_size=1, seq_len=4096),
+    Model(name="llama", batch_size=1, seq_len=2048),
     Model(name="unet", batch_size=2, is_transformer=False),
     Model(name="t5", batch_size=2, seq_len=256),
-    Model(name="vit", batch_size=8),
+    Model(name="vit", batch_size=4),
     Model(name="moe", batch_size=4, seq_len=256),
     Model(name="llama-3.2-1b", batch_size=4, seq_len=2048, device="h100-80g", precision="bf16", is_preset=True),
     Model(name="llama-3.1-8b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
@@ -81,9 +90,9 @@ class Row:
 
     model: str
     way: str
-    """``none``, ``full``, a method, ``selective`` (torchtitan's policy) or ``compiled:SETTING``."""
+    """``none``, ``full``, a method, ``selective`` (torchtitan's policy), ``compiled:SETTING`` or ``sac_ilp``."""
     budget_of: str = ""
-    """Per cent of the activations, or the way whose real peak is the budget."""
+    """Per cent of the activations; or ``WAY`` or ``WAY@PER_CENT``, whose real peak is the budget."""
     result: str = ""
     budget: int | None = None
     before: int | None = None
@@ -98,9 +107,12 @@ class Row:
     traces: int | None = None
     trace_seconds: float | None = None
     solve_seconds: float | None = None
+    solve_cpu_seconds: float | None = None
     prove_seconds: float | None = None
     step_seconds: float | None = None
     error: str = ""
+    commit: str = ""
+    """Of memplan, when the cell ran."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -124,7 +136,9 @@ def cells(model: Model) -> Iterator[Row]:
         yield row("ilp", "selective")
     yield from (row(f"compiled:{setting}") for setting in model.settings)
     yield from (row("ilp", f"compiled:{setting}") for setting in model.settings if setting != "1.0")
-    yield from (row(method, share) for method in METHODS for share in reversed(SHARES))
+    yield from (row("sac_ilp", share) for share in BASELINE_SHARES)
+    yield from (row("ilp", f"sac_ilp@{share}") for share in BASELINE_SHARES)
+    yield from (row(method, share) for method in model.methods for share in BASELINE_SHARES)
 
 
 def run(names: Iterable[str], ways: Iterable[str], path: Path = RESULTS) -> None:
@@ -135,32 +149,61 @@ def run(names: Iterable[str], ways: Iterable[str], path: Path = RESULTS) -> None
         ways: Ways to checkpoint, or none for all; ``none`` always runs.
         path: The CSV file.
     """
-    import checkpoint_child  # noqa: F401 - every fork finds it imported.
+    import checkpoint_sac  # noqa: F401 - every fork finds it imported.
     import transformers.modeling_utils  # noqa: F401
 
     chosen, wanted = frozenset(names), frozenset(ways)
     for model in MODELS:
-        if chosen and model.name not in chosen:
+        if not chosen or model.name in chosen:
+            process = multiprocessing.get_context("fork").Process(target=_run, args=(model, wanted, path))
+            process.start()
+            process.join()
+
+
+def _run(model: Model, wanted: AbstractSet[str], path: Path) -> None:
+    """Fill in the cells of a model, each in a fork of this process, which makes the traces that they share."""
+    is_traced = False
+    for cell in cells(model):
+        done = read(path)
+        is_wanted = not wanted or cell.way.partition(":")[0] in wanted | {"none"}
+        if cell.key in done or not is_wanted or not _is_possible(cell, done):
             continue
-        for cell in cells(model):
-            done = read(path)
-            is_wanted = not wanted or cell.way.partition(":")[0] in wanted | {"none"}
-            if cell.key in done or not is_wanted or not _is_possible(cell, done):
-                continue
-            answer = in_fork(_fill, model, cell, done)
-            if isinstance(answer, str):
-                answer = dataclasses.replace(cell, result="error", error=answer)
-            write(path, answer)
-            print(*(str(value) for value in dataclasses.astuple(answer)), flush=True)
+        if cell.way in OWN_WAYS and not is_traced:
+            _trace(model)
+            is_traced = True
+        answer = in_fork(_fill, model, cell, done)
+        if isinstance(answer, str):
+            answer = dataclasses.replace(cell, result="error", error=answer)
+        write(path, dataclasses.replace(answer, commit=_commit()))
+        print(*(str(value) for value in dataclasses.astuple(answer)), flush=True)
+
+
+def _commit() -> str:
+    """Of the checkout; nothing outside one."""
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, check=False, cwd=HERE, capture_output=True, text=True).stdout.strip()
+
+
+def _trace(model: Model) -> None:
+    """Have the traces; what goes wrong is told by the cells, where it goes wrong again."""
+    from checkpoint_child import planned
+
+    with suppress(MemplanError):
+        planned(model.job)
 
 
 def _is_possible(cell: Row, done: Mapping[tuple[str, str, str], Row]) -> bool:
     """Is what its budget is a share of known?"""
     if not cell.budget_of:
         return True
-    of = "none" if cell.budget_of.isdigit() else cell.budget_of
-    base = done.get((cell.model, of, ""))
-    return base is not None and not base.error
+    base = done.get(_base(cell))
+    return base is not None and bool(base.before if cell.budget_of.isdigit() else base.measured)
+
+
+def _base(cell: Row) -> tuple[str, str, str]:
+    """Key of the row that a cell's budget is made of."""
+    way, _, share = cell.budget_of.partition("@")
+    return (cell.model, "none", "") if cell.budget_of.isdigit() else (cell.model, way, share)
 
 
 def _fill(model: Model, row: Row, done: dict[tuple[str, str, str], Row]) -> Row:
@@ -169,18 +212,30 @@ def _fill(model: Model, row: Row, done: dict[tuple[str, str, str], Row]) -> Row:
 
     job = model.job | {"checkpoint": "none", "policy": "none"}
     if row.way == "none":
-        row = dataclasses.replace(row, **planned(job))
+        row = dataclasses.replace(row, **planned(model.job))
     elif row.way == "full":
         job["checkpoint"] = "full"
     elif not row.budget_of:
         job["policy"] = row.way
     else:
-        budget = _budget(row, done)
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            row = dataclasses.replace(row, **planned(job, Path(file.name), budget=budget, method=row.way))
-            real = {} if model.is_preset else _measured(job | {"checkpoint": file.name})
-            return dataclasses.replace(row, **real)
+            return _fill_planned(model, row, _budget(row, done), Path(file.name))
     return row if model.is_preset else dataclasses.replace(row, **measure(job))
+
+
+def _fill_planned(model: Model, row: Row, budget: int, file: Path) -> Row:
+    """A cell with a budget: its plan goes to a file, and what applies it reads it there."""
+    from checkpoint_child import planned
+    from checkpoint_sac import sac_planned
+
+    if row.way == "sac_ilp":
+        row = dataclasses.replace(row, **sac_planned(model.job, file, budget))
+        job = model.job | {"checkpoint": "none", "policy": f"sac_ilp:{file}"}
+    else:
+        row = dataclasses.replace(row, **planned(model.job, file, budget=budget, method=row.way))
+        job = model.job | {"checkpoint": str(file), "policy": "none"}
+    is_run = not model.is_preset and row.result in {"optimal", "feasible"}
+    return dataclasses.replace(row, **_measured(job)) if is_run else row
 
 
 def _measured(job: dict[str, Any]) -> dict[str, Any]:
@@ -192,10 +247,10 @@ def _measured(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _budget(row: Row, done: dict[tuple[str, str, str], Row]) -> int:
-    none = done[row.model, "none", ""]
+    base = done[_base(row)]
     if row.budget_of.isdigit():
-        return none.before - (100 - int(row.budget_of)) * none.activations // 100
-    return done[row.model, row.budget_of, ""].measured
+        return base.before - (100 - int(row.budget_of)) * base.activations // 100
+    return base.measured
 
 
 def in_fork(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ def _attention_backward(_: Any, query: Sequence[int], key: Sequence[int], *__: A
     return _attention(query, key) * 5 // 2
 
 
-_ATTENTION = {
+ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
@@ -54,12 +55,12 @@ class Tally:
 
 def counter() -> FlopCounterMode:
     """Counts the FLOPs of what runs in its context."""
-    return FlopCounterMode(display=False, custom_mapping=_ATTENTION)
+    return FlopCounterMode(display=False, custom_mapping=ATTENTION)
 
 
 def selective(model: nn.Module, _: object = None) -> None:
     """Save attention and every second matrix product of each repeated block; run the rest again."""
-    _without_cache(model)
+    without_cache(model)
     for name in repeated_blocks(model):
         parent, _, own = name.rpartition(".")
         block = model.get_submodule(name)
@@ -101,14 +102,14 @@ def memory_budget(model: nn.Module, tally: Tally, *, setting: float) -> None:
         run._boxed_call = True  # Its inputs can be freed while it runs, as aot_eager's.
         return run
 
-    _without_cache(model)
+    without_cache(model)
     config.activation_memory_budget = setting
     backend = aot_autograd(fw_compiler=interpreted, partition_fn=min_cut_rematerialization_partition)
     model.compile(backend=backend, dynamic=False)
 
 
 def policy(name: str) -> Callable[[nn.Module, Tally], None]:
-    """``none``, ``selective`` or ``compiled:SETTING``.
+    """``none``, ``selective``, ``compiled:SETTING`` or ``sac_ilp:FILE``.
 
     Returns:
         What changes a model and, where it counts them itself, notes FLOPs.
@@ -116,10 +117,15 @@ def policy(name: str) -> Callable[[nn.Module, Tally], None]:
     way, _, setting = name.partition(":")
     if way == "compiled":
         return partial(memory_budget, setting=float(setting))
+    if way == "sac_ilp":
+        from checkpoint_sac import apply_saves
+
+        return partial(apply_saves, path=Path(setting))
     return selective if way == "selective" else lambda *_: None
 
 
-def _without_cache(model: nn.Module) -> None:
+def without_cache(model: nn.Module) -> None:
     """A cache of keys and values would grow when a block runs again; libraries turn it off with their own switch."""
-    if hasattr(model, "config"):
-        model.config.use_cache = False
+    for module in model.modules():
+        if hasattr(module, "config"):
+            module.config.use_cache = False

@@ -34,7 +34,8 @@ TABLE = ROOT / "memplan" / "estimate" / "residuals.toml"
 PAGE = ROOT / "docs" / "accuracy.md"
 SHIPPED = ("allocated", "reserved")
 """Device bytes are made of blocks and segments, not of what was asked for."""
-BEGIN, END = "<!-- begin: benchmarks/interval_coverage.py --write -->", "<!-- end: benchmarks/interval_coverage.py -->"
+BEGIN = "<!-- begin: benchmarks/interval_coverage.py --write -->"
+END = "<!-- end: benchmarks/interval_coverage.py -->"
 
 
 def classes(residuals: Iterable[Residual], figures: Sequence[str] = FIGURES) -> list[tuple[str, str]]:
@@ -45,7 +46,7 @@ def classes(residuals: Iterable[Residual], figures: Sequence[str] = FIGURES) -> 
 def table(residuals: Sequence[Residual]) -> str:
     """``residuals.toml``: ends are measured / predicted, rounded outwards to the sixth decimal."""
     lines = [
-        "# Measured over predicted peaks by class of workload, from benchmarks/interval_coverage.py; docs/accuracy.md says how.",
+        "# Measured over predicted peaks by class of workload (benchmarks/interval_coverage.py, docs/accuracy.md).",
         f"level = {LEVEL_PERCENT / 100}",
     ]
     for workload, figure in classes(residuals, SHIPPED):
