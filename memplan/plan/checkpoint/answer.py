@@ -1,72 +1,21 @@
 """From a proof to the answer: outcome, promise, figures of every block."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import assert_never
+from dataclasses import replace
 
 from memplan.estimate.answer import options as step_options
-from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
-from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, Outcome, ParetoPoint
-from memplan.plan.checkpoint.block.memory import checkpoint_option, peak
-from memplan.plan.checkpoint.block.records import (
-    Block,
-    BlockProblem,
-    Choice,
-    Feasible,
-    Infeasible,
-    Optimal,
-    Option,
-    TimedOut,
-)
+from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
+from memplan.plan.checkpoint.block.memory import block_seconds, peak
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.claims import bound_for, gap, is_proved, outcome
+from memplan.plan.checkpoint.planned import Planned
 from memplan.plan.checkpoint.plans import plan_for
-from memplan.plan.checkpoint.prove import Proof, Traced
-from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Fingerprint, Promise
+from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Promise
 from memplan.trace.records import Trace
 from memplan.units import Bytes
 from memplan.versions import installed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """Everything that the answer is made of."""
-
-    spec: JobSpec
-    """The job."""
-    profile: GpuProfile
-    """The device."""
-    budget: int
-    """Device peak at most."""
-    method: str
-    """Solver."""
-    fingerprint: Fingerprint | None
-    """Of the model."""
-    roofline: Roofline
-    """Rates of the device."""
-    problem: BlockProblem
-    """The problem before corrections."""
-    unplanned: Traced
-    """The step without a plan."""
-    proof: Proof
-    """What the search came to."""
-    least_bytes: int | None
-    """Least device peak of any choice; None where the solver does not say."""
-    pareto: tuple[ParetoPoint, ...]
-    """The memory-time curve."""
-    dropped: tuple[str, ...]
-    """Blocks that could not be planned."""
-    notes: tuple[str, ...]
-    """What could not be offered."""
-    traces: int
-    """All traces."""
-    trace_seconds: float
-    """Of measuring."""
-    solve_seconds: float
-    """In solvers."""
-    prove_seconds: float
-    """Of tracing plans again."""
 
 
 def compose_answer(planned: Planned) -> CheckpointAnswer:
@@ -75,8 +24,7 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
     trace = before.probe.reading.trace
     after, problem = proof.traced, planned.problem
     step_text = step_in_words(spec, trace)
-    extra = max(0.0, after.seconds - before.seconds)
-    overhead = extra / before.seconds if before.seconds else 0.0
+    overhead = max(0.0, after.seconds - before.seconds) / (before.seconds or 1.0)
     return CheckpointAnswer(
         target=format_target(spec.target),
         device=planned.profile.name,
@@ -84,6 +32,7 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
         step=step_text,
         options=step_options(spec, trace),
         outcome=outcome(planned),
+        proved=is_proved(planned),
         result=proof.result,
         method="rotor" if after.choice.segments else planned.method,
         plan=_with_promise(planned, step_text, overhead),
@@ -93,8 +42,9 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
         activation_before_bytes=Bytes(_activations(problem, before.choice)),
         overhead_ratio=overhead,
         flops_ratio=max(0, after.flops - before.flops) / max(1, before.flops),
-        gap=_gap(planned, extra),
-        least_feasible_bytes=None if planned.least_bytes is None else Bytes(planned.least_bytes),
+        gap=gap(planned),
+        bound_for=bound_for(planned),
+        least_feasible_bytes=_least(planned),
         binding=problem.positions[peak(proof.problem, after.choice)[1]].name,
         blocks=tuple(_rows(problem, after.choice)),
         pareto=planned.pareto,
@@ -110,18 +60,10 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
     )
 
 
-def outcome(planned: Planned) -> Outcome:
-    """How the search ended, the proof included."""
-    proof = planned.proof
-    if proof.traced.device_bytes <= planned.budget:
-        return "optimal" if isinstance(proof.first, Optimal) and proof.is_first else "feasible"
-    match proof.result:
-        case TimedOut():
-            return "timed_out"
-        case Infeasible() | Optimal() | Feasible():
-            return "infeasible"
-        case never:
-            assert_never(never)
+def _least(planned: Planned) -> Bytes | None:
+    """The least peak traced; the curve's lower end is, and where nothing fits, the smallest plan."""
+    is_known = planned.pareto or not planned.fits
+    return Bytes(min(each.device_bytes for each in planned.proof.found)) if is_known else None
 
 
 def step_in_words(spec: JobSpec, trace: Trace) -> str:
@@ -142,24 +84,7 @@ def _with_promise(planned: Planned, step: str, overhead: float) -> CheckpointPla
         peak_after_bytes=Bytes(planned.proof.traced.device_bytes),
         overhead_ratio=overhead,
     )
-    if not plan.blocks and not plan.segments:
-        # A file must name something: that a step fits as it is can be checked, too.
-        plan = CheckpointPlan(blocks=tuple(_kept(block) for block in planned.problem.blocks))
     return replace(plan, fingerprint=planned.fingerprint, promise=promise)
-
-
-def _kept(block: Block) -> BlockPlan:
-    return BlockPlan(module=block.module, action=Action.KEEP)
-
-
-def _gap(planned: Planned, extra: float) -> float | None:
-    """Distance to the bound of the uncorrected problem; what the solver proved optimal is at it."""
-    bound, proof = planned.proof.bound_seconds, planned.proof
-    if proof.traced.device_bytes > planned.budget or bound is None or not planned.unplanned.seconds:
-        return None
-    if proof.is_first and isinstance(proof.first, Optimal):
-        return 0.0
-    return max(0.0, extra - bound) / planned.unplanned.seconds
 
 
 def _activations(problem: BlockProblem, choice: Choice) -> int:
@@ -173,14 +98,14 @@ def _rows(problem: BlockProblem, choice: Choice) -> list[BlockRow]:
     for index, (first, end) in enumerate(choice.segments):
         inside.update(dict.fromkeys(range(first, end), index))
     return [
-        _row(block, block.options[option], inside.get(index))
-        for index, (block, option) in enumerate(zip(problem.blocks, choice.options, strict=True))
+        _row(block, block.options[option], seconds, inside.get(index))
+        for index, (block, option, seconds) in enumerate(
+            zip(problem.blocks, choice.options, block_seconds(problem, choice), strict=True)
+        )
     ]
 
 
-def _row(block: Block, option: Option, segment: int | None) -> BlockRow:
-    # Inside a segment, a block's forward runs again at least once more.
-    again = 0.0 if segment is None else checkpoint_option(block).seconds
+def _row(block: Block, option: Option, seconds: float, segment: int | None) -> BlockRow:
     return BlockRow(
         module=block.module,
         kind=block.kind,
@@ -189,7 +114,7 @@ def _row(block: Block, option: Option, segment: int | None) -> BlockRow:
         kept_bytes=option.kept_bytes if segment is None else Bytes(0),
         kept_before_bytes=block.options[0].kept_bytes,
         offloaded_bytes=Bytes(option.offloaded_bytes),
-        seconds=option.seconds + again,
+        seconds=seconds,
         segment=segment,
     )
 

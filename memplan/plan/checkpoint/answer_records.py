@@ -39,7 +39,7 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint:
-    """One point of the memory-time curve, by the block-level problem: not traced again."""
+    """One point of the memory-time curve: a traced plan, or what the formula says beside the proved one."""
 
     peak_bytes: Bytes
     """Device peak."""
@@ -62,9 +62,12 @@ class CheckpointAnswer:
     options: Mapping[str, str]
     """What the step was, as ``Estimate.options``."""
     outcome: Outcome
-    """How the search ended, the proof included: ``feasible`` also where the solver's optimum had to be corrected after
-    tracing it; ``infeasible`` where no plan was found whose traced peak meets the budget and the solver proved that
-    there is none."""
+    """How the search ended, the proof included. ``optimal``: the traced plan fits, and no plan of ``bound_for`` costs
+    less and fits, however little its allocator loses; ``feasible``: it fits, and ``gap`` says how far from that it may
+    be; ``infeasible``: nothing that was traced fits; ``timed_out``: nor did the solver come to an end."""
+    proved: bool
+    """Is the outcome certain: is it ``optimal``; or ``infeasible``, and no plan of ``bound_for`` fits even where the
+    allocator loses nothing?"""
     result: Result
     """What the solver said last, about the problem as it stood after the corrections."""
     method: str
@@ -84,16 +87,20 @@ class CheckpointAnswer:
     flops_ratio: float
     """Extra FLOPs as a share of the step."""
     gap: float | None
-    """How far the extra time may be above the least possible, as a share of the step's time (0.0: proved optimal within
-    the block-level problem); None where the method knows no bound."""
+    """How far the extra time may be above that of the cheapest plan of ``bound_for`` that fits, however little its
+    allocator loses, as a share of the step's time; None where no bound is known or nothing fits."""
+    bound_for: str
+    """Which plans ``gap`` and ``proved`` speak of, in words; empty where nothing is proved of any."""
     least_feasible_bytes: Bytes | None
-    """Least device peak that any plan of the block-level problem reaches; None where it was not looked for."""
+    """Least device peak that any traced plan has; None where the least was not looked for (the curve was not asked for,
+    and the plan fits)."""
     binding: str
     """Where the plan's peak is reached, in words: ``backward of layers.3``."""
     blocks: tuple[BlockRow, ...]
     """Every block in order, those that keep everything included."""
     pareto: tuple[ParetoPoint, ...]
-    """The memory-time curve, least memory first; empty where it was not asked for."""
+    """The memory-time curve, least memory first: rising peaks, falling times, the proved plan among them; empty where
+    it was not asked for."""
     rounds: int
     """Times that a plan was traced again to prove it."""
     traces: int

@@ -1,8 +1,7 @@
 """From a job and a budget to a proved plan, in one process: probe, solve, prove, correct. Runs in the child."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
 from memplan.errors import UsageError
@@ -13,23 +12,31 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.answer import Planned, compose_answer
-from memplan.plan.checkpoint.answer_records import CheckpointAnswer, ParetoPoint
+from memplan.plan.checkpoint.anchor import anchored
+from memplan.plan.checkpoint.answer import compose_answer
+from memplan.plan.checkpoint.answer_records import CheckpointAnswer
 from memplan.plan.checkpoint.ask import PlanOptions
+from memplan.plan.checkpoint.block.best import Best
 from memplan.plan.checkpoint.block.copies import backlogs
+from memplan.plan.checkpoint.block.greedy import smallest
 from memplan.plan.checkpoint.block.pareto import CurvePoint, curve
-from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Infeasible
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 from memplan.plan.checkpoint.block.solvers import solver
+from memplan.plan.checkpoint.planned import Planned
 from memplan.plan.checkpoint.plans import plan_for
 from memplan.plan.checkpoint.probe.figures import true_peaks
 from memplan.plan.checkpoint.probe.interfaces import Probe
 from memplan.plan.checkpoint.probe.positions import cut_like
-from memplan.plan.checkpoint.probe.probe import Probing, probe
+from memplan.plan.checkpoint.probe.probe import probe
 from memplan.plan.checkpoint.probe.problem import build_problem, position_stretches
 from memplan.plan.checkpoint.probe.tensors import read
 from memplan.plan.checkpoint.probe.tracer import Tracer
-from memplan.plan.checkpoint.prove import Proof, Solve, Traced, prove
-from memplan.units import Bytes
+from memplan.plan.checkpoint.proof import Proof, Traced
+from memplan.plan.checkpoint.prove import Solve, prove
+
+MANY_BLOCKS = 64
+"""With more of them the integer program takes longer than a table that finds as good a choice, up to rounding: it is
+left to prove how good that is."""
 
 
 def plan_here(
@@ -87,7 +94,9 @@ class _Planning:
         self.budget = options.budget_bytes if options.budget_bytes is not None else profile.usable_bytes
         self._solver = solver(options.method)
         self._solve: Solve = partial(self._solver, time_limit=options.time_limit)
+        self._rough = self._solver.roughly if isinstance(self._solver, Best) else None
         self._solve_seconds = 0.0
+        self._stretches: tuple[int, ...] = ()
 
     def answer(self) -> CheckpointAnswer:
         """Everything in turn."""
@@ -100,13 +109,17 @@ class _Planning:
             self.roofline,
             host_link_bandwidth=self.profile.host_link_bandwidth if self.options.offload else 0.0,
         )
+        self._stretches = position_stretches(probing.probes)
         measuring = self.tracer.seconds
         base = probing.probes[0]
-        unplanned = self._traced(Choice(options=base.options), base)
-        proof = self._prove(probing, problem, unplanned)
-        proving = self.tracer.seconds - measuring
-        lost = proof.traced.lost_bytes
-        points = self._curve(problem)
+        unplanned = self._traced(problem, Choice(options=base.options), base)
+        proof = self._prove(problem, unplanned)
+        points = self._curve(problem) if self.options.pareto else ()
+        if proof.traced.device_bytes <= self.budget and points:
+            # What the search found is larger: only traces tell how little would do. What has the fewest bytes alive may
+            # yet leave more lost than the choice under which every block keeps least.
+            for choice in (points[0].choice, smallest(problem)):
+                proof = proof.with_traced(choice, self._tracing(problem, unplanned))
         return compose_answer(
             Planned(
                 spec=self.spec,
@@ -116,74 +129,69 @@ class _Planning:
                 fingerprint=self.tracer.fingerprint,
                 roofline=self.roofline,
                 problem=problem,
-                unplanned=unplanned,
                 proof=proof,
-                least_bytes=points[0].peak_bytes + lost if points else None,
-                pareto=tuple(
-                    ParetoPoint(
-                        peak_bytes=Bytes(point.peak_bytes + lost), overhead_ratio=point.seconds / problem.step_seconds
-                    )
-                    for point in points
-                    if self.options.pareto
-                ),
+                pareto=anchored(points, proof),
                 dropped=base.reading.cut.dropped,
                 notes=probing.notes,
                 traces=self.tracer.traces,
                 trace_seconds=measuring,
                 solve_seconds=proof.solve_seconds + self._solve_seconds,
-                prove_seconds=proving,
+                prove_seconds=self.tracer.seconds - measuring,
             )
         )
 
-    def _prove(self, probing: Probing, problem: BlockProblem, unplanned: Traced) -> Proof:
-        stretches = position_stretches(probing.probes)
+    def _prove(self, problem: BlockProblem, unplanned: Traced) -> Proof:
+        self.progress("solving")
+        rough = self._rough if len(problem.blocks) > MANY_BLOCKS else None
+        return prove(
+            problem,
+            unplanned,
+            self.budget,
+            context_bytes=self.profile.context_bytes,
+            solve=self._solve,
+            trace=self._tracing(problem, unplanned),
+            sketch=rough and partial(rough, time_limit=self.options.time_limit),
+        )
 
-        def positions(found: Probe) -> list[int]:
-            peaks = true_peaks(found)
-            return [peaks[stretch] for stretch in stretches]
+    def _tracing(self, problem: BlockProblem, unplanned: Traced) -> Callable[[Choice], Traced]:
+        cut = unplanned.probe.reading.cut
 
         def trace(choice: Choice) -> Traced:
             self.progress("tracing the plan")
             found = self.tracer.trace(plan_for(problem, choice))
-            reading = read(found, cut_like(found, probing.probes[0].reading.cut))
-            traced = self._traced(choice, Probe(reading=reading, options=choice.options))
-            under_way = bytes_under_way(problem, choice, positions(traced.probe))
-            return replace(traced, device_bytes=traced.device_bytes + under_way)
+            reading = read(found, cut_like(found, cut))
+            return self._traced(problem, choice, Probe(reading=reading, options=choice.options))
 
-        self.progress("solving")
-        return prove(problem, unplanned, self.budget, solve=self._solve, trace=trace, positions=positions)
+        return trace
 
-    def _traced(self, choice: Choice, found: Probe) -> Traced:
+    def _traced(self, problem: BlockProblem, choice: Choice, found: Probe) -> Traced:
         trace = found.reading.trace
         self.progress(f"replaying on {self.profile.name}")
         memory = measure(build_lifetimes(trace), self.profile).memory
         step = trace.steps[-1]
         ops = trace.ops[step.first_op : step.end_op]
+        peaks = true_peaks(found)
+        still = [peaks[stretch] for stretch in self._stretches]
+        # A trace moves tensors to the host and back in no time.
+        live = [sum(pair) for pair in zip(still, _under_way(problem, choice), strict=True)]
         return Traced(
             choice=choice,
             probe=found,
-            device_bytes=memory.peak_reserved + self.profile.context_bytes,
+            live=tuple(live),
+            device_bytes=memory.peak_reserved + self.profile.context_bytes + max(live) - max(still),
             seconds=self.roofline.total(ops) + sum(choice.stalls),
             flops=sum(op.flops for op in ops),
         )
 
     def _curve(self, problem: BlockProblem) -> tuple[CurvePoint, ...]:
-        """The memory-time curve; without one asked for, its first point alone."""
-        self.progress("looking for the least memory")
+        self.progress("drawing the memory-time curve")
         started = time.perf_counter()
-        points: tuple[CurvePoint, ...] = ()
-        if self.options.pareto:
-            points = curve(problem, self._solver, time_limit=self.options.time_limit)
-        else:
-            result = self._solve(problem, Bytes(0))
-            if isinstance(result, Infeasible):
-                points = (CurvePoint(peak_bytes=result.least_bytes, seconds=0.0, choice=result.choice),)
+        points = curve(problem, self._rough or self._solver, time_limit=self.options.time_limit)
         self._solve_seconds += time.perf_counter() - started
         return points
 
 
-def bytes_under_way(problem: BlockProblem, choice: Choice, peaks: Sequence[int]) -> int:
-    """By how much copies to the host and back raise a traced peak: a trace moves tensors in no time."""
+def _under_way(problem: BlockProblem, choice: Choice) -> tuple[int, ...]:
+    """Bytes of copies to the host and back at each position."""
     copies = backlogs(problem, choice)
-    moving = [sum(pair) for pair in zip(copies.outward, copies.inward, strict=True)]
-    return max(map(sum, zip(peaks, moving, strict=True))) - max(peaks)
+    return tuple(map(sum, zip(copies.outward, copies.inward, strict=True)))

@@ -1,7 +1,7 @@
 """A baseline: move one block at a time to the option that frees most bytes per second where memory is highest."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from memplan.plan.checkpoint.block.memory import extra_seconds, position_bytes
 from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Feasible, Infeasible, Option, Result
@@ -49,28 +49,21 @@ def _descend(problem: BlockProblem, budget: int, ends: float) -> tuple[Choice, B
 
 def cheapest(problem: BlockProblem) -> Choice:
     """Every block's quickest option, the smallest of equally quick ones; nothing is offloaded."""
-    return Choice(
-        options=tuple(
-            min(
-                (option.seconds, option.kept_bytes, index)
-                for index, option in enumerate(block.options)
-                if not option.offloaded_bytes
-            )[2]
-            for block in problem.blocks
-        )
-    )
+    return _least(problem, lambda option: (option.seconds, option.kept_bytes))
 
 
 def smallest(problem: BlockProblem) -> Choice:
     """Every block's option that keeps least, nothing being offloaded."""
+    return _least(problem, lambda option: (option.kept_bytes, option.backward_peak_bytes))
+
+
+def _least(problem: BlockProblem, figures: Callable[[Option], tuple[float, float]]) -> Choice:
+    """Every block's option of the least figures, the first of equal ones."""
+    menus = [[index for index, o in enumerate(block.options) if not o.offloaded_bytes] for block in problem.blocks]
     return Choice(
         options=tuple(
-            min(
-                (option.kept_bytes, option.backward_peak_bytes, index)
-                for index, option in enumerate(block.options)
-                if not option.offloaded_bytes
-            )[2]
-            for block in problem.blocks
+            min(menu, key=lambda index: figures(block.options[index]))
+            for block, menu in zip(problem.blocks, menus, strict=True)
         )
     )
 

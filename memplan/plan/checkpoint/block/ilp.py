@@ -13,6 +13,7 @@ from memplan.plan.checkpoint.block.memory import extra_seconds, peak
 from memplan.plan.checkpoint.block.model import Found, Model
 from memplan.plan.checkpoint.block.records import BlockProblem, Feasible, Infeasible, Optimal, Result, TimedOut
 from memplan.plan.checkpoint.block.rows import rows_of
+from memplan.plan.checkpoint.block.symmetry import earliest_first
 from memplan.units import Bytes
 
 
@@ -46,10 +47,12 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
 def _answer(problem: BlockProblem, budget: int, found: Found) -> Result:
     if found.choice is None or peak(problem, found.choice)[0] > budget:
         return TimedOut(best=None)
-    seconds = extra_seconds(problem, found.choice)
+    is_plain = not any(b.options[o].offloaded_bytes for b, o in zip(problem.blocks, found.choice.options, strict=True))
+    choice = earliest_first(problem, found.choice, budget) if is_plain else found.choice
+    seconds = extra_seconds(problem, choice)
     if found.status == "optimal":
-        return Optimal(choice=found.choice, seconds=seconds)
-    return Feasible(choice=found.choice, seconds=seconds, bound_seconds=min(found.bound, seconds))
+        return Optimal(choice=choice, seconds=seconds)
+    return Feasible(choice=choice, seconds=seconds, bound_seconds=min(found.bound, seconds))
 
 
 def _least(problem: BlockProblem, budget: int, least: Found) -> Result:

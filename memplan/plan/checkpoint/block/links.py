@@ -26,6 +26,8 @@ class Links:
     before_backward: tuple[int, ...]
     """Most steady bytes between what runs before its backward and that; before the last block's, what it makes is alive
     besides."""
+    doubtful: int
+    """By how much these figures may be too high at most, under some choice."""
 
 
 def links_of(problem: BlockProblem) -> Links:
@@ -33,21 +35,28 @@ def links_of(problem: BlockProblem) -> Links:
     count = len(problem.blocks)
     steady: list[int] = [position.fixed_bytes for position in problem.positions]
     groups: list[set[int]] = [set() for _ in range(count + 1)]
+    doubtful = 0
     for index, interface in enumerate(problem.interfaces):
         link = _link(problem, index, interface)
         if link is not None:
             groups[link].add(index)
             continue
-        for at in range(interface.born + 1, _longest(problem, index, interface) + 1):
+        until, is_sure = _longest(problem, index, interface)
+        doubtful += 0 if is_sure else interface.nbytes
+        for at in range(interface.born + 1, until + 1):
             steady[at] += interface.nbytes
-    batches = range(len(problem.blocks[0].spans))
-    passed = tuple(
-        max(
+    sizes = [
+        [
             sum(problem.interfaces[i].nbytes for i in group if problem.interfaces[i].micro_batch == batch)
-            for batch in batches
-        )
+            for batch in range(len(problem.blocks[0].spans))
+        ]
         for group in groups
-    )
+    ]
+    held = [frozenset(option.holds) for block in problem.blocks for option in block.options]
+    for each, group in zip(sizes, groups, strict=True):
+        # What passes between two blocks counts as held as a whole.
+        is_sure = all(group <= holds or group.isdisjoint(holds) for holds in held)
+        doubtful += max(each) - min(each) if is_sure else max(each)
     # What the last block makes is needed between forward and backward; only what runs there does not count it itself.
     for index in groups[count]:
         interface = problem.interfaces[index]
@@ -60,12 +69,13 @@ def links_of(problem: BlockProblem) -> Links:
     gaps = _gaps(problem, steady)
     spans = [block.spans for block in problem.blocks]
     return Links(
-        passed=passed,
+        passed=tuple(max(each) for each in sizes),
         groups=tuple(frozenset(group) for group in groups),
         forward=tuple(max(steady[forward] for forward, _ in span) for span in spans),
         before_forward=tuple(gaps[0]),
         backward=tuple(max(steady[backward] for _, backward in span) for span in spans),
         before_backward=tuple(gaps[1]),
+        doubtful=doubtful,
     )
 
 
@@ -79,14 +89,19 @@ def _link(problem: BlockProblem, index: int, interface: Interface) -> int | None
     return link if is_made_by_block and ends_in_time and holders <= {link - 1, link} else None
 
 
-def _longest(problem: BlockProblem, index: int, interface: Interface) -> int:
-    """The last position at which a tensor may be alive: a segment holds it for its first block's backward."""
+def _longest(problem: BlockProblem, index: int, interface: Interface) -> tuple[int, bool]:
+    """The last position at which a tensor may be alive, and whether it always is until then.
+
+    A segment holds it for its first block's backward.
+    """
     backwards = [block.spans[interface.micro_batch][1] for block in problem.blocks]
     holders = [k for k, b in enumerate(problem.blocks) if any(index in option.holds for option in b.options)]
     made = [k for k, b in enumerate(problem.blocks) if b.spans[interface.micro_batch][0] <= interface.born]
     if not holders:
-        return interface.forward_end
-    return max(interface.forward_end, backwards[min([*holders, max(made) + 1 if made else 0])])
+        return interface.forward_end, True
+    first = min([*holders, max(made) + 1 if made else 0])
+    is_sure = all(index in option.holds for option in problem.blocks[first].options)
+    return max(interface.forward_end, backwards[first]), is_sure
 
 
 def _gaps(problem: BlockProblem, steady: list[int]) -> tuple[list[int], list[int]]:

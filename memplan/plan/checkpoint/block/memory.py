@@ -9,19 +9,24 @@ A segment ``[a, b)`` takes memory as non-reentrant checkpoints do, nested or not
   once more: a block under its own option, whose kept bytes stay until the end of its own backward; a segment inside as
   in a first run. The last part does not run if it is checkpointed or a segment: the recomputation stops early, and that
   part's own backward runs it. Of segments that end with the same block, the outermost runs first.
+- *a segment inside another* has its input for as long as it runs as in a first run: who calls it holds its arguments.
 - *interface tensors* made in a run again are copies. Parts of the segment hold the copies; who holds the tensor from
   outside keeps the one of the first run. A copy lives as the tensor does: while the run again needs it, then until the
   end of its last holder's backward.
+
+- *states of the random generator*, where they are on the device: a segment keeps one as it keeps its input, but from
+  its first block's forward on; so does a checkpointed block inside it. A run again takes one more.
+- *time*: of a run again only the last block stops early, as it does under its ``checkpoint`` option. What all others
+  make is needed by the block after them, so that they run in full.
 
 Only ``keep`` and ``checkpoint`` work inside a segment: the other actions would save in the first run.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
 from memplan.plan.checkpoint.block.copies import backlogs
-from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option, Position
 from memplan.plan.checkpoint.block.tree import Part, SegmentTree
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
@@ -49,19 +54,40 @@ def peak(problem: BlockProblem, choice: Choice) -> tuple[Bytes, int]:
 
 def extra_seconds(problem: BlockProblem, choice: Choice) -> float:
     """Extra time of a choice: its options, the runs again of its segments, the waiting for copies."""
-    chosen = [block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True)]
-    again = [checkpoint_option(problem.blocks[block]).seconds for block in _runs_again(problem, choice)]
-    return sum(chosen) + sum(again) + sum(choice.stalls)
+    return sum(block_seconds(problem, choice)) + sum(choice.stalls)
+
+
+def block_seconds(problem: BlockProblem, choice: Choice) -> tuple[float, ...]:
+    """Extra time of each block: its option, and its forward in the runs again of segments around it."""
+    found = [block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True)]
+    for block, is_whole in _runs_again(problem, choice):
+        once_more = checkpoint_option(problem.blocks[block]).seconds
+        found[block] += forward_seconds(problem, block) if is_whole else once_more
+    return tuple(found)
 
 
 def extra_flops(problem: BlockProblem, choice: Choice) -> int:
     """Extra FLOPs of a choice: its options and the runs again of its segments."""
-    chosen = [block.options[option].flops for block, option in zip(problem.blocks, choice.options, strict=True)]
-    return sum(chosen) + sum(checkpoint_option(problem.blocks[block]).flops for block in _runs_again(problem, choice))
+    extra = sum(block.options[option].flops for block, option in zip(problem.blocks, choice.options, strict=True))
+    for block, is_whole in _runs_again(problem, choice):
+        once_more = checkpoint_option(problem.blocks[block]).flops
+        whole = sum(position.flops for position in _forwards(problem, block))
+        extra += max(once_more, whole) if is_whole else once_more
+    return extra
+
+
+def forward_seconds(problem: BlockProblem, block: int) -> float:
+    """What one more whole forward of a block costs, in all micro-batches together: no less than one that stops early.
+
+    Raises:
+        LookupError: It cannot be part of a segment.
+    """
+    whole = sum(position.seconds for position in _forwards(problem, block))
+    return max(checkpoint_option(problem.blocks[block]).seconds, whole)
 
 
 def checkpoint_option(block: Block) -> Option:
-    """How the block runs where nothing of it is kept, and what one more forward of it costs.
+    """How the block runs where nothing of it is kept; one more forward costs as much if it may stop early.
 
     Raises:
         LookupError: Its menu has no such option, so that it cannot be part of a segment.
@@ -72,19 +98,15 @@ def checkpoint_option(block: Block) -> Option:
     raise LookupError(f"{block.module} has no option 'checkpoint'")
 
 
-def _runs_again(problem: BlockProblem, choice: Choice) -> Iterator[int]:
+def _forwards(problem: BlockProblem, block: int) -> Iterator[Position]:
+    return (problem.positions[forward] for forward, _ in problem.blocks[block].spans)
+
+
+def _runs_again(problem: BlockProblem, choice: Choice) -> Iterator[tuple[int, bool]]:
+    """Blocks that run once more in segments; does their forward come to its end?"""
     tree = SegmentTree(problem, choice)
-    for segment in range(len(choice.segments)):
-        yield from tree.runs_again(segment)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Copy:
-    """An interface tensor, made in the first run or in a segment's run again."""
-
-    interface: int
-    block: int | None
-    held_until: int | None
+    for segment, (_, end) in enumerate(choice.segments):
+        yield from ((block, block < end - 1) for block in tree.runs_again(segment))
 
 
 class _Step:
@@ -98,6 +120,7 @@ class _Step:
             for batch in range(len(block.spans))
         }
         self.held = self._held()
+        self.takers = self._takers()
 
     def bytes(self) -> tuple[Bytes, ...]:
         staying = self._staying()
@@ -118,6 +141,14 @@ class _Step:
                 end = self.problem.blocks[part.first].spans[interface.micro_batch][1]
                 until[key] = max(until.get(key, -1), end)
         return until
+
+    def _takers(self) -> dict[int, list[range]]:
+        """For each interface tensor the blocks of every segment that holds it."""
+        takers: dict[int, list[range]] = {}
+        for part in self.tree.parts():
+            for index in self._holds(part) if part.segment is not None else ():
+                takers.setdefault(index, []).append(range(part.first, part.end))
+        return takers
 
     def _holds(self, part: Part) -> set[int]:
         chosen = [
@@ -149,12 +180,18 @@ class _Step:
                 interface = self.problem.interfaces[index]
                 stay(self._start(segment, interface.micro_batch), until, interface.nbytes)
         for index, interface in enumerate(self.problem.interfaces):
-            until = max(interface.forward_end, self.held.get((index, None), -1))
+            last = [self.problem.blocks[blocks[-1]] for blocks in self.takers.get(index, ())]
+            running = [block.spans[interface.micro_batch][0] for block in last]
+            until = max(interface.forward_end, self.held.get((index, None), -1), *running)
             stay(interface.born + 1, until, interface.nbytes)
         for block, option, segment in self._blocks():
             for batch, (forward, backward) in enumerate(block.spans):
                 first = forward + 1 if segment is None else self._start(segment, batch)
                 stay(first, backward, option.kept_bytes)
+                stay(forward + 1, first - 1, self._state(option))
+        for first, _ in self.choice.segments:
+            for forward, backward in self.problem.blocks[first].spans:
+                stay(forward, backward, self.problem.state_bytes)
         copies = backlogs(self.problem, self.choice)
         moving = [copies.outward[p] + copies.inward[p] for p in range(len(self.problem.positions))]
         fixed = [position.fixed_bytes for position in self.problem.positions]
@@ -163,6 +200,10 @@ class _Step:
     def _blocks(self) -> Iterator[tuple[Block, Option, int | None]]:
         for index, block in enumerate(self.problem.blocks):
             yield block, block.options[self.choice.options[index]], self.tree.innermost(index)
+
+    def _state(self, option: Option) -> int:
+        """Bytes of the random generator's state that a block inside a segment keeps from its first run on."""
+        return self.problem.state_bytes if option.action is Action.CHECKPOINT else 0
 
     def _start(self, segment: int, batch: int) -> int:
         return self.problem.blocks[self.choice.segments[segment][1] - 1].spans[batch][1]
@@ -175,15 +216,17 @@ class _Step:
         option = block.options[self.choice.options[position.block]]
         if position.phase == "backward":
             return option.backward_peak_bytes
-        dropped = self.tree.innermost(position.block) is not None
-        return (checkpoint_option(block) if dropped else option).forward_peak_bytes
+        if self.tree.innermost(position.block) is None:
+            return option.forward_peak_bytes
+        # No state is kept of a block that is no call of its own.
+        return checkpoint_option(block).forward_peak_bytes - self.problem.state_bytes + self._state(option)
 
     def _again(self, segment: int, batch: int, staying: int) -> Iterator[int]:
         """Bytes alive while each block of a segment runs again, given what stays when all runs again are over."""
         end = self.choice.segments[segment][1]
         later = [s for s in self.tree.inside(segment) if self.choice.segments[s][1] == end]
         before = staying - sum(self._made(s, batch) for s in (segment, *later))
-        kept = 0
+        kept = self.problem.state_bytes
         for block in self.tree.runs_again(segment):
             record = self.problem.blocks[block]
             direct = self.tree.innermost(block) == segment
@@ -194,7 +237,9 @@ class _Step:
 
     def _made(self, segment: int, batch: int) -> int:
         """Bytes that a segment's run again leaves behind."""
-        kept = [option.kept_bytes for _, option, innermost in self._blocks() if innermost == segment]
+        kept = [
+            option.kept_bytes - self._state(option) for _, option, innermost in self._blocks() if innermost == segment
+        ]
         copies = [
             self.problem.interfaces[index].nbytes
             for index, source in self.held
@@ -209,6 +254,7 @@ class _Step:
             maker = self._maker(index)
             if interface.micro_batch != batch or maker is None:
                 continue
-            alive = forward <= interface.forward_end or (index, segment) in self.held
+            is_taken = any(running in blocks for blocks in self.takers.get(index, ()))
+            alive = forward <= interface.forward_end or (index, segment) in self.held or is_taken
             if self.choice.segments[segment][0] <= maker < running and alive:
                 yield interface.nbytes

@@ -21,6 +21,9 @@ TOLERANCE = 1e-9
 """HiGHS's for rows and whole numbers. After scaling half a byte of 500 GB is as much."""
 RELATIVE_GAP = 1e-6
 """Of extra seconds, up to which a solution counts as proved optimal: roofline figures are less exact."""
+PRESOLVED_BLOCKS = 64
+"""Up to so many blocks HiGHS's presolve saves more time than it takes. Measured, 2 cores, HiGHS 1.15, November 2026:
+0.1 s against 0.3 s with 32 blocks, 0.5 s to 2 s against 0.2 s to 0.8 s with 126."""
 _LOST_BYTES = 2
 """Given away where copies are reckoned with in fractions of bytes, for rounding them up."""
 
@@ -86,6 +89,7 @@ class Model:
             gapAbs=0.9 * self._scale if is_peak else RELATIVE_GAP,
             primal_feasibility_tolerance=TOLERANCE,
             mip_feasibility_tolerance=TOLERANCE,
+            presolve="on" if len(self._problem.blocks) <= PRESOLVED_BLOCKS else "off",
         )
         self._lp.solve(solver)
         highs = self._lp.solverModel

@@ -35,7 +35,8 @@ class Option:
     """Most bytes alive during its backward (recomputation included) above those at its start, were no interface tensor
     freed in it."""
     seconds: float
-    """Extra time per step of its recomputation, by roofline; without the waiting for copies."""
+    """Extra time per step of its recomputation, by roofline; without the waiting for copies. A recomputation stops as
+    soon as backward has all that it needs: it is cheaper than the whole forward."""
     flops: int
     """Extra FLOPs per step."""
     holds: tuple[int, ...]
@@ -90,6 +91,8 @@ class Position:
     blocks also the stretch's own peak."""
     seconds: float
     """Time that it takes without any plan, by roofline; offloading has that long to copy."""
+    flops: int
+    """FLOPs that it takes without any plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,9 @@ class BlockProblem:
     """FLOPs of the unplanned step."""
     host_link_bandwidth: float = 0.0
     """Bytes per second to the host, each way; 0: no offloading."""
+    state_bytes: int = 0
+    """What each call that runs again keeps of the random generator; options have theirs in their figures, and segments
+    and the blocks inside them have one each."""
     host_bytes: int = 0
     """Pinned host memory that may be used; 0: no limit."""
 

@@ -9,16 +9,18 @@ keeps its input only, then ``c..t``, then the segment again from its input, by t
 
 Memory comes in slots: what is kept is rounded up, so that a plan never takes more than its slots, and the unit is
 chosen to round little. The recursion knows every budget at once; its answer is judged on exact bytes. Segments nest at
-any depth. No bound is known: it is optimal among such schedules only, up to rounding.
+any depth. What rounding may have taken, given back, makes a bound.
 """
 
 import time
 
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.block import greedy
-from memplan.plan.checkpoint.block.memory import extra_seconds, peak
-from memplan.plan.checkpoint.block.nesting import Table
-from memplan.plan.checkpoint.block.records import BlockProblem, Feasible, Infeasible, Result, TimedOut
+from memplan.plan.checkpoint.block.copies import offloads
+from memplan.plan.checkpoint.block.least import least_of
+from memplan.plan.checkpoint.block.memory import extra_seconds
+from memplan.plan.checkpoint.block.nested import Nested
+from memplan.plan.checkpoint.block.records import BlockProblem, Feasible, Result, TimedOut
 from memplan.plan.checkpoint.block.symmetry import is_nested
 from memplan.units import Bytes
 
@@ -27,12 +29,12 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
     """Find the cheapest nested choice.
 
     Args:
-        problem: A chain.
+        problem: A chain; options that offload are left aside.
         budget: Bytes that may be alive at most.
         time_limit: Seconds for the recursion.
 
     Returns:
-        Feasible, Infeasible (unproved: up to rounding, among nested choices) or TimedOut.
+        Feasible, with a bound unless blocks may be offloaded; Infeasible with the least budget, or TimedOut.
 
     Raises:
         UsageError: The blocks are no chain.
@@ -43,19 +45,18 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
         )
     ends = time.monotonic() + time_limit
     try:
-        table = Table(problem, ends)
+        nested = Nested(problem, ends)
     except TimeoutError:
         return TimedOut(best=None)
-    choice = table.within(budget)
     # Where nesting gains little, rounding may cost more than it: the flat descent knows exact bytes.
     flat = greedy.solve(problem, budget, time_limit=ends - time.monotonic())
-    if choice is not None:
-        seconds = extra_seconds(problem, choice)
-        if isinstance(flat, Feasible) and flat.seconds < seconds:
-            return flat
-        return Feasible(choice=choice, seconds=seconds, bound_seconds=None)
-    if not isinstance(flat, Infeasible):
-        return flat
-    least = min(table.least(), flat.choice, key=lambda each: peak(problem, each)[0])
-    most, at = peak(problem, least)
-    return Infeasible(position=at, least_bytes=most, choice=least, is_proved=False)
+    fitting = [choice for choice in (nested.within(problem, budget),) if choice is not None]
+    fitting += [flat.choice] if isinstance(flat, Feasible) else []
+    if not fitting:
+        least = least_of(problem)
+        if least.least_bytes > budget:
+            return least
+        fitting = [least.choice]
+    seconds, choice = min(((extra_seconds(problem, each), each) for each in fitting), key=lambda each: each[0])
+    bound = None if offloads(problem) else min(seconds, nested.bound(problem, budget))
+    return Feasible(choice=choice, seconds=seconds, bound_seconds=bound)

@@ -2,17 +2,42 @@
 
 Let ``i`` run before ``j``, both of one kind. Whatever ``i`` keeps is alive during all that ``j`` does: the option that
 keeps less belongs to ``i``. The exchange is safe where it cannot break a row of ``i`` or ``j`` themselves: each of
-their four rows after it has to be implied by one before it. Where that cannot be shown, no order is asked for.
+their four rows after it has to be implied by one before it. Options for which that cannot be shown, and all that keep
+something between the two, share one rank: no order is asked for among them.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 
-from memplan.plan.checkpoint.block.records import BlockProblem, Option
+from memplan.plan.checkpoint.block.memory import peak
+from memplan.plan.checkpoint.block.records import BlockProblem, Choice, Option
 from memplan.plan.checkpoint.block.rows import Rows, lives
 from memplan.units import Bytes
+
+
+def earliest_first(problem: BlockProblem, choice: Choice, budget: int) -> Choice:
+    """A choice with the options of equal blocks in order, least kept first, where that fits just as well.
+
+    Where no order could be asked for beforehand, one that is found may look arbitrary.
+
+    Args:
+        problem: The step and its blocks.
+        choice: A flat choice that nothing is offloaded under.
+        budget: Bytes that may be alive at most.
+    """
+    alike: dict[tuple[Option, ...], list[int]] = defaultdict(list)
+    for index, block in enumerate(problem.blocks):
+        alike[tuple(replace(option, holds=()) for option in block.options)].append(index)
+    options = list(choice.options)
+    for menu, members in alike.items():
+        places = {number: (option.kept_bytes, -option.seconds) for number, option in enumerate(menu)}
+        order = sorted((choice.options[index] for index in members), key=places.__getitem__)
+        for index, number in zip(members, order, strict=True):
+            options[index] = number
+    ordered = replace(choice, options=tuple(options))
+    return ordered if peak(problem, ordered)[0] <= budget else choice
 
 
 def is_nested(problem: BlockProblem) -> bool:
@@ -39,28 +64,37 @@ def ordered_pairs(problem: BlockProblem, rows: Rows) -> Iterator[tuple[int, int,
     """
     runs = Counter((row.block, row.is_backward) for row in rows.rows if row.block is not None)
     tensors = _own_tensors(problem, rows)
-    if tensors is None or not is_nested(problem) or max(runs.values()) > 1:
+    if not is_nested(problem) or max(runs.values()) > 1:
         return
     steady = {(row.block, row.is_backward): row.fixed_bytes for row in rows.rows}
     for kind in {block.kind for block in problem.blocks}:
         members = [index for index, block in enumerate(problem.blocks) if block.kind == kind]
         for earlier, later in pairwise(members):
-            if not _are_alike(problem, rows, earlier, later) or tensors[earlier] != tensors[later]:
+            own = tensors[earlier]
+            if own is None or own != tensors[later] or not _are_alike(problem, rows, earlier, later):
                 continue
-            menu = _with_tensors(problem, rows, earlier, tensors[earlier])
-            if all(_is_safe(less, more, earlier, later, steady) for (_, less), (_, more) in combinations(menu, 2)):
-                yield earlier, later, {number: rank for rank, (number, _) in enumerate(menu)}
+            menu = _with_tensors(problem, rows, earlier, own)
+            joined = {
+                place
+                for (low, (_, less)), (high, (_, more)) in combinations(enumerate(menu), 2)
+                if not _is_safe(less, more, earlier, later, steady)
+                for place in range(low + 1, high + 1)
+            }
+            ranks = accumulate(int(place > 0 and place not in joined) for place in range(len(menu)))
+            if len(joined) < len(menu) - 1:
+                yield earlier, later, {number: rank for (number, _), rank in zip(menu, ranks, strict=True)}
 
 
-def _own_tensors(problem: BlockProblem, rows: Rows) -> "list[Counter[tuple[int, tuple[int, ...]]]] | None":
+def _own_tensors(problem: BlockProblem, rows: Rows) -> "list[Counter[tuple[int, tuple[int, ...]]] | None]":
     """For each block the tensors (bytes, options) that it alone holds or not, through its own backward.
 
-    They are as good as kept if no row is left between its forward and the end of their life in forward. None where a
-    tensor is of another sort.
+    They are as good as kept if no row is left between its forward and the end of their life in forward. None for a
+    block that may hold a tensor of another sort: what it holds cannot be exchanged with what others hold.
     """
     left = {row.state for row in rows.rows if row.block is None}
     batches = range(len(problem.blocks[0].spans))
     own = [[Counter[tuple[int, tuple[int, ...]]]() for _ in batches] for _ in problem.blocks]
+    odd: set[int] = set()
     for interface, first, last, holders in lives(problem, rows.menus):
         if holders is None:
             continue
@@ -69,11 +103,11 @@ def _own_tensors(problem: BlockProblem, rows: Rows) -> "list[Counter[tuple[int, 
         between = range(forward + 1, first)
         is_plain = len(holders) == 1 and last == backward and first > forward
         if not is_plain or any(problem.positions[at].block is not None or rows.at[at] in left for at in between):
-            return None
-        own[block][interface.micro_batch][interface.nbytes, options] += 1
-    if any(tensors != each[0] for each in own for tensors in each):
-        return None
-    return [each[0] for each in own]
+            odd.update(holder for holder, _ in holders)
+        else:
+            own[block][interface.micro_batch][interface.nbytes, options] += 1
+    odd |= {block for block, each in enumerate(own) if any(tensors != each[0] for tensors in each)}
+    return [None if block in odd else each[0] for block, each in enumerate(own)]
 
 
 def _with_tensors(

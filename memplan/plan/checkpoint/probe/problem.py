@@ -15,8 +15,11 @@ from memplan.plan.checkpoint.probe.figures import Figures, Ruler, true_peaks
 from memplan.plan.checkpoint.probe.interfaces import Passed, Probe, Role, roles, traffic
 from memplan.plan.checkpoint.probe.menu import Candidate
 from memplan.plan.checkpoint.probe.naming import position_name
+from memplan.plan.checkpoint.probe.tensors import rounding
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, StorageId
+
+_STATE = "torch.get_rng_state"
 
 
 def build_problem(
@@ -88,6 +91,7 @@ class _Assembly:
             step_seconds=self._roofline.total(ops),
             step_flops=sum(op.flops for op in ops),
             host_link_bandwidth=host_link_bandwidth,
+            state_bytes=max(map(self._state, self._probes)),
         )
         unplanned = Choice(options=(0,) * len(self._kinds))
         calibrated = with_peaks(problem, unplanned, [self._ruler.peak(0, stretch) for stretch in self._stretches])
@@ -102,14 +106,22 @@ class _Assembly:
         most = [max(peaks[stretch], formula) for stretch, formula in zip(self._stretches, said, strict=True)]
         return with_peaks(problem, choice, most)
 
+    def _state(self, probe: Probe) -> int:
+        """Bytes of the random generator's state, where a trace has it on the device."""
+        trace, size = probe.reading.trace, rounding(probe.reading.trace)
+        found = (trace.storages[storage] for op in trace.ops if op.name == _STATE for storage in op.writes)
+        return max((size(each.nbytes) for each in found if each.place == "device"), default=0)
+
     def _position(self, index: int) -> Position:
         stretch = self._base.cut.stretches[index]
+        ops = self._base.trace.ops[stretch.first_op : stretch.end_op]
         return Position(
             name=position_name(self._base.trace, self._base.cut, index),
             phase=stretch.phase,
             block=stretch.block,
             fixed_bytes=Bytes(0),
-            seconds=self._roofline.total(self._base.trace.ops[stretch.first_op : stretch.end_op]),
+            seconds=self._roofline.total(ops),
+            flops=sum(op.flops for op in ops),
         )
 
     def _interface_record(self, passed: Passed) -> Interface:

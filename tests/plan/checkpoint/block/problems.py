@@ -1,7 +1,7 @@
 """Random block-level problems, a plain reading of their memory formula, and enumeration of every flat choice."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -24,6 +24,8 @@ class Shape:
     selective: bool = True
     interleaved: bool = False
     """All micro-batches run forward before the last of them runs backward, as a module that runs several times does."""
+    rising: bool = False
+    """Steady bytes never fall, as in a step whose gradients come one after another."""
     alike: bool = False
     """All blocks of one kind, and the same tensors held by all under each option."""
 
@@ -41,6 +43,7 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
     interfaces = _interfaces(draw, shape, rows, spans)
     kinds = [0 if shape.alike else draw(st.integers(0, 1)) for _ in range(count)]
     menus = {kind: _menu(draw, shape) for kind in set(kinds)}
+    steady = [draw(SIZES) for _ in rows]
     blocks = tuple(
         Block(
             module=f"layers.{k}",
@@ -58,10 +61,11 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
                 name=f"{phase} {block} #{batch}",
                 phase=phase,
                 block=block,
-                fixed_bytes=Bytes(draw(SIZES)),
-                seconds=float(draw(st.integers(0, 4))),
+                fixed_bytes=Bytes(fixed),
+                seconds=float(draw(st.integers(0, 8))),
+                flops=draw(st.integers(0, 12)),
             )
-            for block, phase, batch in rows
+            for (block, phase, batch), fixed in zip(rows, sorted(steady) if shape.rising else steady, strict=True)
         ),
         blocks=blocks,
         interfaces=tuple(interfaces),
@@ -176,6 +180,12 @@ def _holding(draw, option: Option, block: int, interfaces: list[Interface], span
     return Option(**{**fields, "holds": tuple(holds)})
 
 
+def with_states(data, problem: BlockProblem) -> BlockProblem:
+    """The problem with states of the random generator, which checkpoints then were measured to keep and to take."""
+    least = min(min(b.options[1].kept_bytes, b.options[1].forward_peak_bytes) for b in problem.blocks)
+    return replace(problem, state_bytes=Bytes(data.draw(st.integers(0, least))))
+
+
 def formula_bytes(problem: BlockProblem, options: tuple[int, ...]) -> list[int]:
     """The formula of ``records``, term by term, for a flat choice without offloading."""
     chosen = [block.options[option] for block, option in zip(problem.blocks, options, strict=True)]
@@ -255,6 +265,7 @@ def chain(count: int) -> BlockProblem:
             block=block,
             fixed_bytes=100,
             seconds=1.0,
+            flops=10,
         )
         for at, block in enumerate(order)
     )

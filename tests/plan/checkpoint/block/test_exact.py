@@ -11,7 +11,7 @@ from memplan.plan.checkpoint.block.check import check
 from memplan.plan.checkpoint.block.implied import without_implied
 from memplan.plan.checkpoint.block.records import Infeasible, Optimal
 from memplan.plan.checkpoint.block.rows import rows_of
-from memplan.plan.checkpoint.block.symmetry import ordered_pairs
+from memplan.plan.checkpoint.block.symmetry import earliest_first, ordered_pairs
 from memplan.units import Bytes
 from tests.plan.checkpoint.block.problems import Shape, block_problems, flat_choices, formula_bytes
 
@@ -25,6 +25,11 @@ def test_the_order_among_equal_blocks_loses_nothing(data):
     if data.draw(st.booleans()):
         # Equal stretches let the order be asked for more often.
         problem = replace(problem, positions=tuple(replace(p, fixed_bytes=Bytes(5)) for p in problem.positions))
+    if data.draw(st.booleans()):
+        # A tensor that whoever calls the blocks has until all of them have run: its holder is unlike the others.
+        last = problem.blocks[-1].spans[0][0]
+        first = replace(problem.interfaces[0], forward_end=max(last, problem.interfaces[0].forward_end))
+        problem = replace(problem, interfaces=(first, *problem.interfaces[1:]))
     pairs = list(ordered_pairs(problem, without_implied(problem, rows_of(problem))))
     assume(pairs)
     every = flat_choices(problem)
@@ -37,6 +42,16 @@ def test_the_order_among_equal_blocks_loses_nothing(data):
     # Whatever fits a budget, something in order fits it at no higher price.
     for seconds, most, _ in every:
         assert any(cost <= seconds and size <= most for cost, size in ordered)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_the_order_of_an_answer_costs_nothing(data):
+    problem = data.draw(block_problems(Shape(blocks=(2, 5), options=4)))
+    seconds, most, choice = data.draw(st.sampled_from(flat_choices(problem)))
+    ordered = earliest_first(problem, choice, most)
+    assert check(problem, ordered, most, seconds=seconds) == ()
+    assert earliest_first(problem, ordered, most) == ordered
 
 
 @given(st.data())

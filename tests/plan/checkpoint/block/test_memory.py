@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.block.check import check, walked_bytes
-from memplan.plan.checkpoint.block.memory import extra_flops, extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.block.check import check
+from memplan.plan.checkpoint.block.memory import block_seconds, extra_flops, extra_seconds, peak, position_bytes
 from memplan.plan.checkpoint.block.records import Choice
+from memplan.plan.checkpoint.block.walk import Walk
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.block.problems import (
     Shape,
@@ -16,6 +17,7 @@ from tests.plan.checkpoint.block.problems import (
     chain,
     formula_bytes,
     nested_choices,
+    with_states,
 )
 
 
@@ -24,14 +26,15 @@ def test_flat_choices_take_what_the_formula_says(data):
     problem = data.draw(block_problems(Shape(interleaved=data.draw(st.booleans()))))
     options = tuple(data.draw(st.integers(0, len(block.options) - 1)) for block in problem.blocks)
     assert list(position_bytes(problem, Choice(options=options))) == formula_bytes(problem, options)
-    assert list(walked_bytes(problem, Choice(options=options))) == formula_bytes(problem, options)
+    assert Walk(problem, Choice(options=options)).run() == formula_bytes(problem, options)
 
 
 @given(st.data())
 def test_nested_choices_take_what_a_walk_through_the_step_finds(data):
     problem = data.draw(block_problems(Shape(blocks=(2, 7), skips=data.draw(st.booleans()))))
+    problem = with_states(data, problem)
     choice = data.draw(nested_choices(problem))
-    assert position_bytes(problem, choice) == walked_bytes(problem, choice)
+    assert list(position_bytes(problem, choice)) == Walk(problem, choice).run()
     most, at = peak(problem, choice)
     seconds = extra_seconds(problem, choice)
     assert check(problem, choice, most, seconds=seconds) == ()
@@ -60,6 +63,20 @@ def test_a_checkpointed_last_block_does_not_run_twice():
     assert position_bytes(chain(2), choice) == (104, 105, 100 + 10 + 1 + 14, 113)
 
 
+def test_only_the_last_block_of_a_run_again_stops_early():
+    # One that stops early takes a second and 10 FLOPs; a whole forward, 1.5 and 15.
+    problem = chain(4)
+    whole = tuple(replace(position, seconds=1.5, flops=15) for position in problem.positions)
+    problem = replace(problem, positions=whole)
+    # 0, 1 and 2 run in full for the outer segment; then 0 does for the inner one, in which 1 is the last.
+    choice = Choice(options=(0, 0, 0, 0), segments=((0, 4), (0, 2)))
+    assert block_seconds(problem, choice) == (3.0, 2.5, 1.5, 1.0)
+    assert extra_seconds(problem, choice) == 8.0
+    assert extra_flops(problem, choice) == 80
+    # A checkpointed block that comes before the last one runs in full for the segment, and once more for itself.
+    assert block_seconds(problem, Choice(options=(0, 1, 0, 0), segments=((0, 3),))) == (1.5, 2.5, 1.0, 0.0)
+
+
 def test_a_segment_inside_runs_three_times():
     choice = Choice(options=(0, 0, 0, 0), segments=((0, 4), (0, 2)))
     # Forward, again for the outer segment, again for the inner one: 2 extra for 0 and 1, 1 extra for 2 and 3.
@@ -68,6 +85,12 @@ def test_a_segment_inside_runs_three_times():
     assert position_bytes(chain(4), choice)[4] == 100 + 10 + 2 + 13
     # Backward of 1: the inner segment keeps again: block 0's ten and its result, then block 1's thirteen.
     assert position_bytes(chain(4), choice)[6] == 100 + 10 + 1 + 13
+
+
+def test_a_segment_inside_has_its_input_while_it_first_runs():
+    # Forward of 2 and 3 drops all but the outer segment's input (the first block has none here) and the inner one's.
+    choice = Choice(options=(0, 0, 0, 0), segments=((0, 4), (1, 4)))
+    assert position_bytes(chain(4), choice)[:4] == (104, 105, 106, 106)
 
 
 @pytest.mark.parametrize(

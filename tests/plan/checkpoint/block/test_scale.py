@@ -53,7 +53,9 @@ def transformer(count: int, *, keep_holds_input: bool) -> BlockProblem:
 
     def stretch(phase, block=None, seconds=0.0):
         name = f"{phase} {block}"
-        positions.append(Position(name=name, phase=phase, block=block, fixed_bytes=steady, seconds=seconds))
+        positions.append(
+            Position(name=name, phase=phase, block=block, fixed_bytes=steady, seconds=seconds, flops=int(seconds))
+        )
         return len(positions) - 1
 
     stretch("forward")

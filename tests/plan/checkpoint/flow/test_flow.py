@@ -1,5 +1,6 @@
 """From a budget to a plan that holds: traced again from its file, and run for real."""
 
+import gc
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from memplan.plan.checkpoint.flow import plan_here
 from memplan.plan.checkpoint.probe import menu
 from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
-from memplan.runtime.checkpoint.records import Action, CheckpointPlan
+from memplan.runtime.checkpoint.records import CheckpointPlan
 from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, Residual, device, job, pictures, source
 from tests.trace.real_memory import peak, real_allocations
 
@@ -58,7 +59,13 @@ def measured(name: str, plan: CheckpointPlan) -> int:
             optimizer.zero_grad()
 
     steps()  # One-time allocations of the libraries are not the step's.
-    return peak(real_allocations(steps))
+    # The collector frees what backward leaves in cycles at some random moment; a trace counts it as alive.
+    gc.collect()
+    gc.disable()
+    try:
+        return peak(real_allocations(steps))
+    finally:
+        gc.enable()
 
 
 @pytest.fixture
@@ -114,15 +121,21 @@ def test_jobs_without_a_backward_or_with_a_plan_are_refused() -> None:
         plan_here(job(), device("cpu"), PlanOptions(), load=JOBS["transformer"])
 
 
-# What the trace itself misses on CPUs, with a plan or without one.
-CONVOLUTIONS = "work space of small convolutions when they run again in backward: up to 2 % of this small model"
-OVER = {("residual", 0.8): "2.4 kB over a budget of 1.7 MB, the generator's state aside: not explained"}
-MISSED = {"unet": CONVOLUTIONS}
+KNOWN_CPU = (
+    torch.__version__.startswith("2.13")
+    and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    and not torch.cpu._is_amx_tile_supported()
+)
+CONVOLUTIONS = pytest.mark.xfail(
+    not KNOWN_CPU,
+    reason="work space of oneDNN's convolutions is stated for torch 2.13 on AVX-512 without AMX",
+    strict=False,
+)
+CONVOLVING = {"residual", "unet"}
 
 
 def named(names: Iterable[str]) -> list[ParameterSet]:
-    missed = {name: [pytest.mark.xfail(reason=reason, strict=False)] for name, reason in MISSED.items()}
-    return [pytest.param(name, marks=missed.get(name, [])) for name in names]
+    return [pytest.param(name, marks=[CONVOLUTIONS] if name in CONVOLVING else []) for name in names]
 
 
 @pytest.mark.slow
@@ -135,13 +148,7 @@ def test_real_steps_keep_the_promise(name: str, share: float) -> None:
         assert answer.outcome == "infeasible"
         return
     real = measured(name, answer.plan)
-    # Each block that runs again keeps the state of the random generator, which the trace does not see: some thousand
-    # bytes, which show in models as small as these.
-    again = sum(row.action is not Action.KEEP for row in answer.blocks)
-    allowed = answer.budget_bytes + again * torch.get_rng_state().nbytes
-    if real > allowed and (name, share) in OVER:
-        pytest.xfail(OVER[name, share])
-    assert real <= allowed
+    assert real <= answer.budget_bytes
     assert real == pytest.approx(answer.peak_after_bytes, rel=MOST_OFF)
 
 
