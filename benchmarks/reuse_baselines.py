@@ -1,4 +1,4 @@
-"""What others make of the same buffers: no memplan code in here."""
+"""What others make of the same buffers: no solver of memplan's in here."""
 
 import heapq
 from collections import Counter

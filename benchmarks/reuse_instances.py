@@ -58,7 +58,7 @@ def hard(names: frozenset[str]) -> Iterator[str]:
     started = time.process_time()
     search.compile_once()
     loading = time.process_time() - started
-    yield f"loading the compiled search, not counted: {loading:.2f} CPU s; after an installation it is compiled, about 10 s"
+    yield f"loading the compiled search, not counted: {loading:.2f} CPU s; compiled once per installation, about 10 s"
     ours = theirs = 0.0
     for name, anchor in MINIMALLOC_SECONDS.items():
         if names and name not in names:

@@ -96,7 +96,7 @@ def _how(answer: ReuseAnswer) -> list[str]:
     assert answer.placement is not None  # noqa: S101 - something fits.
     over = answer.placement.height - answer.bound_bytes
     share = 100 * over / answer.bound_bytes if answer.bound_bytes else 0.0
-    return [f"at most {format_bytes(over)} ({share:.2f} %) above the least possible; found by {answer.method}"]
+    return [f"at most {format_bytes(over)} ({share:.2f} %) above the least possible", f"found by {answer.method}"]
 
 
 def compared_lines(answer: ReuseAnswer) -> list[Text]:
@@ -106,8 +106,10 @@ def compared_lines(answer: ReuseAnswer) -> list[Text]:
 
 
 def compared(answer: ReuseAnswer) -> list[tuple[str, int]]:
-    """The arena beside the bound, the caching allocator and no reuse at all: names and bytes."""
+    """The arena beside its capacity, the bound, the caching allocator and no reuse at all: names and bytes."""
     rows: list[tuple[str, int]] = [("no arena is below", answer.bound_bytes), ("without reuse", answer.total_bytes)]
+    if answer.problem.capacity is not None:
+        rows.insert(0, ("capacity", answer.problem.capacity))
     if answer.placement:
         rows.insert(0, ("arena", answer.placement.height))
     if around := answer.surroundings:

@@ -70,7 +70,13 @@ def test_lines_fit_and_the_verdict_is_said(outcome: str, around: Surroundings | 
     assert reuse.WORDS[outcome] in text
     assert ("arena 6.50 KiB" in text) == (outcome != "infeasible")
     quiet = reuse.render(asked, width=width, quiet=True)
-    assert len(quiet) == 2
+    assert len(quiet) == (3 if outcome == "feasible" else 2)
+    assert not any("…" in line.plain for line in quiet) or width < 80
+
+
+def test_the_capacity_that_was_asked_for_is_said() -> None:
+    assert ("capacity", 9000) in reuse.compared(answer(capacity=9000))
+    assert "capacity" not in dict(reuse.compared(answer()))
 
 
 def test_of_several_steps_one_is_counted_without_reuse() -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from memplan.errors import MemplanError
 from memplan.plan.reuse.compose import DEFAULT_TIME_LIMIT
 from memplan.plan.reuse.records import Buffer, Feasible, Optimal, Placement, Problem
-from memplan.plan.reuse.stretch import CPU_ALIGNMENT, stretch_of
+from memplan.plan.reuse.stretch import stretch_of
 from memplan.replay.records import Request
-from memplan.runtime.arena.records import ArenaPlan, Recording
+from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +77,10 @@ def plan_graph(
 
     Returns:
         A callable that takes tensors like the example's, in their order, and returns what the model returns.
+
+    Raises:
+        UsageError: The model is in training mode or does not export; it writes into its inputs, makes shapes of values,
+            or has sparse or lazily conjugated results.
     """
     from memplan.runtime.arena.capture import capture
     from memplan.runtime.arena.graph import ALIGNMENT, GraphArena

@@ -2,12 +2,13 @@
 
     height ≥ bytes alive at a moment (the load)
            ≥ the same of those whose alignments are multiples of one, each rounded up to it, less the largest padding
-           ≥ end of a buffer that must lie where it lies
+           ≥ end of any one buffer, at its fixed offset or at 0
 
 Padding lies between two buffers: the highest needs none.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,15 +31,14 @@ def lower_bound(problem: Problem) -> Bound:
 
     Another buffer never lowers it.
     """
+    alike: dict[int, list[Buffer]] = defaultdict(list, {1: []})
+    for buffer in problem.buffers:
+        alike[buffer.alignment].append(buffer)
     found = [
-        _aligned_load([b for b in problem.buffers if b.alignment % alignment == 0], alignment)
-        for alignment in sorted({1, *(buffer.alignment for buffer in problem.buffers)})
+        _aligned_load([buffer for other in alike if other % alignment == 0 for buffer in alike[other]], alignment)
+        for alignment in sorted(alike)
     ]
-    found += [
-        Bound(bytes=Bytes(b.offset + b.size), reason=f"buffer {b.name} must lie at {b.offset}")
-        for b in problem.buffers
-        if b.offset is not None and b.size
-    ]
+    found += [_alone(buffer) for buffer in problem.buffers if buffer.size]
     return max(found, key=lambda bound: bound.bytes)
 
 
@@ -53,9 +53,11 @@ def stretches(buffer: Buffer) -> Iterator[tuple[int, int]]:
         yield start, buffer.end
 
 
-def max_load(problem: Problem) -> Bytes:
-    """Most bytes alive at once."""
-    return _aligned_load(problem.buffers, 1).bytes
+def _alone(buffer: Buffer) -> Bound:
+    """End of one buffer: gaps in all of its lifespan free its bytes for others, and leave it in the arena."""
+    if buffer.offset is None:
+        return Bound(bytes=Bytes(buffer.size), reason=f"buffer {buffer.name} has {buffer.size} bytes")
+    return Bound(bytes=Bytes(buffer.offset + buffer.size), reason=f"buffer {buffer.name} must lie at {buffer.offset}")
 
 
 def _aligned_load(buffers: Sequence[Buffer], alignment: int) -> Bound:

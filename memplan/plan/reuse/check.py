@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from memplan.plan.reuse.records import Placement, Problem
+from memplan.units import Bytes
 
 
 def problems_of(problem: Problem, placement: Placement) -> tuple[str, ...]:
@@ -20,6 +21,14 @@ def problems_of(problem: Problem, placement: Placement) -> tuple[str, ...]:
     if len(placement.offsets) != len(problem.buffers):
         return (f"{len(placement.offsets)} offsets for {len(problem.buffers)} buffers",)
     return (*_misplaced(problem, placement), *_too_high(problem, placement), *_overlaps(problem, placement.offsets))
+
+
+def contradiction(problem: Problem) -> str | None:
+    """Why the buffers of fixed offset cannot lie where they must, if they cannot."""
+    fixed = tuple(buffer for buffer in problem.buffers if buffer.offset is not None)
+    offsets = tuple(buffer.offset or 0 for buffer in fixed)
+    height = max((at + buffer.size for at, buffer in zip(offsets, fixed, strict=True) if buffer.size), default=0)
+    return next(iter(problems_of(Problem(buffers=fixed), Placement(offsets=offsets, height=Bytes(height)))), None)
 
 
 def _misplaced(problem: Problem, placement: Placement) -> Iterator[str]:

@@ -1,25 +1,29 @@
-"""Placement as rectangles that do not overlap, for Google's CP-SAT (the extra ``ortools``; gaps make several of one).
+"""Placement as rectangles that do not overlap, for Google's CP-SAT (the extra ``solvers``; gaps make several of one).
 
-Time is given, so that only the offsets are variables: in units of the greatest common divisor of all sizes, which
-makes the domains small. Of two buffers that are alike in all, the first lies lower.
+Time is given, so that only the offsets are variables: in units of what all of them are multiples of, which makes
+the domains small. Of two buffers that are alike in all, the first lies lower.
 """
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
-from math import gcd
 from typing import Any
 
-from memplan.errors import UsageError
+from memplan.errors import EstimateError, UsageError
+from memplan.job.isolate import run_isolated
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import Bound, lower_bound, stretches
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.ending import best_of, ended
+from memplan.plan.reuse.grain import grain_of
 from memplan.plan.reuse.records import Buffer, Placement, Problem, Result
 from memplan.units import Bytes
 
 WORKERS = 2
 """Threads of the solver."""
+BEGIN_SECONDS = 5.0
+"""For a process, ortools and its model of some thousand buffers to begin; whoever needs longer is given up."""
 
 
 def solve(problem: Problem, *, time_limit: float, workers: int = WORKERS) -> Result:
@@ -27,21 +31,30 @@ def solve(problem: Problem, *, time_limit: float, workers: int = WORKERS) -> Res
 
     Args:
         problem: What is to be placed.
-        time_limit: Seconds for CP-SAT; building its model comes on top.
+        time_limit: Seconds for CP-SAT; beginning comes on top, for ``BEGIN_SECONDS`` at most.
         workers: Threads that it may use.
 
     Raises:
         UsageError: ortools is not installed.
     """
-    try:
-        cp_model: Any = import_module("ortools.sat.python.cp_model")
-    except ImportError as error:
-        raise UsageError("CP-SAT is not installed", hint="pip install ortools") from error
+    if find_spec("ortools") is None:
+        raise UsageError("CP-SAT is not installed", hint="pip install ortools")
     start, bound = best_of(greedy.solve(problem, time_limit=time_limit / 10)), lower_bound(problem)
     assert start is not None  # noqa: S101 - greedy always places.
     if start.height <= max(bound.bytes, problem.capacity or 0) or bound.bytes > (problem.capacity or bound.bytes):
         return ended(problem, start, bound, method="greedy")
-    unit = _unit(problem)
+    # ortools and highspy each bring a libhighs.so.1 of their own, and a process has room for one.
+    try:
+        return run_isolated(_improved, problem, start, bound, time_limit, workers, timeout=time_limit + BEGIN_SECONDS)
+    except EstimateError:
+        # It had not begun in time, or not enough memory.
+        return ended(problem, start, bound, method="greedy")
+
+
+def _improved(problem: Problem, start: Placement, bound: Bound, time_limit: float, workers: int) -> Result:
+    """What CP-SAT finds beyond a placement; in a process of its own."""
+    cp_model: Any = import_module("ortools.sat.python.cp_model")
+    unit = grain_of(problem)
     # A placement over the capacity is no use: better no answer, and a proof where there is none.
     most = start.height if problem.capacity is None else problem.capacity
     model: Any = cp_model.CpModel()
@@ -61,18 +74,6 @@ def solve(problem: Problem, *, time_limit: float, workers: int = WORKERS) -> Res
             problem.buffers, [_value(solver, b, o) * unit for b, o in zip(problem.buffers, offsets, strict=True)]
         )
     return ended(problem, start, _proved(problem, solver, status, bound, unit), method="CP-SAT")
-
-
-def _unit(problem: Problem) -> int:
-    """What every size, offset and alignment is a multiple of."""
-    used = (number for b in problem.buffers if b.size for number in (b.size, b.offset or 0))
-    common = gcd(*used) or 1
-    # Alignments that the unit divides hold in units; others only if the unit is a multiple of them.
-    return (
-        common
-        if all(common % b.alignment == 0 for b in problem.buffers)
-        else gcd(common, *(b.alignment for b in problem.buffers))
-    )
 
 
 def _offsets(model: Any, problem: Problem, most: int, unit: int) -> list[Any]:

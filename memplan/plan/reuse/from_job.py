@@ -14,9 +14,10 @@ from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.plan.reuse.answer_records import Gathered, Surroundings
-from memplan.plan.reuse.stretch import ALIGNMENT, CPU_ALIGNMENT, stretch_of
+from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
 from memplan.replay.records import Request
 from memplan.replay.stream import RequestStream, device_requests
+from memplan.runtime.arena.records import CPU_ALIGNMENT
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job
 from memplan.units import StorageId

@@ -7,13 +7,13 @@ Of every two that meet in time, one lies above the other; M is a height that is 
 """
 
 from collections.abc import Iterator, Sequence
-from math import gcd
 from typing import Any
 
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import Bound, lower_bound, stretches
 from memplan.plan.reuse.ending import best_of, ended
 from memplan.plan.reuse.fit import place_in_order
+from memplan.plan.reuse.grain import grain_of
 from memplan.plan.reuse.records import Buffer, Placement, Problem, Result
 from memplan.plan.reuse.table import table_of
 
@@ -31,7 +31,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     assert start is not None  # noqa: S101 - greedy always places.
     if start.height <= bound.bytes:
         return ended(problem, start, bound, method="greedy")
-    unit = _unit(problem)
+    unit = grain_of(problem)
     model = pulp.LpProblem("placement", pulp.LpMinimize)
     height = model.add_variable("height", bound.bytes / unit, start.height / unit)
     model += height
@@ -51,19 +51,12 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     return ended(problem, best, bound, method="HiGHS")
 
 
-def _unit(problem: Problem) -> int:
-    """What every size, offset and alignment is a multiple of: some lowest placement has only such offsets."""
-    aligned = (buffer.alignment for buffer in problem.buffers if buffer.alignment > 1)
-    return gcd(*aligned, *(number for b in problem.buffers for number in (b.size, b.offset or 0))) or 1
-
-
 def _offsets(model: Any, problem: Problem, most: int, unit: int) -> list[Any]:
     found: list[Any] = []
     for index, buffer in enumerate(problem.buffers):
         if buffer.offset is not None or not buffer.size:
             found.append(float((buffer.offset or 0) / unit))
-        elif buffer.alignment > 1:
-            step = buffer.alignment // unit
+        elif (step := buffer.alignment // unit) > 1:
             found.append(step * model.add_variable(f"step{index}", 0, most // buffer.alignment, cat="Integer"))
         else:
             found.append(model.add_variable(f"offset{index}", 0, most / unit))

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from memplan.errors import MemplanError
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import Bound, lower_bound
-from memplan.plan.reuse.check import problems_of
+from memplan.plan.reuse.check import contradiction, problems_of
 from memplan.plan.reuse.decompose import joined, part_of, placed, sections_of
 from memplan.plan.reuse.ending import best_of, bound_of, ended
 from memplan.plan.reuse.records import Feasible, Infeasible, Optimal, Placement, Problem, Result
@@ -74,7 +74,7 @@ def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = MET
     """
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
-    if reason := _contradiction(problem):
+    if reason := contradiction(problem):
         return Infeasible(reason=reason, bound=bound.bytes)
     first = greedy.solve(replace(problem, capacity=None), time_limit=0)
     # Without a capacity, there is always a placement.
@@ -93,13 +93,6 @@ def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = MET
 
 def _bytes(bound: Bound) -> int:
     return bound.bytes
-
-
-def _contradiction(problem: Problem) -> str | None:
-    """Why those of fixed offset cannot lie where they must."""
-    fixed = tuple(buffer for buffer in problem.buffers if buffer.offset is not None)
-    offsets = [buffer.offset for buffer in fixed if buffer.offset is not None]
-    return next(iter(problems_of(Problem(buffers=fixed), placed(fixed, offsets))), None)
 
 
 def _above(problem: Problem, first: Optimal | Feasible, goal: int) -> list[Part]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from memplan.plan.reuse.bound import Bound, lower_bound
-from memplan.plan.reuse.check import problems_of
+from memplan.plan.reuse.check import contradiction
 from memplan.plan.reuse.compiled import HAS_NUMBA
-from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.ending import ended
+from memplan.plan.reuse.grain import grain_of
 from memplan.plan.reuse.records import Buffer, Infeasible, Placement, Problem, Result
 from memplan.plan.reuse.search_kernel import EXCLUDED, PAUSED, PLACED, TRUNCATED, begin, explore
 from memplan.plan.reuse.search_orders import turns
@@ -45,7 +45,7 @@ def solve(problem: Problem, *, time_limit: float, start: Placement | None = None
     compile_once()
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
-    if reason := _contradiction(problem):
+    if reason := contradiction(problem):
         return Infeasible(reason=reason, bound=bound.bytes)
     table = table_of(problem)
     goal = bound.bytes if problem.capacity is None else problem.capacity
@@ -84,29 +84,15 @@ class _Search:
     """Seed of the next one."""
 
 
-def _contradiction(problem: Problem) -> str | None:
-    """Why those of fixed offset cannot lie where they must."""
-    fixed = tuple(buffer for buffer in problem.buffers if buffer.offset is not None)
-    placement = placed(fixed, [buffer.offset or 0 for buffer in fixed])
-    return next(iter(problems_of(Problem(buffers=fixed), placement)), None)
-
-
 def _begun(table: Table, bound: Bound, start: Placement | None) -> _Search:
     shape = shape_of(table)
     tops = (table.fixed + table.sizes)[table.fixed >= 0]
     loose = int((table.sizes + table.alignments).sum() + tops.max(initial=0))
-    grain = _grain(table)
+    grain = grain_of(table.problem)
     if bound.bytes % grain:
         reason = f"{bound.reason}, and heights are multiples of {grain}"
         bound = Bound(bytes=Bytes((bound.bytes // grain + 1) * grain), reason=reason)
     return _Search(table=table, shape=shape, state=state_of(shape), grain=grain, loose=loose, best=start, bound=bound)
-
-
-def _grain(table: Table) -> int:
-    """Settled offsets are sums of sizes and fixed offsets, rounded up to alignments."""
-    grain = math.gcd(*(int(size) for size in table.sizes), *(int(offset) for offset in table.fixed if offset > 0)) or 1
-    # An alignment that divides the grain rounds nothing, and one that is a multiple of it rounds to multiples of it.
-    return grain if all(grain % int(a) == 0 or int(a) % grain == 0 for a in table.alignments) else 1
 
 
 def _lower(search: _Search, deadline: float) -> None:

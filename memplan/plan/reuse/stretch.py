@@ -16,8 +16,6 @@ from memplan.units import Bytes
 
 ALIGNMENT = MIN_BLOCK
 """Of places on a GPU: that of the caching allocator's blocks, which kernels are used to."""
-CPU_ALIGNMENT = 64
-"""Of CPU tensors (c10/core/alignment.h: ``gAlignment``)."""
 BEFORE = -1
 """Birth of what is alive when the stretch begins."""
 

@@ -9,6 +9,7 @@ that takes another way than the recorded one is served by PyTorch's allocator fr
 """
 
 from collections.abc import Callable
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -16,10 +17,9 @@ import torch
 
 from memplan.errors import MemplanError
 from memplan.runtime.arena import native
-from memplan.runtime.arena.records import ArenaCounts, ArenaPlan, Recording
+from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaCounts, ArenaPlan, Recording
 
-ALIGNMENT = 64
-"""Of CPU tensors (c10/core/alignment.h: ``gAlignment``)."""
+_beginning = Lock()
 _busy: list[str] = []
 """What the process's one allocator does now; empty: nothing."""
 _outlived: list[torch.Tensor] = []
@@ -61,13 +61,13 @@ class Arena:
     """
 
     def __init__(self, plan: ArenaPlan) -> None:
-        native.library()
         self.plan = plan
         """What it was made for."""
         self.counts: ArenaCounts | None = None
         """What became of the last step's allocations; None before the first."""
-        self._buffer = torch.empty(plan.height + ALIGNMENT, dtype=torch.uint8)
-        self._address = -(-self._buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+        native.library()
+        self._buffer = torch.empty(plan.height + CPU_ALIGNMENT, dtype=torch.uint8)
+        self._address = -(-self._buffer.data_ptr() // CPU_ALIGNMENT) * CPU_ALIGNMENT
 
     def __enter__(self) -> Self:
         """Begin a step."""
@@ -90,6 +90,9 @@ class Arena:
 
 
 def _begin(what: str) -> None:
-    if _busy:
-        raise MemplanError(f"{_busy[0]} is under way: there is one allocator for the whole process")
-    _busy.append(what)
+    with _beginning:
+        if _busy:
+            raise MemplanError(f"{_busy[0]} is under way: there is one allocator for the whole process")
+        _busy.append(what)
+    if not native.counts().alive:
+        _outlived.clear()

@@ -7,14 +7,18 @@ schemas alone do not always say so (``_unsafe_view``).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_map_only
 
 from memplan.errors import UsageError
+from memplan.runtime.arena.out_variants import written
 from memplan.runtime.arena.records import GraphBuffer
+from memplan.runtime.arena.traced import kept, own, traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +46,14 @@ class Captured:
     """Storage → bytes."""
     buffers: tuple[GraphBuffer, ...]
     """Intermediates with their lifespans: what ops allocate, results of the whole aside."""
+    structure: TreeSpec
+    """Of what the model returns, whose leaves the graph returns."""
+    device: torch.device
+    """Of the model, or of its inputs where it has no parameters."""
 
 
 def capture(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Captured:
-    """Capture a model's forward without gradients.
+    """Capture a model's forward without gradients; the inputs and the model's buffers are left as they are.
 
     Args:
         model: In the mode it is to run in (``eval()``); its forward must export (``torch.export``).
@@ -53,34 +61,20 @@ def capture(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
         kwargs: Named ones.
 
     Raises:
-        UsageError: The model is in training mode, or ``torch.export`` refuses it.
+        UsageError: The model is in training mode; ``torch.export`` refuses it; or an arena cannot run it: it writes
+            into its inputs, shapes depend on values, or results are sparse or lazily conjugated.
     """
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     if model.training:
         raise UsageError("an inference graph is captured in evaluation mode", hint="call model.eval() first")
-    with torch.no_grad():
-        try:
-            program = torch.export.export(model, args, dict(kwargs or {}), strict=False).module()
-        except Exception as error:
-            raise UsageError(f"torch.export refuses this model: {error}") from error
-        leaves = [leaf for leaf in tree_leaves((args, dict(kwargs or {}))) if isinstance(leaf, torch.Tensor)]
-
-        def flat(*tensors: torch.Tensor) -> Any:
-            remaining = iter(tensors)
-
-            def put(leaf: object) -> object:
-                return next(remaining) if isinstance(leaf, torch.Tensor) else leaf
-
-            placed_args, placed_kwargs = tree_map(put, (args, dict(kwargs or {})))
-            return program(*placed_args, **placed_kwargs)
-
-        module = make_fx(flat)(*leaves)
-        module.graph.eliminate_dead_code()
-        module.recompile()
+    # What is made in inference mode cannot be written outside of it.
+    with torch.inference_mode(mode=False), torch.no_grad(), kept(model):
+        args, kwargs = tree_map_only(torch.Tensor, own, (args, dict(kwargs or {})))
+        module, leaves, structure = traced(model, args, kwargs or {})
         watch = _Watch(module)
         watch.run(*leaves)
-    return watch.captured()
+    tensors = chain(model.parameters(), model.buffers(), leaves)
+    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+    return watch.captured(structure, device)
 
 
 class _Watch(Interpreter):
@@ -91,6 +85,7 @@ class _Watch(Interpreter):
         self.results: dict[str, Any] = {}
         self.sizes: dict[int, int] = {}
         self.fresh: set[int] = set()
+        self.inputs: set[int] = set()
         self.births: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self._index = {node: index for index, node in enumerate(module.graph.nodes)}
@@ -99,6 +94,7 @@ class _Watch(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         """Run one node, and note the storages of what it makes."""
+        self._refuse(n)
         made = super().run_node(n)
         now = self._index[n]
         around = dict(self._read)
@@ -112,6 +108,16 @@ class _Watch(Interpreter):
             self.results[n.name] = tree_map_only(torch.Tensor, lambda tensor: self._shape(n, tensor, around, now), made)
         return made
 
+    def _refuse(self, node: Node) -> None:
+        """Writes that the caller would not see."""
+        into = written(node) if isinstance(node.target, OpOverload) else ()
+        if any(root in self.inputs for source in into for root in self._roots(source)):
+            raise UsageError(
+                "this model writes into its inputs, and an arena has copies of them",
+                where=str(node.target),
+                hint="clone them in its forward",
+            )
+
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a node, whose storages are noted: their values go as soon as the node has run."""
         for source in n.all_input_nodes:
@@ -123,6 +129,10 @@ class _Watch(Interpreter):
         return (leaf.root for leaf in tree_leaves(self.results[node.name]) if isinstance(leaf, Shape))
 
     def _shape(self, node: Node, tensor: torch.Tensor, around: dict[int, int], now: int) -> Shape:
+        if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+            raise UsageError(
+                f"an arena has no sparse and no lazily conjugated tensors like {node.name}'s", where=str(node.target)
+            )
         place = tensor.untyped_storage().data_ptr()
         if place not in around or not tensor.untyped_storage().nbytes():
             root = len(self.sizes)
@@ -132,6 +142,8 @@ class _Watch(Interpreter):
             self.ends[root] = now + 1
             if node.op == "call_function":
                 self.fresh.add(root)
+            elif node.op == "placeholder":
+                self.inputs.add(root)
         return Shape(
             root=around[place],
             size=tuple(tensor.shape),
@@ -140,7 +152,7 @@ class _Watch(Interpreter):
             dtype=tensor.dtype,
         )
 
-    def captured(self) -> Captured:
+    def captured(self, structure: TreeSpec, device: torch.device) -> Captured:
         """What was found."""
         return Captured(
             module=self.module,  # type: ignore[arg-type] # the interpreter was given a graph module.
@@ -150,6 +162,8 @@ class _Watch(Interpreter):
                 GraphBuffer(root=root, nbytes=self.sizes[root], start=self.births[root], end=self.ends[root])
                 for root in sorted(self.fresh - self._outputs)
             ),
+            structure=structure,
+            device=device,
         )
 
 

@@ -8,7 +8,7 @@ inputs are copied into memory of their own, as CUDA graphs want it. Ops without 
 import operator
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,11 +17,11 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 
 from memplan.errors import MemplanError, UsageError
 from memplan.runtime.arena.capture import Captured, Shape
-from memplan.runtime.arena.out_variants import mutates, writer
+from memplan.runtime.arena.out_variants import writer, written
 
 ALIGNMENT = 512
 """Of places in the arena: what kernels on any device are used to (``kMinBlockSize`` of the caching allocator)."""
@@ -62,7 +62,8 @@ class GraphArena:
         """Bytes of the arena."""
         self._guard = guard
         self._sizes = captured.sizes
-        self._device = _device(captured)
+        self._device = captured.device
+        self._structure = captured.structure
         arena = self._room(height)
         self._bytes = {buffer.root: arena[offsets[buffer.root] :][: buffer.nbytes] for buffer in captured.buffers}
         """Storage → its bytes: in the arena, or wherever inputs, parameters and results lie."""
@@ -71,8 +72,9 @@ class GraphArena:
         self._made: dict[Node, Any] = {}
         self._calls: list[_Call] = []
         self._sums: dict[int, int] = {}
-        self._result: Any = None
-        with torch.no_grad():
+        self._result: Any = ()
+        # What is made in inference mode cannot be written outside of it.
+        with torch.inference_mode(mode=False), torch.no_grad():
             for node in captured.module.graph.nodes:
                 self._prepare(captured, node)
 
@@ -89,7 +91,8 @@ class GraphArena:
             UsageError: Not the inputs that were captured.
             OverlapError: With ``guard``: a result was overwritten before its last use.
         """
-        with torch.no_grad():
+        # Casts that were on at the capture are ops of the graph.
+        with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
             self._put(inputs)
             self._sums.clear()
             for call in self._calls:
@@ -98,7 +101,8 @@ class GraphArena:
                 call.run()
                 if self._guard:
                     self._sums.update((root, self._sum(root)) for root in call.writes)
-            return tree_map_only(torch.Tensor, torch.clone, self._result)
+            found = [torch.clone(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._result]
+            return tree_unflatten(found, self._structure)
 
     def _put(self, inputs: Sequence[torch.Tensor]) -> None:
         wanted = [(tuple(place.shape), place.dtype) for place in self._inputs]
@@ -133,15 +137,10 @@ class GraphArena:
         args = map_arg(node.args, self._made.__getitem__)
         kwargs = map_arg(node.kwargs, self._made.__getitem__)
         into = [leaf for leaf in tree_leaves(self._made[node]) if isinstance(leaf, torch.Tensor)]
-        reads = {
-            leaf.root
-            for source in node.all_input_nodes
-            for leaf in tree_leaves(captured.results[source.name])
-            if isinstance(leaf, Shape)
-        }
+        reads = _roots(captured, node.all_input_nodes)
         writes, run = new, partial(op, *args, **kwargs)
-        if mutates(op):
-            writes = reads
+        if into_arguments := written(node):
+            writes = new | _roots(captured, into_arguments)
         elif not new:
             return  # A view, which is made already.
         elif (write := writer(op)) is not None:
@@ -173,6 +172,11 @@ class GraphArena:
         return zlib.crc32(self._bytes[root].cpu().numpy().data)
 
 
+def _roots(captured: Captured, nodes: Iterable[Node]) -> set[int]:
+    leaves = tree_leaves([captured.results[node.name] for node in nodes])
+    return {leaf.root for leaf in leaves if isinstance(leaf, Shape)}
+
+
 def _run_and_copy(op: OpOverload, into: Sequence[torch.Tensor], args: Any, kwargs: Any) -> None:
     made = [leaf for leaf in tree_leaves(op(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
     for place, tensor in zip(into, made, strict=True):
@@ -181,11 +185,3 @@ def _run_and_copy(op: OpOverload, into: Sequence[torch.Tensor], args: Any, kwarg
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.detach().untyped_storage())
-
-
-def _device(captured: Captured) -> torch.device:
-    for node in captured.module.graph.find_nodes(op="get_attr"):
-        constant = operator.attrgetter(str(node.target))(captured.module)
-        if isinstance(constant, torch.Tensor):
-            return constant.device
-    return torch.device("cpu")

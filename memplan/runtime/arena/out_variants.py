@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 
@@ -69,9 +71,10 @@ def writer(op: OpOverload) -> Writer | None:
     return write
 
 
-def mutates(op: OpOverload) -> bool:
-    """Does it write into its arguments?"""
-    return any(
-        argument.alias_info is not None and argument.alias_info.is_write
-        for argument in op._schema.arguments  # noqa: SLF001
-    )
+def written(node: Node) -> tuple[Node, ...]:
+    """The arguments into which a node's op writes."""
+    assert isinstance(node.target, OpOverload)  # noqa: S101 - asked of ops only.
+    schema = node.target._schema.arguments  # noqa: SLF001
+    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)} | node.kwargs
+    into = [given.get(a.name) for a in schema if a.alias_info is not None and a.alias_info.is_write]
+    return tuple(leaf for leaf in tree_leaves(into) if isinstance(leaf, Node))

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from memplan.units import Bytes
 
+CPU_ALIGNMENT = 64
+"""Of CPU tensors, in bytes (c10/core/alignment.h: ``gAlignment``)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:

@@ -2,18 +2,22 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.reuse.bound import lower_bound, max_load
+from memplan.plan.reuse.bound import lower_bound
+from memplan.plan.reuse.grain import grain_of
 from memplan.plan.reuse.records import Buffer, Problem
 from tests.plan.reuse.problems import load, lowest_height, problems
 
 
 @settings(max_examples=300)
-@given(problem=problems())
-def test_the_load_is_what_is_alive_at_once(problem):
-    assert max_load(problem) == load(problem) <= lower_bound(problem).bytes
+@given(problem=problems(fixed=False), plain=problems(aligned=False, fixed=False))
+def test_the_load_is_what_is_alive_at_once(problem, plain):
+    largest = max((buffer.size for buffer in plain.buffers), default=0)
+    assert lower_bound(plain).bytes == max(load(plain), largest)
+    assert lower_bound(problem).bytes >= load(problem)
 
 
 @settings(max_examples=150)
@@ -44,3 +48,18 @@ def test_the_reason_names_what_bounds():
     assert lower_bound(Problem(buffers=(high,))).reason == "buffer high must lie at 99"
     low = Buffer(name="low", start=4, end=6, size=500)
     assert lower_bound(Problem(buffers=(low, high))).reason == "buffers need 500 bytes at moment 4"
+
+
+def test_gaps_all_over_a_lifespan_leave_a_buffer_in_the_arena():
+    hollow = Buffer(name="hollow", start=0, end=4, size=5, gaps=((0, 4),))
+    beside = Buffer(name="beside", start=0, end=4, size=3)
+    found = lower_bound(Problem(buffers=(hollow, beside)))
+    assert (found.bytes, found.reason) == (5, "buffer hollow has 5 bytes")
+
+
+@pytest.mark.parametrize(("rows", "grain"), [
+    ([], 1), ([(6, 1), (9, 3)], 3), ([(512, 1), (1024, 1024)], 512), ([(12, 4), (12, 18)], 2), ([(10, 3)], 1),
+])  # fmt: skip
+def test_the_grain_divides_sizes_and_goes_with_every_alignment(rows, grain):
+    buffers = (Buffer(name=str(i), start=0, end=1, size=size, alignment=a) for i, (size, a) in enumerate(rows))
+    assert grain_of(Problem(buffers=tuple(buffers))) == grain

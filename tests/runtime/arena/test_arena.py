@@ -10,9 +10,10 @@ from torch import nn
 
 from memplan.errors import MemplanError
 from memplan.plan.reuse.arena import plan_arena, plan_recording
+from memplan.runtime.arena import arena as arenas
 from memplan.runtime.arena import native
-from memplan.runtime.arena.arena import ALIGNMENT, Arena, record
-from memplan.runtime.arena.records import ArenaPlan, Recording
+from memplan.runtime.arena.arena import Arena, record
+from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
 from memplan.units import Bytes
 from tests.trace.real_memory import real_allocations
 
@@ -154,6 +155,10 @@ def test_what_somebody_still_uses_is_never_overwritten() -> None:
     del arena
     gc.collect()
     assert bool((kept[0] == 0).all())
+    assert len(arenas._outlived) == 1
+    kept.clear()
+    record(lambda: None)
+    assert not arenas._outlived
 
 
 def test_a_wrong_plan_overwrites_nothing() -> None:
@@ -214,5 +219,5 @@ def test_a_plan_of_a_recording_aligns_and_leaves_out_what_outlives_it() -> None:
     plan = plan_recording(recording)
     assert plan.sizes == (100, 70, 30)
     assert plan.offsets[2] is None
-    assert plan.height == 4 * ALIGNMENT
+    assert plan.height == 4 * CPU_ALIGNMENT
     assert sorted(offset for offset in plan.offsets if offset is not None) in ([0, 128], [0, 64])

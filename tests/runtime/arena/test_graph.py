@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_structure
 
 from memplan.errors import UsageError
 from memplan.plan.reuse.arena import plan_graph
@@ -178,3 +178,77 @@ def test_generated_out_overloads_are_not_taken_for_kernels() -> None:
     assert out_overload(aten.add.Tensor) is aten.add.out
     assert out_overload(aten.native_layer_norm.default) is None
     assert out_overload(aten.convolution.default) is None
+
+
+class Calls(nn.Module):
+    """Any function as a model, with a buffer that counts."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        return self.function(self.count, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda _, x: x.add_(1) * 2, "writes into its inputs"),
+        (lambda _, x: (x * 2, x[0].zero_())[0], "writes into its inputs"),
+        (lambda _, x: x.nonzero(), "static graph"),
+        (lambda _, x: x[x > 0], "static graph"),
+        (lambda _, x: x * x.max().item(), "static graph"),
+        (lambda _, x: torch.fft.fft(x).conj() * 2, "conjugated"),
+        (lambda _, x: x.to_sparse().to_dense(), "sparse"),
+    ],
+    ids=["input", "view of an input", "shape by value", "mask", "number by value", "conjugated", "sparse"],
+)
+def test_what_would_be_wrong_in_an_arena_is_refused(function: Callable[..., object], said: str) -> None:
+    x = torch.randn(3, 4)
+    before = x.clone()
+    with pytest.raises(UsageError, match=said):
+        plan_graph(Calls(function).eval(), x)
+    assert torch.equal(x, before)
+
+
+def test_results_keep_their_structure() -> None:
+    def function(_: torch.Tensor, x: torch.Tensor) -> dict[str, object]:
+        y = x + 1
+        return {"twice": (y, y), "alias": [x, x.view(4, 3)], "number": 3, "none": None, "ids": x.argmax(-1)}
+
+    model, x = Calls(function).eval(), torch.randn(3, 4)
+    found, expected = plan_graph(model, x, guard=True)(x), model(x)
+    assert tree_structure(found) == tree_structure(expected)
+    assert type(found) is dict
+    assert type(found["alias"]) is list
+    assert equal([leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)],
+                 [leaf for leaf in tree_leaves(expected) if isinstance(leaf, torch.Tensor)])  # fmt: skip
+
+
+def test_inputs_given_twice_or_spread_are_inputs_of_their_own() -> None:
+    model, x = Calls(lambda _, x, y: x + y).eval(), torch.randn(1, 4).expand(3, 4)
+    arena = plan_graph(model, x, x)
+    one, other = torch.randn(3, 4), torch.randn(3, 4)
+    assert torch.equal(arena(one, other), one + other)
+
+
+def test_buffers_count_calls_and_not_captures() -> None:
+    model = Calls(lambda count, x: x + count.add_(1)).eval()
+    arena = plan_graph(model, torch.zeros(2), guard=True)
+    assert model.count.item() == 0
+    assert [arena(torch.zeros(2)).tolist() for _ in range(2)] == [[1, 1], [2, 2]]
+    assert model.count.item() == 2
+
+
+def test_modes_of_the_caller_change_nothing() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Softmax(1)).eval(), torch.randn(2, 2, 4, 4)
+    with torch.inference_mode():
+        expected = model(x)
+        arena = plan_graph(model, x)
+    assert torch.equal(arena(x), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(arena(x), expected)
+        assert torch.equal(plan_graph(model, x)(x), model(x))
