@@ -1,8 +1,8 @@
 """The interval around the device peak, and what it rests on.
 
 Three parts make it: how far measured runs of this class of workload were from their predictions (``residuals.toml``,
-written by ``benchmarks/interval_coverage.py`` from committed measurements), the range of contexts measured on such cards, and
-the work space whose size only closed libraries know.
+written by ``benchmarks/interval_coverage.py`` from committed measurements), the range of contexts measured on such
+cards, and the work space whose size only closed libraries know.
 """
 
 import math
