@@ -30,6 +30,8 @@ SPARE_SHARE = 0.01
 """Share of the budget by which formula or allocator may turn out too careful before a cheaper plan is looked for."""
 SPARE_TIME = 0.02
 """Share of the step's time by which a plan may be above the bound before others are tried."""
+LEANINGS = 2
+"""Plans traced that a formula proposes which has been put right at the best one."""
 HALVINGS = 3
 """Plans traced between one that fits and is far from the bound, and one that takes too much."""
 LADDER = (1 / 2, 3 / 4, 1 / 4)
@@ -100,7 +102,7 @@ class _Search:
         if not self._fitting():
             # Nested segments have the fewest bytes alive, and an allocator may lose more on them than they save.
             self._traced(smallest(self._stated))
-        for search in (self._halve, self._climb):
+        for search in (self._lean, self._halve, self._climb):
             if self._is_far():
                 search()
         best = self._best()
@@ -148,6 +150,14 @@ class _Search:
             return not isinstance(limit, Infeasible)
         unplanned = self._found[0].seconds
         return bound is not None and self._best().seconds - unplanned - bound > SPARE_TIME * unplanned
+
+    def _lean(self) -> None:
+        """Trace what the formula proposes once it has been put right at the best plan: near that, it is right."""
+        for _ in range(LEANINGS if self._fitting() else 0):
+            best = self._best()
+            problem = with_peaks(self._stated, best.choice, list(best.live))
+            if self._next(self._ask(problem, self._budget - best.lost_bytes)) is None:
+                break
 
     def _halve(self) -> None:
         """Trace plans between the best that is known and those above it that were too much."""
