@@ -63,7 +63,9 @@ def _improved(problem: Problem, start: Placement, bound: Bound, time_limit: floa
     if problem.capacity is None:
         height = model.new_int_var(-(-bound.bytes // unit), most // unit, "height")
         for buffer, offset in zip(problem.buffers, offsets, strict=True):
-            model.add(offset + buffer.size // unit <= height)
+            # One of no bytes takes no part in the height, wherever it must lie.
+            if buffer.size:
+                model.add(offset + buffer.size // unit <= height)
         model.minimize(height)
     solver: Any = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit

@@ -37,7 +37,9 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     model += height
     offsets = _offsets(model, problem, start.height, unit)
     for offset, buffer in zip(offsets, problem.buffers, strict=True):
-        model += offset + buffer.size / unit <= height
+        # One of no bytes takes no part in the height, wherever it must lie.
+        if buffer.size:
+            model += offset + buffer.size / unit <= height
     for rule in _rules(model, problem, offsets, start.height // unit, unit):
         model += rule
     # A gap of less than one unit is none; the height is a whole number of them.
