@@ -8,14 +8,12 @@ from rich.text import Text
 
 from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint_chart import curve_lines
-from memplan.report.layout import clean, flow, hanging, pad, paragraphs, shorten, spread
+from memplan.report.endings import STYLES, ending
+from memplan.report.layout import clean, flow, hanging, pad, paragraphs, shorten, spread, stacked
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import format_bytes
 
-SYMBOLS = {"optimal": "✓", "feasible": "✓", "infeasible": "✗", "timed_out": "?"}
-STYLES = {"optimal": "bold green", "feasible": "bold green", "infeasible": "bold red", "timed_out": "bold magenta"}
-WORDS = {"optimal": "OPTIMAL", "feasible": "FEASIBLE", "infeasible": "INFEASIBLE", "timed_out": "TIMED OUT"}
 ROOMY_WIDTH = 76
 """From here on the column of actions has its full width."""
 ACTION_CELLS, NARROW_ACTION_CELLS = 18, 12
@@ -46,13 +44,7 @@ def render(
                 paragraphs("assumptions", answer.assumptions, width),
                 paragraphs("not modelled", answer.not_modelled, width),
             ]
-    lines: list[Text] = []
-    for block in blocks:
-        lines += [*([Text("")] if lines and block else []), *block]
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    return stacked(blocks, width)
 
 
 def head_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
@@ -80,7 +72,7 @@ def verdict_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
 def verdict(answer: CheckpointAnswer) -> str:
     """``✓ FEASIBLE  peak 28.46 GiB → 23.47 GiB  +2.0 % time``."""
     before, after = format_bytes(answer.peak_before_bytes), format_bytes(answer.peak_after_bytes)
-    word = f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}"
+    word = ending(answer.outcome)
     return f"{word}  peak {before} → {after}  {_percent(answer.overhead_ratio)} time"
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.plan.checkpoint.graph.answer import GraphAnswer
-from memplan.report.checkpoint import STYLES, SYMBOLS, WORDS, rounded_up
+from memplan.report.checkpoint import rounded_up
+from memplan.report.endings import STYLES, ending
 from memplan.report.layout import clean, flow, hanging, paragraphs, shorten, spread
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.units import format_bytes
@@ -27,7 +28,7 @@ def render(answer: GraphAnswer, *, width: int = 80, explain: bool = False, plan_
     if answer.fixed_bytes is not None:
         facts += [f"{format_bytes(answer.fixed_bytes)} of it parameters, buffers and batch", "no optimizer state"]
     lines = [spread(Text(left, style="dim"), target, width), *flow("graph", facts, width), Text("")]
-    word = (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome])
+    word = (ending(answer.outcome), STYLES[answer.outcome])
     lines.append(Text.assemble(word, f"  {_figures(answer)}"))
     lines += [Text(line, style="dim") for item in _remarks(answer, width) for line in hanging("  ", item, width)]
     if plan_file:

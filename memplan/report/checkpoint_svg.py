@@ -1,10 +1,10 @@
 """The memory-time curve of a checkpoint plan as a stand-alone SVG picture."""
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
 
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer
 from memplan.report.layout import clean
+from memplan.report.svg import picture
 from memplan.units import format_bytes
 
 WIDTH, HEIGHT = 720, 400
@@ -12,16 +12,12 @@ LEFT, RIGHT, TOP, BOTTOM = 76, 44, 56, 56
 """Margins, in pixels."""
 STEPS = 4
 """Grid lines between the ends of each axis."""
-# Colours by role, light and dark: what a reader's system prefers.
+# Colours by role, light and dark.
 STYLE = """
-  text { font: 13px system-ui, sans-serif; fill: #24292f }
-  .title { font-weight: 600; font-size: 15px }
-  .back { fill: #ffffff } .grid { stroke: #d8dee4 } .axis { stroke: #57606a }
-  .curve { fill: none; stroke: #0969da; stroke-width: 2 } .point { fill: #0969da }
+  .axis { stroke: #57606a } .curve { fill: none; stroke: #0969da; stroke-width: 2 } .point { fill: #0969da }
   .plan { fill: #1a7f37 } .budget { stroke: #bc4c00; stroke-dasharray: 5 4 } .budget-text { fill: #bc4c00 }
   @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 } .back { fill: #0d1117 } .grid { stroke: #30363d } .axis { stroke: #8b949e }
-    .curve { stroke: #58a6ff } .point { fill: #58a6ff } .plan { fill: #3fb950 }
+    .axis { stroke: #8b949e } .curve { stroke: #58a6ff } .point { fill: #58a6ff } .plan { fill: #3fb950 }
     .budget { stroke: #f0883e } .budget-text { fill: #f0883e }
   }
 """
@@ -36,17 +32,7 @@ def render(answer: CheckpointAnswer) -> str:
     Returns:
         An SVG document that needs nothing else.
     """
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-            f"<title>{escape(_title(answer))}</title>",
-            f"<style>{STYLE}</style>",
-            f'<rect class="back" width="{WIDTH}" height="{HEIGHT}"/>',
-            f'<text class="title" x="{LEFT}" y="26">{escape(_title(answer))}</text>',
-            *_Picture(answer).parts(),
-            "</svg>\n",
-        ]
-    )
+    return picture(_title(answer), _Picture(answer).parts(), size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)
 
 
 def _title(answer: CheckpointAnswer) -> str:

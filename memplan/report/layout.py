@@ -1,7 +1,7 @@
 """Fitting text from outside into a fixed number of terminal cells. Nothing here wraps a name or a path."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -69,6 +69,17 @@ def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
     return [
         Text.assemble((name.ljust(LABEL_CELLS), "dim"), line) for name, line in zip(labels, lines, strict=True) if line
     ]
+
+
+def stacked(blocks: Iterable[Sequence[Text]], width: int) -> list[Text]:
+    """Blocks of lines below one another, an empty line between two that have any, each line cut to the width."""
+    lines: list[Text] = []
+    for block in blocks:
+        lines += [*([Text("")] if lines and block else []), *block]
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def paragraphs(title: str, sentences: Iterable[str], width: int) -> list[Text]:

@@ -3,15 +3,13 @@
 from rich.text import Text
 
 from memplan.plan.reuse.answer_records import ReuseAnswer
+from memplan.report.endings import STYLES, ending
 from memplan.report.labels import LABELS
-from memplan.report.layout import clean, flow, pad, paragraphs, shorten, spread
+from memplan.report.layout import clean, flow, pad, paragraphs, shorten, spread, stacked
 from memplan.report.reuse_raster import raster
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.units import format_bytes
 
-SYMBOLS = {"optimal": "✓", "feasible": "✓", "infeasible": "✗", "timed_out": "?"}
-STYLES = {"optimal": "bold green", "feasible": "bold green", "infeasible": "bold red", "timed_out": "bold magenta"}
-WORDS = {"optimal": "OPTIMAL", "feasible": "FEASIBLE", "infeasible": "INFEASIBLE", "timed_out": "TIMED OUT"}
 COLOURS = {
     "activation": "cyan",
     "gradient": "magenta",
@@ -45,13 +43,7 @@ def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet
         blocks = [head_lines(answer, width), *blocks, compared_lines(answer), picture_lines(answer, width)]
         if explain and answer.surroundings:
             blocks.append(paragraphs("assumptions", answer.surroundings.assumptions, width))
-    lines: list[Text] = []
-    for block in blocks:
-        lines += [*([Text("")] if lines and block else []), *block]
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    return stacked(blocks, width)
 
 
 def head_lines(answer: ReuseAnswer, width: int) -> list[Text]:
@@ -75,7 +67,7 @@ def buffers_in_words(answer: ReuseAnswer) -> str:
 
 def verdict_lines(answer: ReuseAnswer, width: int) -> list[Text]:
     """How it ended: the arena, and how far from the least that is."""
-    head = (f"{SYMBOLS[answer.outcome]} {WORDS[answer.outcome]}", STYLES[answer.outcome])
+    head = (ending(answer.outcome), STYLES[answer.outcome])
     placement, capacity = answer.placement, answer.problem.capacity
     found = f"  arena {format_bytes(placement.height)}" if placement else "  no placement"
     if not answer.fits and capacity is not None:

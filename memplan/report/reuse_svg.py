@@ -9,6 +9,7 @@ from memplan.plan.reuse.bound import stretches
 from memplan.plan.reuse.records import Buffer
 from memplan.report.labels import LABELS
 from memplan.report.layout import clean
+from memplan.report.svg import picture
 from memplan.units import format_bytes
 
 WIDTH, HEIGHT = 960, 540
@@ -29,13 +30,9 @@ COLOURS = {
 }
 OTHER_COLOUR = "#57606a"
 STYLE = """
-  text { font: 13px system-ui, sans-serif; fill: #24292f }
-  .title { font-weight: 600; font-size: 15px }
-  .back { fill: #ffffff } .grid { stroke: #d8dee4 } .limit { stroke: #cf222e; stroke-dasharray: 5 4 }
+  .limit { stroke: #cf222e; stroke-dasharray: 5 4 }
   .buffers { stroke: #ffffff; stroke-width: 0.4; fill-opacity: 0.85 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 } .back { fill: #0d1117 } .grid { stroke: #30363d } .buffers { stroke: #0d1117 }
-  }
+  @media (prefers-color-scheme: dark) { .buffers { stroke: #0d1117 } }
 """
 
 
@@ -48,17 +45,7 @@ def render(answer: ReuseAnswer) -> str:
     Returns:
         An SVG document that needs nothing else.
     """
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-            f"<title>{escape(_title(answer))}</title>",
-            f"<style>{STYLE}</style>",
-            f'<rect class="back" width="{WIDTH}" height="{HEIGHT}"/>',
-            f'<text class="title" x="{LEFT}" y="26">{escape(_title(answer))}</text>',
-            *_Picture(answer).parts(),
-            "</svg>\n",
-        ]
-    )
+    return picture(_title(answer), _Picture(answer).parts(), size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)
 
 
 def _title(answer: ReuseAnswer) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from memplan.report.layout import clean, flow, hanging, pad, paragraphs, shorten, spread
+from memplan.report.layout import clean, flow, hanging, pad, paragraphs, shorten, spread, stacked
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.simulate.records import PolicyRun, Simulation, Workload
 from memplan.units import format_bytes
@@ -40,13 +40,7 @@ def render(simulation: Simulation, *, width: int = 80, explain: bool = False, qu
         ]
         if explain:
             blocks += explanation_lines(simulation, width)
-    lines: list[Text] = []
-    for block in blocks:
-        lines += [*([Text("")] if lines and block else []), *block]
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    return stacked(blocks, width)
 
 
 def head_lines(simulation: Simulation, width: int) -> list[Text]:

@@ -1,6 +1,6 @@
 """The text report: what was traced, what the peak is made of, and the verdict last."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -11,7 +11,7 @@ from memplan.report.explain import caveats, explanation
 from memplan.report.interval import interval_line
 from memplan.report.job import job_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
-from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line
+from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line, stacked
 from memplan.report.owners import owner_lines
 from memplan.report.verdict import verdict_lines
 from memplan.units import format_bytes
@@ -37,7 +37,7 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
     if not quiet:
         blocks = [job_lines(_shown(estimates), width), *_detail(estimates, width), *blocks]
         blocks[-1:-1] = explanation(estimates, width) if explain else _short_caveats(estimates, width)
-    return _fit(_join(blocks), width)
+    return stacked(blocks, width)
 
 
 def _shown(estimates: Sequence[Estimate]) -> Estimate:
@@ -106,20 +106,3 @@ def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]
 
 def _percent(share: float) -> str:
     return "<1 %" if share < 0.005 else f"{100 * share:.0f} %"
-
-
-def _join(blocks: Iterable[list[Text]]) -> list[Text]:
-    lines: list[Text] = []
-    for block in blocks:
-        if block:
-            lines += [*([Text("")] if lines else []), *block]
-    return lines
-
-
-def _fit(lines: Iterable[Text], width: int) -> list[Text]:
-    fitted = []
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-        fitted.append(line)
-    return fitted

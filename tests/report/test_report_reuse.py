@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memplan.plan.reuse.answer_records import ReuseAnswer, Surroundings
 from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
 from memplan.report import reuse, reuse_html, reuse_json, reuse_svg
+from memplan.report.endings import WORDS
 from memplan.report.reuse_raster import raster
 from memplan.report.text import MIN_WIDTH
 from memplan.units import Bytes
@@ -67,7 +68,7 @@ def test_lines_fit_and_the_verdict_is_said(outcome: str, around: Surroundings | 
     lines = [line.plain for line in reuse.render(asked, width=width, explain=True)]
     assert all(len(line) <= width for line in lines)
     text = "\n".join(lines)
-    assert reuse.WORDS[outcome] in text
+    assert WORDS[outcome] in text
     assert ("arena 6.50 KiB" in text) == (outcome != "infeasible")
     quiet = reuse.render(asked, width=width, quiet=True)
     assert len(quiet) == (3 if outcome == "feasible" else 2)
@@ -119,7 +120,7 @@ def test_the_page_holds_verdict_figures_and_picture(outcome: str, around: Surrou
     asked = answer(outcome, around=around, capacity=6000)
     page = reuse_html.render(asked)
     assert page.startswith("<!DOCTYPE html>")
-    assert reuse.WORDS[outcome] in page
+    assert WORDS[outcome] in page
     assert "<script" not in page
     assert reuse_svg.render(asked).strip() in page
 

@@ -66,16 +66,6 @@ def block_seconds(problem: BlockProblem, choice: Choice) -> tuple[float, ...]:
     return tuple(found)
 
 
-def extra_flops(problem: BlockProblem, choice: Choice) -> int:
-    """Extra FLOPs of a choice: its options and the runs again of its segments."""
-    extra = sum(block.options[option].flops for block, option in zip(problem.blocks, choice.options, strict=True))
-    for block, is_whole in _runs_again(problem, choice):
-        once_more = checkpoint_option(problem.blocks[block]).flops
-        whole = sum(position.flops for position in _forwards(problem, block))
-        extra += max(once_more, whole) if is_whole else once_more
-    return extra
-
-
 def forward_seconds(problem: BlockProblem, block: int) -> float:
     """What one more whole forward of a block costs, in all micro-batches together: no less than one that stops early.
 

@@ -37,8 +37,6 @@ class Option:
     seconds: float
     """Extra time per step of its recomputation, by roofline; without the waiting for copies. A recomputation stops as
     soon as backward has all that it needs: it is cheaper than the whole forward."""
-    flops: int
-    """Extra FLOPs per step."""
     holds: tuple[int, ...]
     """Interface tensors that it needs in its backward: indices into ``BlockProblem.interfaces``."""
     offloaded_bytes: int = 0
@@ -91,8 +89,6 @@ class Position:
     blocks also the stretch's own peak."""
     seconds: float
     """Time that it takes without any plan, by roofline; offloading has that long to copy."""
-    flops: int
-    """FLOPs that it takes without any plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +105,6 @@ class BlockProblem:
     """Is every block's result the next one's first argument, all else being equal? Only then can segments be formed."""
     step_seconds: float
     """Roofline time of the unplanned step."""
-    step_flops: int
-    """FLOPs of the unplanned step."""
     host_link_bandwidth: float = 0.0
     """Bytes per second to the host, each way; 0: no offloading."""
     state_bytes: int = 0

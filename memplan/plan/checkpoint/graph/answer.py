@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from memplan.errors import UsageError
+from memplan.errors import MemplanError, UsageError
+from memplan.plan.checkpoint.graph.check import violations
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.instances import read_instance
 from memplan.plan.checkpoint.graph.records import (
@@ -118,8 +119,17 @@ def answer_of(
         target: As typed.
         budget: Peak that was allowed.
         seconds: Wall time of the search.
+
+    Raises:
+        MemplanError: The schedule is wrong, by a check of its own.
     """
     schedule, figures = _found(result)
+    if isinstance(result, OptimalSchedule | FeasibleSchedule) and (
+        wrong := violations(
+            graph, result.schedule, budget, cost=result.figures.cost, peak_bytes=result.figures.peak_bytes
+        )
+    ):
+        raise MemplanError(f"a schedule is wrong, please report it: {wrong[0].detail}")
     bound = _bound(result)
     node = result.node if isinstance(result, InfeasibleSchedule) else None
     if schedule is not None and figures is not None:

@@ -23,8 +23,6 @@ class Figures:
     """Peak of its backward above its start, in bytes."""
     seconds: float
     """Roofline time of both."""
-    flops: int
-    """FLOPs of both."""
     moved: int
     """Bytes of empty tensors that its backward makes."""
 
@@ -58,7 +56,6 @@ class Ruler:
             forward=self._peaks[probe][run.forward][1],
             backward=self._peaks[probe][run.backward][1],
             seconds=self._roofline.total(ops),
-            flops=sum(op.flops for op in ops),
             moved=self._moved(probe, run),
         )
 

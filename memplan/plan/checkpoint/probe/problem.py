@@ -89,7 +89,6 @@ class _Assembly:
             interfaces=tuple(self._interface_record(each) for each in self._found.passed.values()),
             chain=is_chain(self._base),
             step_seconds=self._roofline.total(ops),
-            step_flops=sum(op.flops for op in ops),
             host_link_bandwidth=host_link_bandwidth,
             state_bytes=max(map(self._state, self._probes)),
         )
@@ -121,7 +120,6 @@ class _Assembly:
             block=stretch.block,
             fixed_bytes=Bytes(0),
             seconds=self._roofline.total(ops),
-            flops=sum(op.flops for op in ops),
         )
 
     def _interface_record(self, passed: Passed) -> Interface:
@@ -161,7 +159,6 @@ class _Assembly:
             forward_peak_bytes=_shifted(ours, pairs, "forward"),
             backward_peak_bytes=_shifted(ours, pairs, "backward"),
             seconds=max(0.0, sum(new.seconds - old.seconds for old, new in pairs)),
-            flops=max(0, sum(new.flops - old.flops for old, new in pairs)),
             holds=self._holds(block, option),
             offloaded_bytes=(
                 max(0, *(new.moved - old.moved for old, new in pairs)) if candidate.action is Action.OFFLOAD else 0

@@ -63,7 +63,6 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
                 block=block,
                 fixed_bytes=Bytes(fixed),
                 seconds=float(draw(st.integers(0, 8))),
-                flops=draw(st.integers(0, 12)),
             )
             for (block, phase, batch), fixed in zip(rows, sorted(steady) if shape.rising else steady, strict=True)
         ),
@@ -71,7 +70,6 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
         interfaces=tuple(interfaces),
         chain=all(interface.forward_end <= _next(interface, spans) for interface in interfaces),
         step_seconds=10.0,
-        step_flops=10,
         host_link_bandwidth=draw(st.sampled_from([0.5, 1.0, 3.0])) if shape.offload else 0.0,
         host_bytes=draw(st.sampled_from([0, 20])) if shape.offload else 0,
     )
@@ -125,7 +123,6 @@ def _menu(draw, shape: Shape) -> list[Option]:
             forward_peak_bytes=kept + own,
             backward_peak_bytes=own,
             seconds=0.0,
-            flops=0,
             **base,
         ),
         Option(
@@ -134,7 +131,6 @@ def _menu(draw, shape: Shape) -> list[Option]:
             forward_peak_bytes=draw(SIZES),
             backward_peak_bytes=kept + draw(SIZES),
             seconds=float(draw(st.integers(1, 6))),
-            flops=draw(st.integers(1, 9)),
             **base,
         ),
     ]
@@ -145,7 +141,6 @@ def _menu(draw, shape: Shape) -> list[Option]:
             forward_peak_bytes=draw(SIZES),
             backward_peak_bytes=draw(SIZES),
             seconds=draw(st.integers(0, 12)) / 2,
-            flops=draw(st.integers(0, 9)),
             **base,
         )
         for _ in range(draw(st.integers(0, shape.options - 2)) if shape.selective else 0)
@@ -158,7 +153,6 @@ def _menu(draw, shape: Shape) -> list[Option]:
                 forward_peak_bytes=kept + own,
                 backward_peak_bytes=own + kept,
                 seconds=0.0,
-                flops=0,
                 offloaded_bytes=kept,
                 **base,
             )
@@ -250,7 +244,6 @@ def plain_option(action, kept, forward, backward, seconds, holds):
         forward_peak_bytes=forward,
         backward_peak_bytes=backward,
         seconds=seconds,
-        flops=int(seconds * 10),
         holds=holds,
     )
 
@@ -265,7 +258,6 @@ def chain(count: int) -> BlockProblem:
             block=block,
             fixed_bytes=100,
             seconds=1.0,
-            flops=10,
         )
         for at, block in enumerate(order)
     )
@@ -282,6 +274,4 @@ def chain(count: int) -> BlockProblem:
         )
         for k in range(count)
     )
-    return BlockProblem(
-        positions=positions, blocks=blocks, interfaces=interfaces, chain=True, step_seconds=3.0 * count, step_flops=30
-    )
+    return BlockProblem(positions=positions, blocks=blocks, interfaces=interfaces, chain=True, step_seconds=3.0 * count)

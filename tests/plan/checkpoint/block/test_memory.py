@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.block.check import check
-from memplan.plan.checkpoint.block.memory import block_seconds, extra_flops, extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.block.memory import block_seconds, extra_seconds, peak, position_bytes
 from memplan.plan.checkpoint.block.records import Choice
 from memplan.plan.checkpoint.block.walk import Walk
 from memplan.runtime.checkpoint.records import Action
@@ -53,7 +53,6 @@ def test_a_segment_keeps_its_input_and_runs_again_before_its_last_backward():
     choice = Choice(options=(0, 0, 0), segments=((0, 3),))
     assert position_bytes(chain(3), choice) == (104, 105, 105, 135, 124, 113)
     assert extra_seconds(chain(3), choice) == 3.0
-    assert extra_flops(chain(3), choice) == 30
 
 
 def test_a_checkpointed_last_block_does_not_run_twice():
@@ -64,15 +63,14 @@ def test_a_checkpointed_last_block_does_not_run_twice():
 
 
 def test_only_the_last_block_of_a_run_again_stops_early():
-    # One that stops early takes a second and 10 FLOPs; a whole forward, 1.5 and 15.
+    # One that stops early takes a second; a whole forward, 1.5.
     problem = chain(4)
-    whole = tuple(replace(position, seconds=1.5, flops=15) for position in problem.positions)
+    whole = tuple(replace(position, seconds=1.5) for position in problem.positions)
     problem = replace(problem, positions=whole)
     # 0, 1 and 2 run in full for the outer segment; then 0 does for the inner one, in which 1 is the last.
     choice = Choice(options=(0, 0, 0, 0), segments=((0, 4), (0, 2)))
     assert block_seconds(problem, choice) == (3.0, 2.5, 1.5, 1.0)
     assert extra_seconds(problem, choice) == 8.0
-    assert extra_flops(problem, choice) == 80
     # A checkpointed block that comes before the last one runs in full for the segment, and once more for itself.
     assert block_seconds(problem, Choice(options=(0, 1, 0, 0), segments=((0, 3),))) == (1.5, 2.5, 1.0, 0.0)
 

@@ -53,9 +53,7 @@ def transformer(count: int, *, keep_holds_input: bool) -> BlockProblem:
 
     def stretch(phase, block=None, seconds=0.0):
         name = f"{phase} {block}"
-        positions.append(
-            Position(name=name, phase=phase, block=block, fixed_bytes=steady, seconds=seconds, flops=int(seconds))
-        )
+        positions.append(Position(name=name, phase=phase, block=block, fixed_bytes=steady, seconds=seconds))
         return len(positions) - 1
 
     stretch("forward")
@@ -82,7 +80,6 @@ def transformer(count: int, *, keep_holds_input: bool) -> BlockProblem:
                     forward_peak_bytes=forward,
                     backward_peak_bytes=backward,
                     seconds=seconds,
-                    flops=0,
                     holds=(k,) if keep_holds_input or action is not Action.KEEP else (),
                 )
                 for action, kept, forward, backward, seconds in menu(1)
@@ -96,7 +93,6 @@ def transformer(count: int, *, keep_holds_input: bool) -> BlockProblem:
         interfaces=interfaces,
         chain=True,
         step_seconds=0.15 * count,
-        step_flops=1,
     )
 
 

@@ -7,7 +7,7 @@ import torch
 
 from memplan.job.source import ModelSource
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.block.memory import extra_flops, extra_seconds, position_bytes
+from memplan.plan.checkpoint.block.memory import extra_seconds, position_bytes
 from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 from memplan.plan.checkpoint.plans import plan_for
 from memplan.plan.checkpoint.probe import menu
@@ -49,9 +49,6 @@ def check_all(given: ModelSource, gpu: str, **options: object) -> BlockProblem:
     mixed = [draw.randrange(len(probing.menus[kind])) for kind in probing.kinds]
     fresh = planned_probe(tracer, base, probing.kinds, probing.menus, mixed)
     check(problem, probing, fresh)
-    step = fresh.reading.trace.steps[-1]
-    flops = sum(op.flops for op in fresh.reading.trace.ops[step.first_op : step.end_op])
-    assert flops - problem.step_flops == extra_flops(problem, Choice(options=tuple(mixed)))
     return problem
 
 
@@ -110,7 +107,6 @@ def test_the_formula_knows_segments_that_no_probe_has_shown(
         assert true - early <= formula <= true * (1 + MOST_OVER), position.name
     step = trace.steps[-1]
     ops = trace.ops[step.first_op : step.end_op]
-    assert sum(op.flops for op in ops) - problem.step_flops == extra_flops(problem, choice)
     # To copy those states takes time, too.
     near = 1e-6 if gpu != "cpu" else 0.02
     seconds = Roofline.of(device(gpu), "fp32").total(ops) - problem.step_seconds

@@ -35,7 +35,6 @@ def option(action: Action, kept: int, seconds: float) -> Option:
         forward_peak_bytes=Bytes(100),
         backward_peak_bytes=Bytes(100),
         seconds=seconds,
-        flops=0,
         holds=(),
     )
 
@@ -43,7 +42,7 @@ def option(action: Action, kept: int, seconds: float) -> Option:
 def problem() -> BlockProblem:
     options = (option(Action.KEEP, 100, 0.0), option(Action.CHECKPOINT, 10, 1.0))
     positions = [
-        Position(name=f"{phase} {block}", phase=phase, block=block, fixed_bytes=Bytes(1000), seconds=1.0, flops=1)
+        Position(name=f"{phase} {block}", phase=phase, block=block, fixed_bytes=Bytes(1000), seconds=1.0)
         for phase, order in (("forward", range(BLOCKS)), ("backward", reversed(range(BLOCKS))))
         for block in order
     ]
@@ -56,7 +55,6 @@ def problem() -> BlockProblem:
         interfaces=(),
         chain=False,
         step_seconds=12.0,
-        step_flops=0,
     )
 
 
