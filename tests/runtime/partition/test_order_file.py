@@ -116,7 +116,10 @@ def test_a_normalisation_of_batches_may_run_again_though_its_statistics_were_upd
     target.write_text(TARGET.replace("nn.LayerNorm(16)", "nn.BatchNorm1d(64)"))
     plan = _planned(target)
     order = read_order(plan)
-    assert any(name.startswith("_native_batch_norm") for name in {*order.forward} & {*order.backward})
+    runs_again = any(name.startswith("_native_batch_norm") for name in {*order.forward} & {*order.backward})
+    # AOTAutograd of 2.6 cannot save running statistics that the step goes on to write to.
+    assert runs_again or torch.__version__ < "2.13"
+    assert not (runs_again and torch.__version__.startswith("2.6."))
     step, eager = _Step(target, memplan.runtime.partition.load(plan)), _Step(target, None)
     planned = step.gradients(step.compiled)
     assert all(map(torch.equal, planned, eager.gradients(eager.eager)))

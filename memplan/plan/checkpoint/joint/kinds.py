@@ -41,12 +41,17 @@ def has_effect(node: "Node") -> bool:
 
 
 def runs_once(node: "Node") -> bool:
-    """Must an op run exactly once: random numbers, effects, collectives, ops whose inside is not known?"""
+    """Must an op run exactly once: random numbers, effects, collectives, ops whose inside is not known?
+
+    And where backward cannot have the running statistics any more, ops that take them.
+    """
     import torch
 
     schema = schema_of(node)
     if schema is None:
         return node.target is not getattr(torch.ops.higher_order, "flex_attention", None)
+    if ignores_statistics(node) and not _saves_unchecked():
+        return True
     return has_effect(node) or is_random(node) or schema.name.partition("::")[0] in _COLLECTIVES
 
 
@@ -67,3 +72,13 @@ def ignores_statistics(node: "Node") -> bool:
     """Are an op's results for backward the same whatever running statistics it reads?"""
     schema = schema_of(node)
     return schema is not None and schema.name.startswith(_UNREAD_STATISTICS)
+
+
+def _saves_unchecked() -> bool:
+    """Can backward read an input that was written to after forward had read it?
+
+    Older AOTAutograds save whatever backward reads as autograd does, which refuses such tensors.
+    """
+    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+
+    return hasattr(ViewAndMutationMeta, "tensors_saved_for_backwards_no_vc_check_slice")
