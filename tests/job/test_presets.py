@@ -199,6 +199,17 @@ def test_inference_goes_without_labels_and_in_evaluation_mode() -> None:
         assert model(**batch).logits.shape == (3, 16, 50304)
 
 
+@pytest.mark.parametrize(("name", "vocabulary"), [("t5-small", 32_128), ("whisper-tiny", 51_865)])
+def test_the_decoder_of_an_encoder_decoder_gets_tokens_in_inference(name: str, vocabulary: int) -> None:
+    pytest.importorskip("transformers")
+    source = preset_source(name, spec=spec(name, mode="inference"))
+    with FakeTensorMode():
+        batch = source.batch(2, 16)
+        assert "labels" not in batch
+        assert source.model()(**batch).logits.shape == (2, 16, vocabulary)
+    assert "decoder_input_ids" not in preset_source(name, spec=spec(name, mode="generate")).batch(2, 16)
+
+
 def test_the_default_length_is_the_presets() -> None:
     pytest.importorskip("transformers")
     source = preset_source("gpt2", spec=spec("gpt2"))

@@ -71,7 +71,7 @@ def source_of(
     batch_config = _Arguments(model_class, config) if is_diffusion else config
     return ModelSource(
         model=_builder(model_class, config, spec, own_head=own_head),
-        batch=batch_maker(task, batch_config, default_seq_len=default_seq_len, labels=spec.mode == "train"),
+        batch=batch_maker(task, batch_config, default_seq_len=default_seq_len, mode=spec.mode),
         loss=denoising_loss if is_diffusion else None,
         default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
         provenance=_inputs_said(task, labels=spec.mode == "train") | assumptions | dict(provenance or {}),

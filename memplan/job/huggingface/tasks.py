@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from memplan.errors import UsageError
+from memplan.job.spec import Mode
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,7 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", 
 
 
 def batch_maker(
-    task: Task, config: Any, *, default_seq_len: int | None, labels: bool
+    task: Task, config: Any, *, default_seq_len: int | None, mode: Mode
 ) -> "Callable[[int, int | None], Batch]":
     """A ``batch`` function for one task.
 
@@ -52,7 +53,7 @@ def batch_maker(
         task: What the model is trained for.
         config: The model's configuration; its sizes decide vocabulary and image size.
         default_seq_len: Tokens per sample where the call gives none.
-        labels: Include what the loss needs; inference and generation go without.
+        mode: What the loss alone needs is for training. An encoder-decoder is told in inference what to continue.
 
     Returns:
         ``(batch_size, seq_len)`` → keyword inputs.
@@ -60,7 +61,9 @@ def batch_maker(
 
     def batch(batch_size: int, seq_len: int | None) -> Batch:
         made = MAKERS[task](config, batch_size, seq_len or default_seq_len or DEFAULT_SEQ_LEN)
-        return made if labels else {name: value for name, value in made.items() if name not in _FOR_LOSS}
+        if mode == "inference" and task in _ENCODER_DECODERS:
+            made["decoder_input_ids"] = made["labels"]
+        return made if mode == "train" else {name: value for name, value in made.items() if name not in _FOR_LOSS}
 
     return batch
 
@@ -225,3 +228,5 @@ MAKERS: Mapping[Task, Maker] = {
     "diffusion": _diffusion,
 }
 _FOR_LOSS = frozenset({"labels", "return_loss"})
+_ENCODER_DECODERS: frozenset[Task] = frozenset({"seq2seq", "speech-seq2seq"})
+"""Their decoder reads the labels, shifted; without labels it must be given tokens."""
