@@ -72,7 +72,7 @@ MODELS = (
     Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS, methods=("sqrt", "greedy", "rotor")),
     Model(name="gpt2", batch_size=1, seq_len=768, settings=("1.0", "0.5", "0.15")),
     Model(name="resnet50", batch_size=8, is_transformer=False),
-    Model(name="llama", batch_size=1, seq_len=512),
+    Model(name="llama", batch_size=1, seq_len=2048),
     Model(name="unet", batch_size=2, is_transformer=False),
     Model(name="t5", batch_size=2, seq_len=256),
     Model(name="vit", batch_size=4),
