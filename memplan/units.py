@@ -34,6 +34,7 @@ _FACTORS = {
     "t": 1 << 40,
     "tib": 1 << 40,
 }
+_SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[a-zA-Z]*)\s*")
 
 
@@ -53,6 +54,24 @@ def parse_size(text: str) -> Bytes:
     if match is None or match["unit"].lower() not in _FACTORS:
         raise ValueError(f"'{text}' is not a size; write for example 40GiB, 512MiB or 80GB")
     return Bytes(int(float(match["number"]) * _FACTORS[match["unit"].lower()]))
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration such as ``30``, ``30s``, ``500ms``, ``1.5m`` or ``2h``.
+
+    Args:
+        text: A non-negative number and an optional unit; without one the number is seconds.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ValueError: The text is not a duration.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None or match["unit"].lower() not in _SECONDS:
+        raise ValueError(f"'{text}' is not a duration; write for example 30s, 500ms or 2m")
+    return float(match["number"]) * _SECONDS[match["unit"].lower()]
 
 
 def format_bytes(size: int) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli.checkpoint_plan import checkpoint_plan
+from memplan.cli.emit import emit
 from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
 from memplan.cli.gpus import gpus
 from memplan.cli.presets import presets
+from memplan.cli.recommend import recommend
 from memplan.cli.reuse_plan import reuse_plan
 from memplan.cli.simulate import simulate
 from memplan.cli.snapshot import snapshot
@@ -34,7 +36,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (estimate, checkpoint_plan, reuse_plan, snapshot, simulate, validate, gpus, presets, explain):
+_COMMANDS = (
+    estimate, checkpoint_plan, recommend, reuse_plan, snapshot, simulate, validate, emit, gpus, presets, explain,
+)  # fmt: skip
+for command in _COMMANDS:
     app.command()(command)
 
 

@@ -1,10 +1,13 @@
 """From what was typed to a ``JobSpec``: every field checked, every complaint at once, every origin kept."""
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memplan.cli import console
 from memplan.cli.groups import JOB_FIELDS, JobOptions
 from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, UsageError
@@ -12,7 +15,7 @@ from memplan.job.spec import InputSpec, JobSpec
 
 MAX_COUNT = 2**31
 """Largest accepted batch size, sequence length and the like: beyond it PyTorch's 32-bit indexing ends."""
-_COUNTS = ("batch_size", "seq_len", "grad_accum", "max_new_tokens")
+_COUNTS = ("batch_size", "seq_len", "grad_accum", "loss_chunks", "max_new_tokens")
 
 
 def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
@@ -26,15 +29,53 @@ def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
     Returns:
         The job, with the provenance of every field.
     """
+    from memplan.job.adapters import parse_lora
     from memplan.job.inputs import parse_input
+    from memplan.job.parallel import parse_parallel
     from memplan.job.target import parse_target
 
     given = options.given()
-    provenance = {field: flag(field) if field in given else "default" for field in JOB_FIELDS} | {"target": "TARGET"}
-    inputs = tuple(problems.of(parse_input, text) for text in given.pop("inputs", ()))
+    inputs = tuple(problems.of(parse_input, text) for text in given.get("inputs", ()))
+    readers = {"parallel": parse_parallel, "lora": parse_lora}
+    given |= {name: problems.of(read, given[name]) for name, read in readers.items() if name in given}
     problems.add(*wrong_values(given | {"timeout": options.timeout}), *_repeated(inputs))
+    given |= {"inputs": inputs} if inputs else {}
+    settings, provenance = _of_files(options.config or (), given, problems)
+    provenance = dict.fromkeys(JOB_FIELDS, "default") | provenance | {name: flag(name) for name in given}
     parsed_target = problems.of(parse_target, target)
-    return JobSpec(target=parsed_target, inputs=inputs, provenance=provenance, **given)
+    values = _agreeing(settings | given)
+    return JobSpec(target=parsed_target, provenance=provenance | {"target": "TARGET"}, **values)
+
+
+def _of_files(
+    paths: Iterable[Path], typed: Mapping[str, Any], problems: "Problems"
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What configuration files say of a job, later ones first; what they leave open has to be typed."""
+    from memplan.job.config_files.read import read_config
+
+    values: dict[str, Any] = {}
+    provenance: dict[str, str] = {}
+    lacks: dict[str, str] = {}
+    for path in paths:
+        found = problems.of(read_config, path)
+        if found is None:
+            continue
+        console.write_plain("".join(f"note: {note}\n" for note in found.notes), sys.stderr)
+        known = values.keys() & found.lacks.keys()
+        values |= {name: value for name, value in found.values.items() if name not in known}
+        provenance |= {name: place for name, place in found.provenance.items() if name not in known}
+        lacks |= {name: what for name, what in found.lacks.items() if name not in known}
+    problems.add(*(what for name, what in lacks.items() if name not in typed))
+    return values, provenance
+
+
+def _agreeing(values: dict[str, Any]) -> dict[str, Any]:
+    """With DeepSpeed's settings where DeepSpeed is what shards, for the stage that it has."""
+    zero, parallel = values.get("zero"), values.get("parallel")
+    if zero is None or parallel is None:
+        return values
+    stage = parallel.data.removeprefix("zero")
+    return values | {"zero": replace(zero, stage=int(stage)) if stage.isdigit() else None}
 
 
 class Problems:

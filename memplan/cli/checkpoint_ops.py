@@ -74,7 +74,7 @@ def solve_step(
 def wrong_for_step(asked: PlanOptions, job: groups.JobOptions, wanted: tuple[outputs.Output, ...]) -> Iterator[str]:
     """A sentence for each option that an op-level plan cannot have."""
     given = {"method": asked.method, "offload": asked.offload, "blocks": asked.blocks}
-    idle = [name for name, value in given.items() if value] + [name for name in job.given() if name not in OF_OP_LEVEL]
+    idle = [name for name, value in given.items() if value] + [name for name in job.typed() if name not in OF_OP_LEVEL]
     if idle:
         yield f"--level op has no use for {', '.join(map(options.flag, idle))}"
     if any(output.format not in outputs.REPORTS for output in wanted):
@@ -92,7 +92,7 @@ def wrong_for_graph(
     if asked.level == "block":
         yield "a graph file has ops, no blocks: leave --level away"
     given = {"gpu": gpu, "method": asked.method, "offload": asked.offload, "blocks": asked.blocks, "out": asked.out}
-    idle = [*(name for name, value in given.items() if value), *job.given()]
+    idle = [*(name for name, value in given.items() if value), *job.typed()]
     if idle:
         yield f"a graph file has no use for {', '.join(map(options.flag, idle))}"
     if any(output.format not in outputs.REPORTS for output in wanted):

@@ -44,7 +44,8 @@ Method = Annotated[
     str | None, option("method", PLAN, f"Solver: {', '.join(METHODS)}.", metavar="NAME", default="ilp, proved best")
 ]
 TimeLimit = Annotated[
-    float, option("time_limit", PLAN, "For each call of the solver.", metavar="SECONDS", default="30")
+    float,
+    option("time_limit", PLAN, "For each call of the solver.", metavar="TIME", default="30s", parser=options.seconds),
 ]
 Offload = Annotated[bool, option("offload", PLAN, "Activations may also wait in pinned host memory.")]
 Blocks = Annotated[

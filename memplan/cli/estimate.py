@@ -2,17 +2,29 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.errors import ExitCode
 from memplan.job.spec import JobSpec
+from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
     from memplan.estimate.records import Estimate, RecordedEstimate
     from memplan.hardware.profile import GpuProfile
+
+AllocConf = Annotated[
+    str,
+    options.option(
+        "alloc_conf",
+        options.DEVICE,
+        "PYTORCH_CUDA_ALLOC_CONF of the run, as expandable_segments:True.",
+        metavar="CONF",
+        default="PyTorch's own",
+    ),
+]
 
 
 @groups.spread
@@ -22,6 +34,7 @@ def estimate(
     gpu: options.Gpus,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
+    alloc_conf: AllocConf = "",
     report: groups.ExportOptions,
     fail_on: options.FailOn = None,
     exit_zero: options.ExitZero = False,
@@ -36,9 +49,10 @@ def estimate(
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.of(outputs.check_exports, wanted, profiles or ())
+    problems.of(parse_conf, alloc_conf)
     problems.raise_if_any()
     with console.progress(enabled=not report.quiet) as tell:
-        results = _results(spec, profiles, wanted, job.timeout, tell)
+        results = _results(spec, profiles, wanted, alloc_conf=alloc_conf, timeout=job.timeout, tell=tell)
     estimates = [result.estimate for result in results]
     for output in wanted:
         if output.is_export:
@@ -52,6 +66,8 @@ def _results(
     spec: JobSpec,
     profiles: "Sequence[GpuProfile]",
     wanted: Sequence[outputs.Output],
+    *,
+    alloc_conf: str,
     timeout: float,
     tell: Callable[[str], None] | None,
 ) -> "Sequence[RecordedEstimate]":
@@ -60,8 +76,8 @@ def _results(
     from memplan.estimate.records import RecordedEstimate
 
     if any(output.is_export for output in wanted):
-        return compose.record(spec, profiles, timeout=timeout, progress=tell)
-    estimates = compose.estimate(spec, profiles, timeout=timeout, progress=tell)
+        return compose.record(spec, profiles, alloc_conf=alloc_conf, timeout=timeout, progress=tell)
+    estimates = compose.estimate(spec, profiles, alloc_conf=alloc_conf, timeout=timeout, progress=tell)
     return [RecordedEstimate(estimate=estimate, history=None) for estimate in estimates]
 
 

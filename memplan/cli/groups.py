@@ -21,6 +21,7 @@ class JobOptions:
     allow_network: options.AllowNetwork = False
     trust_remote_code: options.TrustRemoteCode = False
     timeout: options.Timeout = options.DEFAULT_TIMEOUT
+    config: options.Config = None
     batch_size: options.BatchSize = None
     seq_len: options.SeqLen = None
     inputs: options.Inputs = None
@@ -31,6 +32,13 @@ class JobOptions:
     clip_grad_norm: options.ClipGradNorm = None
     attention: options.Attention = None
     checkpoint: options.Checkpoint = None
+    parallel: options.Parallel = None
+    lora: options.Lora = None
+    quantize: options.Quantize = None
+    loss_chunks: options.LossChunks = None
+    optimizer_in_backward: options.OptimizerInBackward = False
+    offload_activations: options.OffloadActivations = False
+    compress_activations: options.CompressActivations = None
     compile: options.Compile = None
     mode: options.Mode = None
     max_new_tokens: options.MaxNewTokens = None
@@ -39,6 +47,10 @@ class JobOptions:
     def given(self) -> dict[str, Any]:
         """Field of ``JobSpec`` → value, of what was typed."""
         return {name: getattr(self, name) for name in JOB_FIELDS if is_given(getattr(self, name))}
+
+    def typed(self) -> tuple[str, ...]:
+        """Names of all that was typed of the job, files included."""
+        return (*(["config"] if self.config else []), *self.given())
 
 
 JOB_FIELDS = tuple(

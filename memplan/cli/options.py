@@ -5,13 +5,16 @@ A job's options default to None, so that what was typed can be told from what wa
 stand in its file and are made by ``option`` too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from memplan.job import spec
+from memplan.job.adapters import Quantize as Quantized
+from memplan.units import parse_seconds
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "precision": get_args(spec.Precision),
@@ -21,6 +24,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "compile": get_args(spec.Compile),
     "mode": get_args(spec.Mode),
     "data_dependent": get_args(spec.DataDependent),
+    "quantize": get_args(Quantized),
+    "compress_activations": get_args(spec.Compression),
     "fail_on": ("oom", "tight", "unknown"),
 }
 """Parameter → the words it takes."""
@@ -40,8 +45,26 @@ def flag(name: str) -> str:
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
+def seconds(text: str | float) -> float:
+    """A duration as it is typed: ``30``, ``30s``, ``2m``; Typer passes a default through here, too."""
+    with suppress(ValueError):
+        # Numbers that are no durations, such as -1, are complained about together with everything else.
+        return float(text)
+    try:
+        return parse_seconds(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def option(
-    name: str, panel: str | None, help_text: str, *, metavar: str | None = None, default: str = "", short: str = ""
+    name: str,
+    panel: str | None,
+    help_text: str,
+    *,
+    metavar: str | None = None,
+    default: str = "",
+    short: str = "",
+    parser: Callable[..., Any] | None = None,
 ) -> Any:
     """What Typer is told of an option.
 
@@ -52,6 +75,7 @@ def option(
         metavar: What stands for its value; None for a switch.
         default: Its default, in words.
         short: Its one-letter form.
+        parser: Reads what is typed, where its type does not.
     """
     choices = CHOICES.get(name, ())
     parts = [help_text, ", ".join(choices) + "." if choices else "", f"(default: {default})" if default else ""]
@@ -63,6 +87,7 @@ def option(
         autocompletion=(lambda: list(choices)) if choices else None,
         rich_help_panel=panel,
         show_default=False,
+        parser=parser,
     )
 
 
@@ -78,15 +103,15 @@ AllowNetwork = Annotated[bool, option("allow_network", TARGET, "Let hf: targets 
 TrustRemoteCode = Annotated[bool, option("trust_remote_code", TARGET, "Let hf: targets run their own code.")]
 Timeout = Annotated[
     float,
-    option("timeout", TARGET, "Limit for running the target's code.", metavar="SECONDS", default="600"),
+    option("timeout", TARGET, "Limit for running the target's code.", metavar="TIME", default="600s", parser=seconds),
 ]
 
 BatchSize = Annotated[int | None, option("batch_size", STEP, "Samples per micro-batch.", metavar="N", default="1")]
 SeqLen = Annotated[int | None, option("seq_len", STEP, "Tokens per sample.", metavar="N", default="the target's own")]
 Inputs = Annotated[
     list[str] | None,
-    option("inputs", STEP, "A model input; B is the batch size, S the sequence length. Repeatable.",
-           metavar="NAME=DTYPE[DIMS]"),
+    option("inputs", STEP, "A model input, NAME=DTYPE[DIMS]; B is the batch size, S the sequence length. Repeatable.",
+           metavar="SPEC"),
 ]  # fmt: skip
 Precision = Annotated[str | None, option("precision", STEP, "Number format:", metavar="NAME", default="fp32")]
 Optimizer = Annotated[
@@ -107,10 +132,42 @@ Checkpoint = Annotated[
     option("checkpoint", STEP, "Activation checkpointing: none, full or a plan file.", metavar="PLAN",
            default="none"),
 ]  # fmt: skip
+Parallel = Annotated[
+    str | None,
+    option("parallel", STEP, "Ranks, as fsdp=8,tp=2: ddp, fsdp, fsdp1, hsdp=RxS, zero1 to zero3, tp, cp, pp, ep; "
+           "reshard, offload, schedule, micro.", metavar="SPEC", default="none"),
+]  # fmt: skip
+Lora = Annotated[
+    str | None,
+    option("lora", STEP, "Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or peft's "
+           "adapter_config.json.", metavar="SPEC", default="none"),
+]  # fmt: skip
+Quantize = Annotated[
+    str | None, option("quantize", STEP, "Frozen weights of linear layers:", metavar="NAME", default="none")
+]
+LossChunks = Annotated[
+    int | None,
+    option("loss_chunks", STEP, "Make a language model's logits in so many parts.", metavar="N", default="1"),
+]
+OptimizerInBackward = Annotated[
+    bool, option("optimizer_in_backward", STEP, "Update each weight in backward and free its gradient at once.")
+]
+OffloadActivations = Annotated[
+    bool, option("offload_activations", STEP, "Keep what autograd saves in pinned host memory.")
+]
+CompressActivations = Annotated[
+    str | None, option("compress_activations", STEP, "What autograd saves, as a what-if:", metavar="NAME",
+                       default="none"),
+]  # fmt: skip
 Compile = Annotated[
     str | None,
     option("compile", STEP, "How what torch.compile compiles, else the whole model, runs: as written, or as Inductor "
            "compiles it:", metavar="NAME", default="eager"),
+]  # fmt: skip
+Config = Annotated[
+    list[Path] | None,
+    option("config", STEP, "Settings of ds_config.json, accelerate.yaml, axolotl.yml, a JSON file of "
+           "TrainingArguments or a setup; what is typed wins. Repeatable.", metavar="FILE"),
 ]  # fmt: skip
 Mode = Annotated[str | None, option("mode", STEP, "What one step is:", metavar="NAME", default="train")]
 MaxNewTokens = Annotated[

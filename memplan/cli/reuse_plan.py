@@ -40,7 +40,9 @@ Capacity = Annotated[
     option("capacity", PANEL, "Bytes that the arena may have: 16MiB. Exit 3 where nothing fits.", metavar="BYTES",
            default="as few as possible"),
 ]  # fmt: skip
-TimeLimit = Annotated[float, option("time_limit", PANEL, "For the solvers.", metavar="SECONDS", default="10")]
+TimeLimit = Annotated[
+    float, option("time_limit", PANEL, "For the solvers.", metavar="TIME", default="10s", parser=options.seconds)
+]
 Formats = Annotated[
     list[str] | None,
     option("formats", options.REPORT, "text, json, csv (with offsets), svg or html (offsets over time); with =FILE not "
@@ -132,7 +134,7 @@ def _wrong_time(time_limit: float) -> Iterator[str]:
 
 
 def _file(target: str, gpu: str | None, job: groups.JobOptions) -> Path:
-    given = [*(["--gpu"] if gpu else []), *(options.flag(name) for name in job.given())]
+    given = [*(["--gpu"] if gpu else []), *(options.flag(name) for name in job.typed())]
     if given:
         raise UsageError(f"{', '.join(given)} would change nothing: the buffers of a file are what they are")
     path = Path(target)

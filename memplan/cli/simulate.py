@@ -130,7 +130,7 @@ def _wrong_profiles(profiles: "Sequence[GpuProfile]") -> list[str]:
 
 
 def _snapshot(target: str, job: groups.JobOptions, seq_len_dist: str | None) -> Path:
-    given = [options.flag(name) for name in job.given()] + (["--seq-len-dist"] if seq_len_dist else [])
+    given = [options.flag(name) for name in job.typed()] + (["--seq-len-dist"] if seq_len_dist else [])
     if given:
         raise UsageError(f"{', '.join(given)} would change nothing: a snapshot's history is what it is")
     path = Path(target)

@@ -31,7 +31,10 @@ Steps = Annotated[
     int | None, option("steps", RUN, "Steps to run.", metavar="N", default="until nothing changes any more")
 ]
 Seconds = Annotated[
-    float, option("seconds", RUN, "No further step begins after so long.", metavar="SECONDS", default="60")
+    float,
+    option(
+        "seconds", RUN, "No further step begins after so long.", metavar="TIME", default="60s", parser=options.seconds
+    ),
 ]
 Force = Annotated[bool, option("force", RUN, "Run even where the prediction does not fit.")]
 KeepSnapshot = Annotated[
@@ -70,7 +73,7 @@ def validate(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
     problems.add(*_wrong_device(device), *_wrong_run(real))
     if calibrate:
-        idle = [*_typed(real), *job.given(), *_typed(report), *(["profile_dir"] if profile_dir else [])]
+        idle = [*_typed(real), *job.typed(), *_typed(report), *(["profile_dir"] if profile_dir else [])]
         problems.add(*check.wrong_values({"timeout": job.timeout}), *_wrong_calibration(target, idle, profile_out))
         problems.raise_if_any()
         _calibrate(device, profile_out, job.timeout, quiet=report.quiet)

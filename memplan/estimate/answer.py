@@ -1,6 +1,6 @@
 """From measured stages to the answer: verdict, interval, breakdown, owners."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memplan.errors import EstimateError
 from memplan.estimate.interval import classify, interval, shipped_residuals
@@ -10,6 +10,8 @@ from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
+from memplan.replay.host import host_peak
+from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.stream import RequestStream
 from memplan.trace.records import Event, Trace
@@ -33,6 +35,8 @@ class Measured:
     """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
     most: MemoryProfile
     """What comes of it where it is all that it may be."""
+    policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
+    """Options of the allocator that was replayed."""
     replay_seconds: float
     """Wall time of the replay."""
 
@@ -65,6 +69,8 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
             op=op.name,
             module=op.module,
             source=op.source,
+            host_bytes=host_peak(trace),
+            nvme_bytes=trace.nvme_bytes,
         ),
         breakdown=_breakdown(measured.lifetimes, alive, memory.peak_reserved, context),
         owners=_owners(measured.lifetimes, alive),
@@ -160,6 +166,7 @@ def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:
     typed = {field: origin for field, origin in spec.provenance.items() if origin != "default"}
     # Outside training the target's loss and optimizer are never called.
     unused = frozenset() if spec.mode == "train" else _OF_TRAINING
+    unused |= frozenset() if spec.parallel.ranks > 1 else {"parallelize"}
     read = {field: origin for field, origin in trace.provenance.items() if field not in unused}
     return dict(spec.provenance) | read | typed
 
@@ -179,12 +186,19 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
         "compile": spec.compile,
         "data_dependent": spec.data_dependent,
     }
+    said = {"parallel": spec.parallel, "lora": spec.lora, "quantize": spec.quantize}
+    texts |= {name: str(value) for name, value in said.items() if value is not None and str(value) != "none"}
     if trace.seq_len is not None:
         texts["seq_len"] = str(trace.seq_len)
     if spec.mode == "train":
         texts["optimizer"] = spec.optimizer or ("its own" if "optimizer" in trace.provenance else "adamw")
         texts["optimizer_impl"] = spec.optimizer_impl
         texts["grad_accum"] = str(spec.grad_accum)
+        texts |= {name: "yes" for name in ("optimizer_in_backward", "offload_activations") if getattr(spec, name)}
+        if spec.compress_activations != "none":
+            texts["compress_activations"] = spec.compress_activations
+        if spec.loss_chunks > 1:
+            texts["loss_chunks"] = str(spec.loss_chunks)
         if spec.clip_grad_norm is not None:
             texts["clip_grad_norm"] = str(spec.clip_grad_norm)
     return texts

@@ -15,6 +15,7 @@ def estimate(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
     *,
+    alloc_conf: str = "",
     timeout: float = DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Estimate, ...]:
@@ -23,6 +24,7 @@ def estimate(
     Args:
         spec: The job.
         profiles: Devices (``memplan.hardware.catalog.load_profile``).
+        alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         timeout: Seconds after which the child is killed.
         progress: Told in a few words what happens now.
 
@@ -33,13 +35,14 @@ def estimate(
         UsageError: The target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
-    return run_isolated(_estimate_in_child, spec, tuple(profiles), timeout=timeout, progress=progress)
+    return run_isolated(_estimate_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
 
 
 def record(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
     *,
+    alloc_conf: str = "",
     timeout: float = DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[RecordedEstimate, ...]:
@@ -50,23 +53,25 @@ def record(
     Returns:
         One estimate with its history per profile, in order.
     """
-    return run_isolated(_record_in_child, spec, tuple(profiles), timeout=timeout, progress=progress)
+    return run_isolated(_record_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
 
 
-def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[Estimate, ...]:
+def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = "") -> tuple[Estimate, ...]:
     from memplan.estimate.local import estimate_here
     from memplan.job.child import progress
 
     _never_collect()
-    return estimate_here(spec, profiles, progress=progress)
+    return estimate_here(spec, profiles, alloc_conf=alloc_conf, progress=progress)
 
 
-def _record_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...]) -> tuple[RecordedEstimate, ...]:
+def _record_in_child(
+    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = ""
+) -> tuple[RecordedEstimate, ...]:
     from memplan.estimate.local import record_here
     from memplan.job.child import progress
 
     _never_collect()
-    return record_here(spec, profiles, progress=progress)
+    return record_here(spec, profiles, alloc_conf=alloc_conf, progress=progress)
 
 
 def _never_collect() -> None:

@@ -4,7 +4,6 @@ from memplan.estimate.answer import Measured
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.replay.cpu import NoCaching
-from memplan.replay.policy import AllocatorPolicy
 from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
 from memplan.snapshot.records import Snapshot
 
@@ -26,7 +25,7 @@ def history(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Snapshot:
     return record(
         measured.lifetimes,
         measured.stream,
-        policy=NoCaching() if profile.kind == "cpu" else AllocatorPolicy(),
+        policy=NoCaching() if profile.kind == "cpu" else measured.policy,
         repetitions=repetitions_to_peak(measured.stream, memory),
         limit_bytes=limit,
         device_bytes=profile.total_bytes or None,

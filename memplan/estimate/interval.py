@@ -105,15 +105,15 @@ def classify(spec: JobSpec, profile: GpuProfile, measured: "Measured") -> str:
     """The class of workload that a job belongs to, for its residuals.
 
     Returns:
-        ``cpu`` and ``rocm`` by the device; ``compiled`` by the option; ``cnn`` where cuDNN's choice of kernels moves
-        the peak; ``inference``; ``qlora`` and ``lora`` where most weights are frozen, quantised or not;
+        ``cpu`` and ``rocm`` by the device; ``sharded`` and ``compiled`` by the options; ``cnn`` where cuDNN's choice of
+        kernels moves the peak; ``inference``; ``qlora`` and ``lora`` where most weights are frozen, quantised or not;
         ``checkpointed``; else ``full``.
     """
     trace = measured.lifetimes.trace
     if profile.kind != "cuda":
         return profile.kind
-    if spec.compile != "eager":
-        return "compiled"
+    if spec.parallel.ranks > 1 or spec.compile != "eager":
+        return "sharded" if spec.parallel.ranks > 1 else "compiled"
     if measured.least.peak_allocated != measured.most.peak_allocated:
         return "cnn"
     if spec.mode != "train":

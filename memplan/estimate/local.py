@@ -16,6 +16,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
+from memplan.replay.conf import not_modelled, parse_conf
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
@@ -24,6 +25,12 @@ from memplan.replay.stream import RequestStream, request_stream, resized
 from memplan.snapshot.records import Snapshot
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job
+from memplan.trace.sharding.ranks import ranks_to_trace
+from memplan.trace.sharding.zero.settings import is_zero
+from memplan.units import format_bytes
+
+DEFAULT_POLICY = AllocatorPolicy()
+"""PyTorch's own options."""
 
 
 def estimate_here(
@@ -31,6 +38,7 @@ def estimate_here(
     profiles: Sequence[GpuProfile],
     *,
     advice: bool = True,
+    alloc_conf: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Estimate, ...]:
     """Estimate one job on several devices, tracing once for each kind of device that changes the step.
@@ -39,28 +47,34 @@ def estimate_here(
         spec: The job.
         profiles: Devices, in the order of the answers.
         advice: Look for changes that make it fit, where it does not? Each costs a trace.
+        alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As for its stages.
     """
-    return _estimates(_Tracer(progress), spec, profiles, advice=advice)
+    return _estimates(_Tracer(progress, alloc_conf), spec, profiles, advice=advice)
 
 
 def record_here(
-    spec: JobSpec, profiles: Sequence[GpuProfile], *, progress: Callable[[str], None] = lambda _: None
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    alloc_conf: str = "",
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[RecordedEstimate, ...]:
     """Estimate one job on several devices, and keep the history of every replay.
 
     Args:
         spec: The job.
         profiles: Devices, in the order of the answers.
+        alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As for its stages.
     """
-    tracer = _Tracer(progress)
+    tracer = _Tracer(progress, alloc_conf)
     estimates = _estimates(tracer, spec, profiles, advice=True)
     return tuple(
         RecordedEstimate(
@@ -93,48 +107,90 @@ def _estimates(
 
 
 class _Tracer:
-    """Traces each job once for each kind of device, and remembers."""
+    """Traces each rank that differs of each job once for each kind of device, and remembers."""
 
-    def __init__(self, progress: Callable[[str], None]) -> None:
+    def __init__(self, progress: Callable[[str], None], alloc_conf: str = "") -> None:
         self._progress = progress
-        self._lifetimes: dict[tuple[str, DeviceTraits], Lifetimes] = {}
+        self._conf = alloc_conf
+        self._policy = parse_conf(alloc_conf)
+        self._lifetimes: dict[tuple[str, DeviceTraits, int], Lifetimes] = {}
 
     def estimate(self, profile: GpuProfile, spec: JobSpec) -> Estimate:
-        lifetimes = self._trace(profile, spec)
-        self._progress(f"replaying on {profile.name}")
-        return compose(spec, profile, measure(lifetimes, profile))
+        """The answer of the rank that needs most."""
+        rank, measured = self._largest(profile, spec)
+        answer = compose(spec, profile, measured)
+        said = (*_on_ranks(spec, rank), *_on_allocator(spec, profile, measured, self._conf))
+        left_out = not_modelled(self._conf) + (NCCL if spec.parallel.ranks > 1 and profile.kind != "cpu" else ())
+        return dataclasses.replace(
+            answer, assumptions=answer.assumptions + said, not_modelled=answer.not_modelled + left_out
+        )
 
     def history(self, profile: GpuProfile, spec: JobSpec) -> Snapshot:
-        lifetimes = self._trace(profile, spec)
+        _, measured = self._largest(profile, spec)
         self._progress(f"writing down the replay on {profile.name}")
-        return history(spec, profile, measure(lifetimes, profile))
+        return history(spec, profile, measured)
 
-    def _trace(self, profile: GpuProfile, spec: JobSpec) -> Lifetimes:
+    def _largest(self, profile: GpuProfile, spec: JobSpec) -> tuple[int, Measured]:
+        measured: dict[int, Measured] = {}
+        for rank in ranks_to_trace(spec.parallel):
+            lifetimes = self._trace(profile, spec, rank)
+            self._progress(f"replaying on {profile.name}")
+            measured[rank] = measure(lifetimes, profile, self._policy)
+        rank = max(measured, key=lambda each: measured[each].memory.peak_reserved)
+        return rank, measured[rank]
+
+    def _trace(self, profile: GpuProfile, spec: JobSpec, rank: int) -> Lifetimes:
         traits = DeviceTraits.of(profile)
-        key = repr(spec), traits
+        if is_zero(spec.parallel) and profile.total_bytes:
+            # DeepSpeed looks how much is free, and flattens weights on the host where it is too little.
+            traits = dataclasses.replace(traits, total_bytes=profile.total_bytes)
+        key = repr(spec), traits, rank
         if key not in self._lifetimes:
             with forgotten_modules():
-                trace = trace_job(partial(load_source, spec), spec, traits, progress=self._progress)
+                trace = trace_job(partial(load_source, spec), spec, traits, rank=rank, progress=self._progress)
             self._lifetimes[key] = build_lifetimes(trace)
         return self._lifetimes[key]
 
 
-def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:
+NCCL = ("NCCL's buffers: outside of PyTorch's allocator, hundreds of MiB for each communicator",)
+
+
+def _on_ranks(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    count = len(ranks_to_trace(spec.parallel))
+    return (f"rank {rank} needs most of the {count} ranks that differ",) if count > 1 else ()
+
+
+def _on_allocator(spec: JobSpec, profile: GpuProfile, measured: Measured, conf: str) -> tuple[str, ...]:
+    """The other mode of the allocator, where nobody said which: with streams it decides some percent of the peak."""
+    if conf or spec.parallel.ranks == 1 or profile.kind == "cpu":
+        return ()
+    expandable = AllocatorPolicy(expandable_segments=True)
+    memory = _replay(measured.stream, profile, expandable, repeats=_repeats(measured.lifetimes.trace, measured.stream))
+    reserved = f"{format_bytes(memory.peak_reserved)} instead of {format_bytes(measured.memory.peak_reserved)}"
+    return (f"the allocator's options are PyTorch's own; under expandable_segments:True it reserves {reserved}",)
+
+
+def measure(lifetimes: Lifetimes, profile: GpuProfile, policy: AllocatorPolicy = DEFAULT_POLICY) -> Measured:
     """Replay a trace's allocations on a device's allocator until its state repeats.
 
     Where the segments would outgrow the device, they are replayed once more under its limit: the allocator then gives
     cached segments back and tries again, which is slow but may well fit.
+
+    Args:
+        lifetimes: The trace.
+        profile: The device.
+        policy: Options of its allocator.
     """
     started = time.perf_counter()
     stream = request_stream(lifetimes.trace)
-    # A step that grows must not be repeated: the answer is about the steps that were traced.
-    repeats = stream.closes and lifetimes.trace.repeats
-    memory = _replay(stream, profile, repeats=repeats, limit_bytes=None)
+    repeats = _repeats(lifetimes.trace, stream)
+    play = partial(_replay, profile=profile, policy=policy, repeats=repeats)
+    memory = play(stream)
     limit = profile.usable_bytes - profile.context_bytes
     if profile.usable_bytes and memory.peak_reserved > limit:
-        limited = _replay(stream, profile, repeats=repeats, limit_bytes=limit)
+        limited = play(stream, limit_bytes=limit)
         memory = memory if limited.out_of_memory else limited
-    least, needed, most = _ends(stream, memory, lifetimes.trace, partial(_replay, profile=profile, repeats=repeats))
+    least, needed, most = _ends(stream, memory, lifetimes.trace, play)
     return Measured(
         lifetimes=lifetimes,
         stream=stream,
@@ -142,8 +198,14 @@ def measure(lifetimes: Lifetimes, profile: GpuProfile) -> Measured:
         least=least,
         needed=needed,
         most=most,
+        policy=policy,
         replay_seconds=time.perf_counter() - started,
     )
+
+
+def _repeats(trace: Trace, stream: RequestStream) -> bool:
+    """May the last step be repeated? One that grows must not: the answer is about the steps that were traced."""
+    return stream.closes and trace.repeats
 
 
 def _ends(
@@ -163,12 +225,17 @@ def _ends(
 
 
 def _replay(
-    stream: RequestStream, profile: GpuProfile, *, repeats: bool, limit_bytes: int | None = None
+    stream: RequestStream,
+    profile: GpuProfile,
+    policy: AllocatorPolicy,
+    *,
+    repeats: bool,
+    limit_bytes: int | None = None,
 ) -> MemoryProfile:
-    policy: Policy = NoCaching() if profile.kind == "cpu" else AllocatorPolicy()
+    kind: Policy = NoCaching() if profile.kind == "cpu" else policy
     total = profile.total_bytes or None
     if not repeats:
-        return replay((*stream.prefix, *stream.step), policy=policy, limit_bytes=limit_bytes, device_bytes=total)
+        return replay((*stream.prefix, *stream.step), policy=kind, limit_bytes=limit_bytes, device_bytes=total)
     return replay_steps(
-        stream.prefix, stream.step, stream.rename, policy=policy, limit_bytes=limit_bytes, device_bytes=total
+        stream.prefix, stream.step, stream.rename, policy=kind, limit_bytes=limit_bytes, device_bytes=total
     )

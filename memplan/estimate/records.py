@@ -76,6 +76,10 @@ class PeakFacts:
     op: str
     module: str
     source: str
+    host_bytes: int = 0
+    """Host memory of the traced rank's tensors: what is offloaded, pinned buffers and paged states included."""
+    nvme_bytes: int = 0
+    """In files on its disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,7 @@ def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> Mo
         loss=_function(module, "loss", 2),
         optimizer=_function(module, "optimizer", 1),
         train_step=_function(module, "train_step", 3),
+        parallelize=_function(module, "parallelize", 2),
         generate=_function(module, "generate", 2),
         default_seq_len=default_seq_len,
         provenance=provenance,

@@ -11,6 +11,7 @@ EXPECTED = {
     "loss": "loss(output, batch)",
     "optimizer": "optimizer(parameters)",
     "train_step": "train_step(model, optimizer, batch)",
+    "parallelize": "parallelize(model, mesh)",
     "generate": "generate(model, batch)",
 }
 """Functions of a target file beside ``model`` → how memplan calls them."""

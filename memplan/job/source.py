@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class ModelSource:
     """``(parameters)`` → optimizer; None takes the one the options name."""
     train_step: "Callable[[torch.nn.Module, torch.optim.Optimizer, Any], Any] | None" = None
     """``(model, optimizer, batch)``: the user's own whole step, replaces forward, loss, backward and optimizer."""
+    parallelize: "Callable[[torch.nn.Module, DeviceMesh], torch.nn.Module | None] | None" = None
+    """``(model, mesh)``: shares the model among the ranks of ``--parallel`` in memplan's place, perhaps in place."""
     generate: "Callable[[torch.nn.Module, Any], Any] | None" = None
     """``(model, batch)``: one whole generation; None calls the ``generate`` of a transformers model."""
     generate_inputs: Mapping[str, Any] = field(default_factory=dict)

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from memplan.job.adapters import Lora, Quantize
+from memplan.job.parallel import ALONE, Parallel
+from memplan.job.zero import Zero
+
 Precision = Literal["fp32", "fp16", "bf16", "fp16-mixed", "bf16-mixed"]
 OptimizerName = Literal[
     "adamw", "adam", "sgd", "sgd-momentum", "adagrad", "adafactor", "lion", "adamw-8bit", "paged-adamw-8bit"
@@ -13,6 +17,7 @@ OptimizerImpl = Literal["auto", "foreach", "fused", "loop"]
 Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Mode = Literal["train", "inference", "generate"]
 Compile = Literal["eager", "inductor"]
+Compression = Literal["none", "int8", "topk"]
 DataDependent = Literal["balanced", "worst"]
 
 
@@ -95,6 +100,22 @@ class JobSpec:
     """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
     mode: Mode = "train"
     """What one step is."""
+    parallel: Parallel = ALONE
+    """Ranks; the batch size is one rank's."""
+    zero: Zero | None = None
+    """DeepSpeed's settings, where ``parallel.data`` is one of its stages; None: its defaults."""
+    lora: Lora | None = None
+    """Train low-rank adapters instead of the weights."""
+    quantize: Quantize = "none"
+    """How frozen weights of linear layers are held."""
+    loss_chunks: int = 1
+    """Parts of the tokens whose logits are made one after another; 1 makes all at once."""
+    optimizer_in_backward: bool = False
+    """Update each parameter as soon as its gradient is there, and free that."""
+    offload_activations: bool = False
+    """Keep what autograd saves in host memory."""
+    compress_activations: Compression = "none"
+    """In what form what autograd saves is held."""
     inputs: tuple[InputSpec, ...] = ()
     """Inputs given on the command line; they replace the target's ``batch``."""
     data_dependent: DataDependent = "balanced"

@@ -12,7 +12,7 @@ FLOP_UNITS = {"E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6}
 DEFAULT = "default"
 """Provenance of a value that nobody gave."""
 # These are always shown, in this order; other options only where somebody gave them.
-_LEADING = ("precision", "optimizer", "optimizer_impl", "batch_size", "seq_len", "checkpoint", "mode")
+_LEADING = ("precision", "optimizer", "optimizer_impl", "batch_size", "seq_len", "checkpoint", "mode", "parallel")
 
 
 def job_lines(estimate: Estimate, width: int) -> list[Text]:

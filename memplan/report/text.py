@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.estimate.records import Estimate, Verdict
+from memplan.estimate.records import Estimate, PeakFacts, Verdict
 from memplan.report.bars import apportion, bar
 from memplan.report.explain import caveats, explanation
 from memplan.report.interval import interval_line
@@ -14,7 +14,7 @@ from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.layout import SEPARATOR, clean, pad, shorten, source_line, stacked
 from memplan.report.owners import owner_lines
 from memplan.report.verdict import verdict_lines
-from memplan.units import format_bytes
+from memplan.units import MIB, format_bytes
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
 """Below, lines are cropped by the terminal; above, margins only drift apart."""
@@ -76,9 +76,15 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
     total = f"  {'peak':{LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
     lines = [Text.assemble((total, "bold"), f"  {interval}"), *interval_line(peak.basis), *_moment(estimate, width)]
+    lines += [Text(f"  {where:{LABEL_CELLS}}  {format_bytes(size)} for each rank") for where, size in _elsewhere(peak)]
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
     return lines
+
+
+def _elsewhere(peak: PeakFacts) -> list[tuple[str, int]]:
+    """Memory beside the device's that a job needs; a few numbers on the host (an optimizer's step) are none."""
+    return [(where, size) for where, size in (("host", peak.host_bytes), ("NVMe", peak.nvme_bytes)) if size >= MIB]
 
 
 def _moment(estimate: Estimate, width: int) -> list[Text]:

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from memplan.lifetime.sizes import Polynomial, Size, fit
 from memplan.replay.records import Request
-from memplan.simulate.sizes import Polynomial, Size, fit
 
 
 class Call(NamedTuple):

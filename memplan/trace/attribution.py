@@ -25,6 +25,9 @@ _MEMPLAN = str(Path(__file__).parents[1])
 _ACCUMULATE = 2**64 - 1
 """Sequence number of every AccumulateGrad node (torch/csrc/autograd/functions/accumulate_grad.cpp)."""
 
+INSIDE_FSDP = "_fsdp_wrapped_module."
+"""What FSDP1's wrapper puts into the names of all that it wraps (distributed/fsdp/_common_utils.py FSDP_PREFIX)."""
+
 
 class Owner(NamedTuple):
     """Module path and source line of an op."""
@@ -51,7 +54,7 @@ class Attribution:
 
     def name_modules(self, model: torch.nn.Module) -> None:
         """Learn the paths of a model's modules; the root has the empty path."""
-        self._names.update((id(module), name) for name, module in model.named_modules())
+        self._names.update((id(module), name.replace(INSIDE_FSDP, "")) for name, module in model.named_modules())
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -85,6 +88,11 @@ class Attribution:
         for frame, _ in walk_tb(error.__traceback__):
             name = self._names.get(id(frame.f_locals.get("self")), name)
         return name or None
+
+    @property
+    def steps_optimizer(self) -> bool:
+        """Does an optimizer run now?"""
+        return self._in_optimizer > 0
 
     def phase(self, *, in_backward: bool) -> Phase:
         """The phase of the op that runs now."""

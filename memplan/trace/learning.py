@@ -16,6 +16,8 @@ ASSUMED_IDLE: Mapping[Any, str] = {
     torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: "gradient scaling finds no overflow",
 }
 """Op that writes a flag → the assumption that the flag stays what it was (GradScaler then steps the optimizer)."""
+EXCHANGES = frozenset({"c10d.alltoall_base_.default"})
+"""Collectives that write their first argument from their second: with balance every rank gets what it sends."""
 
 
 class Known(Protocol):
@@ -63,6 +65,9 @@ class Learning:
             self._values.assume(ASSUMED_IDLE[func])
             return
         known = [each.knowledge for each in reads]
+        if operator.name in EXCHANGES:
+            self.enter(of(args[0]), of(args[1]).knowledge)
+            return
         if func not in TEACHERS and all(each is NOTHING for each in known):
             if not operator.is_view:
                 self._forget(operator, args, kwargs, of)

@@ -5,11 +5,13 @@ whatever they keep alive; so the loops here are generators that keep their frame
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from memplan.trace.parameter_kinds import clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,35 +36,41 @@ class Parts:
     """Micro-batches per optimizer step."""
     clip_norm: float | None
     """Maximum gradient norm, None for no clipping."""
+    around: Callable[[Any], AbstractContextManager[Any]] = nullcontext
+    """``(batch)`` → the context of its forward, loss and backward."""
+    unreduced: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """The context of all micro-batches but a step's last (``DistributedDataParallel.no_sync``)."""
 
 
 def training(parts: Parts) -> Iterator[None]:
     """Forward, loss, backward, optimizer step, ``zero_grad()``, again and again; yields after every optimizer step."""
     batch = output = loss = None
     while True:
-        for _ in range(parts.accumulate):
+        for micro_batch in range(1, parts.accumulate + 1):
             # ``for batch in loader`` rebinds the name before the new batch is moved to the device.
             batch = None
             batch = parts.next_batch()
-            with parts.autocast():
-                output = parts.call(parts.model, batch)
-                loss = parts.loss(output, batch)
-                if parts.accumulate > 1:
-                    loss = loss / parts.accumulate
-            if parts.scaler is None:
-                loss.backward()  # type: ignore[no-untyped-call]
-            else:
-                parts.scaler.scale(loss).backward()
-        _update(parts)
+            with parts.around(batch), parts.unreduced() if micro_batch < parts.accumulate else nullcontext():
+                with parts.autocast():
+                    output = parts.call(parts.model, batch)
+                    loss = parts.loss(output, batch)
+                    if parts.accumulate > 1:
+                        loss = loss / parts.accumulate
+                if parts.scaler is None:
+                    loss.backward()  # type: ignore[no-untyped-call]
+                else:
+                    parts.scaler.scale(loss).backward()
+        update(parts)
         parts.optimizer.zero_grad()
         yield
 
 
-def _update(parts: Parts) -> None:
+def update(parts: Parts) -> None:
+    """Clip gradients and step the optimizer, through the scaler if there is one."""
     if parts.clip_norm is not None:
         if parts.scaler is not None:
             parts.scaler.unscale_(parts.optimizer)
-        torch.nn.utils.clip_grad_norm_(parts.model.parameters(), parts.clip_norm)
+        clip(parts.model.parameters(), parts.clip_norm)
     if parts.scaler is None:
         parts.optimizer.step()
     else:

@@ -15,7 +15,7 @@ def place_model(recorder: Recorder, model: torch.nn.Module) -> None:
     """Enter parameters and buffers as allocations on the device, in the order in which ``Module.to`` moves them."""
     if recorder.device.kind == "cuda":
         quantise(model)
-    for prefix, module in _in_placement_order("", model):
+    for prefix, module in in_placement_order("", model):
         for name, parameter in module._parameters.items():
             if parameter is not None:
                 recorder.adopt(parameter, role="parameter", name=prefix + name)
@@ -26,10 +26,10 @@ def place_model(recorder: Recorder, model: torch.nn.Module) -> None:
                 recorder.adopt(buffer, role="buffer", name=prefix + name)
 
 
-def _in_placement_order(prefix: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    # Module._apply goes into the children first.
+def in_placement_order(prefix: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Modules with their names' prefixes, in the order of ``Module._apply``, which goes into the children first."""
     for name, child in module.named_children():
-        yield from _in_placement_order(f"{prefix}{name}.", child)
+        yield from in_placement_order(prefix if name == "_fsdp_wrapped_module" else f"{prefix}{name}.", child)
     yield prefix, module
 
 

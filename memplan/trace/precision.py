@@ -17,6 +17,11 @@ def model_dtype(precision: Precision) -> torch.dtype | None:
     return _CAST.get(precision)
 
 
+def compute_dtype(precision: Precision) -> torch.dtype | None:
+    """The dtype that matrices are multiplied in; None is that of the model as built."""
+    return _CAST.get(precision) or _AUTOCAST.get(precision)
+
+
 def autocast(precision: Precision, device: str) -> Callable[[], AbstractContextManager[Any]]:
     """The context of forward and loss.
 

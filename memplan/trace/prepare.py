@@ -1,20 +1,26 @@
 """From a loaded target to the parts of its loop: model built, cast, checkpointed and placed; optimizer; batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from memplan.errors import UsageError
 from memplan.job.defaults import call_model, default_loss
 from memplan.job.optimizers import make_optimizer
 from memplan.job.source import ModelSource
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, Precision
 from memplan.job.usercode import user_code
-from memplan.trace import loop, precision
+from memplan.trace import in_backward, loop, precision
+from memplan.trace.adapted import adapt
 from memplan.trace.checkpointing import apply_checkpointing, described
 from memplan.trace.generation import generator
+from memplan.trace.parameter_kinds import optimizer_groups
 from memplan.trace.place import cast_floats
+from memplan.trace.saved import saving
+from memplan.trace.sharding.zero.settings import is_zero
 from memplan.trace.surroundings import Surroundings
 
 
@@ -25,7 +31,7 @@ def build_model(source: ModelSource, spec: JobSpec, surroundings: Surroundings) 
     dtype = precision.model_dtype(spec.precision)
     if dtype is not None:
         model = model.to(dtype)
-    model.train(spec.mode == "train")
+    model = adapt(model, source, spec, surroundings).train(spec.mode == "train")
     if spec.checkpoint != "none" and spec.mode == "train":
         names = apply_checkpointing(model, spec.checkpoint, surroundings.recomputing)
         surroundings.assume(described(names))
@@ -34,23 +40,36 @@ def build_model(source: ModelSource, spec: JobSpec, surroundings: Surroundings) 
 
 def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Iterator[None]:
     """Place the model and set up its loop, which yields after every step."""
+    if is_zero(spec.parallel):
+        from memplan.trace.sharding.zero import loop as deepspeed
+
+        spec = deepspeed.under_deepspeed(source, spec, surroundings)
+        return deepspeed.training(_parts(source, model, spec, surroundings), spec, surroundings)
     surroundings.place_model(model)
     parts = _parts(source, model, spec, surroundings)
     if spec.mode != "train":
         return loop.inference(parts)
     if source.train_step is not None:
-        _check_own_step(spec)
+        _check_own_step(source, spec)
         return loop.own_steps(parts, source.train_step)
+    if spec.parallel.pipeline > 1:
+        from memplan.trace.sharding import pipeline_loop
+
+        return pipeline_loop.training(parts, spec.parallel)
     surroundings.assume(LOOP)
     return loop.training(parts)
 
 
-def _check_own_step(spec: JobSpec) -> None:
+def _check_own_step(source: ModelSource, spec: JobSpec) -> None:
     """What shapes only memplan's own loop must not look as if it had shaped the user's."""
     given = {
-        "--precision": spec.precision.endswith("-mixed"),
+        "--precision": _autocast_precision(source, spec).endswith("-mixed"),
         "--grad-accum": spec.grad_accum != 1,
         "--clip-grad-norm": spec.clip_grad_norm is not None,
+        "--parallel cp": spec.parallel.context > 1 and source.parallelize is None,
+        "--optimizer-in-backward": spec.optimizer_in_backward,
+        "--offload-activations": spec.offload_activations,
+        "--compress-activations": spec.compress_activations != "none",
     }
     useless = ", ".join(option for option, is_given in given.items() if is_given)
     if useless:
@@ -69,18 +88,37 @@ def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundi
     trains, device = spec.mode == "train", surroundings.kind
     return loop.Parts(
         model=model,
-        optimizer=_optimizer(source, model, spec) if trains else None,
+        optimizer=_updates(source, model, spec) if trains else None,
         next_batch=lambda: _next_batch(source, spec, surroundings),
         call=_call(source, model, spec, surroundings),
         loss=source.loss or default_loss,
-        autocast=precision.autocast(spec.precision, device),
+        autocast=precision.autocast(_autocast_precision(source, spec), device),
         scaler=precision.scaler(spec.precision, device) if trains else None,
         accumulate=spec.grad_accum,
         clip_norm=spec.clip_grad_norm,
+        around=_around(source, spec),
+        unreduced=model.no_sync if isinstance(model, DistributedDataParallel) else nullcontext,
     )
 
 
+def _around(source: ModelSource, spec: JobSpec) -> Callable[[Any], AbstractContextManager[Any]]:
+    if spec.parallel.context == 1 or spec.mode != "train" or source.parallelize is not None:
+        return nullcontext
+    from memplan.trace.sharding import world
+    from memplan.trace.sharding.context_parallel import sequence_shared
+
+    return sequence_shared(world.current().mesh["cp"], spec.seq_len or source.default_seq_len)
+
+
+def _autocast_precision(source: ModelSource, spec: JobSpec) -> Precision:
+    """FSDP's own mixed precision casts parameters and inputs, and needs no autocast."""
+    casts_itself = spec.parallel.data in {"fsdp1", "fsdp2"} and source.parallelize is None
+    return "fp32" if casts_itself else spec.precision
+
+
 def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Callable[..., Any]:
+    if spec.mode == "train" and source.train_step is None:
+        return saving(call_model, spec, surroundings.kind)
     if spec.mode != "generate":
         return call_model
     if source.generate is None:
@@ -89,17 +127,26 @@ def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundin
     return generator(source, model, spec.max_new_tokens)
 
 
-def _optimizer(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> torch.optim.Optimizer:
+def _updates(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> Any:
+    """What updates the weights: an optimizer, or what stands in its place."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not spec.optimizer_in_backward or source.train_step is not None:
+        return _optimizer(source, model.parameters(), spec)
+    in_backward.check(spec)
+    return in_backward.InBackward(trainable, lambda parameters: _optimizer(source, parameters, spec))
+
+
+def _optimizer(source: ModelSource, parameters: Iterable[torch.nn.Parameter], spec: JobSpec) -> torch.optim.Optimizer:
     if spec.optimizer is None and source.optimizer is not None:
         if spec.optimizer_impl != "auto":
             what = "--optimizer-impl would change nothing: the target makes its own optimizer"
             raise UsageError(what, hint="pass foreach= or fused= in optimizer(), or give --optimizer too")
         with user_code("optimizer()"):
-            return source.optimizer(model.parameters())
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            return source.optimizer(parameters)
+    trainable: list[torch.Tensor] = [parameter for parameter in parameters if parameter.requires_grad]
     if not trainable:
         raise UsageError("no parameter of the model requires a gradient", hint="use --mode inference")
-    return make_optimizer(spec.optimizer or "adamw", trainable, impl=spec.optimizer_impl)
+    return make_optimizer(spec.optimizer or "adamw", optimizer_groups(trainable), impl=spec.optimizer_impl)
 
 
 def _next_batch(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> Any:
@@ -109,7 +156,7 @@ def _next_batch(source: ModelSource, spec: JobSpec, surroundings: Surroundings) 
 
     def batch() -> Any:
         with user_code("batch()"):
-            made = make(spec.batch_size, spec.seq_len or source.default_seq_len)
+            made = make(spec.batch_size * spec.parallel.step_batches, spec.seq_len or source.default_seq_len)
         dtype = precision.model_dtype(spec.precision)
         return made if dtype is None else cast_floats(made, dtype)
 

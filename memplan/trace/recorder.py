@@ -12,11 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _get_current_dispatch_mode_stack,
-    is_traceable_wrapper_subclass,
-)
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from memplan.trace import aliasing, random_states
 from memplan.trace.attribution import Attribution
@@ -26,7 +22,19 @@ from memplan.trace.learning import Learning
 from memplan.trace.ledger import Ledger
 from memplan.trace.nested import Path, leaves_of, tensors_in
 from memplan.trace.records import DeviceTraits, Op, Place, Role
-from memplan.trace.refs import Aside, Ref, aside, knowledge_of, nbytes_of, pin, pinned, storage_of
+from memplan.trace.refs import (
+    PLAIN,
+    Aside,
+    Ref,
+    aside,
+    is_wrapper,
+    knowledge_of,
+    nbytes_of,
+    parts_of,
+    pin,
+    pinned,
+    storage_of,
+)
 from memplan.trace.replacements import decompose
 from memplan.trace.running import Running
 from memplan.trace.scratch.player import Player
@@ -36,7 +44,6 @@ from memplan.trace.values import TEACHERS, Values
 from memplan.units import Bytes, OpIndex, StorageId
 
 _ASK_DEVICE = torch.ops.prim.device.default
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
     # aten/src/ATen/native/cuda/Dropout.cu dropout_cuda: the mask comes first.
     "aten.native_dropout.default": (1, 0),
@@ -45,9 +52,13 @@ _RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
 _HOST_RESULTS = frozenset({("aten._pack_padded_sequence.default", (1,))})
 """Ops and results that lie on the host wherever the operands lie (aten/src/ATen/native/PackedSequence.cpp)."""
 
+_WAIT = "_c10d_functional.wait_tensor.default"
+"""Returns its argument; its fake kernel returns a new tensor."""
+
 MIXED = "what lies on the host is not counted, though CUDA would refuse to mix it with what lies on the device"
 _MOVERS = ("copy", "index", "pack")
 """Parts of the names of ops that take host and device tensors together (``Tensor.to``, ``x[i]``, packed sequences)."""
+
 
 PlaceRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Place | None]
 """(operator, args, kwargs) → place of its new storages; None: where its tensor arguments are."""
@@ -83,6 +94,7 @@ class Recorder(TorchDispatchMode):
         self._place_rule = place_rule
         self._operators: dict[Any, Operator] = {}
         self._asked_device = 0
+        self._muted = 0
         self._player = Player(self.ledger, device, self.is_host)
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)
@@ -99,20 +111,38 @@ class Recorder(TorchDispatchMode):
         """Tell torch not to wrap every dispatch in a guard against ``torch.compile``: what runs here is eager."""
         return False
 
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Let what runs in the context pass unseen: it is torch's own, and on no device."""
+        self._muted += 1
+        try:
+            yield
+        finally:
+            self._muted -= 1
+
+    def use_stream(self, number: int) -> None:
+        """Say which CUDA stream allocations are made on from here; 0 is the default one."""
+        self.ledger.stream = number
+
     # ------------------------------------------------------------------ what is said from outside
 
-    def adopt(self, tensor: torch.Tensor, *, role: Role, name: str) -> None:
+    def adopt(self, tensor: torch.Tensor, *, role: Role, name: str, moves: bool = True) -> None:
         """Enter a tensor made outside the recorded ops (parameter, buffer, input) as a placeholder on the device.
 
         Args:
             tensor: A fake tensor; one already adopted keeps its first name.
             role: What it is.
             name: Qualified name.
+            moves: Does it go to the device now? Parts of a DTensor stay where they are: FSDP may keep them on the host.
         """
         if pinned(tensor) is not None:
             return
+        if is_wrapper(tensor):
+            for part in parts_of(tensor):
+                self.adopt(part, role=role, name=name, moves=False)
+            return
         storage = storage_of(tensor)
-        identity = None if storage is None else self._adopted(storage, role, name)
+        identity = None if storage is None else self._adopted(storage, role, name, moves=moves)
         ref = Ref(self.step_graph.placeholder(name), (), identity, nbytes_of(tensor))
         if role == "input":
             # What a batch was made of is known; parameters change, and buffers are rarely asked for values.
@@ -121,6 +151,12 @@ class Recorder(TorchDispatchMode):
 
     def claim(self, tensor: torch.Tensor, *, role: Role, of: torch.Tensor) -> None:
         """Say what an op's result turned out to be, and which adopted tensor it belongs to."""
+        if is_wrapper(tensor):
+            for part in parts_of(tensor):
+                self.claim(part, role=role, of=of)
+            return
+        while is_wrapper(of):
+            of = parts_of(of)[0]
         identity, owner = self._identity(tensor), self._identity(of)
         if identity is not None and self.ledger.entries[identity].role == "intermediate":
             self.ledger.entries[identity].role = role
@@ -136,20 +172,25 @@ class Recorder(TorchDispatchMode):
         while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             # Inside ``vmap``, which transformers builds masks with, tensors are wrapped and have no storage.
             tensor = torch._C._functorch.get_unwrapped(tensor)
-        if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
-            return all(self.is_host(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+        if is_wrapper(tensor):
+            return all(self.is_host(part) for part in parts_of(tensor))
         if tensor.layout is not torch.strided:
             # Of a sparse tensor only the parts have a place, once they are asked for; it is mostly a gradient.
             return False
         identity = self._identity(tensor)
-        return (self.default_place if identity is None else self.ledger.entries[identity].place) == "host"
+        return (self.default_place if identity is None else self.ledger.entries[identity].place) != "device"
 
-    def _adopted(self, storage: torch.UntypedStorage, role: Role, name: str) -> StorageId:
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Does this tensor lie in page-locked host memory?"""
+        identity = self._identity(tensor)
+        return identity is not None and self.ledger.entries[identity].place == "pinned"
+
+    def _adopted(self, storage: torch.UntypedStorage, role: Role, name: str, *, moves: bool) -> StorageId:
         identity = self.ledger.find(storage)
         if identity is None:
             return self.ledger.allocate(storage, place="device", role=role, name=name)
         entry = self.ledger.entries[identity]
-        if entry.place == "host":
+        if moves and entry.place != "device":
             return self.ledger.move(storage, place="device", role=role, name=name)
         if not entry.name:
             entry.role, entry.name = role, name
@@ -165,10 +206,12 @@ class Recorder(TorchDispatchMode):
             self._asked_device = id(args[0])
             return args[0].fake_device
         for kind in types:
-            if kind not in _PLAIN and not issubclass(kind, FakeTensor):
+            if kind not in PLAIN and not issubclass(kind, FakeTensor):
                 # A wrapper subclass (DTensor …): let it desugar, its inner ops come back here.
                 return NotImplemented
         kwargs = kwargs or {}
+        if self._muted:
+            return func(*args, **kwargs)
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func, self._rules)
@@ -235,7 +278,8 @@ class Recorder(TorchDispatchMode):
 
     def _attribute(self, running: Running) -> None:
         """Find out on whose behalf an op runs."""
-        running.in_backward = torch._C._current_graph_task_id() != -1
+        # An optimizer may step in a hook of backward; what it makes is its own.
+        running.in_backward = torch._C._current_graph_task_id() != -1 and not self.attribution.steps_optimizer
         node = torch._C._current_autograd_node() if running.in_backward else None
         running.owner = self.attribution.forward_owner() if node is None else self.attribution.backward_owner(node)
         running.phase = self.attribution.phase(in_backward=running.in_backward)
@@ -244,6 +288,8 @@ class Recorder(TorchDispatchMode):
                 running.role = "gradient"
             running.overwritten = self._overwritten(running, node)
         if running.operator.name == "aten.add.Tensor" and aliasing.adds_mask_in_place():
+            running.overwritten = self._ref(running.args[0]).storage
+        if running.operator.name == _WAIT:
             running.overwritten = self._ref(running.args[0]).storage
         self._asked_device = 0
 
@@ -356,9 +402,12 @@ class Recorder(TorchDispatchMode):
             return ruled
         entries = self.ledger.entries
         places = {entries[identity].place for identity in operands if identity is not None}
-        if len(places) > 1 and self.recording and self._is_mixed(running):
+        if "device" in places and len(places) > 1 and self.recording and self._is_mixed(running):
             self.values.assume(f"{MIXED}: {running.operator.name}")
-        return "device" if "device" in places else "host" if places else self.default_place
+        if "device" in places or not places:
+            return "device" if places else self.default_place
+        # What is made of pinned tensors is pageable.
+        return "meta" if places == {"meta"} else "host"
 
     def _is_mixed(self, running: Running) -> bool:
         """Does an op work on elements of both places? Copies may, and indices and scalars may lie on the host."""

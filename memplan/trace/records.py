@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
-Place = Literal["device", "host"]
+Place = Literal["device", "host", "pinned", "meta"]
+"""``pinned`` is page-locked host memory from torch's allocator; what is on ``meta`` has no memory at all."""
 Role = Literal["parameter", "buffer", "input", "gradient", "optimizer_state", "workspace", "scratch", "intermediate"]
 
 
@@ -35,6 +36,8 @@ class DeviceTraits:
     """Resident threads per multiprocessor."""
     cublas_workspace_bytes: int = 8_519_680
     """One cuBLAS workspace."""
+    total_bytes: int = 80 * 2**30
+    """Its memory, for libraries that go by it; the same for all GPUs where none does, so that they share a trace."""
 
     @classmethod
     def of(cls, profile: "GpuProfile") -> "DeviceTraits":
@@ -83,7 +86,7 @@ class Storage:
     nbytes: Bytes
     """Requested size."""
     place: Place
-    """Host storages (an optimizer's ``step``, ``torch.arange(n)`` without a device) never count as device memory."""
+    """Only what lies on the device counts as its memory: not an optimizer's ``step``, nor ``torch.arange(n)``."""
     role: Role
     """What it is, as far as its maker knows; activations and temporaries are told apart by ``memplan.lifetime``."""
     birth: OpIndex
@@ -162,3 +165,5 @@ class Trace:
     """The ops as one fx graph in execution order, each node's ``meta["op"]`` its record."""
     constants: "Mapping[str, torch.Tensor]"
     """Tensors that the graph's ``get_attr`` nodes name."""
+    nvme_bytes: int = 0
+    """In files on this rank's disk: what was offloaded to NVMe."""

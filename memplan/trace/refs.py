@@ -2,10 +2,15 @@
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from memplan.trace.knowledge import NOTHING, Knowledge
 from memplan.trace.nested import Path
 from memplan.units import StorageId
+
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
+"""Types of tensors that hold their own elements."""
 
 
 class Ref:
@@ -60,6 +65,17 @@ def aside(tensor: torch.Tensor, storage: StorageId | None) -> Aside:
         carrier = Aside(storage)
         tensor._memplan_aside = carrier  # type: ignore[attr-defined]
     return carrier
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Is a tensor made of others, as a DTensor is?"""
+    return type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor)
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that a wrapper subclass is made of: of a DTensor the one of this rank."""
+    held = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])  # type: ignore[attr-defined]
+    return [each for each in held if isinstance(each, torch.Tensor)]
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:

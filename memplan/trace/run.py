@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 
+from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.trace.compiled import compiling
@@ -13,6 +14,8 @@ from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, Trace
 from memplan.trace.semantics import semantics
+from memplan.trace.sharding.zero.disk import Disk
+from memplan.trace.sharding.zero.settings import is_zero
 from memplan.trace.steps import Steps
 from memplan.trace.surroundings import Recorded
 from memplan.trace.tracing_branches import fakes_pass_for_real
@@ -26,6 +29,7 @@ def trace_job(
     spec: JobSpec,
     device: DeviceTraits,
     *,
+    rank: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Trace:
     """Run a job's steps on fake tensors and record them.
@@ -34,6 +38,7 @@ def trace_job(
         load: Loads the target; called in the fake world, since user modules may build tensors when imported.
         spec: The job.
         device: What the step is traced for.
+        rank: Which of several ranks is traced.
         progress: Told, in a few words, what happens now.
 
     Returns:
@@ -46,21 +51,27 @@ def trace_job(
     started = time.perf_counter()
     values = Values(worst_case=spec.data_dependent == "worst")
     with ExitStack() as stack:
+        offloaded = stack.enter_context(_deepspeed(spec))
         stack.enter_context(fake_world())
         stack.enter_context(fakes_pass_for_real())
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.is_host)
+        means.ask_pinned(recorder.is_pinned)
+        means.ask_stream(recorder.use_stream)
         recorder.user_code = means.user_code
         compiled.begin(recorder)
         kernels = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
         stack.enter_context(recorder.watching())
+        stack.enter_context(_among_ranks(spec, rank, recorder))
         recorder.default_place = "device" if device.kind == "cpu" else "host"
         progress("building the model")
         source = load()
         surroundings = Recorded(recorder)
         model = build_model(source, spec, surroundings)
+        facts = _facts(model)
+        model = _shared(model, source, spec)
         compiled.whole(model)
         steps = Steps(recorder)
         steps.run(make_loop(source, model, spec, surroundings), progress)
@@ -68,7 +79,7 @@ def trace_job(
         # Still inside the fake world: there the garbage collector is off, which walks all these records otherwise.
         return Trace(
             device=device,
-            model=_facts(model),
+            model=facts,
             ops=tuple(recorder.ops),
             storages=recorder.ledger.storages(),
             events=tuple(recorder.ledger.events),
@@ -81,7 +92,34 @@ def trace_job(
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.constants,
+            nvme_bytes=offloaded.nbytes,
         )
+
+
+def _deepspeed(spec: JobSpec) -> AbstractContextManager[Disk]:
+    """Before the fake world begins: DeepSpeed is imported here."""
+    if not is_zero(spec.parallel):
+        return nullcontext(Disk())
+    from memplan.trace.sharding.zero.world import deepspeed_world
+
+    return deepspeed_world(spec.parallel)
+
+
+def _among_ranks(spec: JobSpec, rank: int, recorder: Recorder) -> AbstractContextManager[object]:
+    if spec.parallel == ALONE:
+        # Importing what follows takes half a second, and not every torch has it.
+        return nullcontext()
+    from memplan.trace.sharding.world import world
+
+    return world(spec.parallel, rank, recorder)
+
+
+def _shared(model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> torch.nn.Module:
+    if spec.parallel == ALONE:
+        return model
+    from memplan.trace.sharding.apply import share
+
+    return share(model, source, spec)
 
 
 def _sparse(names: set[str]) -> tuple[str, ...]:

@@ -29,6 +29,10 @@ class Semantics:
     """Host or device; None where there is no such difference."""
     ask_host: Callable[[Callable[[torch.Tensor], bool]], None]
     """Takes the recorder's answer to "does this tensor lie in host memory?"."""
+    ask_pinned: Callable[[Callable[[torch.Tensor], bool]], None]
+    """Takes the recorder's answer to "does this tensor lie in page-locked memory?"."""
+    ask_stream: Callable[[Callable[[int], None]], None]
+    """Takes who is told which CUDA stream work goes to, by its number."""
     user_code: Callable[[], AbstractContextManager[object]]
     """The context of user code that runs inside an operator."""
     not_modelled: Callable[[Iterable[str]], Iterable[str]]
@@ -46,6 +50,8 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
                 scratch_rules=CPU_RULES,
                 place_rule=None,
                 ask_host=lambda _: None,
+                ask_pinned=lambda _: None,
+                ask_stream=lambda _: None,
                 user_code=nullcontext,
                 not_modelled=_nothing,
                 assumptions=_nothing,
@@ -56,10 +62,18 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
         def ask_host(is_host: Callable[[torch.Tensor], bool]) -> None:
             cuda.placement.is_host = is_host
 
+        def ask_pinned(is_pinned: Callable[[torch.Tensor], bool]) -> None:
+            cuda.placement.is_pinned = is_pinned
+
+        def ask_stream(on_switch: Callable[[int], None]) -> None:
+            cuda.streams.on_switch = on_switch
+
         yield Semantics(
             scratch_rules=CUDA_RULES,
             place_rule=cuda.placement.rule,
             ask_host=ask_host,
+            ask_pinned=ask_pinned,
+            ask_stream=ask_stream,
             user_code=cuda.placement.user_code,
             not_modelled=_unknown_scratch,
             assumptions=assumptions_of,

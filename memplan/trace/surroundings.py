@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from memplan.runtime.checkpoint.blocks import bare
 from memplan.trace.place import map_batch, place_batch, place_model
 from memplan.trace.recorder import Recorder
 
@@ -50,7 +51,8 @@ class Recorded:
         return self._recorder.device.kind
 
     def place_model(self, model: torch.nn.Module) -> None:
-        """Enter parameters and buffers as allocations on the device."""
+        """Enter parameters and buffers as allocations on the device, under their names inside of DDP."""
+        model = bare(model)
         self._recorder.attribution.name_modules(model)
         place_model(self._recorder, model)
 

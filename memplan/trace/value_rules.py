@@ -35,6 +35,25 @@ def _even_counts(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any],
     return _evenly(args[0].numel(), result)
 
 
+def _scattered_counts(
+    values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor
+) -> Knowledge:
+    """``zeros.scatter_add_(0, index, ones)`` counts like ``bincount`` (transformers' dispatch to experts)."""
+    counted = _is_all(values, args[0], 0) and _is_all(values, args[3], 1)
+    if not counted or result.dim() != 1 or result.is_floating_point() or result.numel() > SMALL:
+        return NOTHING
+    values.assume_balance()
+    return _evenly(args[2].numel(), result)
+
+
+def _is_all(values: "Guesses", tensor: torch.Tensor, number: int) -> bool:
+    known = values.knowledge_of(tensor)
+    if known.value is None:
+        return known.density == number
+    with unset_fake_temporarily():
+        return bool((known.value == number).all())
+
+
 def _summed(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``mask.sum(...)``: each sum counts an equal share of the true elements."""
     known = values.knowledge_of(args[0])
@@ -182,6 +201,7 @@ RULES: Mapping[Any, Rule] = {
     aten.nonzero.default: _positions,
     aten.bincount.default: _even_counts,
     aten.histc.default: _even_counts,
+    aten.scatter_add_.default: _scattered_counts,
     aten.sum.default: _summed,
     aten.sum.dim_IntList: _summed,
     aten.argmax.default: classes_of_dim(1),
@@ -207,6 +227,7 @@ RULES: Mapping[Any, Rule] = {
     aten.all.dims: _all,
     aten.max.default: _largest,
     aten.ones.default: _certain(1.0),
+    aten.ones_like.default: _certain(1.0),
     aten.zeros.default: _certain(0.0),
     aten.full.default: _filled,
     aten.bitwise_and.Tensor: _combined(operator.and_),

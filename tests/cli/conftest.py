@@ -26,11 +26,13 @@ class Library:
     specs: list[JobSpec] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
+    alloc_confs: list[str] = field(default_factory=list)
 
     def estimate(
-        self, spec: JobSpec, profiles: tuple, *, timeout: float, progress: Callable[[str], None] | None
+        self, spec: JobSpec, profiles: tuple, *, alloc_conf: str, timeout: float, progress: Callable[[str], None] | None
     ) -> tuple[Estimate, ...]:
         self.specs.append(spec)
+        self.alloc_confs.append(alloc_conf)
         self.gpus += [profile.name for profile in profiles]
         self.timeouts.append(timeout)
         if self.failure is not None:

@@ -58,7 +58,7 @@ def test_options_of_a_group_stand_where_the_group_stands() -> None:
 
 
 def test_every_field_of_a_job_but_its_target_and_provenance_has_an_option() -> None:
-    assert {field.name for field in fields(JobSpec)} - set(JOB_FIELDS) == {"target", "provenance"}
+    assert {field.name for field in fields(JobSpec)} - set(JOB_FIELDS) == {"target", "provenance", "zero"}
 
 
 def test_only_what_was_typed_is_given() -> None:

@@ -5,18 +5,21 @@ import typer
 from memplan.cli.app import app
 
 ESTIMATE = {
-    "target", "--gpu", "--profile-dir",
-    "--allow-network", "--trust-remote-code", "--timeout",
+    "target", "--gpu", "--profile-dir", "--alloc-conf",
+    "--allow-network", "--trust-remote-code", "--timeout", "--config",
     "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
-    "--clip-grad-norm", "--attention", "--checkpoint", "--compile", "--mode", "--max-new-tokens", "--data-dependent",
+    "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--loss-chunks",
+    "--optimizer-in-backward", "--offload-activations", "--compress-activations", "--compile", "--mode",
+    "--max-new-tokens", "--data-dependent",
     "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
 }  # fmt: skip
 
 
 def test_commands() -> None:
-    assert {"estimate", "gpus", "presets", "explain", "snapshot", "validate", "simulate"} <= set(
-        typer.main.get_command(app).commands
-    )
+    assert set(typer.main.get_command(app).commands) == {
+        "estimate", "checkpoint-plan", "reuse-plan", "recommend", "emit", "simulate", "snapshot", "validate", "gpus",
+        "presets", "explain",
+    }  # fmt: skip
 
 
 def test_options_of_estimate() -> None:
@@ -35,7 +38,7 @@ def test_options_of_snapshot() -> None:
     assert {word for parameter in command.params for word in parameter.opts} == SNAPSHOT
 
 
-VALIDATE = (ESTIMATE - {"--gpu", "--fail-on", "--exit-zero"}) | {
+VALIDATE = (ESTIMATE - {"--gpu", "--alloc-conf", "--fail-on", "--exit-zero"}) | {
     "--device", "--steps", "--seconds", "--force", "--keep-snapshot", "--calibrate", "--profile-out",
 }  # fmt: skip
 
@@ -45,7 +48,7 @@ def test_options_of_validate() -> None:
     assert {word for parameter in command.params for word in parameter.opts} == VALIDATE
 
 
-SIMULATE = (ESTIMATE - {"--fail-on", "--exit-zero"}) | {
+SIMULATE = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
     "--steps", "--seq-len-dist", "--seed", "--conf", "--buckets", "--compact-at",
 }  # fmt: skip
 
@@ -53,3 +56,8 @@ SIMULATE = (ESTIMATE - {"--fail-on", "--exit-zero"}) | {
 def test_options_of_simulate() -> None:
     command = typer.main.get_command(app).commands["simulate"]
     assert {word for parameter in command.params for word in parameter.opts} == SIMULATE
+
+
+def test_options_of_emit() -> None:
+    command = typer.main.get_command(app).commands["emit"]
+    assert {word for parameter in command.params for word in parameter.opts} == {"plan", "--to", "--out", "-o"}

@@ -37,6 +37,7 @@ CASES = {
     "does-not-repeat": [make_estimate(repeats=False)],
     "lora": [make_estimate(trainable_parameters=3_407_872)],
     "several": [OOM, FITS, UNKNOWN],
+    "offloaded": [make_estimate(peak=replace(FITS.peak, host_bytes=17 * GIB, nvme_bytes=30 * GIB))],
 }
 
 

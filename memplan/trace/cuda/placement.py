@@ -27,6 +27,10 @@ Function = Callable[..., Any]
 Handler = Callable[[Args, dict[str, Any]], Any]
 
 _CPU = torch.device("cpu")
+_PLACES: Mapping[str, Place] = {"cpu": "host", "meta": "meta"}
+"""Type of a device → place; all others are accelerators."""
+_DEVICE_OPTIONS = frozenset({"device", "pin_memory"})
+"""Keywords of factories that say where."""
 _HOST_ONLY: tuple[Function, ...] = (torch.from_numpy, torch.frombuffer)
 """Factories that know no device argument."""
 
@@ -41,6 +45,8 @@ class Placement:
         """Place of a factory call without a device; ``device`` while a model is built that will be moved there."""
         self.is_host: Callable[[torch.Tensor], bool] = _nowhere
         """Does this tensor lie on the host? Set by whoever records allocations."""
+        self.is_pinned: Callable[[torch.Tensor], bool] = _nowhere
+        """Is its memory page-locked? Set likewise."""
         self.user_code: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         """The context in which device arguments are read, for code that is called back from inside a torch call."""
 
@@ -86,9 +92,9 @@ def place_named(device: object) -> Place:
     """The place that a ``device=`` argument names.
 
     Args:
-        device: String, ``torch.device`` or index. What is on ``meta`` has no memory, so it counts as the host's.
+        device: String, ``torch.device`` or index.
     """
-    return "host" if _type_named(device) in {"cpu", "meta"} else "device"
+    return _PLACES.get(_type_named(device), "device")
 
 
 def _type_named(device: object) -> str:
@@ -99,6 +105,13 @@ def _type_named(device: object) -> str:
             return device.partition(":")[0]
         case _:
             return "cuda"
+
+
+def _device_of(args: Args, kwargs: dict[str, Any]) -> torch.device:
+    """``torch.device``; a number alone means the accelerator, which the trace's torch has none of."""
+    if len(args) == 1 and isinstance(args[0], int) and not kwargs:
+        return torch.device("cuda", args[0])
+    return torch.device(*args, **kwargs)
 
 
 def _is_meta(device: object) -> bool:
@@ -168,12 +181,14 @@ class DeviceRewriting(TorchFunctionMode):
             tensor.cuda: self._cuda,
             tensor.cpu: self._cpu,
             tensor.pin_memory: self._pin_memory,
+            tensor.is_pinned: lambda args, _: placement.is_pinned(args[0]),
             tensor.get_device: lambda args, _: -1 if placement.is_host(args[0]) else 0,
             # Asked only of what is no fake tensor, such as the wrappers of ``torch.func``.
             _getter("device"): lambda args, _: placement.told(args[0], args[0].device),
             _getter("is_cuda"): lambda args, _: not placement.is_host(args[0]),
             _getter("is_cpu"): lambda args, _: placement.is_host(args[0]),
             torch.as_tensor: self._as_tensor,
+            torch.device: _device_of,
             # Reads the arguments of ``Module.to`` for code that hands the device on, so it must not be rewritten yet.
             torch._C._nn._parse_to: lambda args, kwargs: torch._C._nn._parse_to(*args, **kwargs),
         }
@@ -185,7 +200,7 @@ class DeviceRewriting(TorchFunctionMode):
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(args, dict(kwargs or {}))
-        if (kwargs and "device" in kwargs) or func in self._factories:
+        if (kwargs and not _DEVICE_OPTIONS.isdisjoint(kwargs)) or func in self._factories:
             return self._make(func, args, dict(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
@@ -199,6 +214,8 @@ class DeviceRewriting(TorchFunctionMode):
             place = self._placement.default if device is None else place_named(device)
         else:
             place = None if device is None else place_named(device)
+        if kwargs.pop("pin_memory", False):
+            place = "pinned"
         if device is not None and not _is_meta(device):
             kwargs["device"] = _CPU
         with self._placement.asking(place):
@@ -211,7 +228,7 @@ class DeviceRewriting(TorchFunctionMode):
         if device is None and other is None:
             return torch.Tensor.to(*args, **kwargs)
         if _is_meta(device):
-            with self._placement.asking("host"):
+            with self._placement.asking("meta"):
                 return torch.Tensor.to(*args, **kwargs)
         if other is not None:
             return self._move(tensor, self._place(other), {"dtype": other.dtype, **options})
@@ -225,7 +242,10 @@ class DeviceRewriting(TorchFunctionMode):
         return self._move(args[0], "host", kwargs)
 
     def _pin_memory(self, args: Args, _: dict[str, Any]) -> torch.Tensor:
-        with self._placement.asking("host"):
+        if self._placement.is_pinned(args[0]):
+            already: torch.Tensor = args[0]
+            return already
+        with self._placement.asking("pinned"):
             pinned: torch.Tensor = args[0].clone()
         return pinned
 

@@ -11,73 +11,13 @@ from typing import Any, Self
 
 import torch
 
+from memplan.trace.cuda.streams import Streams
+from memplan.trace.cuda.streams import answers as of_streams
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
 
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
-
-
-class Stream:
-    """A stand-in for ``torch.cuda.Stream``: one thread of work, nothing to wait for."""
-
-    cuda_stream = 0
-    device = torch.device("cuda", 0)
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def is_capturing(self) -> bool:
-        """No CUDA graph is being captured."""
-        return False
-
-    def wait_stream(self, stream: object) -> None:
-        """Nothing runs."""
-
-    def wait_event(self, event: object) -> None:
-        """Nothing runs."""
-
-    def synchronize(self) -> None:
-        """Nothing runs."""
-
-    def query(self) -> bool:
-        """All work is done."""
-        return True
-
-    def record_event(self, event: "Event | None" = None) -> "Event":
-        """The event, or a new one."""
-        return event or Event()
-
-
-class Event:
-    """A stand-in for ``torch.cuda.Event``."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def record(self, stream: object = None) -> None:
-        """Nothing runs."""
-
-    def wait(self, stream: object = None) -> None:
-        """Nothing runs."""
-
-    def synchronize(self) -> None:
-        """Nothing runs."""
-
-    def query(self) -> bool:
-        """All work is done."""
-        return True
-
-    def elapsed_time(self, end_event: object) -> float:
-        """No time passes."""
-        del end_event
-        return 0.0
 
 
 class _Generator(torch.Generator):
@@ -89,20 +29,21 @@ class _Generator(torch.Generator):
 
 
 @contextlib.contextmanager
-def cuda_runtime(device: DeviceTraits) -> Iterator[None]:
+def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
     """Let ``torch.cuda`` answer as if one such GPU were there.
 
     Args:
         device: Traits of the GPU.
 
     Yields:
-        Nothing.
+        Its streams.
     """
-    with attributes(_table(device)):
-        yield
+    streams = Streams()
+    with attributes(_table(device, streams)):
+        yield streams
 
 
-def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
+def _table(device: DeviceTraits, streams: Streams) -> tuple[Attribute, ...]:
     major, minor = device.capability
     properties = SimpleNamespace(
         name="memplan fake GPU",
@@ -116,7 +57,6 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
         is_integrated=False,
         is_multi_gpu_board=False,
     )
-    stream = Stream()
     answers: dict[str, object] = {
         "is_available": True,
         "device_count": 1,
@@ -130,8 +70,6 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
         "memory_stats": defaultdict(int),
         "memory_summary": "",
         "get_rng_state_all": [],
-        "current_stream": stream,
-        "default_stream": stream,
         **dict.fromkeys(_MEMORY_FIGURES, 0),
         **dict.fromkeys(_ACTIONS, None),
     }
@@ -143,17 +81,17 @@ def _table(device: DeviceTraits) -> tuple[Attribute, ...]:
             "is_bf16_supported",
             lambda including_emulation=True: including_emulation or device.capability >= (8, 0),
         ),
-        Attribute(torch.cuda, "Stream", Stream),
-        Attribute(torch.cuda, "Event", Event),
-        Attribute(torch.cuda, "stream", _pass_through),
         Attribute(torch.cuda, "device", _pass_through),
         Attribute(torch.cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state()),
         Attribute(torch, "Generator", _Generator),
         Attribute(torch.nn.DataParallel, "forward", _run_on_one_device),
+        # It keeps a freed block back until another stream is done with it, which takes no time here.
+        Attribute(torch.Tensor, "record_stream", _answering(None)),
     ]
+    table += [Attribute(torch.cuda, name, value) for name, value in of_streams(streams).items()]
     table += [Attribute(torch.cuda.nvtx, name, _answering(None)) for name in ("range_push", "range_pop", "mark")]
     table += [Attribute(torch.cuda.memory, name, _answering(None)) for name in _HISTORY]
-    return (*table, *_accelerator())
+    return (*table, *_accelerator(streams))
 
 
 _MEMORY_FIGURES = (
@@ -171,7 +109,6 @@ _ACTIONS = (
     "empty_cache",
     "ipc_collect",
     "set_device",
-    "set_stream",
     "set_rng_state",
     "set_rng_state_all",
     "set_per_process_memory_fraction",
@@ -183,7 +120,7 @@ _ACTIONS = (
 )
 
 
-def _accelerator() -> list[Attribute]:
+def _accelerator(streams: Streams) -> list[Attribute]:
     """torch.accelerator, where this torch has it."""
     module = getattr(torch, "accelerator", None)
     answers: dict[str, object] = {
@@ -192,12 +129,14 @@ def _accelerator() -> list[Attribute]:
         "current_device_index": 0,
         "current_device_idx": 0,
         "current_accelerator": torch.device("cuda"),
-        "current_stream": Stream(),
         "synchronize": None,
         "set_device_index": None,
         "empty_cache": None,
     }
-    return [] if module is None else [Attribute(module, name, _answering(value)) for name, value in answers.items()]
+    if module is None:
+        return []
+    of_stream = [Attribute(module, name, of_streams(streams)[name]) for name in ("current_stream", "set_stream")]
+    return [*(Attribute(module, name, _answering(value)) for name, value in answers.items()), *of_stream]
 
 
 def _answering(value: object) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from memplan.trace.cuda.placement import Placement, device_rewriting
 from memplan.trace.cuda.rnn import cuda_rnn
 from memplan.trace.cuda.runtime import cuda_runtime
 from memplan.trace.cuda.softmax import KERNELS as SOFTMAX
+from memplan.trace.cuda.streams import Streams
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import fake_kernels, kernels
 
@@ -30,6 +31,8 @@ class CudaSemantics:
     """The GPU that is played."""
     placement: Placement
     """Tells device from host; the recorder sets ``placement.is_host`` and asks ``placement.rule``."""
+    streams: Streams
+    """Which stream work goes to; the recorder sets ``streams.on_switch``."""
     attention_kernels: Counter[AttentionKernel] = field(default_factory=Counter)
     """How often each attention kernel was taken."""
 
@@ -48,9 +51,9 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
     Raises:
         EstimateError: From within, where the forced attention kernel cannot run a call.
     """
-    semantics = CudaSemantics(device=device, placement=Placement())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(cuda_runtime(device))
+        streams = stack.enter_context(cuda_runtime(device))
+        semantics = CudaSemantics(device=device, placement=Placement(), streams=streams)
         stack.enter_context(cuda_optimizers())
         stack.enter_context(kernels({**DROPOUT, **SOFTMAX}))
         stack.enter_context(fake_kernels({**EMBEDDING_BAG, **HISTOGRAM}))

@@ -29,7 +29,8 @@ FACTORIES = [
     (lambda: torch.as_tensor([1.0], device="cuda"), "device"),
     (lambda: torch.randn(2, device="cuda", generator=torch.Generator("cuda")), "device"),
     (lambda: torch.ops.aten.zeros([2]), "device"),
-    (lambda: torch.zeros(2, device="meta"), "host"),
+    (lambda: torch.zeros(2, device="meta"), "meta"),
+    (lambda: torch.zeros(2, pin_memory=True), "pinned"),
 ]
 
 
@@ -38,6 +39,15 @@ def test_a_factory_lies_where_it_is_asked_to(make, place):
     with played() as tape:
         make()
         assert places(tape) == [place]
+
+
+def test_what_is_pinned_lies_apart_from_other_host_memory():
+    with played() as tape:
+        host = torch.zeros(2)
+        host.pin_memory()
+        host.new_empty(2, pin_memory=True)
+        torch.empty(2, device="cpu", pin_memory=True)
+        assert places(tape) == ["host", "pinned", "pinned", "pinned"]
 
 
 def test_what_takes_operands_lies_with_them():
@@ -60,7 +70,7 @@ MOVES = [
     (lambda h, d: h.to(d), ["device"]),
     (lambda h, d: h.to(d.device), ["device"]),
     (lambda h, d: torch.as_tensor(h, device="cuda"), ["device"]),
-    (lambda h, d: h.pin_memory(), ["host"]),
+    (lambda h, d: h.pin_memory(), ["pinned"]),
     (lambda h, d: h.to(torch.float16), ["host"]),
     (lambda h, d: h.cpu(), []),
     (lambda h, d: d.cuda(), []),

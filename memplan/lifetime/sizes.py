@@ -1,8 +1,8 @@
-"""How a storage's size depends on the length: exact polynomials found from a few traces.
+"""How a storage's size depends on the length (or the batch): exact polynomials found from a few traces.
 
 Most sizes are polynomials of the length itself (linear in activations, quadratic in attention scores). Some kernels pad
 first, to 32, 64 or 128; their sizes are polynomials of the padded length. A form is believed only if it holds at one
-more traced length than it takes to write it down.
+more traced length than it takes to write it down, unless a trace at the end confirms what came of it.
 """
 
 from bisect import bisect_left
@@ -52,19 +52,20 @@ class Steps:
 Size = Polynomial | Steps
 
 
-def fit(points: Mapping[int, int]) -> tuple[Size, ...]:
+def fit(points: Mapping[int, int], *, spare: int = 1) -> tuple[Size, ...]:
     """Every form that gives all known sizes, the simplest first; ``Steps`` alone if none is confirmed.
 
     Several are left where the known lengths do not tell paddings apart: one at which they differ decides.
 
     Args:
         points: Length → bytes, as traced.
+        spare: Points that a form must hold at beyond those that it takes to write it down.
     """
     lengths = tuple(sorted(points))
     sizes = tuple(points[length] for length in lengths)
     forms: list[Size] = []
     for padding in PADDINGS:
-        coefficients = _interpolated(lengths, sizes, padding)
+        coefficients = _interpolated(lengths, sizes, padding, spare)
         if coefficients is not None:
             forms.append(Polynomial(coefficients=coefficients, padding=padding))
             if len(coefficients) == 1:
@@ -72,8 +73,10 @@ def fit(points: Mapping[int, int]) -> tuple[Size, ...]:
     return tuple(forms) or (Steps(lengths=lengths, sizes=sizes),)
 
 
-def _interpolated(lengths: Sequence[int], sizes: Sequence[int], padding: int) -> tuple[Fraction, ...] | None:
-    """Coefficients of the polynomial of least degree through all points, if a point is left to confirm it."""
+def _interpolated(
+    lengths: Sequence[int], sizes: Sequence[int], padding: int, spare: int
+) -> tuple[Fraction, ...] | None:
+    """Coefficients of the polynomial of least degree through all points, if enough are left to confirm it."""
     points: dict[int, int] = {}
     for length, size in zip(lengths, sizes, strict=True):
         if points.setdefault(-(-length // padding) * padding, size) != size:
@@ -84,7 +87,7 @@ def _interpolated(lengths: Sequence[int], sizes: Sequence[int], padding: int) ->
         differences.pop()
     degree = len(differences) - 1
     # Without a point to spare every sequence of sizes has some polynomial.
-    confirmed = len(lengths) > degree + 1 and (degree == 0 or len(xs) > degree + 1)
+    confirmed = len(lengths) > degree + spare and (degree == 0 or len(xs) > degree + spare)
     return _expanded(xs, differences) if degree <= HIGHEST_DEGREE and confirmed else None
 
 

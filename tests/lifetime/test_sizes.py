@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.simulate.sizes import PADDINGS, Polynomial, Steps, fit
+from memplan.lifetime.sizes import PADDINGS, Polynomial, Steps, fit
 
 lengths = st.lists(st.integers(1, 5000), min_size=4, max_size=8, unique=True)
 

@@ -1,0 +1,124 @@
+"""DeepSpeed's ZeRO traced, beside DeepSpeed's own estimators and the textbook: GPU, host and NVMe bytes of one rank.
+
+    python benchmarks/sharding_zero.py [--preset NAME] [--ranks N] [--seq-len N] [--gpu NAME] [ROW …]
+
+Needs deepspeed. The estimators (stage_1_and_2.py and stage3.py, ``estimate_zero*_model_states_mem_needs``) speak of
+parameters, gradients and optimizer states alone, and of the host memory of a whole node, here divided by its ranks; the
+textbook (Rajbhandari et al. 2020, figure 1) of bytes per parameter. Neither knows activations, buckets or the CUDA
+context, all of which the traced peak has.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+# As a script, Python does not find memplan, which may be a checkout that is not installed.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from memplan.estimate.compose import estimate
+from memplan.estimate.records import Estimate
+from memplan.hardware.catalog import load_profile
+from memplan.job.parallel import Parallel
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.job.zero import Zero
+from memplan.trace.sharding.zero.library import deepspeed
+from memplan.units import GIB
+
+ROWS: dict[str, tuple[int, Zero]] = {
+    "zero1": (1, Zero()),
+    "zero2": (2, Zero()),
+    "zero3": (3, Zero()),
+    "zero2 states on host": (2, Zero(offload_optimizer="cpu")),
+    "zero3 states on host": (3, Zero(offload_optimizer="cpu")),
+    "zero3 all on host": (3, Zero(offload_optimizer="cpu", offload_param="cpu")),
+    "zero3 all on NVMe": (3, Zero(offload_optimizer="nvme", offload_param="nvme", param_buffer_count=24)),
+    "zero3 hpZ 4": (3, Zero(hpz_partition_size=4)),
+}
+"""Name → stage and settings; all else is DeepSpeed's default."""
+
+
+class States(NamedTuple):
+    """What a formula gives for one rank, in bytes."""
+
+    gpu: float
+    host: float
+
+
+def textbook(stage: int, zero: Zero, parameters: int, ranks: int) -> float | None:
+    """Bytes of parameters and gradients in half precision and of Adam's states in fp32, on one rank's GPU."""
+    if zero.offload_optimizer != "none":
+        return None
+    whole = {1: 4, 2: 2, 3: 0}[stage]
+    return parameters * (whole + (16 - whole) / ranks)
+
+
+def estimators(stage: int, zero: Zero, parameters: int, largest: int, ranks: int) -> States | None:
+    """What DeepSpeed's own functions say; None for stage 1, which has none."""
+    on_host = zero.offload_optimizer != "none"
+    node = {"num_gpus_per_node": ranks, "num_nodes": 1, "cpu_offload": on_host}
+    if stage == 1:
+        return None
+    # Else it would look for a GPU, and say that there is none.
+    deepspeed()
+    if stage == 2:
+        module = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2")
+        host, gpu = module.estimate_zero2_model_states_mem_needs(parameters, **node)
+    else:
+        module = importlib.import_module("deepspeed.runtime.zero.stage3")
+        host, gpu, _ = module.estimate_zero3_model_states_mem_needs(
+            parameters, largest, cpu_offload_params=zero.offload_param != "none", zero_init=True, **node
+        )
+    return States(gpu=gpu, host=host / ranks)
+
+
+def job(stage: int, zero: Zero, asked: argparse.Namespace) -> JobSpec:
+    """The row's job: one sequence per rank, every block checkpointed, so that states weigh more than activations."""
+    return JobSpec(
+        target=PresetTarget(name=asked.preset),
+        batch_size=1,
+        seq_len=asked.seq_len,
+        precision="bf16",
+        checkpoint="full",
+        parallel=Parallel(data=f"zero{stage}", shards=asked.ranks),
+        zero=zero,
+    )
+
+
+def line(name: str, answer: Estimate, formula: States | None, book: float | None) -> str:
+    """One row of the table."""
+    peak, parts = answer.peak, answer.breakdown
+    held = sum(parts[part] for part in ("parameter", "gradient", "optimizer_state"))
+    sizes = (peak.allocated_bytes, peak.device_bytes, held, peak.host_bytes, peak.nvme_bytes)
+    said = ("", "") if formula is None else tuple(f"{size / GIB:.2f}" for size in formula)
+    cells = [f"{name:22}", *(f"{size / GIB:>9.2f}" for size in sizes), *(f"{each:>9}" for each in said)]
+    return " ".join(
+        [*cells, " " * 9 if book is None else f"{book / GIB:>9.2f}", f"{answer.timings['trace_seconds']:>7.1f}"]
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {', '.join(ROWS)}")
+    parser.add_argument("--preset", default="llama-3.1-8b")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--seq-len", type=int, default=2048)
+    parser.add_argument("--gpu", default="h100-80gb")
+    parser.add_argument("--largest-layer", type=int, default=128_256 * 4_096, help="parameters of the largest module")
+    asked = parser.parse_args()
+    version = importlib.metadata.version("deepspeed")
+    print(f"{asked.preset}, bf16, {asked.ranks} ranks, sequence {asked.seq_len}, {asked.gpu}, deepspeed {version}; GiB")
+    heads = ("allocated", "device", "states", "host", "nvme", "ds gpu", "ds host", "textbook")
+    print(" ".join([f"{'':22}", *(f"{head:>9}" for head in heads), f"{'trace s':>7}"]))
+    for name in asked.rows or ROWS:
+        stage, zero = ROWS[name]
+        (answer,) = estimate(job(stage, zero, asked), [load_profile(asked.gpu)])
+        formula = estimators(stage, zero, answer.parameters, asked.largest_layer, asked.ranks)
+        print(line(name, answer, formula, textbook(stage, zero, answer.parameters, asked.ranks)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""``memplan recommend``: the best way to run a job on the GPUs at hand, ranked, explained, each row traced."""
+
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from memplan.cli import check, console, groups, options, outputs
+from memplan.cli.estimate import load_profiles
+from memplan.cli.recommend_options import FORMATS, GROUPS, DeviceOptions, RecommendReportOptions, SearchOptions
+from memplan.errors import ExitCode, UsageError
+from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
+from memplan.plan.recommend.records import NUMERICS, Group, Limits, Search
+from memplan.units import parse_size
+
+if TYPE_CHECKING:
+    from memplan.plan.recommend.records import Recommendation
+
+
+@groups.spread
+def recommend(
+    target: options.Target,
+    *,
+    device: DeviceOptions,
+    asked: SearchOptions,
+    job: groups.JobOptions,
+    profile_dir: options.ProfileDirs = None,
+    report: RecommendReportOptions,
+) -> None:
+    """Find the best way to run a job on the GPUs at hand.
+
+    Changes of the numerics are shown, and taken only with --allow. Exit 3 where nothing fits.
+    """
+    problems = check.Problems()
+    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
+    problems.add(*_wrong(device, asked))
+    host = problems.of(_size, device.host_memory)
+    spec = check.job_spec(target, job, problems)
+    profiles = problems.of(load_profiles, [device.gpu] if device.gpu else [], profile_dir or [])
+    problems.raise_if_any()
+    from memplan.plan.recommend.compose import recommend as find
+
+    search = _search(device, asked, host)
+    with console.progress(enabled=not report.quiet) as tell:
+        answer = find(spec, profiles[0], search, timeout=job.timeout, progress=tell)
+    if asked.out is not None and answer.best is not None:
+        _write_setup(answer, asked.out)
+    for output in wanted:
+        _write(output, answer, report, asked.out)
+    raise typer.Exit(ExitCode.DONE if answer.best is not None else ExitCode.UNKNOWN)
+
+
+def _search(device: DeviceOptions, asked: SearchOptions, host: int | None) -> Search:
+    return Search(
+        gpus=device.gpus,
+        target_batch=asked.target_batch,
+        allow=cast("tuple[Group, ...]", _names(asked.allow)),
+        keep=cast("tuple[Group, ...]", _names(asked.keep)),
+        alpha=asked.alpha,
+        beta=asked.beta,
+        budget_seconds=asked.search_budget,
+        processes=asked.jobs,
+        limits=Limits(
+            utilization=cast("Utilization | None", device.utilization),
+            host_bytes=host,
+            step_seconds=asked.step_time,
+        ),
+        plan_file=_plan_file(asked.out),
+        noise_scale=asked.noise_scale,
+    )
+
+
+def _plan_file(out: Path | None) -> Path:
+    """Beside the setup; where none is written, in a folder of its own, so that what is recommended can be typed."""
+    folder = Path(tempfile.mkdtemp(prefix="memplan-")) if out is None else out.parent
+    return folder / f"{out.stem if out else 'best'}.plan.json"
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def _size(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--host-memory") from error
+
+
+def _wrong(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
+    if device.gpu is None:
+        yield "a device is missing: give --gpu"
+    if device.utilization is not None and device.utilization not in UTILIZATIONS:
+        yield f"--utilization must be one of {', '.join(UTILIZATIONS)}, not '{device.utilization}'"
+    for name, known, text in (("allow", NUMERICS, asked.allow), ("keep", GROUPS, asked.keep)):
+        for word in _names(text):
+            if word not in known:
+                yield f"--{name} takes {', '.join(known)}, not '{word}'"
+    yield from _wrong_numbers(device, asked)
+    if asked.out is not None and (asked.out.is_dir() or not asked.out.parent.is_dir()):
+        yield f"--out: cannot write a file '{asked.out}'"
+
+
+def _wrong_numbers(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
+    for name, count, least in (
+        ("gpus", device.gpus, 1),
+        ("target-batch", asked.target_batch, 1),
+        ("jobs", asked.jobs, 1),
+    ):
+        if count is not None and not least <= count <= check.MAX_COUNT:
+            yield f"--{name} must be between {least} and {check.MAX_COUNT}, not {count}"
+    for name, value in (
+        ("search-budget", asked.search_budget),
+        ("step-time", asked.step_time),
+        ("noise-scale", asked.noise_scale),
+    ):
+        if value is not None and not 0 < value < math.inf:
+            yield f"--{name} must be a number above 0, not {value}"
+    if not (0 <= asked.alpha < math.inf and 0 <= asked.beta < math.inf and asked.alpha + asked.beta > 0):
+        yield f"--alpha and --beta must be numbers from 0, not both 0, not {asked.alpha} and {asked.beta}"
+
+
+def _write(
+    output: outputs.Output, answer: "Recommendation", report: RecommendReportOptions, setup: Path | None
+) -> None:
+    from memplan.report import recommend as text
+    from memplan.report import recommend_html, recommend_json
+
+    outputs.write_rendered(
+        output,
+        text=lambda width: text.render(
+            answer, width=width, explain=report.explain, quiet=report.quiet, setup_file=str(setup or "")
+        ),
+        json=lambda: recommend_json.render(answer),
+        html=lambda: recommend_html.render(answer),
+    )
+
+
+def _write_setup(answer: "Recommendation", file: Path) -> None:
+    from memplan.job.setup_file import Prediction, make_setup, write_setup
+
+    best = answer.best
+    assert best is not None  # noqa: S101 - the caller asked.
+    predicted = Prediction(
+        device_bytes=best.device_bytes,
+        allocated_bytes=best.allocated_bytes,
+        reserved_bytes=best.reserved_bytes,
+        host_bytes=best.host_bytes,
+        step_seconds=best.time.total,
+    )
+    try:
+        file.write_text(write_setup(make_setup(best.candidate.spec, answer.gpu, predicted)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write '{file}': {error.strerror}") from error

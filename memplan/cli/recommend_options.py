@@ -1,0 +1,103 @@
+"""The options of ``memplan recommend``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, get_args
+
+from memplan.cli import groups, options
+from memplan.cli.options import option
+from memplan.plan.batch.headroom import UTILIZATIONS
+from memplan.plan.recommend.records import NUMERICS
+from memplan.plan.recommend.records import Group as GroupName
+
+SEARCH = "Search"
+FORMATS = ("text", "json", "html")
+GROUPS = get_args(GroupName)
+DEFAULT_BUDGET = 60.0
+
+Gpu = Annotated[str | None, option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them.", metavar="NAME")]
+Gpus = Annotated[int, option("gpus", options.DEVICE, "How many of them.", metavar="N", default="1")]
+Utilization = Annotated[
+    str | None,
+    option("utilization", options.DEVICE, f"Room to leave: {', '.join(UTILIZATIONS)}.", metavar="NAME",
+           default="what the interval needs"),
+]  # fmt: skip
+HostMemory = Annotated[
+    str | None,
+    option("host_memory", options.DEVICE, "Host memory that a rank may take.", metavar="BYTES", default="no limit"),
+]
+TargetBatch = Annotated[
+    int | None,
+    option("target_batch", SEARCH, "Samples per optimizer step, over all GPUs: as micro-batches, accumulation, ranks.",
+           metavar="N", default="the job's own"),
+]  # fmt: skip
+StepLimit = Annotated[
+    float | None,
+    option("step_time", SEARCH, "Longest optimizer step.", metavar="TIME", default="no limit", parser=options.seconds),
+]
+Allow = Annotated[
+    str | None,
+    option("allow", SEARCH, f"Changes of the numerics that may be made: {', '.join(NUMERICS)}.", metavar="NAME,...",
+           default="none"),
+]  # fmt: skip
+Keep = Annotated[
+    str | None,
+    option("keep", SEARCH, f"What stays as it is: {', '.join(GROUPS)}.", metavar="NAME,...", default="the numerics"),
+]
+Alpha = Annotated[float, option("alpha", SEARCH, "Weight of memory, as a share of the device.", metavar="X",
+                                default="0")]  # fmt: skip
+Beta = Annotated[float, option("beta", SEARCH, "Weight of time, as a multiple of the job's own.", metavar="X",
+                               default="1")]  # fmt: skip
+SearchBudget = Annotated[
+    float,
+    option("search_budget", SEARCH, "Time for the search, the first traces aside.", metavar="TIME", default="60s",
+           parser=options.seconds),
+]  # fmt: skip
+Jobs = Annotated[
+    int | None, option("jobs", SEARCH, "Traces at once, at least 2.", metavar="N", default="as many as processors")
+]
+NoiseScale = Annotated[
+    float | None,
+    option("noise_scale", SEARCH, "Measured gradient noise scale, in samples: adds advice on the batch.", metavar="B"),
+]
+Out = Annotated[
+    Path | None, option("out", SEARCH, "Write the best as a setup for memplan emit.", metavar="FILE", short="-o")
+]
+Formats = Annotated[
+    list[str] | None,
+    option("formats", options.REPORT, "text, json or html; with =FILE not to standard output. Repeatable.",
+           metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """What there is to run on."""
+
+    gpu: Gpu = None
+    gpus: Gpus = 1
+    utilization: Utilization = None
+    host_memory: HostMemory = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What is searched, and how."""
+
+    target_batch: TargetBatch = None
+    step_time: StepLimit = None
+    allow: Allow = None
+    keep: Keep = None
+    alpha: Alpha = 0.0
+    beta: Beta = 1.0
+    search_budget: SearchBudget = DEFAULT_BUDGET
+    jobs: Jobs = None
+    noise_scale: NoiseScale = None
+    out: Out = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendReportOptions(groups.ReportOptions):
+    """Reports, with the formats of this command."""
+
+    formats: Formats = None

@@ -1,0 +1,131 @@
+"""``accelerate launch --config_file`` (accelerate/commands/config/config_args.py, 1.15: unknown keys are refused).
+
+The plugin's own default is FSDP1, so the version is always written. With DeepSpeed the sizes stand in its own file,
+which accelerate does not let this one repeat.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from memplan.emit import deepspeed_json, words
+from memplan.emit.records import Emitted
+from memplan.errors import UsageError
+from memplan.job.parallel import Parallel
+from memplan.job.setup_file import Setup
+from memplan.job.spec import JobSpec
+
+FILE = "accelerate.yaml"
+KINDS = deepspeed_json.KINDS | {"none", "ddp", "fsdp1", "fsdp2"}
+MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
+"""Precision → ``mixed_precision``; a cast of the whole model is none."""
+_TODO = {
+    "precision": "load the model in this dtype",
+    "grad_accum": "pass gradient_accumulation_steps to Accelerator()",
+    "clip_grad_norm": "call accelerator.clip_grad_norm_ before the optimizer steps",
+}
+
+
+def render(setup: Setup) -> Emitted:
+    """The launcher's file; with ZeRO, DeepSpeed's beside it."""
+    job = setup.job
+    refuse_mesh(job.parallel, "accelerate's file")
+    content = words.commented(setup) + yaml.safe_dump(_config(job), sort_keys=False)
+    if _uses_deepspeed(job):
+        files = {FILE: content, deepspeed_json.FILE: deepspeed_json.config_text(setup)}
+        return Emitted(files=files, notes=tuple(deepspeed_json.notes(job, deepspeed_json.SAID | {"compile"})))
+    return Emitted(files={FILE: content}, notes=tuple(_notes(job)))
+
+
+def refuse_mesh(parallel: Parallel, framework: str) -> None:
+    """Complain of ranks that accelerate cannot set up (parallelism_config.py); axolotl leaves it to accelerate.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    # ``parallelism_config`` goes with FSDP2 alone (accelerate/commands/launch.py).
+    degrees = frozenset({"tensor", "context"}) if parallel.data == "fsdp2" else frozenset[str]()
+    words.refuse_parallel(parallel, framework, KINDS, degrees)
+    if parallel.data == "fsdp2" and parallel.shards == 1 < parallel.replicas and parallel.tensor * parallel.context > 1:
+        what = f"{framework} cannot say '{parallel}': replicas with tensor or context parallelism need shards, too"
+        raise UsageError(what, hint="give hsdp at least two shards, or leave the replicas away")
+
+
+def _uses_deepspeed(job: JobSpec) -> bool:
+    return job.parallel.data.startswith("zero")
+
+
+def _config(job: JobSpec) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": _kind(job),
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": job.parallel.ranks,
+        "main_training_function": "main",
+        "use_cpu": False,
+    }
+    if job.compile == "inductor":
+        content["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
+    if _uses_deepspeed(job):
+        section = {"deepspeed_config_file": deepspeed_json.FILE, "zero3_init_flag": job.parallel.data == "zero3"}
+        return content | {"deepspeed_config": section}
+    content["mixed_precision"] = MIXED.get(job.precision, "no")
+    if job.parallel.data.startswith("fsdp"):
+        content["fsdp_config"] = _fsdp(job)
+    if job.parallel.data == "fsdp2" and _is_several(job.parallel):
+        content["parallelism_config"] = _mesh(job.parallel)
+    return content
+
+
+def _kind(job: JobSpec) -> str:
+    return {"none": "NO", "ddp": "MULTI_GPU", "fsdp1": "FSDP", "fsdp2": "FSDP"}.get(job.parallel.data, "DEEPSPEED")
+
+
+def _fsdp(job: JobSpec) -> dict[str, Any]:
+    parallel = job.parallel
+    section: dict[str, Any] = {
+        "fsdp_version": 2,
+        "fsdp_reshard_after_forward": bool(parallel.reshard),
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+    }
+    if parallel.data == "fsdp1":
+        section = {
+            "fsdp_version": 1,
+            "fsdp_sharding_strategy": "FULL_SHARD" if parallel.reshard else "SHARD_GRAD_OP",
+            "fsdp_use_orig_params": True,
+            "fsdp_backward_prefetch": "BACKWARD_PRE",
+        }
+    return section | {
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_offload_params": parallel.offload,
+        "fsdp_activation_checkpointing": job.checkpoint == "full",
+    }
+
+
+def _is_several(parallel: Parallel) -> bool:
+    return max(parallel.replicas, parallel.tensor, parallel.context) > 1
+
+
+def _mesh(parallel: Parallel) -> dict[str, Any]:
+    return {
+        "parallelism_config_dp_replicate_size": parallel.replicas,
+        "parallelism_config_dp_shard_size": parallel.shards,
+        "parallelism_config_tp_size": parallel.tensor,
+        "parallelism_config_cp_size": parallel.context,
+    }
+
+
+def _notes(job: JobSpec) -> Iterator[str]:
+    said = {"parallel", "compile"}
+    said |= {"precision"} if job.precision == "fp32" or job.precision in MIXED else set()
+    said |= {"checkpoint"} if job.parallel.data.startswith("fsdp") and job.checkpoint == "full" else set()
+    yield from words.left_out(job, frozenset(said), _TODO)
+    yield from reshard_note(job.parallel)
+
+
+def reshard_note(parallel: Parallel) -> Iterator[str]:
+    """A sentence where parameters are resharded over fewer ranks, for formats that only say whether they are."""
+    if parallel.reshard is not True and parallel.reshard is not False:
+        yield f"parallel {parallel}: reshard={parallel.reshard} cannot be said, yes is written"

@@ -1,0 +1,140 @@
+"""``axolotl.yml`` (axolotl/utils/schemas/config.py, 0.19).
+
+axolotl loads the weights themselves in the dtype that ``bf16`` or ``fp16`` names (utils/config/__init__.py,
+``cfg.torch_dtype``); under FSDP accelerate makes those that are trained fp32 again. What FSDP2 there refuses is refused
+here.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from memplan.emit import deepspeed_json, training_arguments, words
+from memplan.emit.accelerate_yaml import refuse_mesh, reshard_note
+from memplan.emit.records import Emitted
+from memplan.errors import UsageError
+from memplan.job.adapters import Lora
+from memplan.job.setup_file import Setup
+from memplan.job.spec import HubTarget, JobSpec
+
+FILE = "axolotl.yml"
+UNKNOWN_MODEL = "CHANGE_ME"
+HALF: Mapping[str, str] = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16", "fp16-mixed": "fp16"}
+
+
+def render(setup: Setup) -> Emitted:
+    """Axolotl's file; with ZeRO, DeepSpeed's beside it."""
+    job = setup.job
+    refuse_mesh(job.parallel, "axolotl's file")
+    if job.parallel.data == "fsdp2" and job.optimizer == "adamw-8bit":
+        raise UsageError("axolotl refuses adamw-8bit under FSDP2", hint="take paged-adamw-8bit, or another optimizer")
+    files = {FILE: words.commented(setup) + yaml.safe_dump(_config(job), sort_keys=False)}
+    if job.parallel.data.startswith("zero"):
+        files[deepspeed_json.FILE] = training_arguments.text(training_arguments.deepspeed_content(setup))
+    return Emitted(files=files, notes=tuple(_notes(job)))
+
+
+def _config(job: JobSpec) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "base_model": job.target.location if isinstance(job.target, HubTarget) else UNKNOWN_MODEL,
+        "micro_batch_size": job.batch_size,
+        "gradient_accumulation_steps": job.grad_accum,
+        "max_grad_norm": job.clip_grad_norm or 0.0,
+        "optimizer": training_arguments.optimizer_name(job),
+        "bf16": HALF.get(job.precision) == "bf16",
+        "fp16": HALF.get(job.precision) == "fp16",
+        "tf32": False,
+        "torch_compile": job.compile == "inductor",
+    }
+    content |= {"sequence_len": job.seq_len} if job.seq_len is not None else {}
+    return content | _adapter(job) | _parallel(job)
+
+
+def _adapter(job: JobSpec) -> dict[str, Any]:
+    loads: dict[str, Any] = {}
+    if job.quantize != "none":
+        loads["load_in_8bit" if job.quantize == "int8" else "load_in_4bit"] = True
+    if job.quantize == "nf4":
+        loads["bnb_config_kwargs"] = {"bnb_4bit_use_double_quant": False}
+    if job.lora is None:
+        return loads
+    return {"adapter": "qlora" if job.quantize.startswith("nf4") else "lora", **loads, **_lora(job.lora)}
+
+
+def _lora(lora: Lora) -> dict[str, Any]:
+    is_all = lora.targets == ("all-linear",)
+    return {
+        "lora_r": lora.rank,
+        "lora_alpha": round(lora.alpha),
+        "lora_dropout": lora.dropout,
+        **({"lora_target_linear": True} if is_all else {"lora_target_modules": list(lora.targets)}),
+        "peft_use_dora": lora.dora,
+    }
+
+
+def _parallel(job: JobSpec) -> dict[str, Any]:
+    parallel, is_checkpointed = job.parallel, job.checkpoint == "full"
+    if parallel.data.startswith("zero"):
+        return {"gradient_checkpointing": is_checkpointed, "deepspeed": deepspeed_json.FILE}
+    if not parallel.data.startswith("fsdp"):
+        return {"gradient_checkpointing": is_checkpointed}
+    section = {
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "state_dict_type": "SHARDED_STATE_DICT",
+        "offload_params": parallel.offload,
+        "reshard_after_forward": bool(parallel.reshard),
+        "activation_checkpointing": is_checkpointed,
+    }
+    if parallel.data == "fsdp1":
+        return {"fsdp_version": 1, "fsdp_config": section}
+    sizes = {
+        "dp_replicate_size": parallel.replicas,
+        "dp_shard_size": parallel.shards,
+        "tensor_parallel_size": parallel.tensor,
+        "context_parallel_size": parallel.context,
+    }
+    ring = {"attn_implementation": "flash_attention_2"} if parallel.context > 1 else {}
+    return {"fsdp_version": 2, **sizes, **ring, "fsdp_config": section}
+
+
+def _notes(job: JobSpec) -> Iterator[str]:
+    said = {"batch_size", "seq_len", "grad_accum", "clip_grad_norm", "compile", "lora"}
+    said |= {"precision"} if job.precision == held_in(job) else set()
+    said |= {"parallel"} if job.parallel.data in ("fsdp2", *deepspeed_json.KINDS) else set()
+    said |= {"checkpoint"} if job.checkpoint == "full" else set()
+    said |= {"optimizer"} if job.optimizer in training_arguments.OPTIMIZERS else set()
+    said |= {"optimizer_impl"} if job.optimizer == "adamw" and job.optimizer_impl in ("foreach", "fused") else set()
+    said |= {"quantize"} if job.lora is not None else set()
+    todo = {
+        "precision": f"axolotl holds the weights as {held_in(job)} does",
+        "optimizer": "adamw_torch is written",
+        "quantize": "axolotl quantises only beside adapters",
+        "parallel": f"start {job.parallel.ranks} processes",
+        "attention": "say it with attn_implementation",
+    }
+    yield from words.left_out(job, frozenset(said), todo)
+    yield from training_arguments.optimizer_notes(job)
+    yield from reshard_note(job.parallel)
+    yield from deepspeed_json.nvme_note(job)
+    yield "datasets are missing: add yours"
+    if not isinstance(job.target, HubTarget):
+        yield f"base_model is {UNKNOWN_MODEL}: say which model on the hub or on disk it is"
+    if job.parallel.context > 1:
+        yield f"parallel {job.parallel}: axolotl's rings need the package flash-attn, its kernel is not SDPA's"
+    if job.seq_len is None:
+        yield "seq_len: the setup says none, axolotl cuts samples to 512"
+    if job.lora is not None and not _is_sayable(job.lora):
+        yield f"lora {job.lora}: axolotl takes a whole lora_alpha, and only rank, dropout, targets and DoRA beside it"
+
+
+def _is_sayable(lora: Lora) -> bool:
+    return lora.config is None and lora.prepare and lora.alpha == round(lora.alpha)
+
+
+def held_in(job: JobSpec) -> str:
+    """The precision that axolotl's file stands for; DeepSpeed has one mixed precision for both names."""
+    half = HALF.get(job.precision)
+    if half is None or job.parallel.data in deepspeed_json.KINDS:
+        return job.precision
+    return f"{half}-mixed" if job.parallel.data.startswith("fsdp") else half

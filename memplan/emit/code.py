@@ -1,0 +1,134 @@
+"""Pieces of Python that several formats are made of. What they say must run without memplan."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from memplan.emit import words
+from memplan.job.optimizers import TORCH_OPTIMIZERS
+from memplan.job.setup_file import Setup
+from memplan.job.spec import JobSpec, OptimizerImpl, OptimizerName
+from memplan.runtime.checkpoint.plan_file import read_plan
+from memplan.runtime.checkpoint.snippet import stand_alone_code
+
+PLAN_FILE = "checkpoint_plan.py"
+DTYPES: Mapping[str, str] = {
+    "fp16": "torch.float16", "bf16": "torch.bfloat16", "fp16-mixed": "torch.float16", "bf16-mixed": "torch.bfloat16",
+}  # fmt: skip
+"""Precision → the 16-bit dtype in it."""
+_IMPLEMENTATIONS: Mapping[OptimizerImpl, str] = {
+    "auto": "",
+    "foreach": ", foreach=True",
+    "fused": ", fused=True",
+    "loop": ", foreach=False",
+}
+_OTHER_OPTIMIZERS: Mapping[OptimizerName, tuple[str, str]] = {
+    "lion": ("lion_pytorch", "Lion"),
+    "adamw-8bit": ("bitsandbytes.optim", "AdamW8bit"),
+    "paged-adamw-8bit": ("bitsandbytes.optim", "PagedAdamW8bit"),
+}
+"""Optimizer → module and class."""
+REPEATED_BLOCKS = '''\
+def repeated_blocks(model):
+    """Yield the outermost modules whose ModuleList, ModuleDict or Sequential holds another of their class."""
+    containers = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+
+    def is_block(module):
+        if type(module).forward is nn.Module.forward or next(module.children(), None) is None:
+            return False
+        return not isinstance(module, nn.Sequential) or next(repeated_blocks(module), None) is None
+
+    children = list(model.children())
+    kinds = [type(child) for child in children if isinstance(model, containers) and is_block(child)]
+    for child in children:
+        if kinds.count(type(child)) > 1 and is_block(child):
+            yield child
+        else:
+            yield from repeated_blocks(child)
+'''
+CHECKPOINT_BLOCKS = '''\
+def checkpoint_blocks(model):
+    """Let every repeated block keep its inputs alone, and run again in backward."""
+    for block in repeated_blocks(model):
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+'''
+
+
+def docstring(setup: Setup, title: str) -> str:
+    """The head as a docstring of a module."""
+    return "\n".join([f'"""{title}', "", *words.head(setup), '"""', ""])
+
+
+def optimizer_function(job: JobSpec) -> str:
+    """``make_optimizer(model, lr)``; AdamW where the job names none."""
+    name = job.optimizer or "adamw"
+    if name in TORCH_OPTIMIZERS:
+        kind, options = TORCH_OPTIMIZERS[name]
+        more = "".join(f", {key}={value}" for key, value in options.items()) + _IMPLEMENTATIONS[job.optimizer_impl]
+        lines = [f"return torch.optim.{kind}(parameters, lr=lr{more})"]
+    else:
+        module, kind = _OTHER_OPTIMIZERS[name]
+        lines = [f"from {module} import {kind}", "", f"return {kind}(parameters, lr=lr)"]
+    head = [
+        "def make_optimizer(model, lr):",
+        '    """Make the optimizer of everything that is trained; call it once the model is set up."""',
+        "    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+    ]
+    return "\n".join([*head, *(f"    {line}".rstrip() for line in lines)]) + "\n"
+
+
+def setup_lines(job: JobSpec) -> list[str]:
+    """What is done to a model before it is shared: adapters, cast, checkpointing."""
+    lines = []
+    if job.lora is not None:
+        lines += ["from peft import LoraConfig, get_peft_model", "", f"model = get_peft_model(model, {_lora(job)})"]
+    lines += [f"model = model.to({DTYPES[job.precision]})"] if job.precision in ("fp16", "bf16") else []
+    if job.checkpoint != "none":
+        lines.append("checkpoint_blocks(model)" if job.checkpoint == "full" else "apply_plan(model)")
+    return lines
+
+
+def plan_files(job: JobSpec) -> dict[str, str]:
+    """The file that ``apply_plan`` is imported from, where a checkpoint plan is in force.
+
+    Raises:
+        UsageError: The plan cannot be read, or names modules by patterns.
+    """
+    if job.checkpoint in ("none", "full"):
+        return {}
+    return {PLAN_FILE: stand_alone_code(read_plan(Path(job.checkpoint)))}
+
+
+def call(function: str, arguments: Iterable[str], indent: int) -> str:
+    """A call with one argument on each line.
+
+    Args:
+        function: What is called.
+        arguments: As code.
+        indent: Spaces before the line that the call begins on.
+    """
+    inside = "".join(f"{' ' * (indent + 4)}{argument},\n" for argument in arguments)
+    return f"{function}(\n{inside}{' ' * indent})"
+
+
+def imports(job: JobSpec, *lines: str) -> str:
+    """Import lines: these, and those of ``setup_lines``."""
+    more = {
+        "none": [],
+        "full": ["import functools", "from torch.utils.checkpoint import checkpoint"],
+    }.get(job.checkpoint, ["from checkpoint_plan import apply_plan"])
+    plain = sorted({"import torch", *lines, *more}, key=lambda line: (line.startswith("from"), line))
+    is_from = [line for line in plain if line.startswith("from")]
+    return "\n".join([*(line for line in plain if line not in is_from), "", *is_from, ""])
+
+
+def _lora(job: JobSpec) -> str:
+    lora = job.lora
+    if lora is None:
+        return ""
+    if lora.config is not None:
+        return f"LoraConfig(**{dict(lora.config)!r})"
+    targets = "all-linear" if lora.targets == ("all-linear",) else list(lora.targets)
+    return (
+        f"LoraConfig(r={lora.rank}, lora_alpha={lora.alpha!r}, lora_dropout={lora.dropout!r}, "
+        f"target_modules={targets!r}, use_dora={lora.dora})"
+    )

@@ -1,0 +1,80 @@
+"""FSDP2 as code: ``fully_shard`` on every repeated block, then on the rest, as memplan traces it."""
+
+from collections.abc import Iterator
+
+from memplan.emit import code, words
+from memplan.emit.records import Emitted
+from memplan.job.parallel import Parallel
+from memplan.job.setup_file import Setup
+from memplan.job.spec import JobSpec
+
+FILE = "fsdp2.py"
+_SAID = frozenset({"parallel", "precision", "optimizer", "checkpoint", "lora", "compile"})
+
+
+def render(setup: Setup) -> Emitted:
+    """``shard(model)`` and ``make_optimizer(model, lr)``."""
+    job = setup.job
+    words.refuse_parallel(job.parallel, "fully_shard", frozenset({"fsdp2"}))
+    return Emitted(files={FILE: _text(setup), **code.plan_files(job)}, notes=tuple(_notes(job)))
+
+
+def _notes(job: JobSpec) -> Iterator[str]:
+    todo = {"grad_accum": "model.set_requires_gradient_sync(False) but for the last micro-batch saves communication"}
+    yield from words.left_out(job, _SAID | {"optimizer_impl"}, todo)
+    if job.optimizer is None:
+        yield "optimizer: the setup names none, AdamW is written"
+
+
+def _text(setup: Setup) -> str:
+    job = setup.job
+    imports = code.imports(
+        job,
+        "from torch import nn",
+        "from torch.distributed.device_mesh import init_device_mesh",
+        f"from torch.distributed.fsdp import {', '.join(_names(job))}",
+    )
+    parts = [code.docstring(setup, "FSDP2: call shard(model) in every process, before the optimizer is made."), imports]
+    parts += ["", code.REPEATED_BLOCKS, ""]
+    parts += [code.CHECKPOINT_BLOCKS, ""] if job.checkpoint == "full" else []
+    return "\n".join([*parts, _shard(job), "", code.optimizer_function(job)])
+
+
+def _names(job: JobSpec) -> list[str]:
+    names = ["CPUOffloadPolicy"] if job.parallel.offload else []
+    return [*names, *(["MixedPrecisionPolicy"] if job.precision.endswith("-mixed") else []), "fully_shard"]
+
+
+def _shard(job: JobSpec) -> str:
+    reshard = f"reshard_after_forward={job.parallel.reshard}"
+    # What nothing is said of is left to torch: then the root's own parameters stay, since backward needs them at once.
+    of_root = "" if job.parallel.reshard is True else f", {reshard}"
+    body = [
+        *code.setup_lines(job),
+        f"mesh = {_mesh(job.parallel)}",
+        f"options = {code.call('dict', _options(job), 4)}",
+        "for block in list(repeated_blocks(model)):",
+        f"    fully_shard(block, {reshard}, **options)",
+        f"fully_shard(model{of_root}, **options)",
+        *(["model.compile()"] if job.compile == "inductor" else []),
+        "return model",
+    ]
+    head = ['def shard(model, device_type="cuda"):', f'    """Share a model among {job.parallel.ranks} ranks."""']
+    return "\n".join([*head, *(f"    {line}".rstrip() for line in body)]) + "\n"
+
+
+def _mesh(parallel: Parallel) -> str:
+    if parallel.replicas > 1:
+        sizes, names = f"({parallel.replicas}, {parallel.shards})", '("dp_replicate", "dp_shard")'
+    else:
+        sizes, names = f"({parallel.shards},)", '("dp_shard",)'
+    return f"init_device_mesh(device_type, {sizes}, mesh_dim_names={names})"
+
+
+def _options(job: JobSpec) -> Iterator[str]:
+    yield "mesh=mesh"
+    if job.precision.endswith("-mixed"):
+        dtype = code.DTYPES[job.precision]
+        yield f"mp_policy=MixedPrecisionPolicy(param_dtype={dtype}, reduce_dtype=torch.float32)"
+    if job.parallel.offload:
+        yield "offload_policy=CPUOffloadPolicy()"

@@ -1,0 +1,71 @@
+"""Plain PyTorch as code: the model set up and the training loop, on one GPU or under DistributedDataParallel."""
+
+from collections.abc import Iterator
+
+from memplan.emit import code, words
+from memplan.emit.records import Emitted
+from memplan.job.setup_file import Setup
+from memplan.job.spec import JobSpec
+
+FILE = "train_setup.py"
+_SAID = frozenset({
+    "parallel", "precision", "optimizer", "optimizer_impl", "checkpoint", "lora", "compile", "grad_accum",
+    "clip_grad_norm",
+})  # fmt: skip
+
+
+def render(setup: Setup) -> Emitted:
+    """``set_up(model)``, ``make_optimizer(model, lr)`` and ``train(model, optimizer, steps, loss)``."""
+    job = setup.job
+    words.refuse_parallel(job.parallel, "plain PyTorch", frozenset({"none", "ddp"}))
+    return Emitted(files={FILE: _text(setup), **code.plan_files(job)}, notes=tuple(_notes(job)))
+
+
+def _notes(job: JobSpec) -> Iterator[str]:
+    yield from words.left_out(job, _SAID)
+    if job.optimizer is None:
+        yield "optimizer: the setup names none, AdamW is written"
+
+
+def _text(setup: Setup) -> str:
+    job = setup.job
+    more = ["from torch import nn"] if job.checkpoint == "full" else []
+    more += ["from torch.nn.parallel import DistributedDataParallel"] if job.parallel.data == "ddp" else []
+    title = "Training as predicted: set_up(model), make_optimizer(model, lr), train(model, optimizer, steps, loss)."
+    parts = [code.docstring(setup, title), code.imports(job, *more), ""]
+    parts += [code.REPEATED_BLOCKS, "", code.CHECKPOINT_BLOCKS, ""] if job.checkpoint == "full" else []
+    return "\n".join([*parts, _set_up(job), "", code.optimizer_function(job), "", _train(job)])
+
+
+def _set_up(job: JobSpec) -> str:
+    body = code.setup_lines(job)
+    body.append("model = model.to(device)")
+    if job.parallel.data == "ddp":
+        body.append("model = DistributedDataParallel(model)")
+    body += ["model.compile()"] if job.compile == "inductor" else []
+    head = ['def set_up(model, device="cuda"):', '    """Make of a new model what was predicted for, and place it."""']
+    return "\n".join([*head, *(f"    {line}".rstrip() for line in [*body, "return model"])]) + "\n"
+
+
+def _train(job: JobSpec) -> str:
+    mixed, scaled = job.precision.endswith("-mixed"), job.precision == "fp16-mixed"
+    share = f" / {job.grad_accum}" if job.grad_accum > 1 else ""
+    loss = f"value = loss(model, batch){share}"
+    lines = ["scaler = torch.amp.GradScaler(device)"] if scaled else []
+    lines += ["for micro_batches in steps:", "    for batch in micro_batches:"]
+    lines += [f"        with torch.autocast(device, dtype={code.DTYPES[job.precision]}):"] if mixed else []
+    lines += [f"            {loss}" if mixed else f"        {loss}"]
+    lines += ["        scaler.scale(value).backward()" if scaled else "        value.backward()"]
+    if job.clip_grad_norm is not None:
+        lines += ["    scaler.unscale_(optimizer)"] if scaled else []
+        lines += [f"    torch.nn.utils.clip_grad_norm_(model.parameters(), {job.clip_grad_norm!r})"]
+    lines += ["    scaler.step(optimizer)", "    scaler.update()"] if scaled else ["    optimizer.step()"]
+    lines += ["    optimizer.zero_grad()"]
+    head = [
+        'def train(model, optimizer, steps, loss, device="cuda"):',
+        f'    """Train. Each of ``steps`` holds {job.grad_accum} micro-batches of {job.batch_size} on the device;',
+        "",
+        "    ``loss(model, batch)`` is a scalar.",
+        '    """',
+    ]
+    return "\n".join([*head, *(f"    {line}" for line in lines)]) + "\n"

@@ -1,0 +1,70 @@
+"""Which framework a configuration file is for, and what it says of a job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from memplan.errors import UsageError
+from memplan.job.config_files import accelerate, axolotl, deepspeed, training_arguments
+from memplan.job.config_files.content import load
+from memplan.job.config_files.source import Source
+from memplan.job.setup_file import FORMAT, load_setup
+from memplan.job.spec import JobSpec
+
+_READERS: Mapping[str, ModuleType] = {
+    "accelerate": accelerate,
+    "axolotl": axolotl,
+    "DeepSpeed": deepspeed,
+    "TrainingArguments": training_arguments,
+}
+"""Framework → its reader. The first whose keys are there reads: later ones share keys with earlier ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """What a configuration file says of a job."""
+
+    values: Mapping[str, Any]
+    """Field of ``JobSpec`` → value."""
+    provenance: Mapping[str, str]
+    """Field → file and key."""
+    notes: tuple[str, ...]
+    """What was understood otherwise than it is written, or not at all."""
+    lacks: Mapping[str, str]
+    """Field → why it has to be typed beside the file."""
+
+
+def read_config(path: Path) -> FileSettings:
+    """Read a configuration file of DeepSpeed, accelerate, axolotl or transformers, or a setup of memplan.
+
+    Args:
+        path: JSON or YAML; which framework's, its keys tell.
+
+    Raises:
+        UsageError: It is none of them, or holds what cannot be; names every problem.
+    """
+    content = load(path)
+    if content.get("format") == FORMAT:
+        return _of_setup(path)
+    reader = next((reader for reader in _READERS.values() if reader.KEYS & content.keys()), None)
+    if reader is None:
+        hint = f"it takes files of {', '.join(_READERS)} and setups of memplan"
+        raise UsageError(f"{path} is no configuration that memplan knows", hint=hint)
+    source = Source(path=path, content=content)
+    reader.read(source)
+    if source.problems:
+        raise UsageError("; ".join(dict.fromkeys(source.problems)))
+    return FileSettings(
+        values=source.values, provenance=source.provenance, notes=tuple(source.notes), lacks=source.lacks
+    )
+
+
+def _of_setup(path: Path) -> FileSettings:
+    job = load_setup(path).job
+    names = [field.name for field in fields(JobSpec) if field.name not in ("target", "provenance")]
+    values = {name: getattr(job, name) for name in names}
+    return FileSettings(
+        values=values, provenance={name: f"{path.name}:job.{name}" for name in names}, notes=(), lacks={}
+    )

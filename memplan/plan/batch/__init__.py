@@ -1,0 +1,1 @@
+"""The largest batch that fits, and how a wanted one is put together."""

@@ -1,0 +1,48 @@
+"""The library call: the largest batch that fits a device, found in a child process."""
+
+from collections.abc import Callable
+
+from memplan.hardware.profile import GpuProfile
+from memplan.job.isolate import run_isolated
+from memplan.job.spec import JobSpec
+from memplan.plan.batch.headroom import Utilization
+from memplan.plan.batch.records import BatchAnswer, Variable
+
+DEFAULT_TIMEOUT = 900.0
+"""Seconds until a job that hangs is given up: a search takes several traces."""
+
+
+def largest_batch(
+    spec: JobSpec,
+    profile: GpuProfile,
+    *,
+    variable: Variable = "batch_size",
+    utilization: Utilization | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> BatchAnswer:
+    """Find the largest batch size (or sequence length) that fits. User code runs in a child process of its own.
+
+    Args:
+        spec: The job; its own value is where the search begins.
+        profile: The device.
+        variable: What is enlarged.
+        utilization: Room to leave (``memplan.plan.batch.headroom``); None leaves what the interval needs.
+        timeout: Seconds after which the child is killed.
+        progress: Told in a few words what happens now.
+
+    Returns:
+        The answer; ``ended`` says how it is known. That nothing fits is an answer, not an error.
+
+    Raises:
+        UsageError: The device has no limit, or the target or an option is wrong.
+        EstimateError: User code fails or hangs, or an op has no trustworthy answer.
+    """
+    return run_isolated(_in_child, spec, profile, variable, utilization, timeout=timeout, progress=progress)
+
+
+def _in_child(spec: JobSpec, profile: GpuProfile, variable: Variable, utilization: Utilization | None) -> BatchAnswer:
+    from memplan.job.child import progress
+    from memplan.plan.batch.flow import largest_here
+
+    return largest_here(spec, profile, variable=variable, utilization=utilization, progress=progress)

@@ -1,0 +1,93 @@
+"""The largest batch in one process: trace, put together, search. Runs in the child: user code is executed."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from memplan.errors import UsageError
+from memplan.estimate.answer import compose
+from memplan.estimate.local import measure
+from memplan.hardware.profile import GpuProfile
+from memplan.job.load import load_source
+from memplan.job.spec import JobSpec
+from memplan.job.usercode import forgotten_modules
+from memplan.lifetime.build import build_lifetimes
+from memplan.plan.batch.headroom import Utilization, is_within, limit_of
+from memplan.plan.batch.records import BatchAnswer, Variable
+from memplan.plan.batch.search import Found, Judged, Search
+from memplan.trace.records import DeviceTraits, Trace
+from memplan.trace.run import trace_job
+from memplan.units import Bytes
+
+FIRST_LENGTH = 256
+"""Tokens of the first trace where lengths are searched: kernels' paddings are below."""
+
+
+def largest_here(
+    spec: JobSpec,
+    profile: GpuProfile,
+    *,
+    variable: Variable = "batch_size",
+    utilization: Utilization | None = None,
+    limit_bytes: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> BatchAnswer:
+    """Find the largest batch size (or sequence length) that fits.
+
+    Args:
+        spec: The job; its own value is where the search begins.
+        profile: The device.
+        variable: What is enlarged.
+        utilization: Room to leave; None leaves what the interval needs.
+        limit_bytes: Device peak at most, instead.
+        progress: Told what happens now.
+
+    Raises:
+        UsageError: The device has no limit, or the target has no sequence length.
+        EstimateError: User code fails, or an op has no answer.
+    """
+    started = time.perf_counter()
+    limit = limit_bytes if limit_bytes is not None else limit_of(profile, utilization)
+    if not limit:
+        raise UsageError(f"{profile.name} has no fixed amount of memory", hint="name a GPU")
+
+    def trace(value: int) -> Trace:
+        changed = _at(spec, variable, value)
+        words = f"{variable.replace('_', ' ')} {value}: "
+        with forgotten_modules():
+            return trace_job(
+                partial(load_source, changed),
+                changed,
+                DeviceTraits.of(profile),
+                progress=lambda text: progress(words + text),
+            )
+
+    def judge(value: int, traced: Trace) -> Judged:
+        answer = compose(_at(spec, variable, value), profile, measure(build_lifetimes(traced), profile))
+        within = is_within(answer, utilization) if limit_bytes is None else answer.peak.device_bytes <= limit_bytes
+        return Judged(device_bytes=answer.peak.device_bytes, fits=within)
+
+    first = (spec.seq_len or FIRST_LENGTH) if variable == "seq_len" else spec.batch_size
+    found = Search(trace, judge, limit).run(first)
+    return answer_of(found, variable, limit, time.perf_counter() - started)
+
+
+def answer_of(found: Found, variable: Variable, limit: int, seconds: float) -> BatchAnswer:
+    """The record of a search."""
+    known = found.judged[found.value or min(found.judged)]
+    return BatchAnswer(
+        variable=variable,
+        value=found.value,
+        device_bytes=Bytes(known.device_bytes),
+        next_device_bytes=Bytes(found.beyond.device_bytes),
+        limit_bytes=Bytes(limit),
+        ended=found.ended,
+        traced=tuple(found.traces),
+        differing=found.differing,
+        seconds=seconds,
+    )
+
+
+def _at(spec: JobSpec, variable: Variable, value: int) -> JobSpec:
+    return replace(spec, batch_size=value) if variable == "batch_size" else replace(spec, seq_len=value)

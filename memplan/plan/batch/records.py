@@ -1,0 +1,92 @@
+"""The largest batch that fits, and what is known around it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from memplan.units import Bytes
+
+Variable = Literal["batch_size", "seq_len"]
+"""What is enlarged."""
+Ended = Literal["exact", "confirmed", "limit", "none"]
+"""``exact``: the answer and one more were traced, and every storage has the bytes that the polynomials of the traces
+before foretold; ``confirmed``: both were traced, and some storage differs; ``limit``: the search ran out of traces, and
+the answer is the largest traced that fits; ``none``: not even 1 fits. Sizes alone do not prove that one more is too
+many: a padded one may stand still there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAnswer:
+    """The largest batch size (or sequence length) that fits a device."""
+
+    variable: Variable
+    """What was enlarged."""
+    value: int
+    """The answer; 0 where nothing fits."""
+    device_bytes: Bytes
+    """Device peak there, traced; of the smallest that was traced where nothing fits."""
+    next_device_bytes: Bytes
+    """Device peak at one more; traced, but where the search ran out of traces."""
+    limit_bytes: Bytes
+    """What may be taken: the device's usable bytes, or the share of them that was asked for."""
+    ended: Ended
+    """How it ended."""
+    traced: tuple[int, ...]
+    """Values that were traced, in order."""
+    differing: int
+    """Storages that the trace at the answer has with other bytes than the polynomials said before it."""
+    seconds: float
+    """Wall time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSplit:
+    """A global batch in parts that fit."""
+
+    global_batch: int
+    """Samples per optimizer step, over all ranks."""
+    micro_batch: int
+    """Samples per rank and micro-batch."""
+    grad_accum: int
+    """Micro-batches per optimizer step."""
+    ranks: int
+    """Ranks that get batches of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Shares of a device's usable bytes."""
+
+    target: float
+    """A plan takes at most this."""
+    warn: float
+    """A monitor warns from here."""
+    critical: float
+    """Something should be done from here."""
+    emergency: float
+    """Out of memory is near."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalBatch:
+    """What a batch costs beside the best use of steps and of samples."""
+
+    noise_scale: float
+    """The gradient noise scale, in samples: the critical batch size."""
+    batch: int
+    """The global batch that is judged."""
+    extra_steps: float
+    """Optimizer steps beyond the least, as a share."""
+    extra_samples: float
+    """Samples beyond the least, as a share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPhase:
+    """A part of training with one batch size."""
+
+    start: float
+    """Where it begins, as a share of training."""
+    batch: int
+    """Global batch."""
+    learning_rate: float
+    """Factor on the first phase's learning rate."""

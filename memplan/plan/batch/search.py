@@ -1,0 +1,167 @@
+"""The largest value of an option whose step fits: two traces, exact sizes, and traces at the answer and one more."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from memplan.errors import UsageError
+from memplan.lifetime.family import TraceFamily, differing, families
+from memplan.plan.batch.records import Ended
+from memplan.trace.records import Trace
+
+MOST_TRACES = 10
+"""Four do where sizes are polynomials; each more costs what an estimate costs."""
+LARGEST = 1 << 24
+"""Where a search begins to fall: no step has more samples or tokens."""
+FARTHEST = 4
+"""Times the largest traced value that a line through two peaks is followed, where the traces ran different ops."""
+
+BISECTED = 3
+"""Every so often a step of the search halves what is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A step at one value."""
+
+    device_bytes: int
+    """Its device peak."""
+    fits: bool
+    """Does it fit?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Where the search ended."""
+
+    value: int
+    """The largest that fits; 0 for none."""
+    ended: Ended
+    """How."""
+    judged: Mapping[int, Judged]
+    """All that was traced."""
+    beyond: Judged
+    """One more than the answer."""
+    differing: int
+    """Storages at the answer that were not foreseen."""
+    traces: Mapping[int, Trace]
+    """Value → trace, in the order in which they were made."""
+
+
+class Search:
+    """Traces and judges values until the largest that fits is known."""
+
+    def __init__(
+        self,
+        trace: Callable[[int], Trace],
+        judge: Callable[[int, Trace], Judged],
+        limit_bytes: int,
+    ) -> None:
+        """Search without a trace so far.
+
+        Args:
+            trace: Traces the step at a value.
+            judge: Replays a trace, recorded or put together.
+            limit_bytes: Near which peak the answer lies; what fits is for ``judge`` to say.
+        """
+        self._trace, self._judge, self._limit = trace, judge, limit_bytes
+        self._judged: dict[int, Judged] = {}
+        self._promised: dict[int, Judged] = {}
+        self._traces: dict[int, Trace] = {}
+        self._differing: dict[int, int] = {}
+        self._families: tuple[TraceFamily, ...] = ()
+
+    def run(self, first: int) -> Found:
+        """Find the largest value that fits.
+
+        Args:
+            first: Where to begin; twice that comes next. 1 is avoided: layouts of one sample are others.
+        """
+        for value in (max(2, first), 2 * max(2, first)):
+            self._look(value)
+        while len(self._traces) < MOST_TRACES:
+            guess = self._guess()
+            if guess not in self._traces:
+                self._look(guess)
+            elif not self._fitting:
+                return self._found(0, "none")
+            elif guess + 1 in self._traces:
+                foreseen = not self._differing[guess] and not self._differing[guess + 1]
+                return self._found(guess, "exact" if foreseen else "confirmed")
+            else:
+                self._look(guess + 1)
+        return self._found(max(self._fitting, default=0), "limit" if self._fitting else "none")
+
+    def at(self, value: int) -> Judged:
+        """What is known of a value: traced, or by the family nearest to it."""
+        if value in self._judged:
+            return self._judged[value]
+        if value not in self._promised:
+            self._promised[value] = self._judge(value, self._family_near(value).at(value))
+        return self._promised[value]
+
+    def _found(self, value: int, ended: Ended) -> Found:
+        return Found(
+            value=value,
+            ended=ended,
+            judged=self._judged,
+            beyond=self.at(value + 1),
+            differing=self._differing.get(value, 0),
+            traces=self._traces,
+        )
+
+    @property
+    def _fitting(self) -> list[int]:
+        return [value for value, judged in self._judged.items() if judged.fits]
+
+    def _look(self, value: int) -> None:
+        """Trace a value, judge it, and count what was not foreseen."""
+        truth = self._trace(value)
+        known = [family for family in self._families if len(family.traces) > 1]
+        nearest = min(known, key=lambda family: _distance(family, value), default=None)
+        self._differing[value] = len(truth.storages) if nearest is None else differing(nearest.at(value), truth)
+        self._traces[value] = truth
+        self._judged[value] = self._judge(value, truth)
+        self._families = families(self._traces)
+        self._promised.clear()
+
+    def _family_near(self, value: int) -> TraceFamily:
+        """The family to ask: one of several members rather than a nearer one that knows no slope."""
+        return min(self._families, key=lambda family: (len(family.traces) == 1, _distance(family, value)))
+
+    def _guess(self) -> int:
+        """The largest value that should fit: lines through what is known on both sides, until they meet."""
+        below = max(self._fitting, default=0)
+        above = min((value for value, judged in self._judged.items() if not judged.fits), default=LARGEST)
+        known = {value: judged.device_bytes for value, judged in self._judged.items()}
+        if all(len(family.traces) == 1 for family in self._families):
+            # Nothing says how sizes follow from the value: only what was traced does.
+            return (
+                _next_value(known, below, min(above, FARTHEST * max(known)), self._limit)
+                if above - below > 1
+                else below
+            )
+        if above == LARGEST and self.at(LARGEST).fits:
+            raise UsageError("nothing in this step grows with what is searched", hint="leave the search out")
+        for step in count(1):
+            if above - below <= 1:
+                break
+            # Lines alone may creep where sizes rise in stairs.
+            halves = step % BISECTED == 0 and above < LARGEST
+            value = (below + above) // 2 if halves else _next_value(known, below, above, self._limit)
+            judged = self.at(value)
+            known[value] = judged.device_bytes
+            below, above = (value, above) if judged.fits else (below, value)
+        return max(1, below)
+
+
+def _distance(family: TraceFamily, value: int) -> int:
+    return min(abs(known - value) for known in family.traces)
+
+
+def _next_value(known: Mapping[int, int], below: int, above: int, limit: int) -> int:
+    """Where the line through the two values nearest to the limit meets it, kept inside; the middle if it is flat."""
+    first, second = sorted(sorted(known, key=lambda value: abs(known[value] - limit))[:2])
+    slope = (known[second] - known[first]) / (second - first)
+    meets = first + (limit - known[first]) / slope if slope > 0 else 2 * max(below, 1)
+    return int(max(below + 1, min(above - 1, meets)))

@@ -1,0 +1,153 @@
+"""From what was traced to the answer: ranked, compared, explained."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from memplan.hardware.profile import GpuProfile
+from memplan.job.target import format_target
+from memplan.plan.batch.headroom import THRESHOLDS, limit_of
+from memplan.plan.batch.split import critical_batch
+from memplan.plan.recommend.evaluate import Outcome
+from memplan.plan.recommend.records import (
+    NUMERICS,
+    Candidate,
+    Evaluated,
+    Recommendation,
+    Rejected,
+    Search,
+    WhatIf,
+)
+from memplan.units import Bytes
+from memplan.versions import installed
+
+ASSUMED = (
+    "seconds are by roofline, with what kernels and links are known to reach of nominal rates (docs/recommend.md); "
+    "their order is more certain than they are"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Everything that the answer is made of."""
+
+    given: Candidate
+    """The job as given."""
+    profile: GpuProfile
+    """The device."""
+    search: Search
+    """What was asked."""
+    outcomes: tuple[Outcome, ...]
+    """All that was traced, or could not be."""
+    singles: tuple[tuple[Candidate, bool], ...]
+    """Single changes, and whether the search may use them."""
+    skipped: tuple[Rejected, ...]
+    """What was not traced because it should not fit."""
+    considered: int
+    """Ways to run the job."""
+    ended: Literal["complete", "budget"]
+    """How the search ended."""
+    seconds: float
+    """Wall time."""
+
+
+def compose_answer(findings: Findings) -> Recommendation:
+    """Put the answer together."""
+    profile, search = findings.profile, findings.search
+    traced = {repr(each.candidate.spec): each for each in findings.outcomes}
+    given = traced[repr(findings.given.spec)]
+    evaluated = [_with_cost(each.evaluated, given.evaluated, findings) for each in findings.outcomes if each.evaluated]
+    same = [each for each in evaluated if each.candidate.global_batch == findings.given.global_batch]
+    mine = [each for each in same if _is_allowed(each.candidate, search)]
+    rows = sorted((each for each in mine if each.fits), key=lambda each: (each.cost, len(each.candidate.changes)))
+    what_ifs = tuple(sorted(_what_ifs(findings, traced, given.evaluated), key=lambda each: -(each.saved_bytes or 0)))
+    preset = search.limits.utilization
+    known = next(each for each in findings.outcomes if each.evaluated is not None)
+    return Recommendation(
+        target=format_target(findings.given.spec.target),
+        gpu=profile.name,
+        gpu_title=profile.title,
+        gpus=search.gpus,
+        usable_bytes=Bytes(profile.usable_bytes),
+        limit_bytes=Bytes(limit_of(profile, preset)),
+        thresholds=THRESHOLDS[preset] if preset else None,
+        global_batch=findings.given.global_batch,
+        baseline=next((each for each in evaluated if each.candidate == findings.given), None),
+        rows=tuple(rows),
+        pareto=pareto(mine),
+        what_ifs=what_ifs,
+        rejected=(*_lost(mine, findings), *findings.skipped),
+        cheapest=_cheapest(what_ifs, given.evaluated),
+        critical=critical_batch(search.noise_scale, findings.given.global_batch) if search.noise_scale else None,
+        ended=findings.ended,
+        candidates=findings.considered,
+        traces=len(evaluated),
+        seconds=findings.seconds,
+        assumptions=(*(given if given.evaluated else known).assumptions, ASSUMED),
+        not_modelled=(given if given.evaluated else known).not_modelled,
+        options=(given if given.evaluated else known).options,
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
+    )
+
+
+def pareto(evaluated: Sequence[Evaluated]) -> tuple[Evaluated, ...]:
+    """What no other beats in both device memory and throughput, least memory first."""
+    front: list[Evaluated] = []
+    for each in sorted(evaluated, key=lambda each: (each.device_bytes, -each.samples_per_second)):
+        if not front or each.samples_per_second > front[-1].samples_per_second:
+            front.append(each)
+    return tuple(front)
+
+
+def _with_cost(evaluated: Evaluated, given: Evaluated | None, findings: Findings) -> Evaluated:
+    search, usable = findings.search, findings.profile.usable_bytes
+    share = evaluated.device_bytes / (usable or evaluated.device_bytes)
+    base = given.time.total if given is not None else evaluated.time.total
+    return replace(evaluated, cost=search.alpha * share + search.beta * evaluated.time.total / base)
+
+
+def _is_allowed(candidate: Candidate, search: Search) -> bool:
+    return not any(group in NUMERICS and group not in search.allow for group in candidate.groups) and not (
+        set(search.keep) & set(candidate.groups)
+    )
+
+
+def _what_ifs(findings: Findings, traced: Mapping[str, Outcome], given: Evaluated | None) -> Iterator[WhatIf]:
+    for candidate, permitted in findings.singles:
+        outcome = traced.get(repr(candidate.spec))
+        if outcome is None:
+            yield _untold(candidate, permitted, "the time ran out before its turn")
+        elif outcome.evaluated is None or given is None:
+            yield _untold(candidate, permitted, outcome.reason)
+        else:
+            found = outcome.evaluated
+            yield WhatIf(
+                candidate=candidate,
+                allowed=permitted,
+                saved_bytes=given.device_bytes - found.device_bytes,
+                extra_time=given.samples_per_second / found.samples_per_second - 1,
+                fits=found.fits,
+                reason="",
+            )
+
+
+def _untold(candidate: Candidate, permitted: bool, reason: str) -> WhatIf:
+    return WhatIf(candidate=candidate, allowed=permitted, saved_bytes=None, extra_time=None, fits=False, reason=reason)
+
+
+def _cheapest(what_ifs: Sequence[WhatIf], given: Evaluated | None) -> WhatIf | None:
+    """The single change of least time that makes the job fit; one that keeps the numerics before others."""
+    if given is not None and given.fits:
+        return None
+    fitting = [each for each in what_ifs if each.fits]
+    return min(fitting, key=lambda each: (not each.allowed, each.extra_time or 0.0), default=None)
+
+
+def _lost(evaluated: Sequence[Evaluated], findings: Findings) -> Iterator[Rejected]:
+    for each in evaluated:
+        if not each.fits:
+            yield Rejected(candidate=each.candidate, reason=each.reason, traced=True)
+    for outcome in findings.outcomes:
+        if outcome.evaluated is None:
+            yield Rejected(candidate=outcome.candidate, reason=outcome.reason, traced=False)

@@ -1,0 +1,39 @@
+"""The library call: the best way to run a job. User code runs in worker processes."""
+
+from collections.abc import Callable
+
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import JobSpec
+from memplan.plan.recommend.records import Recommendation, Search
+
+DEFAULT_TIMEOUT = 600.0
+"""Seconds until a trace that hangs is given up."""
+
+
+def recommend(
+    spec: JobSpec,
+    profile: GpuProfile,
+    search: Search | None = None,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> Recommendation:
+    """Find the best way to run a job on the GPUs at hand.
+
+    Args:
+        spec: The job as given; its global batch is kept unless ``search.target_batch`` says otherwise.
+        profile: The device.
+        search: How to search and for what; None: one GPU, numerics kept, by throughput.
+        timeout: Seconds for one trace.
+        progress: Told in a few words what happens now.
+
+    Returns:
+        The answer; that nothing fits is one too (``best`` is None).
+
+    Raises:
+        UsageError: The target, an option, or ranks and batch do not go together.
+        EstimateError: The job cannot be traced.
+    """
+    from memplan.plan.recommend.flow import search_here
+
+    return search_here(spec, profile, search or Search(), timeout=timeout, progress=progress or (lambda _: None))

@@ -1,0 +1,149 @@
+"""One candidate: traced, replayed and timed. Runs in a worker process: user code is executed."""
+
+import gc
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from memplan.errors import MemplanError
+from memplan.estimate.answer import compose
+from memplan.estimate.local import measure
+from memplan.estimate.records import Estimate
+from memplan.hardware.profile import GpuProfile
+from memplan.job.load import load_source
+from memplan.job.spec import JobSpec
+from memplan.job.usercode import forgotten_modules
+from memplan.lifetime.build import build_lifetimes
+from memplan.plan.batch.headroom import is_within, limit_of
+from memplan.plan.recommend.records import Candidate, Evaluated, Limits
+from memplan.plan.time.clock import step_time, with_micro_batches
+from memplan.plan.time.records import StepTime
+from memplan.replay.host import host_peak
+from memplan.trace.records import DeviceTraits, Trace
+from memplan.trace.run import trace_job
+from memplan.trace.sharding.ranks import ranks_to_trace
+from memplan.units import Bytes, format_bytes
+
+MICRO_BATCHES = 3
+"""Micro-batches traced at most: the third already repeats the second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one candidate."""
+
+    candidate: Candidate
+    """What was tried."""
+    evaluated: Evaluated | None
+    """Its figures; None where it cannot be traced."""
+    reason: str
+    """Why it cannot be."""
+    error: MemplanError | None = None
+    """The error that says so, where there was one."""
+    assumptions: tuple[str, ...]
+    """Of its trace."""
+    not_modelled: tuple[str, ...]
+    """Of its trace."""
+    options: Mapping[str, str]
+    """What was traced, field → text."""
+
+
+def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+    """Evaluate a candidate in a worker: nothing that user code prints gets into memplan's own output.
+
+    Args:
+        candidate: The way to run the job.
+        profile: The device.
+        limits: What it may take.
+    """
+    os.dup2(2, 1)
+    gc.disable()
+    try:
+        return evaluate_here(candidate, profile, limits)
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def evaluate_here(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+    """Evaluate a candidate in this process; one that cannot be traced is an outcome, not an error."""
+    try:
+        return _evaluated(candidate, profile, limits)
+    except MemplanError as error:
+        reason = error.what if error.where is None else f"{error.what} ({error.where})"
+        return not_traced(candidate, reason, error)
+
+
+def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = None) -> Outcome:
+    """The outcome of what cannot be made."""
+    return Outcome(
+        candidate=candidate,
+        evaluated=None,
+        reason=reason,
+        error=error,
+        assumptions=(),
+        not_modelled=(),
+        options={},
+    )
+
+
+def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+    micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
+    spec = replace(candidate.spec, grad_accum=micro_batches)
+    estimate, host, traced = _worst_rank(spec, profile)
+    time = with_micro_batches(traced, micro_batches, candidate.spec.grad_accum)
+    reason = _reason(estimate, limits, profile, host_bytes=host, step_seconds=time.total)
+    evaluated = Evaluated(
+        candidate=candidate,
+        device_bytes=Bytes(estimate.peak.device_bytes),
+        high_bytes=Bytes(estimate.peak.high_bytes),
+        allocated_bytes=Bytes(estimate.peak.allocated_bytes),
+        reserved_bytes=Bytes(estimate.peak.reserved_bytes),
+        host_bytes=Bytes(host),
+        fits=not reason,
+        reason=reason,
+        time=time,
+        cost=0.0,
+        traced_micro_batches=micro_batches,
+    )
+    return Outcome(
+        candidate=candidate,
+        evaluated=evaluated,
+        reason="",
+        assumptions=estimate.assumptions,
+        not_modelled=estimate.not_modelled,
+        options=estimate.options,
+    )
+
+
+def _worst_rank(spec: JobSpec, profile: GpuProfile) -> tuple[Estimate, int, StepTime]:
+    """The estimate of the rank that needs most of the device, most host bytes and the longest step of any."""
+    found: list[tuple[Estimate, int, StepTime]] = []
+    for rank in ranks_to_trace(spec.parallel):
+        trace = _trace(spec, profile, rank)
+        estimate = compose(spec, profile, measure(build_lifetimes(trace), profile))
+        found.append((estimate, host_peak(trace), step_time(trace, spec, profile)))
+    return (
+        max((each[0] for each in found), key=lambda estimate: estimate.peak.device_bytes),
+        max(each[1] for each in found),
+        max((each[2] for each in found), key=lambda time: time.total),
+    )
+
+
+def _trace(spec: JobSpec, profile: GpuProfile, rank: int) -> Trace:
+    with forgotten_modules():
+        return trace_job(partial(load_source, spec), spec, DeviceTraits.of(profile), rank=rank)
+
+
+def _reason(estimate: Estimate, limits: Limits, profile: GpuProfile, *, host_bytes: int, step_seconds: float) -> str:
+    """Why a candidate is over a limit; empty if it is not."""
+    if not is_within(estimate, limits.utilization):
+        taken = estimate.peak.device_bytes if limits.utilization else estimate.peak.high_bytes
+        over = taken - limit_of(profile, limits.utilization)
+        return f"{format_bytes(over)} over the device" if over > 0 else "the allocator must give its cache back"
+    if limits.host_bytes is not None and host_bytes > limits.host_bytes:
+        return f"{format_bytes(host_bytes - limits.host_bytes)} over the host memory of a rank"
+    if limits.step_seconds is not None and step_seconds > limits.step_seconds:
+        return f"{step_seconds:.2f} s a step, {limits.step_seconds:g} s allowed"
+    return ""

@@ -1,0 +1,205 @@
+"""What was tried for a job, what came of it, and what is recommended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from memplan.job.spec import JobSpec
+from memplan.plan.batch.headroom import Utilization
+from memplan.plan.batch.records import CriticalBatch, Thresholds
+from memplan.plan.time.records import StepTime
+from memplan.units import Bytes
+
+Kind = Literal["activation", "state", "split"]
+"""What a change saves: what grows with the micro-batch, what does not, or it is the split itself."""
+Group = Literal[
+    "checkpoint", "split", "parallel", "offload", "attention", "loss", "optimizer-step", "precision", "optimizer",
+    "lora", "quantize",
+]  # fmt: skip
+"""Changes of one group exclude each other; ``--keep`` names groups."""
+NUMERICS: tuple[Group, ...] = ("precision", "optimizer", "lora", "quantize")
+"""Groups that change what is computed; ``--allow`` names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a configuration may take."""
+
+    utilization: Utilization | None = None
+    """Room to leave on the device; None leaves what the estimate's interval needs."""
+    host_bytes: int | None = None
+    """Host memory of one node; None: no limit."""
+    step_seconds: float | None = None
+    """Time of one optimizer step at most; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How to search."""
+
+    gpus: int = 1
+    """Ranks."""
+    target_batch: int | None = None
+    """Samples per optimizer step, over all ranks; None keeps the job's own."""
+    allow: tuple[Group, ...] = ()
+    """Groups of ``NUMERICS`` that may change."""
+    keep: tuple[Group, ...] = ()
+    """Groups that may not."""
+    alpha: float = 0.0
+    """Weight of memory, as a share of the device."""
+    beta: float = 1.0
+    """Weight of time, as a multiple of the job's own time per sample."""
+    budget_seconds: float = 60.0
+    """Wall time of the search, the first trace aside."""
+    processes: int | None = None
+    """Traces at once; None: as many as processors."""
+    limits: Limits = field(default_factory=Limits)
+    """What a configuration may take."""
+    plan_file: Path | None = None
+    """Where a checkpoint plan may be written; None: none is made."""
+    noise_scale: float | None = None
+    """The user's gradient noise scale, in samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to run the job."""
+
+    spec: JobSpec
+    """The job with the changes made."""
+    changes: tuple[str, ...]
+    """What to type that differs from the job as given; empty for the job itself."""
+    groups: tuple[Group, ...] = ()
+    """Groups of the changes, in the same order."""
+
+    @property
+    def words(self) -> str:
+        """The changes in one line."""
+        return " ".join(self.changes) or "as given"
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step, over all ranks."""
+        return self.spec.batch_size * self.spec.grad_accum * self.spec.parallel.data_ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """A candidate whose own trace was replayed and timed."""
+
+    candidate: Candidate
+    """What was traced."""
+    device_bytes: Bytes
+    """Device peak of the worst rank that was traced."""
+    high_bytes: Bytes
+    """Upper end of its interval."""
+    allocated_bytes: Bytes
+    """Peak of the allocator's live blocks."""
+    reserved_bytes: Bytes
+    """Peak of the allocator's segments."""
+    host_bytes: Bytes
+    """Peak of what one rank holds in host memory."""
+    fits: bool
+    """Is it within every limit?"""
+    reason: str
+    """Why not; empty if it is."""
+    time: StepTime
+    """Of one optimizer step."""
+    cost: float
+    """alpha x memory + beta x time; what candidates are ranked by."""
+    traced_micro_batches: int
+    """Micro-batches in the trace: later ones repeat the last of them."""
+
+    @property
+    def samples_per_second(self) -> float:
+        """Over all ranks."""
+        return self.candidate.global_batch / self.time.total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A candidate that is not recommended, and why."""
+
+    candidate: Candidate
+    """What was tried, or only thought of."""
+    reason: str
+    """Why it lost."""
+    traced: bool
+    """Was it traced, or is the reason its predicted size?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """One change alone, on this very job."""
+
+    candidate: Candidate
+    """The job with it."""
+    allowed: bool
+    """May the search use it?"""
+    saved_bytes: int | None
+    """Device bytes fewer than the job as given; None where it cannot be made."""
+    extra_time: float | None
+    """Extra time per sample as a share; negative if it is faster; None where it cannot be made."""
+    fits: bool
+    """Does the job fit with this change alone?"""
+    reason: str
+    """Why it cannot be made; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The answer. Every row was confirmed by its own trace."""
+
+    target: str
+    """The target as typed."""
+    gpu: str
+    """Profile."""
+    gpu_title: str
+    """The vendor's name for it."""
+    gpus: int
+    """How many."""
+    usable_bytes: Bytes
+    """What one of them has for a process."""
+    limit_bytes: Bytes
+    """What a configuration may take of it."""
+    thresholds: Thresholds | None
+    """The preset's shares of the usable bytes, where one was chosen."""
+    global_batch: int
+    """Samples per optimizer step, over all ranks; the same in every row."""
+    baseline: Evaluated | None
+    """The job as given; None where it cannot be traced."""
+    rows: tuple[Evaluated, ...]
+    """What fits, the cheapest first; empty where nothing does."""
+    pareto: tuple[Evaluated, ...]
+    """Of all that was traced: what no other beats in both memory and throughput, least memory first."""
+    what_ifs: tuple[WhatIf, ...]
+    """Single changes, the most saved bytes first."""
+    rejected: tuple[Rejected, ...]
+    """What lost, and why."""
+    cheapest: WhatIf | None
+    """Where the job does not fit as given: the single change of least time after which it does, numerics kept if one
+    of those does."""
+    critical: CriticalBatch | None
+    """What the global batch costs in steps and samples, where the noise scale is known."""
+    ended: Literal["complete", "budget"]
+    """Was every promising candidate traced, or did the time run out?"""
+    candidates: int
+    """Ways to run the job that were considered."""
+    traces: int
+    """Those that were traced."""
+    seconds: float
+    """Wall time."""
+    assumptions: tuple[str, ...]
+    """What was taken for granted, each a sentence."""
+    not_modelled: tuple[str, ...]
+    """What the figures leave out, each a phrase."""
+    options: Mapping[str, str]
+    """The job as given, field → text, as ``Estimate.options``."""
+    torch_version: str
+    memplan_version: str
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The recommended configuration; None where nothing fits."""
+        return self.rows[0] if self.rows else None

@@ -1,0 +1,76 @@
+"""Processes that evaluate candidates: joblib's, so that whoever configures another backend gets it."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from memplan.errors import EstimateError
+from memplan.hardware.profile import GpuProfile
+from memplan.plan.recommend.evaluate import Outcome, work
+from memplan.plan.recommend.records import Candidate, Limits
+
+MOST_PROCESSES = 8
+"""Each holds the traces of a large model: a gigabyte or two."""
+Work = Callable[[Candidate, GpuProfile, Limits], Outcome]
+"""What a worker runs: at module level, or a ``functools.partial`` of such a function."""
+LEAST_PROCESSES = 2
+"""With one, joblib would run user code in this very process."""
+
+
+class Workers:
+    """Evaluates candidates side by side, as many at once as there are processes."""
+
+    def __init__(
+        self,
+        profile: GpuProfile,
+        limits: Limits,
+        *,
+        processes: int | None,
+        timeout: float,
+        progress: Callable[[str], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            profile: The device.
+            limits: What candidates may take.
+            processes: At once; None: as many as processors.
+            timeout: Seconds for one candidate.
+            progress: Told what happens now.
+        """
+        self._profile, self._limits = profile, limits
+        self._timeout, self._progress = timeout, progress
+        wanted = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
+        self.processes = max(LEAST_PROCESSES, wanted)
+        self.count = 0
+
+    def run(self, candidates: Sequence[Candidate], function: Work = work) -> Iterator[Outcome]:
+        """Outcomes as they come.
+
+        Args:
+            candidates: What to evaluate.
+            function: Evaluates one of them in a worker.
+
+        Raises:
+            EstimateError: A worker was killed, or took too long.
+        """
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        if not candidates:
+            return
+        jobs = (delayed(function)(candidate, self._profile, self._limits) for candidate in candidates)
+        run = Parallel(n_jobs=self.processes, timeout=self._timeout, return_as="generator_unordered")
+        try:
+            for outcome in run(jobs):
+                self.count += outcome.evaluated is not None
+                self._progress(f"{self.count} traced: {outcome.candidate.words}")
+                yield outcome
+        except TimeoutError as error:
+            raise EstimateError(
+                f"a trace did not come to an end within {self._timeout:g} seconds", hint="allow more --timeout"
+            ) from error
+        except TerminatedWorkerError as error:
+            raise EstimateError(
+                "a process that traced was killed",
+                hint="probably out of memory: fewer --jobs need less of it",
+            ) from error

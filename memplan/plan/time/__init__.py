@@ -1,0 +1,1 @@
+"""Seconds of a step: how long its ops, transfers and collectives take."""

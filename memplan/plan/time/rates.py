@@ -1,0 +1,63 @@
+"""What a device reaches in practice: its nominal rates times the shares of ``fractions.toml``."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import Precision
+from memplan.lifetime.roofline import Roofline
+from memplan.trace.records import Op
+
+HOST_BANDWIDTH = 100e9
+"""Bytes per second of the host's memory: assumption, some channels of DDR5, as ``UNKNOWN_BANDWIDTH``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Achievable rates of one device for one precision."""
+
+    matmul: float
+    """FLOP/s of matrix products."""
+    attention: float
+    """FLOP/s of attention kernels."""
+    bandwidth: float
+    """Bytes per second of device memory."""
+    host_link: float
+    """Bytes per second between host and device, one direction; 0 without a link."""
+    dispatch: float
+    """Seconds to dispatch one op."""
+
+    @classmethod
+    def of(cls, profile: GpuProfile, precision: Precision) -> "Rates":
+        """The rates of a device."""
+        nominal, shares = Roofline.of(profile, precision), _shares()
+        if profile.kind == "cpu":
+            return cls(
+                matmul=nominal.flops, attention=nominal.flops, bandwidth=nominal.bandwidth, host_link=0.0, dispatch=0.0
+            )
+        capability = ".".join(map(str, profile.compute_capability or ()))
+        matmul = shares["matmul_rocm" if profile.kind == "rocm" else "matmul"]
+        return cls(
+            matmul=nominal.flops * _share(matmul, capability),
+            attention=nominal.flops * _share(shares["attention"], capability),
+            bandwidth=nominal.bandwidth * _share(shares["memory"], capability),
+            host_link=profile.host_link_bandwidth * _share(shares["host_link"], capability),
+            dispatch=_share(shares["dispatch"], capability),
+        )
+
+    def seconds(self, op: Op) -> float:
+        """Time of one kernel: its arithmetic or its traffic, whichever takes longer; a view takes none."""
+        flops = self.attention if "attention" in op.name else self.matmul
+        return max(op.flops / flops, op.bytes_moved / self.bandwidth)
+
+
+def _share(table: Mapping[str, float], capability: str) -> float:
+    return table.get(capability, table["other"])
+
+
+@cache
+def _shares() -> Mapping[str, Mapping[str, float]]:
+    return tomllib.loads((files("memplan.plan.time") / "fractions.toml").read_text("utf-8"))

@@ -1,0 +1,50 @@
+"""The HTML report of ``memplan recommend``: the front as a picture, the ranking and the single changes as tables."""
+
+from collections.abc import Iterator
+
+from memplan.plan.recommend.records import Evaluated, Recommendation
+from memplan.report.page import page, text
+from memplan.report.recommend import percent, rate, remarks, state
+from memplan.report.recommend_svg import render as render_svg
+from memplan.units import format_bytes
+
+
+def render(answer: Recommendation) -> str:
+    """One page that loads nothing and runs nothing."""
+    return page(f"{answer.target} on {answer.gpus} x {answer.gpu}", _body(answer))
+
+
+def _body(answer: Recommendation) -> Iterator[str]:
+    best = answer.best
+    words = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else "nothing fits"
+    yield f'<p class="verdict">{text(words)}</p>'
+    for remark in remarks(answer):
+        yield f"<p>{text(remark)}</p>"
+    if len(answer.pareto) > 1:
+        yield render_svg(answer)
+    yield '<div class="blocks">'
+    yield from _table(("configuration", "peak", "samples/s", "cost"), (_row(each) for each in answer.rows))
+    yield from _table(("one change alone", "saves", "time", ""), _what_ifs(answer))
+    yield from _table(("not taken", "why"), ((each.candidate.words, each.reason) for each in answer.rejected))
+    yield "</div>"
+    yield f"<footer>memplan {text(answer.memplan_version)}, torch {text(answer.torch_version)}</footer>"
+
+
+def _row(row: Evaluated) -> tuple[str, ...]:
+    return row.candidate.words, format_bytes(row.device_bytes), f"{row.samples_per_second:.2f}", f"{row.cost:.3f}"
+
+
+def _what_ifs(answer: Recommendation) -> Iterator[tuple[str, ...]]:
+    for each in answer.what_ifs:
+        if each.saved_bytes is None:
+            yield each.candidate.words, "", "", each.reason
+        else:
+            yield each.candidate.words, format_bytes(each.saved_bytes), percent(each.extra_time or 0.0), state(each)
+
+
+def _table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield "<table><thead><tr>" + "".join(f"<th>{text(head)}</th>" for head in heads) + "</tr></thead><tbody>"
+    for name, *figures in rows:
+        cells = "".join(f'<td class="figure">{text(figure)}</td>' for figure in figures)
+        yield f"<tr><td>{text(name)}</td>{cells}</tr>"
+    yield "</tbody></table>"

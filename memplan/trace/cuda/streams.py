@@ -1,0 +1,161 @@
+"""CUDA streams as a trace needs them: which one is current decides from which pool the allocator serves.
+
+Nothing runs, so there is nothing to wait for, and waiting changes no pool: a block goes back to its own stream's at the
+moment of its free, whatever the GPU is doing (``record_stream`` apart).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import torch
+
+POOL_STREAMS = 32
+"""Streams that torch makes for each priority and then hands out again (c10/cuda/CUDAStream.cpp kStreamsPerPool)."""
+
+
+class Streams:
+    """The streams of one trace."""
+
+    def __init__(self) -> None:
+        self.default = Stream(_number=0, _streams=self)
+        """Where everything goes that is not sent elsewhere."""
+        self.current = self.default
+        """Where work goes now."""
+        self.on_switch: Callable[[int], None] = _nobody
+        """Told the number of every stream that becomes current."""
+        self._made: dict[int, int] = {}
+        self.kind: type[Stream] = type("Stream", (Stream,), {"_streams": self})
+        """What stands for ``torch.cuda.Stream``."""
+
+    def number(self, priority: int) -> int:
+        """The number of a stream that is asked for: each priority has a pool, which is handed out in turns."""
+        made = self._made.get(priority, 0)
+        self._made[priority] = made + 1
+        pools = list(self._made)
+        return 1 + pools.index(priority) * POOL_STREAMS + made % POOL_STREAMS
+
+    def switch(self, stream: "Stream | None") -> None:
+        """Send what follows to a stream (``torch.cuda.set_stream``)."""
+        if stream is not None:
+            self.current = stream
+            self.on_switch(stream.number)
+
+    @contextlib.contextmanager
+    def on(self, stream: "Stream | None" = None) -> Iterator["Stream | None"]:
+        """Send what runs inside to a stream (``torch.cuda.stream``); None changes nothing."""
+        former = self.current
+        self.switch(stream)
+        try:
+            yield stream
+        finally:
+            self.switch(former)
+
+
+def _nobody(_: int) -> None:
+    return None
+
+
+class Stream:
+    """A stand-in for ``torch.cuda.Stream``."""
+
+    device = torch.device("cuda", 0)
+    device_index = 0
+    device_type = 1  # c10/core/DeviceType.h
+    _streams: Streams
+
+    def __init__(
+        self, *_: object, priority: int = 0, _number: int | None = None, _streams: Streams | None = None, **__: object
+    ) -> None:
+        if _streams is not None:
+            self._streams = _streams
+        self.priority = priority
+        self.number = self._streams.number(priority) if _number is None else _number
+        """0 is the default stream."""
+        self._former: list[Stream] = []
+
+    @property
+    def cuda_stream(self) -> int:
+        """The handle."""
+        return self.number
+
+    @property
+    def stream_id(self) -> int:
+        """Its number, under the name of ``torch.Stream``."""
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        """Streams of one number are the same one."""
+        return isinstance(other, Stream) and other.number == self.number
+
+    def __hash__(self) -> int:
+        """As equality says."""
+        return hash(self.number)
+
+    def __enter__(self) -> Self:
+        self._former.append(self._streams.current)
+        self._streams.switch(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._streams.switch(self._former.pop())
+
+    def is_capturing(self) -> bool:
+        """No CUDA graph is being captured."""
+        return False
+
+    def wait_stream(self, stream: object) -> None:
+        """Nothing runs."""
+
+    def wait_event(self, event: object) -> None:
+        """Nothing runs."""
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    def query(self) -> bool:
+        """All work is done."""
+        return True
+
+    def record_event(self, event: "Event | None" = None) -> "Event":
+        """The event, or a new one."""
+        return event or Event()
+
+
+class Event:
+    """A stand-in for ``torch.cuda.Event``."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def record(self, stream: object = None) -> Self:
+        """Nothing runs. Returned, as ``torch.Event`` of some devices does, for whoever chains the call."""
+        del stream
+        return self
+
+    def wait(self, stream: object = None) -> None:
+        """Nothing runs."""
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    def query(self) -> bool:
+        """All work is done."""
+        return True
+
+    def elapsed_time(self, end_event: object) -> float:
+        """No time passes."""
+        del end_event
+        return 0.0
+
+
+def answers(streams: Streams) -> dict[str, Any]:
+    """What ``torch.cuda`` says and does about streams, by name."""
+    return {
+        "Stream": streams.kind,
+        "Event": Event,
+        "stream": streams.on,
+        "set_stream": streams.switch,
+        "current_stream": lambda *_, **__: streams.current,
+        "default_stream": lambda *_, **__: streams.default,
+    }

@@ -1,0 +1,45 @@
+"""DTensors in a trace: what torch computes about them for its own sake is no part of the step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+from memplan.trace.recorder import Recorder
+from memplan.trace.replacements import Attribute, attributes
+
+_CPU = torch.device("cpu")
+
+
+@contextmanager
+def following_local_tensors(recorder: Recorder) -> Iterator[None]:
+    """Record what runs on the parts of DTensors on this rank, and nothing else of them."""
+    table = (*_quiet_propagation(recorder), Attribute(torch.Tensor, "_make_wrapper_subclass", _on_trace_device()))
+    with attributes(table):
+        yield
+
+
+def _quiet_propagation(recorder: Recorder) -> tuple[Attribute, ...]:
+    """Sharding propagation runs every op once on fake tensors of the global size to learn its result's shape."""
+    original: Any = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def unrecorded(propagator: ShardingPropagator, *args: Any, **kwargs: Any) -> Any:
+        with recorder.muted(), torch._C.DisableTorchFunction():
+            return original(propagator, *args, **kwargs)
+
+    return (Attribute(ShardingPropagator, "_propagate_tensor_meta_non_cached", unrecorded),)
+
+
+def _on_trace_device() -> Any:
+    """Wrappers made in Python take over the device that their tensor tells, which is a GPU that is not there."""
+    original: Any = torch.Tensor._make_wrapper_subclass
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "cuda":
+            kwargs["device"] = _CPU
+        return original(*args, **kwargs)
+
+    return staticmethod(make)

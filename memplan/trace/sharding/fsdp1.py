@@ -1,0 +1,59 @@
+"""FSDP1: ``FullyShardedDataParallel`` around every repeated block and the whole."""
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from memplan.errors import UsageError
+from memplan.job.spec import JobSpec, Precision
+from memplan.runtime.checkpoint.blocks import repeated_blocks
+from memplan.trace.attribution import INSIDE_FSDP
+from memplan.trace.sharding import world
+from memplan.trace.sharding.fsdp import REDUCED_IN, data_mesh
+
+
+def wrap(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
+    """Wrap a model in FSDP1, as accelerate does; parameters move to the device block by block.
+
+    Args:
+        model: The model, in host memory.
+        spec: Says the precision, and how parameters are kept.
+        mesh: All ranks.
+
+    Raises:
+        UsageError: It is asked for what FSDP1 does not do.
+    """
+    parallel = spec.parallel
+    if mesh.device_type == "cpu":
+        raise UsageError("FSDP1 needs a GPU", where="--parallel", hint="fsdp=N shards on the CPU too")
+    if parallel.reshard not in (True, False):
+        raise UsageError("FSDP1 shards gathered parameters again over all ranks or not at all", where="--parallel")
+    kinds = {type(model.get_submodule(name)) for name in repeated_blocks(model)}
+    here = world.current()
+    names = " and ".join(sorted(kind.__name__ for kind in kinds))
+    units = f"each {names} and the rest" if kinds else "the whole model"
+    here.assume(f"FullyShardedDataParallel around {units}, with use_orig_params and accelerate's mixed precision")
+    here.assume("FSDP1's record_stream calls hold no block back; how long they really do depends on timing")
+    wrapped = FullyShardedDataParallel(
+        model,
+        process_group=data_mesh(mesh).get_group(),
+        auto_wrap_policy=ModuleWrapPolicy(kinds) if kinds else None,
+        sharding_strategy=ShardingStrategy.FULL_SHARD if parallel.reshard else ShardingStrategy.SHARD_GRAD_OP,
+        cpu_offload=CPUOffload(offload_params=True) if parallel.offload else None,
+        mixed_precision=_mixed(spec.precision),
+        device_id=torch.cuda.current_device() if mesh.device_type == "cuda" else None,
+        use_orig_params=True,
+    )
+    for name, parameter in wrapped.named_parameters():
+        here.recorder.adopt(parameter, role="parameter", name=name.replace(INSIDE_FSDP, ""), moves=False)
+    return wrapped
+
+
+def _mixed(precision: Precision) -> MixedPrecision | None:
+    """accelerate/utils/dataclasses.py ``FullyShardedDataParallelPlugin.set_mixed_precision``."""
+    if precision not in REDUCED_IN:
+        return None
+    dtype = REDUCED_IN[precision]
+    return MixedPrecision(param_dtype=dtype, reduce_dtype=dtype, buffer_dtype=dtype)

@@ -1,0 +1,39 @@
+"""Storages told apart without addresses, which fake ones do not have."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.fsdp import _flat_param
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from torch.distributed.tensor import DTensor
+
+from memplan.trace.replacements import Attribute, attributes
+
+
+@contextmanager
+def comparing_storages() -> Iterator[None]:
+    """Let FSDP tell storages apart, which it does by their addresses: fake ones have none."""
+    table = (
+        Attribute(FSDPParam, "reset_sharded_param", _reset_once(FSDPParam.reset_sharded_param)),
+        Attribute(_flat_param, "_same_storage", lambda a, b: _storage(a)._cdata == _storage(b)._cdata),
+        Attribute(_flat_param, "_data_ptr_allocated", lambda tensor: _storage(tensor).nbytes() > 0),
+    )
+    with attributes(table):
+        yield
+
+
+def _reset_once(reset: Callable[[FSDPParam], None]) -> Callable[[FSDPParam], None]:
+    """FSDP2 pads a shard again unless it finds its own padded memory behind the parameter."""
+
+    def reset_unless_same(sharded: FSDPParam) -> None:
+        found = getattr(sharded._module_info.module, sharded._module_info.param_name)
+        is_known = found is sharded.sharded_param and not found.is_meta
+        if not is_known or _storage(found)._cdata != sharded._sharded_param_data.untyped_storage()._cdata:
+            reset(sharded)
+
+    return reset_unless_same
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).untyped_storage()

@@ -1,0 +1,131 @@
+"""DeepSpeed in a process that has neither GPUs nor other ranks: what it finds there for the length of a trace."""
+
+import contextlib
+import importlib
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memplan.errors import UsageError
+from memplan.job.parallel import Parallel
+from memplan.trace.replacements import Attribute, attributes
+from memplan.trace.sharding.world import current as ranks
+from memplan.trace.sharding.zero.disk import Disk
+from memplan.trace.sharding.zero.library import deepspeed
+from memplan.trace.sharding.zero.views import few_views
+
+_STATEFUL = ("deepspeed.comm.comm", "deepspeed.utils.groups", "deepspeed.runtime.zero.partition_parameters")
+"""Modules that keep process groups and counters in their globals, which belong to one trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeedWorld:
+    """What is there while the context lasts."""
+
+    library: ModuleType
+    """DeepSpeed."""
+    disk: Disk
+    """What was offloaded to NVMe."""
+    directory: Path
+    """Stands for the drive; only empty directories are ever made in it."""
+
+
+_worlds: list[DeepSpeedWorld] = []
+
+
+def current() -> DeepSpeedWorld:
+    """The world that was opened last."""
+    return _worlds[-1]
+
+
+@contextlib.contextmanager
+def deepspeed_world(parallel: Parallel) -> Iterator[Disk]:
+    """Let DeepSpeed run on the fake tensors of a trace that begins inside.
+
+    Args:
+        parallel: The ranks, all of which share what DeepSpeed shards.
+
+    Yields:
+        What is offloaded to NVMe.
+
+    Raises:
+        UsageError: DeepSpeed is not installed, or there are other ranks too.
+    """
+    if parallel.ranks != parallel.shards:
+        raise UsageError(f"--parallel {parallel}: ZeRO beside other parallelism is not built yet")
+    library, disk = deepspeed(), Disk()
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for name in _STATEFUL:
+            stack.enter_context(_globals_of(importlib.import_module(name)))
+        stack.enter_context(warnings.catch_warnings())
+        # DeepSpeed calls collectives by names that torch is about to drop.
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        stack.enter_context(attributes((*_table(disk), *few_views())))
+        world = DeepSpeedWorld(library=library, disk=disk, directory=directory)
+        _worlds.append(world)
+        stack.callback(_worlds.pop)
+        yield disk
+
+
+def _table(disk: Disk) -> tuple[Attribute, ...]:
+    builders = importlib.import_module("deepspeed.ops.op_builder")
+    first = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2").DeepSpeedZeroOptimizer
+    third = importlib.import_module("deepspeed.runtime.zero.stage3").DeepSpeedZeroOptimizer_Stage3
+    chosen = importlib.import_module("deepspeed.accelerator.real_accelerator")
+    gpu = importlib.import_module("deepspeed.accelerator.cuda_accelerator").CUDA_Accelerator()
+    gpu.available_memory = _free_memory
+    return (
+        # It may have been imported where there was none.
+        Attribute(chosen, "ds_accelerator", gpu),
+        # A stream that used a block keeps it from coming back at once; how long, only a GPU knows.
+        Attribute(torch.Tensor, "record_stream", _nothing),
+        Attribute(builders.AsyncIOBuilder, "load", disk.library),
+        # Fake gradients hold no numbers, so whatever is asked of them must not mean that the step is to be skipped.
+        Attribute(first, "has_overflow", _without_overflow(first.has_overflow)),
+        Attribute(third, "has_overflow", _without_overflow(third.has_overflow)),
+        # Ranks that are not there cannot disagree.
+        *(Attribute(module, "assert_ints_same_as_other_ranks", _nothing) for module in _comparing()),
+        # zero.Init puts its own there for good; it is taken away again with the rest.
+        Attribute(torch.nn.functional, "linear", torch.nn.functional.linear),
+    )
+
+
+def _comparing() -> tuple[ModuleType, ...]:
+    names = ("utils", "partition_parameters", "partitioned_param_coordinator")
+    modules = (importlib.import_module(f"deepspeed.runtime.zero.{name}") for name in names)
+    return tuple(module for module in modules if hasattr(module, "assert_ints_same_as_other_ranks"))
+
+
+def _free_memory(*_: object) -> int:
+    recorder = ranks().recorder
+    live = sum(size for size, place, _ in recorder.ledger.live_sizes() if place == "device")
+    return recorder.device.total_bytes - live
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _without_overflow(look: Callable[..., bool]) -> Callable[..., bool]:
+    def has_overflow(*args: Any, **kwargs: Any) -> bool:
+        look(*args, **kwargs)
+        return False
+
+    return has_overflow
+
+
+@contextlib.contextmanager
+def _globals_of(module: ModuleType) -> Iterator[None]:
+    """Put a module's plain globals back at the end."""
+    kept = {name: value for name, value in vars(module).items() if not callable(value)}
+    try:
+        yield
+    finally:
+        vars(module).update(kept)

@@ -1,0 +1,73 @@
+"""``memplan recommend``: complaints all at once, exit codes, and the setup that it writes."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from memplan.cli.app import app, main
+from memplan.job.setup_file import load_setup
+from memplan.plan.recommend import compose
+from memplan.plan.recommend.records import Recommendation, Search
+from tests.cli.test_cli_surface import ESTIMATE
+from tests.report.test_report_recommend import answer
+
+RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
+    "--gpus", "--utilization", "--host-memory", "--target-batch", "--step-time", "--allow", "--keep", "--alpha",
+    "--beta", "--search-budget", "--jobs", "--noise-scale", "--out", "-o",
+}  # fmt: skip
+
+
+def test_options() -> None:
+    command = typer.main.get_command(app).commands["recommend"]
+    assert {word for parameter in command.params for word in parameter.opts} == RECOMMEND
+
+
+def test_everything_that_is_wrong_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = "--gpus 0 --allow colour --keep size --utilization wild --host-memory much --alpha -1 --search-budget 0"
+    assert main(["recommend", "preset:gpt2", *typed.split()]) == 2
+    errors = capsys.readouterr().err
+    for word in ("--gpu\n", "--gpus", "colour", "size", "wild", "much", "--alpha", "--search-budget"):
+        assert word in errors
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
+    """What the search was asked; it answers at once."""
+    seen: list[Search] = []
+
+    def found(spec: Any, profile: Any, search: Search, **_: Any) -> Recommendation:
+        seen.append(search)
+        return answer()
+
+    monkeypatch.setattr(compose, "recommend", found)
+    return seen
+
+
+def test_what_was_typed_reaches_the_search(asked: list[Search]) -> None:
+    typed = "--gpu rtx-4090 --gpus 4 --target-batch 64 --allow precision,optimizer --keep loss --utilization balanced"
+    assert main(["recommend", "preset:gpt2", *typed.split(), "--host-memory", "64GiB", "--step-time", "2s"]) == 0
+    (search,) = asked
+    assert (search.gpus, search.target_batch) == (4, 64)
+    assert (search.allow, search.keep) == (("precision", "optimizer"), ("loss",))
+    assert search.limits.utilization == "balanced"
+    assert (search.limits.host_bytes, search.limits.step_seconds) == (64 << 30, 2.0)
+
+
+def test_the_best_is_written_as_a_setup(asked: list[Search], tmp_path: Path) -> None:
+    file = tmp_path / "setup.json"
+    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "-o", str(file)]) == 0
+    setup, best = load_setup(file), answer().best
+    assert best is not None
+    assert setup.job == best.candidate.spec
+    assert setup.predicted.device_bytes == best.device_bytes
+
+
+def test_that_nothing_fits_is_exit_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nothing = dataclasses.replace(answer(), rows=(), cheapest=None)
+    monkeypatch.setattr(compose, "recommend", lambda *_, **__: nothing)
+    file = tmp_path / "setup.json"
+    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "-o", str(file)]) == 3
+    assert not file.exists()

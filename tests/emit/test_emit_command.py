@@ -1,0 +1,73 @@
+"""``memplan emit`` as it is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memplan.cli.app import main
+from memplan.job.parallel import parse_parallel
+from memplan.job.setup_file import write_setup
+from memplan.runtime.checkpoint.plan_file import write_plan
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
+from tests.emit.setups import setup
+from tests.test_imports import light
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "setup.json"
+    path.write_text(write_setup(setup(parallel=parse_parallel("zero2=8"), attention="flash")))
+    return path
+
+
+def test_one_file_goes_to_standard_output(plan: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["emit", str(plan), "--to", "deepspeed"]) == 0
+    done = capfd.readouterr()
+    assert json.loads(done.out)["zero_optimization"]["stage"] == 2
+    assert "note: attention flash: " in done.err
+
+
+def test_several_files_go_to_a_folder(plan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["emit", str(plan), "--to", "accelerate"]) == 2
+    assert "--out DIR" in capfd.readouterr().err
+    assert main(["emit", str(plan), "--to", "accelerate", "-o", str(tmp_path)]) == 0
+    named = capfd.readouterr().out.splitlines()
+    assert named == [str(tmp_path / "accelerate.yaml"), str(tmp_path / "ds_config.json")]
+    assert all(Path(name).is_file() for name in named)
+
+
+def test_a_plan_beside_the_setup_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_plan(CheckpointPlan(blocks=(BlockPlan(module="0", action=Action.CHECKPOINT),)), tmp_path / "plan.json")
+    (tmp_path / "setup.json").write_text(write_setup(setup(checkpoint="plan.json")))
+    assert main(["emit", str(tmp_path / "setup.json"), "--to", "torch", "--out", str(tmp_path)]) == 0
+    assert "BlockPlan(module='0'" in (tmp_path / "checkpoint_plan.py").read_text()
+    assert "note: batch_size 4" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--to", "keras"], "--to must be one of deepspeed, accelerate"),
+        (["--to", "fsdp2"], "fully_shard cannot say 'zero2=8'"),
+        (["--to", "deepspeed", "--out", "/nowhere/at/all"], "there is no folder"),
+    ],
+)
+def test_what_cannot_be_is_wrong_usage(
+    words: list[str], message: str, plan: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["emit", str(plan), *words]) == 2
+    assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["deepspeed", "accelerate", "hf", "axolotl"])
+def test_configuration_files_need_nothing_heavy(to: str, plan: Path, tmp_path: Path) -> None:
+    done = light("emit", str(plan), "--to", to, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("to", "parallel"), [("fsdp2", "fsdp=8"), ("torchtitan", "fsdp=8"), ("torch", "ddp=8")])
+def test_code_needs_nothing_heavy(to: str, parallel: str, tmp_path: Path) -> None:
+    (tmp_path / "setup.json").write_text(write_setup(setup(parallel=parse_parallel(parallel))))
+    done = light("emit", str(tmp_path / "setup.json"), "--to", to, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,51 @@
+"""The largest batch of a real model, against tracing every batch."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memplan.estimate.local import estimate_here
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.plan.batch.compose import largest_batch
+from memplan.plan.batch.flow import largest_here
+
+MODEL = """
+import torch
+
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(256, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 256))
+
+def batch(batch_size):
+    return torch.randn(batch_size, 1024, 256)
+
+def loss(output, batch):
+    return output.float().mean()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobSpec:
+    path = tmp_path / "wide.py"
+    path.write_text(MODEL, encoding="utf-8")
+    return JobSpec(target=FileTarget(path=path))
+
+
+def test_one_more_does_not_fit(job: JobSpec) -> None:
+    profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
+    answer = largest_here(job, profile)
+    assert answer.ended in ("exact", "confirmed")
+    peaks = [
+        estimate_here(replace(job, batch_size=batch), [profile], advice=False)[0]
+        for batch in (answer.value, answer.value + 1)
+    ]
+    assert [peak.verdict == "fits" for peak in peaks] == [True, False]
+    assert [answer.device_bytes, answer.next_device_bytes] == [peak.peak.device_bytes for peak in peaks]
+    assert len(answer.traced) <= 6
+
+
+def test_the_call_runs_in_a_child_and_leaves_the_room_asked_for(job: JobSpec) -> None:
+    profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
+    answer = largest_batch(job, profile, utilization="conservative")
+    assert answer.device_bytes <= 0.85 * (2 << 30) < answer.next_device_bytes

@@ -1,0 +1,99 @@
+"""Laws of the space that is searched."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.errors import UsageError
+from memplan.job.parallel import Parallel, format_parallel, parse_parallel
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.plan.recommend.changes import layouts, single_changes
+from memplan.plan.recommend.records import NUMERICS, Candidate, Search
+from memplan.plan.recommend.space import allowed, bases, changes_for, combine
+
+JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=4)
+
+
+def _combinations(spec: JobSpec, search: Search):
+    base = bases(spec, search)[0]
+    usable = [change for change in changes_for(base.spec, search) if allowed(change, search)]
+    return base, list(combine(base, usable, search))
+
+
+@given(batch=st.integers(1, 12), accumulation=st.integers(1, 4), gpus=st.sampled_from((1, 2, 8, 16)))
+def test_every_way_keeps_the_global_batch_the_ranks_and_the_numerics(batch: int, accumulation: int, gpus: int) -> None:
+    search = Search(gpus=gpus)
+    base, found = _combinations(replace(JOB, batch_size=batch, grad_accum=accumulation), search)
+    for each in found:
+        spec, candidate = each.candidate.spec, each.candidate
+        assert candidate.global_batch == base.global_batch
+        assert spec.parallel.ranks == gpus
+        assert (spec.precision, spec.optimizer, spec.lora, spec.quantize) == (
+            JOB.precision, JOB.optimizer, JOB.lora, JOB.quantize,
+        )  # fmt: skip
+        assert len(set(candidate.groups)) == len(candidate.groups)
+        assert len(candidate.groups) == len(candidate.changes)
+        assert not (spec.grad_accum > 1 and spec.optimizer_in_backward)
+
+
+def test_inference_has_no_micro_batches_and_no_training_options() -> None:
+    _, found = _combinations(replace(JOB, mode="inference"), Search(allow=NUMERICS))
+    assert {each.candidate.spec.grad_accum for each in found} == {1}
+    assert {group for each in found for group in each.candidate.groups} == {"precision"}
+
+
+def test_no_way_is_offered_twice() -> None:
+    _, found = _combinations(JOB, Search())
+    specs = [repr(each.candidate.spec) for each in found]
+    assert len(specs) == len(set(specs))
+    assert repr(JOB) in specs
+
+
+def test_numerics_change_only_where_they_may() -> None:
+    changes = changes_for(JOB, Search())
+    assert {change.group for change in changes} >= set(NUMERICS)
+    assert not [change for change in changes if change.numerics and allowed(change, Search())]
+    some = Search(allow=("optimizer",))
+    assert {change.group for change in changes if change.numerics and allowed(change, some)} == {"optimizer"}
+    kept = Search(keep=("checkpoint",))
+    assert {change.group for change in changes} - {change.group for change in changes_for(JOB, kept)} == {"checkpoint"}
+
+
+def test_a_target_batch_is_met_on_all_ranks() -> None:
+    (base,) = bases(JOB, Search(target_batch=48))
+    assert (base.spec.batch_size, base.spec.grad_accum, base.global_batch) == (4, 12, 48)
+    for base in bases(JOB, Search(target_batch=48, gpus=8)):
+        assert base.global_batch == 48
+    with pytest.raises(UsageError, match="evenly"):
+        bases(JOB, Search(target_batch=10, gpus=4))
+
+
+def test_ranks_that_were_typed_must_be_those_of_the_gpus() -> None:
+    typed = replace(JOB, parallel=Parallel(data="fsdp2", shards=4))
+    assert [each.spec.parallel for each in bases(typed, Search(gpus=4))] == [typed.parallel]
+    with pytest.raises(UsageError, match="4 ranks"):
+        bases(typed, Search(gpus=8))
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 8, 16, 64, 512])
+def test_layouts_use_every_gpu_and_can_be_typed(gpus: int) -> None:
+    for layout in layouts(gpus):
+        assert layout.ranks == gpus
+        assert parse_parallel(format_parallel(layout)) == layout
+    assert len(set(layouts(gpus))) == len(layouts(gpus))
+
+
+def test_every_change_changes_the_job() -> None:
+    for spec in (JOB, replace(JOB, precision="bf16-mixed", grad_accum=2), replace(JOB, mode="inference")):
+        for change in single_changes(spec, 8):
+            assert change.made(spec) != spec
+
+
+def test_a_change_takes_the_place_of_the_bases_own() -> None:
+    search = Search(gpus=2)
+    base = bases(JOB, search)[0]
+    other = next(change for change in changes_for(base.spec, search) if change.group == "parallel")
+    found = [each.candidate for each in combine(base, [other], search)]
+    assert all(isinstance(each, Candidate) and each.groups.count("parallel") == 1 for each in found)

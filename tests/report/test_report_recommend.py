@@ -1,0 +1,109 @@
+"""The reports of ``recommend``: figures come from the answer, lines keep their width, JSON obeys its schema."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from rich.cells import cell_len
+
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.plan.batch.split import critical_batch
+from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, WhatIf
+from memplan.plan.time.records import StepTime
+from memplan.report import recommend, recommend_html, recommend_json, recommend_svg
+from memplan.units import GIB, Bytes, format_bytes
+
+JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=8)
+
+
+def _candidate(*changes: str) -> Candidate:
+    return Candidate(spec=JOB, changes=changes, groups=("checkpoint",) * len(changes))
+
+
+def _evaluated(gib: float, seconds: float, *changes: str, fits: bool = True) -> Evaluated:
+    size = Bytes(int(gib * GIB))
+    time = StepTime(
+        compute=seconds, optimizer=0.0, launch=0.0, communication=0.0, exposed_communication=0.0, offload=0.0,
+        bubble=0.0, total=seconds,
+    )  # fmt: skip
+    return Evaluated(
+        candidate=_candidate(*changes), device_bytes=size, high_bytes=size, allocated_bytes=size, reserved_bytes=size,
+        host_bytes=Bytes(0), fits=fits, reason="" if fits else "3.00 GiB over the device", time=time, cost=seconds,
+        traced_micro_batches=1,
+    )  # fmt: skip
+
+
+def answer() -> Recommendation:
+    given = _evaluated(27.0, 1.0, fits=False)
+    rows = (_evaluated(20.0, 1.2, "--checkpoint full"), _evaluated(11.0, 1.6, "--offload-activations"))
+    cheap = WhatIf(candidate=rows[0].candidate, allowed=True, saved_bytes=7 * GIB, extra_time=0.2, fits=True, reason="")
+    untold = replace(cheap, candidate=_candidate("--lora r=16"), saved_bytes=None, extra_time=None, fits=False,
+                     allowed=False, reason="there is no linear layer")  # fmt: skip
+    return Recommendation(
+        target="preset:gpt2", gpu="rtx-4090", gpu_title="NVIDIA GeForce RTX 4090", gpus=1,
+        usable_bytes=Bytes(24 * GIB), limit_bytes=Bytes(24 * GIB), thresholds=None, global_batch=8, baseline=given,
+        rows=rows, pareto=(rows[1], rows[0], given), what_ifs=(cheap, untold),
+        rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap,
+        critical=critical_batch(64, 8), ended="complete", candidates=12, traces=3, seconds=4.0,
+        assumptions=("a sentence",), not_modelled=("a phrase",), options={"precision": "fp32"}, torch_version="2.13",
+        memplan_version="0.1.0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 300])
+def test_lines_keep_their_width(width: int) -> None:
+    lines = recommend.render(answer(), width=width, explain=True)
+    assert max(cell_len(line.plain) for line in lines) <= max(width, 60)
+
+
+def test_every_row_stands_with_its_figures() -> None:
+    text = "\n".join(line.plain for line in recommend.render(answer(), width=100))
+    for row in answer().rows:
+        assert row.candidate.words in text
+        assert format_bytes(row.device_bytes) in text
+        assert f"{row.samples_per_second:.2f}" in text
+    assert "there is no linear layer" in text
+    assert "3.00 GiB over the device" in text
+    assert "cheapest single change that makes it fit: --checkpoint full (+20.0 % time)" in text
+
+
+def test_that_nothing_fits_is_said() -> None:
+    nothing = replace(answer(), rows=(), cheapest=None)
+    assert "NOTHING FITS" in recommend.render(nothing)[0].plain + recommend.render(nothing, quiet=True)[0].plain
+
+
+@pytest.mark.parametrize("given", [answer(), replace(answer(), rows=(), baseline=None, cheapest=None, critical=None)])
+def test_json_obeys_its_schema(given: Recommendation) -> None:
+    document = json.loads(recommend_json.render(given))
+    jsonschema.Draft202012Validator(recommend_json.schema()).validate(document)
+    assert [row["device_bytes"] for row in document["rows"]] == [row.device_bytes for row in given.rows]
+
+
+def test_an_unknown_kind_of_result_is_no_json_report() -> None:
+    document = json.loads(recommend_json.render(answer())) | {"result": "perhaps"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(recommend_json.schema()).validate(document)
+
+
+def test_the_picture_has_a_dot_for_every_point() -> None:
+    root = ET.fromstring(recommend_svg.render(answer()))
+    assert len(root.findall(".//{http://www.w3.org/2000/svg}circle")) == 3
+
+
+def test_the_page_closes_what_it_opens() -> None:
+    open_tags: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag not in ("meta", "line", "rect", "circle", "polyline"):
+                open_tags.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag not in ("line", "rect", "circle", "polyline"):
+                assert open_tags.pop() == tag
+
+    Reader().feed(recommend_html.render(answer()))
+    assert not open_tags
