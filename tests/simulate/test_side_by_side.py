@@ -17,6 +17,15 @@ from memplan.simulate.side_by_side import side_by_side
 ROOT = Path(__file__).parents[2]
 
 
+_CALLS = """
+import signal, time
+from memplan.simulate.side_by_side import side_by_side
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+side_by_side(time.sleep, [60, 60])
+"""
+
+
 def test_results_come_in_order_and_progress_counts():
     counts = []
     assert side_by_side(partial(operator.mul, 3), [4, 1, 2], done=counts.append) == (12, 3, 6)
@@ -31,8 +40,11 @@ def test_an_error_of_any_call_is_raised():
 
 def test_an_interrupt_does_not_wait_for_the_calls():
     """A shell's Ctrl-C reaches the parent alone; its children find it gone."""
-    program = "import time; from memplan.simulate.side_by_side import side_by_side; side_by_side(time.sleep, [60, 60])"
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) != 0
+    # Where the tests run in the background, a shell has them ignore the signal, and their children inherit that.
+    with subprocess.Popen([sys.executable, "-c", _CALLS], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        try:
+            time.sleep(2)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) != 0
+        finally:
+            process.kill()

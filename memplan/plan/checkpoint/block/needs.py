@@ -63,7 +63,11 @@ class Needs:
         high = (self._first if is_first else self._again[last])[start:stop] + self._got[start:stop]
         high[0] -= self._got[start]
         high = np.maximum.accumulate(high)[1:]
-        needs: NDArray[int64] = np.maximum(high, np.array(self.links.before_backward[start + 1 : stop]))
+        gaps = np.array(self.links.before_backward[start + 1 : stop])
+        if is_first and stop == len(self._got) and gaps[-1]:
+            # Between forward and backward what the last block makes is alive besides.
+            gaps[-1] += self.links.passed[-1]
+        needs: NDArray[int64] = np.maximum(high, gaps)
         return needs
 
     def cannot_run(self, start: int, stop: int) -> "NDArray[bool_]":
