@@ -1,4 +1,7 @@
-"""Trace one run and print its predicted peaks: ``python -m published.torchtitan.child ID``."""
+"""Trace one run and print its predicted peaks: ``python -m published.torchtitan.child ID``.
+
+With ``--other``, its other reading (``recipes.READINGS``).
+"""
 
 import json
 import sys
@@ -13,7 +16,7 @@ from memplan.trace.records import DeviceTraits
 from memplan.trace.run import trace_job
 from published.sharded.records import Peaks
 from published.torchtitan.program import job, source
-from published.torchtitan.recipes import RECIPES, Recipe
+from published.torchtitan.recipes import READINGS, RECIPES, Recipe
 
 
 def predicted(recipe: Recipe) -> Peaks:
@@ -32,11 +35,11 @@ def predicted(recipe: Recipe) -> Peaks:
     )
 
 
-def main(identity: str) -> None:
+def main(identity: str, *other: str) -> None:
     """Print the answer as one line of JSON."""
     warnings.simplefilter("ignore")
-    print(json.dumps(asdict(predicted(RECIPES[identity]))))
+    print(json.dumps(asdict(predicted((READINGS if other else RECIPES)[identity]))))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -4,8 +4,8 @@ Source: torchtitan/models/llama/model.py and torchtitan/models/norms.py (BSD 3-C
 """
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 WIDTH, LAYERS, HEADS, GROUPS, HIDDEN, VOCABULARY = 4096, 32, 32, 8, 14336, 128_256
 """``llama3_configs["8B"]``, and the tokens of Llama 3's tokenizer."""
@@ -70,7 +70,7 @@ class Attention(nn.Module):
         del wide_q, wide_k
         keys, values = repeated(xk), repeated(xv)
         xq, keys, values = (each.transpose(1, 2) for each in (xq, keys, values))
-        output = F.scaled_dot_product_attention(xq, keys, values, is_causal=True)
+        output = functional.scaled_dot_product_attention(xq, keys, values, is_causal=True)
         made: torch.Tensor = self.wo(output.transpose(1, 2).contiguous().view(batch, length, -1))
         return made
 
@@ -86,7 +86,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Gate, and back to the width."""
-        made: torch.Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
+        made: torch.Tensor = self.w2(functional.silu(self.w1(x)) * self.w3(x))
         return made
 
 

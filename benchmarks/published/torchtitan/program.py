@@ -1,16 +1,17 @@
 """torchtitan's training of January 2025: train.py, parallelisms/parallelize_llama.py and optimizer.py, as one step."""
 
+import importlib
 import warnings
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional
 
 from memplan.job.parallel import Parallel
 from memplan.job.source import ModelSource
@@ -20,6 +21,8 @@ from published.torchtitan.llama import LAYERS, Transformer
 from published.torchtitan.recipes import Recipe
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+FLOAT8 = "torchao.prototype.float8nocompile.float8nocompile_linear_utils"
+"""Where torchao keeps the swap of linear layers."""
 
 
 def job(recipe: Recipe) -> JobSpec:
@@ -48,11 +51,12 @@ def model(recipe: Recipe) -> nn.Module:
     made = Transformer(recipe.length)
     if recipe.float8:
         warnings.simplefilter("ignore")
-        from torchao.prototype.float8nocompile.float8nocompile_linear_utils import (
-            convert_to_float8_nocompile_training,
+        swap = importlib.import_module(FLOAT8).convert_to_float8_nocompile_training
+        swap(
+            made,
+            module_filter_fn=lambda _, name: name != "output",
+            no_precompute_for_backward=not recipe.precompute,
         )
-
-        convert_to_float8_nocompile_training(made, module_filter_fn=lambda _, name: name != "output")
     return made
 
 
@@ -96,9 +100,9 @@ def train_step(whole: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch)
     tokens, labels = batch
     optimizer.zero_grad()
     logits = whole(tokens)
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+    loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
     del logits
-    loss.backward()
+    torch.autograd.backward(loss)
     torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0, foreach=True)
     optimizer.step()
     return loss.detach()

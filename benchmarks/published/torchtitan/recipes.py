@@ -1,6 +1,6 @@
 """What each run had, by the row's id."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -17,6 +17,9 @@ class Recipe:
     """``activation_checkpoint.mode``; ``2`` is ``selective`` with ``selective_ac_option = "2"``, every second layer."""
     float8: bool = False
     """Linear layers but the last one swapped for torchao's ``Float8LinearNoCompile``."""
+    precompute: bool = True
+    """Do float8 layers make what backward needs in forward? torchao's default; the other is its advice for layers that
+    are checkpointed."""
 
 
 RECIPES = {
@@ -25,3 +28,6 @@ RECIPES = {
     "ao-nocompile-full-59": Recipe(checkpoint="full", float8=True),
 }
 """Id in ``measured.csv`` → what ran. Batch 1 is ``llama3_8b.toml``'s."""
+
+READINGS = {name: replace(recipe, precompute=False) for name, recipe in RECIPES.items() if recipe.float8}
+"""What the float8 rows may have been as well: the README does not say, and its example gives the default."""
