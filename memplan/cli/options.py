@@ -139,8 +139,8 @@ Parallel = Annotated[
 ]  # fmt: skip
 Lora = Annotated[
     str | None,
-    option("lora", STEP, "Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or peft's "
-           "adapter_config.json.", metavar="SPEC", default="none"),
+    option("lora", STEP, "Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or "
+           "peft's adapter_config.json.", metavar="SPEC", default="none"),
 ]  # fmt: skip
 Quantize = Annotated[
     str | None, option("quantize", STEP, "Frozen weights of linear layers:", metavar="NAME", default="none")

@@ -13,7 +13,7 @@ from memplan.cli.estimate import load_profiles
 from memplan.cli.recommend_options import FORMATS, GROUPS, DeviceOptions, RecommendReportOptions, SearchOptions
 from memplan.errors import ExitCode, UsageError
 from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
-from memplan.plan.recommend.records import NUMERICS, Group, Limits, Search
+from memplan.plan.recommend.records import ALLOWABLE, Group, Limits, Search
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _wrong(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
         yield "a device is missing: give --gpu"
     if device.utilization is not None and device.utilization not in UTILIZATIONS:
         yield f"--utilization must be one of {', '.join(UTILIZATIONS)}, not '{device.utilization}'"
-    for name, known, text in (("allow", NUMERICS, asked.allow), ("keep", GROUPS, asked.keep)):
+    for name, known, text in (("allow", ALLOWABLE, asked.allow), ("keep", GROUPS, asked.keep)):
         for word in _names(text):
             if word not in known:
                 yield f"--{name} takes {', '.join(known)}, not '{word}'"

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 from memplan.cli import groups, options
 from memplan.cli.options import option
 from memplan.plan.batch.headroom import UTILIZATIONS
-from memplan.plan.recommend.records import NUMERICS
+from memplan.plan.recommend.records import ALLOWABLE
 from memplan.plan.recommend.records import Group as GroupName
 
 SEARCH = "Search"
@@ -37,7 +37,7 @@ StepLimit = Annotated[
 ]
 Allow = Annotated[
     str | None,
-    option("allow", SEARCH, f"Changes of the numerics that may be made: {', '.join(NUMERICS)}.", metavar="NAME,...",
+    option("allow", SEARCH, f"Changes of the numerics that may be made: {', '.join(ALLOWABLE)}.", metavar="NAME,...",
            default="none"),
 ]  # fmt: skip
 Keep = Annotated[
@@ -50,8 +50,8 @@ Beta = Annotated[float, option("beta", SEARCH, "Weight of time, as a multiple of
                                default="1")]  # fmt: skip
 SearchBudget = Annotated[
     float,
-    option("search_budget", SEARCH, "Time for the search, the first traces aside.", metavar="TIME", default="60s",
-           parser=options.seconds),
+    option("search_budget", SEARCH, "Time for the search, at least half of it beyond the job as given.", metavar="TIME",
+           default="60s", parser=options.seconds),
 ]  # fmt: skip
 Jobs = Annotated[
     int | None, option("jobs", SEARCH, "Traces at once, at least 2.", metavar="N", default="as many as processors")

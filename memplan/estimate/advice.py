@@ -90,7 +90,8 @@ def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advic
         try:
             after = attempt(dataclasses.replace(spec, batch_size=guess))
         except MemplanError:
-            return None
+            # A batch too small for the job, or no time for further ones: what has been found stands.
+            break
         sizes[guess] = after.peak.high_bytes
         if after.verdict is Verdict.FITS:
             below, best = guess, after

@@ -31,6 +31,10 @@ from memplan.units import format_bytes
 
 DEFAULT_POLICY = AllocatorPolicy()
 """PyTorch's own options."""
+MOST_OPS_OF_ADVICE = 300_000
+"""Ops traced for advice, about a minute of them, after which no further change is tried; counted instead of seconds, so
+that the same job gets the same answer on any machine."""
+NOT_ALL_TRIED = "not every change that could make it fit was tried: each takes as long as the estimate itself"
 
 
 def estimate_here(
@@ -98,7 +102,7 @@ def _estimates(
             answers.append(unknown(spec, profile, error))
             continue
         if advice:
-            answer = dataclasses.replace(answer, advice=advise(spec, answer, partial(tracer.estimate, profile)))
+            answer = tracer.advised(profile, spec, answer)
         answers.append(answer)
     if len(failed) == len(profiles):
         # What fails everywhere is the job's fault and no device's.
@@ -114,6 +118,8 @@ class _Tracer:
         self._conf = alloc_conf
         self._policy = parse_conf(alloc_conf)
         self._lifetimes: dict[tuple[str, DeviceTraits, int], Lifetimes] = {}
+        self._ops = 0
+        """Ops traced so far."""
 
     def estimate(self, profile: GpuProfile, spec: JobSpec) -> Estimate:
         """The answer of the rank that needs most."""
@@ -124,6 +130,19 @@ class _Tracer:
         return dataclasses.replace(
             answer, assumptions=answer.assumptions + said, not_modelled=answer.not_modelled + left_out
         )
+
+    def advised(self, profile: GpuProfile, spec: JobSpec, answer: Estimate) -> Estimate:
+        """The answer with changes that make the job fit, as far as they can be tried within ``MOST_OPS_OF_ADVICE``."""
+        most, said = self._ops + MOST_OPS_OF_ADVICE, set[str]()
+
+        def attempt(changed: JobSpec) -> Estimate:
+            if self._ops >= most:
+                said.add(NOT_ALL_TRIED)
+                raise EstimateError(NOT_ALL_TRIED)
+            return self.estimate(profile, changed)
+
+        found = advise(spec, answer, attempt)
+        return dataclasses.replace(answer, advice=found, assumptions=(*answer.assumptions, *said))
 
     def history(self, profile: GpuProfile, spec: JobSpec) -> Snapshot:
         _, measured = self._largest(profile, spec)
@@ -148,6 +167,7 @@ class _Tracer:
         if key not in self._lifetimes:
             with forgotten_modules():
                 trace = trace_job(partial(load_source, spec), spec, traits, rank=rank, progress=self._progress)
+            self._ops += len(trace.ops)
             self._lifetimes[key] = build_lifetimes(trace)
         return self._lifetimes[key]
 

@@ -1,6 +1,7 @@
 """The head of the text report: versions, what the step was, and which values were read rather than assumed."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from rich.text import Text
 
@@ -27,7 +28,7 @@ def job_lines(estimate: Estimate, width: int) -> list[Text]:
     )
     return [
         spread(Text(versions, style="dim"), target, width),
-        *flow("job", _job_items(estimate), width),
+        *flow("job", job_items(estimate), width),
         *flow("read", given, width),
     ]
 
@@ -37,7 +38,28 @@ def _is_place(source: str) -> bool:
     return not any(char.isspace() for char in source)
 
 
-def _job_items(estimate: Estimate) -> list[str]:
+class Described(Protocol):
+    """A job as any answer about it tells it."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Field → text."""
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Field → where its value came from."""
+
+    @property
+    def parameters(self) -> int:
+        """Of the model."""
+
+    @property
+    def trainable_parameters(self) -> int:
+        """Those that learn."""
+
+
+def job_items(estimate: Described) -> list[str]:
+    """What the step was: its size, what matters most, and whatever else somebody gave."""
     options = estimate.options
     items = [f"{scaled(estimate.parameters, COUNT_UNITS).rstrip()} parameters"]
     if estimate.trainable_parameters != estimate.parameters:

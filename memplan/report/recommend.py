@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
-from memplan.plan.recommend.records import Evaluated, Recommendation, WhatIf
+from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, WhatIf
+from memplan.report.job import job_items
 from memplan.report.layout import clean, flow, hanging, paragraphs, shorten, spread, stacked
 from memplan.report.recommend_chart import front_lines
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
@@ -51,7 +52,7 @@ def head_lines(answer: Recommendation, width: int) -> list[Text]:
     effort = f"{answer.traces} traced of {answer.candidates} ways" + (", out of time" if is_cut(answer) else "")
     return [
         spread(Text(left, style="dim"), target, width),
-        *flow("job", [f"{name} {value}" for name, value in answer.options.items()], width),
+        *flow("job", job_items(answer), width),
         *flow("batch", [f"{answer.global_batch} samples per optimizer step"], width),
         *flow("device", [f"{answer.gpus} x {clean(answer.gpu)}", limit, effort], width),
     ]
@@ -128,6 +129,8 @@ def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
     heading = f"{'saves':>{FIGURE_CELLS}}{'time':>{FIGURE_CELLS}}{'':>{FIGURE_CELLS}}  one change alone"
     lines = [Text(heading, style="dim")]
     for row in answer.what_ifs:
+        if row.saved_bytes is None and row.reason == UNREACHED:
+            continue
         if row.saved_bytes is None:
             words = f"{row.candidate.words}: {row.reason}"
             lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
@@ -137,9 +140,23 @@ def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
             f"{state(row):>{FIGURE_CELLS}}  "
         )
         lines += [Text(line) for line in hanging(figures, row.candidate.words, width)]
+    unreached = [row.candidate.words for row in answer.what_ifs if row.reason == UNREACHED]
+    if unreached:
+        words = f"not reached in --search-budget: {', '.join(unreached)}"
+        lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
     if any(not row.allowed for row in answer.what_ifs):
         lines.append(Text("  * changes the numerics: only with --allow", style="dim"))
+    told = [each.candidate for each in answer.what_ifs if each.saved_bytes is not None]
+    if any(splits(answer, each) for each in (*told, *(row.candidate for row in answer.rows))):
+        words = "another --batch-size gives the same gradients only where the loss is a mean over samples"
+        lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
     return lines if answer.what_ifs else []
+
+
+def splits(answer: Recommendation, candidate: Candidate) -> bool:
+    """Does a configuration compute in other micro-batches than the job as given?"""
+    given = answer.options.get("batch_size")
+    return given is not None and str(candidate.spec.batch_size) != given
 
 
 def state(row: WhatIf) -> str:
@@ -148,13 +165,15 @@ def state(row: WhatIf) -> str:
 
 
 def lost_lines(answer: Recommendation, width: int) -> list[Text]:
-    """Why others lost."""
+    """Why others lost; what cannot be made on its own is said with the single changes."""
+    told = [each.candidate for each in answer.what_ifs if each.saved_bytes is None]
+    lost = [each for each in answer.rejected if each.candidate not in told]
     lines = [
         Text(line, style="dim")
-        for row in answer.rejected[:SHOWN]
+        for row in lost[:SHOWN]
         for line in hanging("  ", f"{row.candidate.words}: {row.reason}", width)
     ]
-    left = len(answer.rejected) - SHOWN
+    left = len(lost) - SHOWN
     more = [Text(f"  and {left} more", style="dim")] if left > 0 else []
     return [Text("does not fit, or cannot be", style="dim"), *lines, *more] if lines else []
 
@@ -187,7 +206,7 @@ def next_lines(answer: Recommendation, setup_file: str) -> list[Text]:
     if answer.best is None:
         return []
     if not setup_file:
-        return [Text("-o setup.json writes the best as a setup; memplan emit turns it into configuration", style="dim")]
+        return [Text("-o setup.json writes the best for memplan emit, which makes configuration of it", style="dim")]
     return [Text(f"memplan emit {clean(setup_file)} --to FRAMEWORK", style="green")]
 
 

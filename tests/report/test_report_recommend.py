@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, WhatIf
+from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Rejected, WhatIf
 from memplan.plan.time.records import StepTime
 from memplan.report import recommend, recommend_html, recommend_json, recommend_svg
 from memplan.units import GIB, Bytes, format_bytes
@@ -48,7 +48,10 @@ def answer() -> Recommendation:
         rows=rows, pareto=(rows[1], rows[0], given), what_ifs=(cheap, untold),
         rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap,
         critical=critical_batch(64, 8), ended="complete", candidates=12, traces=3, seconds=4.0,
-        assumptions=("a sentence",), not_modelled=("a phrase",), options={"precision": "fp32"}, torch_version="2.13",
+        assumptions=("a sentence",), not_modelled=("a phrase",),
+        options={"precision": "fp32", "batch_size": "8", "data_dependent": "balanced"},
+        provenance={"precision": "--precision", "batch_size": "default", "data_dependent": "default"},
+        parameters=124_000_000, trainable_parameters=124_000_000, torch_version="2.13",
         memplan_version="0.1.0",
     )  # fmt: skip
 
@@ -68,6 +71,29 @@ def test_every_row_stands_with_its_figures() -> None:
     assert "there is no linear layer" in text
     assert "3.00 GiB over the device" in text
     assert "cheapest single change that makes it fit: --checkpoint full (+20.0 % time)" in text
+
+
+def test_the_job_is_told_as_estimate_tells_it() -> None:
+    text = "\n".join(line.plain for line in recommend.render(answer(), width=100))
+    assert "124.00 M parameters · fp32 · batch 8" in text
+    assert "data_dependent" not in text
+
+
+def test_what_was_not_reached_is_one_sentence() -> None:
+    late = [replace(answer().what_ifs[1], candidate=_candidate(f"--option {name}"), reason=UNREACHED) for name in "abc"]
+    text = "\n".join(line.plain for line in recommend.render(replace(answer(), what_ifs=tuple(late)), width=120))
+    assert "not reached in --search-budget: --option a, --option b, --option c" in text
+    assert UNREACHED not in text
+
+
+def test_a_split_comes_with_what_it_takes_for_granted() -> None:
+    smaller = replace(_candidate("--batch-size 4 --grad-accum 2"), spec=replace(JOB, batch_size=4, grad_accum=2))
+    rows = (replace(answer().rows[0], candidate=smaller),)
+    said = [
+        " ".join(word for line in recommend.render(each) for word in line.plain.split())
+        for each in (answer(), replace(answer(), rows=rows))
+    ]
+    assert ["mean over samples" in text for text in said] == [False, True]
 
 
 def test_that_nothing_fits_is_said() -> None:

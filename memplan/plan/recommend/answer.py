@@ -10,7 +10,7 @@ from memplan.plan.batch.headroom import THRESHOLDS, limit_of
 from memplan.plan.batch.split import critical_batch
 from memplan.plan.recommend.evaluate import Outcome
 from memplan.plan.recommend.records import (
-    NUMERICS,
+    UNREACHED,
     Candidate,
     Evaluated,
     Recommendation,
@@ -18,12 +18,17 @@ from memplan.plan.recommend.records import (
     Search,
     WhatIf,
 )
+from memplan.plan.recommend.space import is_allowed
 from memplan.units import Bytes
 from memplan.versions import installed
 
 ASSUMED = (
     "seconds are by roofline, with what kernels and links are known to reach of nominal rates (docs/recommend.md); "
     "their order is more certain than they are"
+)
+SPLIT = (
+    "a batch split into micro-batches gives the same gradients only where the loss is a mean over samples: a loss "
+    "that compares the samples of a batch with each other (in-batch negatives) sees those of one micro-batch"
 )
 
 
@@ -39,8 +44,8 @@ class Findings:
     """What was asked."""
     outcomes: tuple[Outcome, ...]
     """All that was traced, or could not be."""
-    singles: tuple[tuple[Candidate, bool], ...]
-    """Single changes, and whether the search may use them."""
+    singles: tuple[Candidate, ...]
+    """Single changes."""
     skipped: tuple[Rejected, ...]
     """What was not traced because it should not fit."""
     considered: int
@@ -49,6 +54,12 @@ class Findings:
     """How the search ended."""
     seconds: float
     """Wall time."""
+    batch_statistics: bool
+    """Does the model compute with statistics of its micro-batch?"""
+
+    def may_be_taken(self, candidate: Candidate) -> bool:
+        """May a candidate be recommended?"""
+        return is_allowed(candidate, self.given, self.search, batch_statistics=self.batch_statistics)
 
 
 def compose_answer(findings: Findings) -> Recommendation:
@@ -58,11 +69,13 @@ def compose_answer(findings: Findings) -> Recommendation:
     given = traced[repr(findings.given.spec)]
     evaluated = [_with_cost(each.evaluated, given.evaluated, findings) for each in findings.outcomes if each.evaluated]
     same = [each for each in evaluated if each.candidate.global_batch == findings.given.global_batch]
-    mine = [each for each in same if _is_allowed(each.candidate, search)]
+    mine = [each for each in same if findings.may_be_taken(each.candidate)]
     rows = sorted((each for each in mine if each.fits), key=lambda each: (each.cost, len(each.candidate.changes)))
     what_ifs = tuple(sorted(_what_ifs(findings, traced, given.evaluated), key=lambda each: -(each.saved_bytes or 0)))
     preset = search.limits.utilization
-    known = next(each for each in findings.outcomes if each.evaluated is not None)
+    known = given if given.evaluated else next(each for each in findings.outcomes if each.evaluated is not None)
+    shown = [*(each.candidate for each in rows), *(each.candidate for each in what_ifs if each.saved_bytes is not None)]
+    split = any(each.spec.batch_size != findings.given.spec.batch_size for each in shown)
     return Recommendation(
         target=format_target(findings.given.spec.target),
         gpu=profile.name,
@@ -83,9 +96,12 @@ def compose_answer(findings: Findings) -> Recommendation:
         candidates=findings.considered,
         traces=len(evaluated),
         seconds=findings.seconds,
-        assumptions=(*(given if given.evaluated else known).assumptions, ASSUMED),
-        not_modelled=(given if given.evaluated else known).not_modelled,
-        options=(given if given.evaluated else known).options,
+        assumptions=(*known.assumptions, ASSUMED, *((SPLIT,) if split else ())),
+        not_modelled=known.not_modelled,
+        options=known.options,
+        provenance=known.provenance,
+        parameters=known.parameters,
+        trainable_parameters=known.trainable_parameters,
         torch_version=installed("torch"),
         memplan_version=installed("memplan"),
     )
@@ -107,17 +123,12 @@ def _with_cost(evaluated: Evaluated, given: Evaluated | None, findings: Findings
     return replace(evaluated, cost=search.alpha * share + search.beta * evaluated.time.total / base)
 
 
-def _is_allowed(candidate: Candidate, search: Search) -> bool:
-    return not any(group in NUMERICS and group not in search.allow for group in candidate.groups) and not (
-        set(search.keep) & set(candidate.groups)
-    )
-
-
 def _what_ifs(findings: Findings, traced: Mapping[str, Outcome], given: Evaluated | None) -> Iterator[WhatIf]:
-    for candidate, permitted in findings.singles:
+    for candidate in findings.singles:
+        permitted = findings.may_be_taken(candidate)
         outcome = traced.get(repr(candidate.spec))
         if outcome is None:
-            yield _untold(candidate, permitted, "the time ran out before its turn")
+            yield _untold(candidate, permitted, UNREACHED)
         elif outcome.evaluated is None or given is None:
             yield _untold(candidate, permitted, outcome.reason)
         else:

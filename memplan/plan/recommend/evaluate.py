@@ -3,7 +3,7 @@
 import gc
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memplan.errors import MemplanError
@@ -41,12 +41,27 @@ class Outcome:
     """Why it cannot be."""
     error: MemplanError | None = None
     """The error that says so, where there was one."""
-    assumptions: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
     """Of its trace."""
-    not_modelled: tuple[str, ...]
+    not_modelled: tuple[str, ...] = ()
     """Of its trace."""
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
     """What was traced, field → text."""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    """Where each of these came from."""
+    parameters: int = 0
+    """Of the model."""
+    trainable_parameters: int = 0
+    """Those that learn."""
+    breakdown: Mapping[str, int] = field(default_factory=dict)
+    """Bytes at the peak by ``Category``."""
+    batch_statistics: bool = False
+    """Does the model normalize by statistics of its micro-batch? Then a split of the batch changes what is computed."""
+
+    @property
+    def trainable_share(self) -> float:
+        """Of the parameters."""
+        return self.trainable_parameters / (self.parameters or 1)
 
 
 def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
@@ -82,16 +97,13 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
         evaluated=None,
         reason=reason,
         error=error,
-        assumptions=(),
-        not_modelled=(),
-        options={},
     )
 
 
 def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
     micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
     spec = replace(candidate.spec, grad_accum=micro_batches)
-    estimate, host, traced = _worst_rank(spec, profile)
+    estimate, host, traced, batch_statistics = _worst_rank(spec, profile)
     time = with_micro_batches(traced, micro_batches, candidate.spec.grad_accum)
     reason = _reason(estimate, limits, profile, host_bytes=host, step_seconds=time.total)
     evaluated = Evaluated(
@@ -114,20 +126,38 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Out
         assumptions=estimate.assumptions,
         not_modelled=estimate.not_modelled,
         options=estimate.options,
+        provenance=estimate.provenance,
+        parameters=estimate.parameters,
+        trainable_parameters=estimate.trainable_parameters,
+        breakdown=estimate.breakdown,
+        batch_statistics=batch_statistics,
     )
 
 
-def _worst_rank(spec: JobSpec, profile: GpuProfile) -> tuple[Estimate, int, StepTime]:
-    """The estimate of the rank that needs most of the device, most host bytes and the longest step of any."""
-    found: list[tuple[Estimate, int, StepTime]] = []
+def _worst_rank(spec: JobSpec, profile: GpuProfile) -> tuple[Estimate, int, StepTime, bool]:
+    """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, statistics."""
+    found: list[tuple[Estimate, int, StepTime, bool]] = []
     for rank in ranks_to_trace(spec.parallel):
         trace = _trace(spec, profile, rank)
         estimate = compose(spec, profile, measure(build_lifetimes(trace), profile))
-        found.append((estimate, host_peak(trace), step_time(trace, spec, profile)))
+        found.append((estimate, host_peak(trace), step_time(trace, spec, profile), has_batch_statistics(trace)))
     return (
         max((each[0] for each in found), key=lambda estimate: estimate.peak.device_bytes),
         max(each[1] for each in found),
         max((each[2] for each in found), key=lambda time: time.total),
+        any(each[3] for each in found),
+    )
+
+
+def has_batch_statistics(trace: Trace) -> bool:
+    """Does a step normalize by the mean of its micro-batch, as BatchNorm does in training?
+
+    What evaluation does keeps no mean for backward: all that it writes beside its output is empty.
+    """
+    return any(
+        any(trace.storages[each].nbytes for each in op.writes[1:])
+        for op in trace.ops
+        if "batch_norm" in op.name and op.phase == "forward"
     )
 
 

@@ -4,9 +4,10 @@ given ──► single changes ──► predicted order of all combinations ─
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Literal
 
 from memplan.errors import EstimateError
@@ -17,10 +18,20 @@ from memplan.plan.batch.split import splits
 from memplan.plan.recommend.answer import Findings, compose_answer
 from memplan.plan.recommend.changes import Change
 from memplan.plan.recommend.evaluate import Outcome
+from memplan.plan.recommend.order import saving, urgency
 from memplan.plan.recommend.planned import TRACES, budget_for, can_be_planned, in_its_place, work_planned
 from memplan.plan.recommend.predict import Predicted, Predictor
 from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, Search
-from memplan.plan.recommend.space import Combination, allowed, bases, changes_for, combine, split_words, with_changes
+from memplan.plan.recommend.space import (
+    Combination,
+    allowed,
+    bases,
+    changes_for,
+    combine,
+    is_allowed,
+    split_words,
+    with_changes,
+)
 from memplan.plan.recommend.workers import Workers
 from memplan.units import format_bytes
 
@@ -71,68 +82,94 @@ class _Searching:
         self._outcomes: dict[str, Outcome] = {}
         self._skipped: list[Rejected] = []
         self._considered = 0
-        self._begun = self._started
+        self._begun = self._end = self._started
 
     def answer(self) -> Recommendation:
         """Everything in turn."""
-        self._trace(self._bases)
-        self._begun = time.perf_counter()
+        self._trace([*self._bases, *self._likely()])
+        self._begin()
         self._raise_if_hopeless()
         self._given = self._best_base()
-        changes = sorted(changes_for(self._given.spec, self._search), key=self._hopeless)
+        changes = changes_for(self._given.spec, self._search)
         singles = {change: self._alone(change) for change in changes}
-        usable = [change for change in changes if allowed(change, self._search)]
-        smaller = self._smaller_batches()
-        alone = [singles[change] for change in usable]
-        self._trace([self._other_batch(), *smaller, *alone], until=self._after(ALONE))
-        ended = self._combine({change: singles[change] for change in usable})
+        split = self._split_alone()
+        usable = {change: each for change, each in singles.items() if allowed(change, self._search)}
+        self._trace(self._in_order(filter(self._may_be_taken, [*split, *usable.values()])), begin_until=ALONE)
+        ended = self._combine(usable, split)
         self._plan()
-        self._trace(list(singles.values()), until=self._after(1.0))
+        every = [*split, *singles.values()]
+        self._trace(self._in_order(every))
+        cut = any(_key(each) not in self._outcomes for each in every)
         return compose_answer(
             Findings(
                 given=self._given,
                 profile=self._profile,
                 search=self._search,
                 outcomes=tuple(self._outcomes.values()),
-                singles=(
-                    *((candidate, True) for candidate in smaller),
-                    *((candidate, allowed(change, self._search)) for change, candidate in singles.items()),
-                ),
+                singles=tuple(every),
                 skipped=tuple(self._skipped),
                 considered=self._considered,
-                ended=ended,
+                ended="budget" if cut else ended,
                 seconds=time.perf_counter() - self._started,
+                batch_statistics=self._outcome(self._given).batch_statistics,
             )
         )
 
+    def _likely(self) -> list[Candidate]:
+        """What is tried whatever comes of the job as given, so that no process waits for it."""
+        if len(self._bases) > 1:
+            return []
+        changes = changes_for(self._given.spec, self._search)
+        return [self._alone(change) for change in changes if change.group == "checkpoint"]
+
+    def _begin(self) -> None:
+        """Let the time count from the start, but leave half of it."""
+        budget = self._search.budget_seconds
+        self._begun = time.perf_counter()
+        self._end = max(self._started + budget, self._begun + budget / 2)
+
     def _after(self, share: float) -> float:
-        """When a share of the time is over."""
-        return self._begun + share * self._search.budget_seconds
+        """When a share of the time that the job as given has left is over."""
+        return self._begun + share * (self._end - self._begun)
 
     def _outcome(self, candidate: Candidate) -> Outcome:
         return self._outcomes[_key(candidate)]
 
-    def _trace(self, candidates: Sequence[Candidate], *, until: float = float("inf")) -> None:
-        """Trace what was not traced yet, in waves, so that the time can run out between them."""
+    def _trace(self, candidates: Iterable[Candidate], *, begin_until: float = 1.0) -> None:
+        """Trace what was not traced yet; the job itself however long it takes.
+
+        Args:
+            candidates: The most wanted first.
+            begin_until: Share of the time after which none begins; what runs may take the rest of it.
+        """
         fresh = [each for key, each in {_key(each): each for each in candidates}.items() if key not in self._outcomes]
-        size = self._workers.processes
-        for start in range(0, len(fresh), size):
-            if time.perf_counter() > until:
-                return
-            for outcome in self._workers.run(fresh[start : start + size]):
-                self._outcomes[_key(outcome.candidate)] = outcome
+        timed = bool(self._outcomes)
+        outcomes = self._workers.run(
+            fresh,
+            begin_until=self._after(begin_until) if timed else inf,
+            until=self._after(1.0) if timed else inf,
+        )
+        for outcome in outcomes:
+            self._outcomes[_key(outcome.candidate)] = outcome
+
+    def _in_order(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The most wanted first; what may not be taken, last."""
+        given, limit = self._outcome(self._given), self._limit
+        return sorted(candidates, key=lambda each: (not self._may_be_taken(each), *urgency(given, each, limit)))
+
+    @property
+    def _limit(self) -> float:
+        return limit_of(self._profile, self._search.limits.utilization) or inf
+
+    def _may_be_taken(self, candidate: Candidate) -> bool:
+        statistics = self._outcome(self._given).batch_statistics
+        return is_allowed(candidate, self._given, self._search, batch_statistics=statistics)
 
     def _raise_if_hopeless(self) -> None:
         """A job that no layout can trace is the user's to put right; nothing of it is searched."""
         found = [self._outcome(each) for each in self._bases]
         if all(each.evaluated is None for each in found):
             raise found[0].error or EstimateError(found[0].reason)
-
-    def _hopeless(self, change: Change) -> bool:
-        """Should a change wait? What saves activations comes first where the job does not fit, else last."""
-        given = self._outcome(self._given).evaluated
-        fits = given is not None and given.fits
-        return (change.kind == "activation") == fits
 
     def _best_base(self) -> Candidate:
         """Of the layouts the fastest that fits, else the smallest."""
@@ -142,18 +179,6 @@ class _Searching:
         if fitting:
             return max(fitting, key=lambda each: each.samples_per_second).candidate
         return min(known, key=lambda each: each.device_bytes).candidate if known else self._given
-
-    def _other_batch(self) -> Candidate:
-        """The job at another micro-batch, for the activations of a sample."""
-        spec = self._given.spec
-        other = spec.batch_size // 2 or 2
-        words = split_words(other, spec.grad_accum, spec)
-        return replace(
-            self._given,
-            spec=replace(spec, batch_size=other),
-            changes=(*self._given.changes, words),
-            groups=(*self._given.groups, "split"),
-        )
 
     def _alone(self, change: Change) -> Candidate:
         """A change with the split that comes nearest to the job's own at the same global batch."""
@@ -173,27 +198,31 @@ class _Searching:
             groups=(*made.groups, "split"),
         )
 
-    def _smaller_batches(self) -> list[Candidate]:
-        """The next smaller micro-batch at the same global batch."""
+    def _split_alone(self) -> list[Candidate]:
+        """The largest smaller micro-batch, at the same global batch, with which the job should fit."""
         if "split" in self._search.keep:
             return []
         found = [each.candidate for each in combine(self._given, (), self._search)]
         smaller = [each for each in found if each.spec.batch_size < self._given.spec.batch_size]
-        return smaller[:1]
+        given = self._outcome(self._given)
+        if given.evaluated is None:
+            return smaller[:1]
+        over = given.evaluated.high_bytes - self._limit
+        return [each for each in smaller if saving(given, each) >= over][:1] or smaller[-1:]
 
-    def _combine(self, singles: dict[Change, Candidate]) -> Literal["complete", "budget"]:
-        given = self._outcome(self._given).evaluated
-        if given is None:
+    def _combine(self, singles: dict[Change, Candidate], split: Sequence[Candidate]) -> Literal["complete", "budget"]:
+        given = self._outcome(self._given)
+        if given.evaluated is None:
             return "budget"
-        other = self._other_batch()
-        known = self._outcomes.get(_key(other))
-        predictor = Predictor(given, known.evaluated if known is not None else None)
+        others = [self._outcomes.get(_key(each)) for each in split]
+        known = [each.evaluated for each in others if each is not None and each.evaluated is not None]
+        predictor = Predictor(given, given.evaluated, known[0] if known else None)
         for change, candidate in singles.items():
             outcome = self._outcomes.get(_key(candidate))
             if outcome is not None and outcome.evaluated is not None:
                 predictor.learn(change, outcome.evaluated)
         usable = [change for change in singles if predictor.knows(change)]
-        found = list(combine(self._given, usable, self._search))
+        found = [each for each in combine(self._given, usable, self._search) if self._may_be_taken(each.candidate)]
         self._considered = len(found)
         return self._best_first([(each, predictor.predict(each)) for each in found])
 
@@ -211,11 +240,12 @@ class _Searching:
             self._skipped.append(Rejected(candidate=candidate, reason=reason, traced=False))
             return
         budget = budget_for(best, self._profile, self._search.limits)
-        for outcome in self._workers.run([candidate], partial(work_planned, budget=budget)):
+        planning = self._workers.run([candidate], partial(work_planned, budget=budget), until=self._after(1.0))
+        for outcome in planning:
             self._outcomes[_key(outcome.candidate)] = outcome
 
     def _best_first(self, found: Sequence[tuple[Combination, Predicted]]) -> Literal["complete", "budget"]:
-        limit = limit_of(self._profile, self._search.limits.utilization) or float("inf")
+        limit = self._limit
         hopeful = [each for each in found if each[1].device_bytes <= SLACK * limit]
         hopeful.sort(key=lambda each: (self._cost(each[1]), len(each[0].changes)))
         if not hopeful:
@@ -227,7 +257,7 @@ class _Searching:
             if self._is_settled(waiting[0][1]):
                 break
             wave, waiting = waiting[: self._workers.processes], waiting[self._workers.processes :]
-            self._trace([each.candidate for each, _ in wave])
+            self._trace([each.candidate for each, _ in wave], begin_until=COMBINED)
         self._skip(found, limit)
         return "complete"
 
@@ -241,9 +271,8 @@ class _Searching:
         return [each.evaluated for each in self._outcomes.values() if each.evaluated is not None]
 
     def _may_win(self, evaluated: Evaluated) -> bool:
-        forbidden = {"precision", "optimizer", "lora", "quantize"} - set(self._search.allow)
         same = evaluated.candidate.global_batch == self._given.global_batch
-        return same and not forbidden & set(evaluated.candidate.groups)
+        return same and self._may_be_taken(evaluated.candidate)
 
     def _cost(self, predicted: Predicted) -> float:
         share = predicted.device_bytes / (self._profile.usable_bytes or predicted.device_bytes or 1)

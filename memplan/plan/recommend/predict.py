@@ -1,12 +1,15 @@
 """What a combination should take and last, from what its changes did one by one: decides what is traced, nothing else.
 
 peak = state - what each change saves of it + activations per sample x samples x shares that changes leave of them
+       + gradients that wait, where the candidate accumulates and the job as given does not
 """
 
 from dataclasses import dataclass
 from math import prod
 
 from memplan.plan.recommend.changes import Change
+from memplan.plan.recommend.evaluate import Outcome
+from memplan.plan.recommend.order import accumulated_bytes, moving_bytes
 from memplan.plan.recommend.records import Evaluated
 from memplan.plan.recommend.space import Combination
 
@@ -39,25 +42,28 @@ class Predicted:
 class Predictor:
     """The job as given, at two micro-batches, and the effects of single changes."""
 
-    def __init__(self, given: Evaluated, other: Evaluated | None) -> None:
+    def __init__(self, outcome: Outcome, given: Evaluated, other: Evaluated | None) -> None:
         """Know the job.
 
         Args:
-            given: As it is.
-            other: At another micro-batch; None where there is none.
+            outcome: Of the job as it is.
+            given: Its figures.
+            other: At another micro-batch; None where none was traced: what its peak is made of must do.
         """
-        self._given = given
+        self._outcome, self._given = outcome, given
         self._effects: dict[str, Effect] = {}
         batch = given.candidate.spec.batch_size
-        self._per_sample = 0.0
+        self._per_sample = moving_bytes(outcome) / batch
         if other is not None:
             apart = batch - other.candidate.spec.batch_size
-            self._per_sample = max(0.0, (given.device_bytes - other.device_bytes) / apart)
+            waiting = accumulated_bytes(outcome, other.candidate)
+            self._per_sample = max(0.0, (given.device_bytes + waiting - other.device_bytes) / apart)
 
     def learn(self, change: Change, evaluated: Evaluated) -> None:
         """See what a change did, at whichever split it was tried."""
         batch = evaluated.candidate.spec.batch_size
         expected = self._given.device_bytes + self._per_sample * (batch - self._given.candidate.spec.batch_size)
+        expected += accumulated_bytes(self._outcome, evaluated.candidate)
         self._effects[change.text] = Effect(
             saved=round(expected - evaluated.device_bytes),
             slower=_per_sample_seconds(evaluated) / (_per_sample_seconds(self._given) or 1.0),
@@ -74,7 +80,7 @@ class Predictor:
         effects = [(change.kind, self._effects[change.text]) for change in combination.changes]
         given = self._given.candidate.spec.batch_size
         activations = self._per_sample * given
-        state = self._given.device_bytes - activations
+        state = self._given.device_bytes - activations + accumulated_bytes(self._outcome, combination.candidate)
         state -= sum(effect.saved for kind, effect in effects if kind == "state")
         shares = [
             min(1.0, max(LEAST_SHARE, 1 - effect.saved / activations)) if activations else 1.0

@@ -19,7 +19,11 @@ Group = Literal[
 ]  # fmt: skip
 """Changes of one group exclude each other; ``--keep`` names groups."""
 NUMERICS: tuple[Group, ...] = ("precision", "optimizer", "lora", "quantize")
-"""Groups that change what is computed; ``--allow`` names them."""
+"""Groups that change what is computed."""
+ALLOWABLE: tuple[Group, ...] = (*NUMERICS, "split")
+"""What ``--allow`` names: a split of the batch changes what is computed where the model has batch statistics."""
+UNREACHED = "the time ran out before its turn"
+"""Why nothing is known of a single change that was not traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ class Limits:
     utilization: Utilization | None = None
     """Room to leave on the device; None leaves what the estimate's interval needs."""
     host_bytes: int | None = None
-    """Host memory of one node; None: no limit."""
+    """Host memory that one rank may take; None: no limit."""
     step_seconds: float | None = None
     """Time of one optimizer step at most; None: no limit."""
 
@@ -43,7 +47,7 @@ class Search:
     target_batch: int | None = None
     """Samples per optimizer step, over all ranks; None keeps the job's own."""
     allow: tuple[Group, ...] = ()
-    """Groups of ``NUMERICS`` that may change."""
+    """Groups of ``ALLOWABLE`` that may change what is computed."""
     keep: tuple[Group, ...] = ()
     """Groups that may not."""
     alpha: float = 0.0
@@ -51,7 +55,7 @@ class Search:
     beta: float = 1.0
     """Weight of time, as a multiple of the job's own time per sample."""
     budget_seconds: float = 60.0
-    """Wall time of the search, the first trace aside."""
+    """Wall time of the search; half of it is left for other traces, however long those of the job as given take."""
     processes: int | None = None
     """Traces at once; None: as many as processors."""
     limits: Limits = field(default_factory=Limits)
@@ -183,7 +187,7 @@ class Recommendation:
     critical: CriticalBatch | None
     """What the global batch costs in steps and samples, where the noise scale is known."""
     ended: Literal["complete", "budget"]
-    """Was every promising candidate traced, or did the time run out?"""
+    """Was every single change and every promising combination traced, or did the time run out?"""
     candidates: int
     """Ways to run the job that were considered."""
     traces: int
@@ -196,6 +200,12 @@ class Recommendation:
     """What the figures leave out, each a phrase."""
     options: Mapping[str, str]
     """The job as given, field → text, as ``Estimate.options``."""
+    provenance: Mapping[str, str]
+    """Where each field came from, as ``Estimate.provenance``."""
+    parameters: int
+    """Of the model."""
+    trainable_parameters: int
+    """Those that learn."""
     torch_version: str
     memplan_version: str
 

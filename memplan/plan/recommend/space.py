@@ -9,7 +9,7 @@ from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import Change, layouts, single_changes
-from memplan.plan.recommend.records import Candidate, Group, Search
+from memplan.plan.recommend.records import NUMERICS, Candidate, Group, Search
 
 MOST_CHANGES = 4
 """Changes at once: more of them are never what a person wants to explain."""
@@ -63,6 +63,22 @@ def _with_target(spec: JobSpec, search: Search) -> JobSpec:
 def allowed(change: Change, search: Search) -> bool:
     """May the search use a change?"""
     return not change.numerics or change.group in search.allow
+
+
+def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_statistics: bool) -> bool:
+    """May a candidate be recommended?
+
+    Args:
+        candidate: What was tried.
+        given: The job as given.
+        search: What may change.
+        batch_statistics: Does the model compute with statistics of its micro-batch? Another one is another result then.
+    """
+    changed = {group for group in candidate.groups if group in NUMERICS}
+    if batch_statistics and candidate.spec.batch_size != given.spec.batch_size:
+        changed.add("split")
+    kept = {group for group in search.keep if group not in given.groups}
+    return changed <= set(search.allow) and not kept & set(candidate.groups)
 
 
 def changes_for(spec: JobSpec, search: Search) -> tuple[Change, ...]:

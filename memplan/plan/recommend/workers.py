@@ -1,7 +1,10 @@
 """Processes that evaluate candidates: joblib's, so that whoever configures another backend gets it."""
 
+import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
@@ -43,12 +46,16 @@ class Workers:
         self.processes = max(LEAST_PROCESSES, wanted)
         self.count = 0
 
-    def run(self, candidates: Sequence[Candidate], function: Work = work) -> Iterator[Outcome]:
-        """Outcomes as they come.
+    def run(
+        self, candidates: Sequence[Candidate], function: Work = work, *, begin_until: float = inf, until: float = inf
+    ) -> Iterator[Outcome]:
+        """Outcomes as they come; the next candidate begins as soon as a process is free.
 
         Args:
-            candidates: What to evaluate.
+            candidates: What to evaluate, the most wanted first.
             function: Evaluates one of them in a worker.
+            begin_until: Time of ``time.perf_counter`` after which none begins any more.
+            until: The same for those that run: they are abandoned.
 
         Raises:
             EstimateError: A worker was killed, or took too long.
@@ -56,16 +63,35 @@ class Workers:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        if not candidates:
+        if not candidates or time.perf_counter() >= min(begin_until, until):
             return
-        jobs = (delayed(function)(candidate, self._profile, self._limits) for candidate in candidates)
-        run = Parallel(n_jobs=self.processes, timeout=self._timeout, return_as="generator_unordered")
+        first = candidates[0]
+        jobs = (
+            delayed(function)(candidate, self._profile, self._limits)
+            for candidate in candidates
+            if candidate is first or time.perf_counter() < begin_until
+        )
+        run = Parallel(
+            n_jobs=self.processes,
+            pre_dispatch=self.processes,
+            batch_size=1,
+            timeout=self._timeout,
+            return_as="generator_unordered",
+        )
+        outcomes = run(jobs)
         try:
-            for outcome in run(jobs):
+            while True:
+                # joblib looks at this as long as it waits for the next outcome.
+                run.timeout = max(0.0, min(self._timeout, until - time.perf_counter()))
+                outcome = next(outcomes, None)
+                if outcome is None:
+                    return
                 self.count += outcome.evaluated is not None
                 self._progress(f"{self.count} traced: {outcome.candidate.words}")
                 yield outcome
-        except TimeoutError as error:
+        except (TimeoutError, multiprocessing.TimeoutError) as error:
+            if time.perf_counter() >= until:
+                return
             raise EstimateError(
                 f"a trace did not come to an end within {self._timeout:g} seconds", hint="allow more --timeout"
             ) from error

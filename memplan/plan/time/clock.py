@@ -20,6 +20,8 @@ from memplan.plan.time.rates import HOST_BANDWIDTH, Rates
 from memplan.plan.time.records import StepTime
 from memplan.trace.records import Op, Phase, Storage, Trace
 
+ALLOCATIONS = ("aten.empty", "aten.new_empty")
+"""Ops that only ask for memory: nothing is read or written."""
 VIRTUAL_STAGES = 2
 """Stages per rank of an interleaved pipeline, as torch's ``ScheduleInterleaved1F1B`` has at the least."""
 
@@ -35,7 +37,7 @@ def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node
     """
     step = trace.steps[-1]
     node = Node.of(profile, gpus=gpus_per_node)
-    clocks = _Clocks(Rates.of(profile, spec.precision), node, trace.storages, spec.parallel)
+    clocks = _Clocks(Rates.of(profile, spec.precision), node, trace.storages, spec)
     clocks.play(trace.ops[step.first_op : step.end_op])
     return clocks.result(bubble_share(spec.parallel))
 
@@ -82,8 +84,9 @@ class _Phase:
 class _Clocks:
     """Plays ops in order on several clocks."""
 
-    def __init__(self, rates: Rates, node: Node, storages: Sequence[Storage], parallel: Parallel) -> None:
-        self._rates, self._node, self._parallel = rates, node, parallel
+    def __init__(self, rates: Rates, node: Node, storages: Sequence[Storage], spec: JobSpec) -> None:
+        self._rates, self._node, self._parallel = rates, node, spec.parallel
+        self._fetches_late = spec.offload_activations
         self._storages = tuple(storages)
         self._phases: dict[Phase, _Phase] = {}
         self._compute = self._network = self._host = 0.0
@@ -156,20 +159,27 @@ class _Clocks:
         return op.bytes_moved if any(place in ("host", "pinned") for place in places) else 0
 
     def _transfer(self, op: Op, moved: int) -> None:
-        places = {self._storages[each].place for each in (*op.reads, *op.writes)}
-        if "device" in places:
-            # Counted as read and as written; the link sees it once.
-            spent = moved / 2 / self._rates.host_link if self._rates.host_link else 0.0
-            self._host = max(self._host, self._compute) + spent
+        if op.name.startswith(ALLOCATIONS):
+            return
+        to_device = any(self._storages[each].place == "device" for each in op.writes)
+        if to_device or any(self._storages[each].place == "device" for each in op.reads):
+            # Counted at both ends, and once more where the target is an argument; the link sees it once.
+            times = 3 if set(op.writes) & set(op.reads) else 2
+            spent = moved / times / self._rates.host_link if self._rates.host_link else 0.0
         else:
             spent = moved / HOST_BANDWIDTH
-            self._host = max(self._host, self._compute) + spent
+        self._host = max(self._host, self._compute) + spent
+        if self._fetches_late and op.phase == "backward" and to_device:
+            self._wait_for_host()
 
-    def _wait_for_all(self) -> None:
-        self._expose()
+    def _wait_for_host(self) -> None:
         waited = max(0.0, self._host - self._compute)
         self._waited += waited
         self._compute += waited
+
+    def _wait_for_all(self) -> None:
+        self._expose()
+        self._wait_for_host()
 
 
 def _with_ends(ops: Sequence[Op]) -> Iterator[tuple[Op, bool]]:

@@ -9,6 +9,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from memplan.trace.recorder import Recorder
 from memplan.trace.replacements import Attribute, attributes
+from memplan.trace.sharding.alike import shared_propagation
 
 _CPU = torch.device("cpu")
 
@@ -16,7 +17,8 @@ _CPU = torch.device("cpu")
 @contextmanager
 def following_local_tensors(recorder: Recorder) -> Iterator[None]:
     """Record what runs on the parts of DTensors on this rank, and nothing else of them."""
-    table = (*_quiet_propagation(recorder), Attribute(torch.Tensor, "_make_wrapper_subclass", _on_trace_device()))
+    wrappers = Attribute(torch.Tensor, "_make_wrapper_subclass", _on_trace_device())
+    table = (*_quiet_propagation(recorder), *shared_propagation(), wrappers)
     with attributes(table):
         yield
 

@@ -131,3 +131,32 @@ def test_bubbles_are_those_of_the_paper() -> None:
     assert bubble_share(Parallel(pipeline=4, micro_batches=8)) == pytest.approx(3 / 8)
     assert bubble_share(Parallel(pipeline=4, micro_batches=8, schedule="interleaved")) == pytest.approx(3 / 16)
     assert bubble_share(Parallel()) == 0
+
+
+def _offloaded(*, forward: int, backward: int, spec: JobSpec):
+    """A tensor goes away as ``--offload-activations`` does it (allocated, copied), and comes back."""
+    size = 1 << 30
+    return _time(
+        matmul(forward),
+        _op("aten.empty_like.default", moved=2 * size, reads=(ON_DEVICE,), writes=(ON_HOST,)),
+        _op("aten.copy_.default", moved=3 * size, reads=(ON_HOST, ON_DEVICE), writes=(ON_HOST,)),
+        matmul(backward, "backward"),
+        _op("aten._to_copy.default", "backward", moved=2 * size, reads=(ON_HOST,), writes=(ON_DEVICE,)),
+        matmul(backward, "backward"),
+        spec=spec,
+    )
+
+
+ONE_GPU = JobSpec(target=PresetTarget(name="gpt2"), precision="bf16", offload_activations=True)
+
+
+def test_each_copy_crosses_the_link_once() -> None:
+    link = (1 << 30) / Rates.of(PROFILE, "bf16").host_link
+    assert _offloaded(forward=0, backward=0, spec=ONE_GPU).offload == pytest.approx(2 * link, rel=1e-3)
+
+
+def test_what_comes_back_is_waited_for_and_what_leaves_is_hidden() -> None:
+    rates = Rates.of(PROFILE, "bf16")
+    link = (1 << 30) / rates.host_link
+    hiding = int(2 * link * rates.matmul)
+    assert _offloaded(forward=hiding, backward=hiding, spec=ONE_GPU).offload == pytest.approx(link, rel=1e-3)

@@ -1,0 +1,56 @@
+"""Time limits of the processes that trace: what runs too long is left, what is done is kept."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from memplan.errors import EstimateError
+from memplan.hardware.catalog import load_profile
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.plan.recommend.evaluate import Outcome, not_traced
+from memplan.plan.recommend.records import Candidate, Limits
+from memplan.plan.recommend.workers import Workers
+
+PROFILE = load_profile("rtx-4090")
+LONG = 60.0
+
+
+def _lasting(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+    """Sleeps as long as its one change says."""
+    time.sleep(float(candidate.words))
+    return not_traced(candidate, "slept")
+
+
+def _candidates(*seconds: float) -> list[Candidate]:
+    job = JobSpec(target=PresetTarget(name="gpt2"))
+    return [
+        Candidate(spec=replace(job, batch_size=index + 1), changes=(str(each),)) for index, each in enumerate(seconds)
+    ]
+
+
+def _workers(timeout: float = LONG) -> Workers:
+    workers = Workers(PROFILE, Limits(), processes=2, timeout=timeout, progress=lambda _: None)
+    # Starting processes is no part of what is measured.
+    assert len(list(workers.run(_candidates(0.0, 0.0), _lasting))) == 2
+    return workers
+
+
+def test_at_the_deadline_what_is_done_is_kept_and_the_rest_is_left() -> None:
+    workers, started = _workers(), time.perf_counter()
+    found = list(workers.run(_candidates(LONG, 0.0, 0.0), _lasting, until=started + 4))
+    assert [each.candidate.words for each in found] == ["0.0", "0.0"]
+    assert time.perf_counter() - started < LONG / 2
+
+
+def test_none_begins_late_and_those_that_run_may_finish() -> None:
+    workers, started = _workers(), time.perf_counter()
+    found = list(workers.run(_candidates(1.5, 1.5, 0.0, 0.0), _lasting, begin_until=started + 1, until=started + LONG))
+    assert [each.candidate.words for each in found] == ["1.5", "1.5"]
+    assert list(workers.run(_candidates(0.0), _lasting, begin_until=started)) == []
+
+
+def test_a_trace_that_hangs_is_an_error_where_time_is_left() -> None:
+    with pytest.raises(EstimateError, match="did not come to an end within 2 seconds"):
+        list(_workers(timeout=2.0).run(_candidates(LONG), _lasting))
