@@ -20,7 +20,7 @@ FILE = "accelerate.yaml"
 KINDS = deepspeed_json.KINDS | {"none", "ddp", "fsdp1", "fsdp2"}
 MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """Precision → ``mixed_precision``; a cast of the whole model is none."""
-_TODO = {
+_HINTS = {
     "precision": "load the model in this dtype",
     "grad_accum": "pass gradient_accumulation_steps to Accelerator()",
     "clip_grad_norm": "call accelerator.clip_grad_norm_ before the optimizer steps",
@@ -121,7 +121,7 @@ def _notes(job: JobSpec) -> Iterator[str]:
     said = {"parallel", "compile"}
     said |= {"precision"} if job.precision == "fp32" or job.precision in MIXED else set()
     said |= {"checkpoint"} if job.parallel.data.startswith("fsdp") and job.checkpoint == "full" else set()
-    yield from words.left_out(job, frozenset(said), _TODO)
+    yield from words.left_out(job, frozenset(said), _HINTS)
     yield from reshard_note(job.parallel)
 
 

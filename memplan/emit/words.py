@@ -16,7 +16,7 @@ _NO_CONFIGURATION = frozenset({
 """What only a prediction needs, what chooses the model, and what goes with ``parallel``."""
 _ALWAYS_TOLD = frozenset({"batch_size", "precision"})
 """Frameworks have defaults of their own for these."""
-_TODO: Mapping[str, str] = {
+_HINTS: Mapping[str, str] = {
     "batch_size": "give it to the data loader",
     "seq_len": "cut the samples to this length",
     "precision": "cast the model, or run it under torch.autocast",
@@ -65,7 +65,7 @@ def left_out(job: JobSpec, said: frozenset[str], todo: Mapping[str, str] | None 
         todo: Field → what to do in this framework instead of the usual.
     """
     usual = {"checkpoint": _checkpoint_todo(job), "parallel": f"start {job.parallel.ranks} processes"}
-    hints = {**_TODO, **usual, **(todo or {})}
+    hints = {**_HINTS, **usual, **(todo or {})}
     for field in fields(JobSpec):
         value = getattr(job, field.name)
         is_default = value == field.default and field.name not in _ALWAYS_TOLD
@@ -94,6 +94,9 @@ def refuse_parallel(
     Raises:
         UsageError: It cannot.
     """
+    hint = "docs/emit.md lists what each format can say"
+    if parallel.data == "none" and "none" not in kinds:
+        raise UsageError(f"{framework} is for several data-parallel ranks, and this setup has none", hint=hint)
     wrong = [] if parallel.data in kinds else [f"{parallel.data} data parallelism"]
     wrong += [
         f"{name} parallelism"
@@ -101,7 +104,4 @@ def refuse_parallel(
         if getattr(parallel, name) > 1 and name not in degrees
     ]
     if wrong:
-        raise UsageError(
-            f"{framework} cannot say '{parallel}': it has no {' and no '.join(wrong)}",
-            hint="docs/emit.md lists what each format can say",
-        )
+        raise UsageError(f"{framework} cannot say '{parallel}': it has no {' and no '.join(wrong)}", hint=hint)
