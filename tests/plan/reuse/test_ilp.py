@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
+from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
 from memplan.plan.reuse import ilp
 from memplan.plan.reuse.check import problems_of
-from memplan.plan.reuse.records import Infeasible, Optimal
+from memplan.plan.reuse.records import Buffer, Infeasible, Optimal, Problem
 from tests.plan.reuse.problems import lowest_height, problems
 
 
@@ -27,3 +28,20 @@ def test_one_byte_less_is_infeasible(problem):
         result = ilp.solve(replace(problem, capacity=lowest - 1), time_limit=60)
         assert isinstance(result, Infeasible)
         assert result.bound == lowest
+
+
+def test_another_number_of_threads_before_does_no_harm():
+    """HiGHS has one pool of threads for the process, made by whoever came first."""
+    program = BinaryProgram(
+        costs=[1.0, 2.0], starts=[0, 2], indices=[0, 1], values=[1.0, 1.0], lower=[1.0], upper=[2.0]
+    )
+    for threads in (1, 2, 3):
+        assert solve_binary(program, time_limit=10.0, threads=threads).proven
+        aligned = Problem(buffers=(_buffer("a", alignment=1), _buffer("b", alignment=2)))
+        result = ilp.solve(aligned, time_limit=60)
+        assert isinstance(result, Optimal)
+        assert result.placement.height == 2
+
+
+def _buffer(name: str, *, alignment: int) -> Buffer:
+    return Buffer(name=name, start=0, end=1, size=1, alignment=alignment)
