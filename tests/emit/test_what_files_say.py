@@ -165,7 +165,7 @@ def test_code_is_python(to: str, made: Setup) -> None:
     ],
 )  # fmt: skip
 def test_what_a_framework_cannot_do_is_refused(to: str, parallel: str) -> None:
-    with pytest.raises(UsageError, match="cannot say|this setup has none"):
+    with pytest.raises(UsageError, match=r"cannot say|this setup has none"):
         emit(setup(parallel=parse_parallel(parallel)), to)
 
 

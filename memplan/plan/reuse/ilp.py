@@ -42,8 +42,8 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
             model += offset + buffer.size / unit <= height
     for rule in _rules(model, problem, offsets, start.height // unit, unit):
         model += rule
-    # A gap of less than one unit is none; the height is a whole number of them. No number of threads is asked for: HiGHS
-    # has one pool for the whole process, and fails where that was made with another.
+    # A gap of less than one unit is none; the height is a whole number of them. No number of threads is asked for:
+    # HiGHS has one pool for the whole process, and fails where that was made with another.
     model.solve(pulp.HiGHS(msg=False, timeLimit=time_limit, gapRel=0, gapAbs=0.9))
     if model.sol_status not in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}:
         return ended(problem, start, bound, method="greedy")
