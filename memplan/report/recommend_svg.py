@@ -7,7 +7,7 @@ from memplan.report.svg import picture
 from memplan.units import format_bytes
 
 WIDTH, HEIGHT = 720, 360
-LEFT, RIGHT, TOP, BOTTOM = 80, 24, 56, 56
+LEFT, RIGHT, TOP, BOTTOM = 80, 44, 56, 56
 STEPS = 4
 STYLE = """
   .axis { stroke: #57606a } .front { fill: none; stroke: #0969da; stroke-width: 2 }
