@@ -1,8 +1,7 @@
 """Lower and lower from what the simple orderings found: heights are wanted, and buffers push each other out for them.
 
 First the goal itself is tried from every start, with few steps: on real graphs that is often all. Then heights between
-the goal and the lowest known, beginning with the lowest start, and all of it again with twice the steps, until the time
-is over.
+the goal and the lowest known, and all of it again with twice the steps, until the time is over.
 """
 
 import itertools
@@ -25,6 +24,8 @@ STEPS_EACH = 4
 """Pushes more for everybody who waits at first."""
 STEPS_AT_ONCE = 50
 """Pushes between looks at the clock: about a tenth of a second for 100,000 buffers."""
+MANY = 5_000
+"""Beyond so many buffers there is time to work on few starts, so that they are the lowest."""
 START_SHARE = 1 / 2
 """Of the time, for making starts: no ordering wins everywhere, and they are cheaper than many pushes."""
 SHARES = (0.5, 0.75, 0.9)
@@ -76,27 +77,35 @@ def improved(table: Table, starts: Iterable[Found], *, goal: int, deadline: floa
         rounds: How often all heights between are tried; None: until the deadline.
     """
     until = _Until(steps=FIRST_STEPS, deadline=deadline)
-    gathered_by = time.monotonic() + START_SHARE * (deadline - time.monotonic())
     known: list[Found] = []
-    for start in starts:
-        lowered = _below(table, start, area(table), goal, until) if start.height > goal else start
-        if lowered is not None:
-            return lowered
+    best: Found | None = None
+    for start in starts if len(table.sizes) <= MANY else _lowest_first(table, starts, goal, until):
         known.append(start)
-        if time.monotonic() > gathered_by and len(table.sizes) > ALL:
-            break
-    known.sort(key=_height)
-    best = known[0]
-    for start in known:
-        best = min(best, _lowered(table, [start], start, goal, until), key=_height)
-        if best.height <= goal or time.monotonic() > deadline:
+        if best is None or start.height < best.height:
+            best = _lowered(table, [start], start, goal, until)
+        if best.height <= goal or (time.monotonic() > deadline and len(table.sizes) > ALL):
             return best
+    assert best is not None  # noqa: S101 - there is at least one start.
     for _ in itertools.count() if rounds is None else range(rounds):
         best = _lowered(table, known, best, goal, until)
         if best.height <= goal or time.monotonic() > deadline:
             break
         until = replace(until, steps=2 * until.steps)
     return best
+
+
+def _lowest_first(table: Table, starts: Iterable[Found], goal: int, until: _Until) -> list[Found]:
+    """As many starts as there is time to make; the goal is tried from each, and one that reaches it is all."""
+    gathered_by = time.monotonic() + START_SHARE * (until.deadline - time.monotonic())
+    known: list[Found] = []
+    for start in starts:
+        lowered = _below(table, start, area(table), goal, until) if start.height > goal else start
+        if lowered is not None:
+            return [lowered]
+        known.append(start)
+        if time.monotonic() > gathered_by:
+            break
+    return sorted(known, key=_height)
 
 
 def _height(found: Found) -> int:
