@@ -30,17 +30,6 @@ def splits(global_batch: int, ranks: int) -> Iterator[BatchSplit]:
             )
 
 
-def split_batch(global_batch: int, ranks: int, most: int) -> BatchSplit:
-    """The split of fewest micro-batches whose micro-batch is at most ``most``.
-
-    Args:
-        global_batch: Samples per optimizer step.
-        ranks: Ranks that get batches of their own.
-        most: Samples that fit one rank; at least 1.
-    """
-    return next(split for split in splits(global_batch, ranks) if split.micro_batch <= most)
-
-
 def critical_batch(noise_scale: float, batch: int) -> CriticalBatch:
     """What a batch costs in steps and in samples.
 

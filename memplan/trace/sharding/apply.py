@@ -82,11 +82,6 @@ def _home(spec: JobSpec) -> torch.device:
     return torch.device("cpu" if on_host else "cuda")
 
 
-def _not_built(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
-    del model, mesh
-    raise UsageError(f"--parallel {spec.parallel} is not built yet")
-
-
 _LAYERS: dict[str, Sharing] = {
     "tensor": tensor_parallel.shard,
     "context": context_parallel.shard,

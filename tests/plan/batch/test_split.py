@@ -6,14 +6,13 @@ from hypothesis import strategies as st
 
 from memplan.errors import UsageError
 from memplan.plan.batch.headroom import THRESHOLDS, limit_of
-from memplan.plan.batch.split import adaptive_schedule, critical_batch, linear_schedule, split_batch, splits
+from memplan.plan.batch.split import adaptive_schedule, critical_batch, linear_schedule, splits
 
 
-@given(share=st.integers(1, 500), ranks=st.integers(1, 64), most=st.integers(1, 600))
-def test_a_split_is_whole_and_the_largest_that_fits(share: int, ranks: int, most: int) -> None:
-    split = split_batch(share * ranks, ranks, most)
-    assert split.micro_batch * split.grad_accum * split.ranks == share * ranks
-    assert split.micro_batch == max(size for size in range(1, most + 1) if share % size == 0)
+@given(share=st.integers(1, 500), ranks=st.integers(1, 64))
+def test_every_split_is_whole(share: int, ranks: int) -> None:
+    for split in splits(share * ranks, ranks):
+        assert split.micro_batch * split.grad_accum * split.ranks == share * ranks
 
 
 @given(share=st.integers(1, 300))
