@@ -14,7 +14,7 @@ from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import list_profiles, load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.records import Category
-from memplan.report.codes import RULES
+from memplan.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])

@@ -16,8 +16,8 @@ def explain(
     """Explain a finding; without a code, list them all."""
     from rich.text import Text
 
-    from memplan.report.codes import RULES
     from memplan.report.layout import paragraphs
+    from memplan.rules import RULES
 
     if code is None:
         write_plain("".join(f"{rule.code}  {rule.title}\n" for rule in RULES.values()))

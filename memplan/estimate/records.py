@@ -20,6 +20,14 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     """No trustworthy figure."""
 
+    @property
+    def code(self) -> str | None:
+        """The rule that it breaks (``memplan.rules``); None for FITS."""
+        return _CODES.get(self)
+
+
+_CODES = {Verdict.OOM: "MP001", Verdict.TIGHT: "MP002", Verdict.UNKNOWN: "MP003"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
@@ -80,6 +88,8 @@ class PeakFacts:
     """Host memory of the traced rank's tensors: what is offloaded, pinned buffers and paged states included."""
     nvme_bytes: int = 0
     """In files on its disk."""
+    data_pipeline_bytes: int = 0
+    """Most host memory of its data loader, beside ``host_bytes``; 0 where nothing was said of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,12 @@
-"""The JSON report, contract 1.0: integers are bytes, keys are sorted, minor versions only add.
-
-An UNKNOWN verdict carries no figures: ``peak``, ``breakdown``, ``headroom_bytes`` and ``fragmentation`` are null.
-"""
+"""The JSON report (``memplan.estimate.document``), as text, and its schema."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from memplan.estimate.records import Estimate, IntervalBasis, PeakFacts, Verdict
-from memplan.report.codes import rule_of
-
-SCHEMA_VERSION = "1.0"
+from memplan.estimate.document import SCHEMA_VERSION, document
+from memplan.estimate.records import Estimate
 
 
 def render(estimates: Sequence[Estimate]) -> str:
@@ -26,61 +20,3 @@ def schema() -> Mapping[str, Any]:
     """The JSON Schema that every report obeys."""
     loaded: dict[str, Any] = json.loads((files("memplan.report") / "schema" / "estimate-1.0.json").read_text("utf-8"))
     return loaded
-
-
-def document(estimate: Estimate) -> dict[str, Any]:
-    """One estimate as plain data."""
-    rule = rule_of(estimate.verdict)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "estimate",
-        "target": estimate.target,
-        "verdict": str(estimate.verdict),
-        "code": rule.code if rule else None,
-        "gpu": asdict(estimate.gpu),
-        "model": {"parameters": estimate.parameters, "trainable_parameters": estimate.trainable_parameters},
-        "options": dict(estimate.options),
-        **_figures(estimate),
-        "flops_per_step": estimate.flops_per_step,
-        "owners": [asdict(owner) for owner in estimate.owners],
-        "advice": [asdict(advice) for advice in estimate.advice],
-        "assumptions": list(estimate.assumptions),
-        "not_modelled": list(estimate.not_modelled),
-        "provenance": dict(estimate.provenance),
-        "timings": dict(estimate.timings),
-        "trace": {"steps": estimate.steps_traced, "repeats": estimate.repeats},
-        "versions": {"memplan": estimate.memplan_version, "torch": estimate.torch_version},
-    }
-
-
-def _figures(estimate: Estimate) -> dict[str, Any]:
-    if estimate.verdict is Verdict.UNKNOWN:
-        return dict.fromkeys(("peak", "breakdown", "headroom_bytes", "fragmentation"))
-    return {
-        "peak": _peak(estimate.peak),
-        "breakdown": {str(category): size for category, size in estimate.breakdown.items()},
-        # A device without a fixed limit (the cpu profile) has no headroom to speak of.
-        "headroom_bytes": estimate.headroom_bytes if estimate.gpu.usable_bytes else None,
-        "fragmentation": asdict(estimate.fragmentation),
-    }
-
-
-def _peak(peak: PeakFacts) -> dict[str, Any]:
-    facts = asdict(peak)
-    del facts["basis"]
-    return facts | {"interval": _interval(peak.basis)}
-
-
-def _interval(basis: IntervalBasis | None) -> dict[str, Any] | None:
-    if basis is None:
-        return None
-    return {
-        "level": basis.level,
-        "class": basis.workload,
-        "runs": basis.runs,
-        "class_runs": basis.own_runs,
-        "sources": basis.sources,
-        "figure": basis.figure or None,
-        "low_ratio": basis.low_ratio,
-        "high_ratio": basis.high_ratio,
-    }

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
+from memplan.estimate.document import SCHEMA_VERSION
 from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, WhatIf
-from memplan.report.json import SCHEMA_VERSION
 
 
 def render(answer: Recommendation) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from memplan.estimate.document import SCHEMA_VERSION
 from memplan.plan.reuse.answer_records import ReuseAnswer
-from memplan.report.json import SCHEMA_VERSION
 
 
 def render(answer: ReuseAnswer) -> str:

@@ -84,7 +84,8 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
 
 def _elsewhere(peak: PeakFacts) -> list[tuple[str, int]]:
     """Memory beside the device's that a job needs; a few numbers on the host (an optimizer's step) are none."""
-    return [(where, size) for where, size in (("host", peak.host_bytes), ("NVMe", peak.nvme_bytes)) if size >= MIB]
+    found = (("host", peak.host_bytes), ("data loader", peak.data_pipeline_bytes), ("NVMe", peak.nvme_bytes))
+    return [(where, size) for where, size in found if size >= MIB]
 
 
 def _moment(estimate: Estimate, width: int) -> list[Text]:

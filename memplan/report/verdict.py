@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from memplan.estimate.records import Advice, Estimate, Verdict
-from memplan.report.codes import rule_of
 from memplan.report.layout import pad, shorten, spread
 from memplan.units import format_bytes
 
@@ -52,13 +51,13 @@ def statement(estimate: Estimate) -> str:
 
 
 def _verdict_line(estimate: Estimate, name_cells: int, width: int, *, with_peak: bool) -> Text:
-    verdict, rule = estimate.verdict, rule_of(estimate.verdict)
+    verdict = estimate.verdict
     peak = f"peak {format_bytes(estimate.peak.device_bytes)}, " if with_peak and verdict != Verdict.UNKNOWN else ""
     left = Text.assemble(
         (f"{SYMBOLS[verdict]} {verdict.upper():{_WORD_CELLS}}", STYLES[verdict]),
         f"  {pad(estimate.gpu.name, name_cells)}  {peak}{statement(estimate)}",
     )
-    return spread(left, Text(rule.code if rule else ""), width)
+    return spread(left, Text(verdict.code or ""), width)
 
 
 def _advice_line(advice: Advice, estimate: Estimate, width: int) -> Text:

@@ -14,8 +14,8 @@ from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.estimate.records import Estimate
-from memplan.report.codes import RULES
 from memplan.report.text import render
+from memplan.rules import RULES
 from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
 
 Run = Callable[..., int]

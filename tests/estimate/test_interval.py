@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from memplan.estimate.answer import judge
+from memplan.estimate.document import document
 from memplan.estimate.interval import classify, interval, read_residuals, shipped_residuals
 from memplan.estimate.local import estimate_here
 from memplan.estimate.records import IntervalBasis, Verdict
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.report.interval import CLASSES, interval_facts, interval_line
-from memplan.report.json import document, schema
+from memplan.report.json import schema
 from tests.report.example_estimates import FITS, make_estimate
 
 ROOT = Path(__file__).parents[2]

@@ -1,17 +1,20 @@
 """The table of findings."""
 
 from memplan.estimate.records import Verdict
-from memplan.report.codes import RULES, rule_of
+from memplan.rules import RULES
 
 
 def test_every_verdict_but_fits_has_its_own_stable_code() -> None:
-    codes = {verdict: rule.code if (rule := rule_of(verdict)) else None for verdict in Verdict}
-    assert codes == {
+    assert {verdict: verdict.code for verdict in Verdict} == {
         Verdict.FITS: None,
         Verdict.OOM: "MP001",
         Verdict.TIGHT: "MP002",
         Verdict.UNKNOWN: "MP003",
     }
+
+
+def test_every_code_of_a_verdict_is_explained() -> None:
+    assert {verdict.code for verdict in Verdict} - {None} <= RULES.keys()
 
 
 def test_the_table_is_keyed_by_code_and_says_what_to_do() -> None:

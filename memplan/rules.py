@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memplan.estimate.records import Verdict
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -45,10 +43,3 @@ RULES: Mapping[str, Rule] = {
         ),
     )
 }
-
-_CODES = {Verdict.OOM: "MP001", Verdict.TIGHT: "MP002", Verdict.UNKNOWN: "MP003"}
-
-
-def rule_of(verdict: Verdict) -> Rule | None:
-    """The finding that a verdict means; None for FITS."""
-    return RULES.get(_CODES.get(verdict, ""))

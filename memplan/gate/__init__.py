@@ -1,0 +1,1 @@
+"""Judges the jobs of a project: project file ──► run, cached ──► compared with the baseline ──► findings."""
