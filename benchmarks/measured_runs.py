@@ -1,6 +1,7 @@
 """Residuals of every run that was measured, from the committed tables.
 
 * ``results/accuracy*.csv``: published runs (``accuracy.py``);
+* ``results/sharding*.csv``: published runs on several GPUs (``sharding.py``), and which rows of the former were such;
 * ``results/cpu_truth*.txt``: training on a CPU (``cpu_truth.py``);
 * ``gpu/results/*.json``: runs on a GPU at hand (``gpu/run.py``), beside the prediction of that day.
 """
@@ -9,7 +10,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from conformal import Residual
@@ -17,15 +18,18 @@ from conformal import Residual
 HERE = Path(__file__).parent
 FIGURES = ("requested", "allocated", "reserved")
 """What is measured of an allocator."""
+NOT_SHARED = ("", "one GPU")
+"""``kind`` of a row of ``sharding.csv`` that was left out, or that one GPU ran."""
 _CPU_ROW = re.compile(r"^(\S+) +([\d,]+) +([\d,]+) +[+-][\d.]+%", re.MULTILINE)
 
 
 def read_residuals(folder: Path = HERE) -> tuple[Residual, ...]:
     """All residuals of the committed tables, in the order of file names and rows."""
     found: list[Residual] = []
-    for path in sorted((folder / "results").glob("accuracy*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            found += published(csv.DictReader(file))
+    shared = _rows(folder, "sharding*.csv")
+    on_several = {row["id"] for row in shared if row["kind"] not in NOT_SHARED}
+    found += published(_rows(folder, "accuracy*.csv"), on_several)
+    found += sharded(shared)
     for path in sorted((folder / "results").glob("cpu_truth*.txt")):
         found += cpu_truth(path.read_text(encoding="utf-8"), source=path.stem)
     for path in sorted((folder / "gpu" / "results").glob("*.json")):
@@ -33,13 +37,38 @@ def read_residuals(folder: Path = HERE) -> tuple[Residual, ...]:
     return tuple(found)
 
 
-def published(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
-    """Rows of ``accuracy.csv`` (``published.outcomes.Outcome``) that have a prediction."""
+def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for path in sorted((folder / "results").glob(pattern)):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows += csv.DictReader(file)
+    return rows
+
+
+def published(rows: Iterable[dict[str, str]], on_several: Container[str] = ()) -> Iterator[Residual]:
+    """Rows of ``accuracy.csv`` (``published.outcomes.Outcome``) that have a prediction.
+
+    Args:
+        rows: Of the file.
+        on_several: Ids of runs that several GPUs shared, which makes them another class of workload.
+    """
     for row in rows:
         figure = row["metric"]
         if not row["failure"]:
             value = math.log(int(row["measured"]) / int(row[figure]))
-            yield Residual(id=row["id"], source=row["source"], workload=row["workload"], figure=figure, value=value)
+            workload = "sharded" if row["id"] in on_several else row["workload"]
+            yield Residual(id=row["id"], source=row["source"], workload=workload, figure=figure, value=value)
+
+
+def sharded(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
+    """Rows of ``sharding.csv`` that were predicted for it alone, under the allocator that their launcher sets."""
+    for row in rows:
+        if row["kind"] in NOT_SHARED or row["carried"] == "True" or row["failure"]:
+            continue
+        figure = row["metric"]
+        predicted = row[f"reserved_{row['allocator'] or 'native'}"] if figure == "reserved" else row["allocated"]
+        value = math.log(int(row["measured"]) / int(predicted))
+        yield Residual(id=row["id"], source=row["source"], workload="sharded", figure=figure, value=value)
 
 
 def cpu_truth(text: str, source: str) -> Iterator[Residual]:

@@ -8,7 +8,7 @@ from published.table import Row, read_table
 ELSEWHERE = ("litgpt-", "liger-", "snap-", "fitcheck-", "tune-", "meg-")
 """Beginnings of the ids that have a module of their own."""
 
-SHARDED = "several GPUs: sharded steps are not traced yet"
+SHARDED = "several GPUs: predicted by benchmarks/sharding.py, or left out there with its reason"
 LENGTHS = "sequence lengths follow a data set that is not at hand"
 COUNTER = "the source does not say which counter it read"
 

@@ -23,6 +23,8 @@ class Node:
     """Seconds of one step of a ring inside a node."""
     between_latency: float
     """Seconds of one step of a ring between nodes."""
+    host_bandwidth: float
+    """Bytes per second of the host's memory, which its ranks share."""
 
     @classmethod
     def of(cls, profile: GpuProfile, *, gpus: int | None = None) -> "Node":
@@ -44,6 +46,7 @@ class Node:
             network_bandwidth=entry["network_bandwidth"] * links["efficiency"],
             inside_latency=links["inside_latency"],
             between_latency=links["between_latency"],
+            host_bandwidth=entry["host_bandwidth"],
         )
 
 

@@ -14,6 +14,7 @@ CLASSES = {
     "qlora": "QLoRA fine-tuning",
     "inference": "inference",
     "compiled": "compiled steps",
+    "sharded": "steps on several GPUs",
     "cnn": "convolutional nets",
     "cpu": "training on a CPU",
     "rocm": "steps on AMD cards",
@@ -23,7 +24,7 @@ CLASSES = {
 
 def interval_line(basis: IntervalBasis | None) -> list[Text]:
     """The line under the peak; nothing where an estimate does not say."""
-    return [] if basis is None else [Text(f"  {_rests_on(basis)}", style="dim")]
+    return [] if basis is None else [Text(f"  {rests_on(basis)}", style="dim")]
 
 
 def interval_facts(basis: IntervalBasis | None, width: int) -> list[Text]:
@@ -31,7 +32,8 @@ def interval_facts(basis: IntervalBasis | None, width: int) -> list[Text]:
     return [] if basis is None else flow("basis", _facts(basis), width)
 
 
-def _rests_on(basis: IntervalBasis) -> str:
+def rests_on(basis: IntervalBasis) -> str:
+    """What the interval rests on, as one phrase."""
     name = CLASSES.get(basis.workload, basis.workload)
     if basis.level is not None:
         return f"{100 * basis.level:.0f} % interval from {_runs(basis.runs)} of {name}, {_sources(basis.sources)}"
@@ -42,7 +44,7 @@ def _rests_on(basis: IntervalBasis) -> str:
 
 
 def _facts(basis: IntervalBasis) -> Iterator[str]:
-    yield _rests_on(basis)
+    yield rests_on(basis)
     if basis.runs:
         ends = (f"{100 * (ratio - 1):+.2f} %" for ratio in (basis.low_ratio, basis.high_ratio))
         yield f"{basis.figure} bytes {' to '.join(ends)} of predicted"

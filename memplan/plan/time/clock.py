@@ -1,27 +1,33 @@
 """The clocks of a step: computation, network and host links go on side by side, as far as they may.
 
+CPU       b0│b1│b2│ … runs ahead and dispatches, until something halts it
 compute   ░░│ block 0 │ block 1 │ … │ backward 1 │ backward 0 │▒▒│ optimizer
 network   ag0│ag1     │ag2      │ … │   rs2      │   rs1      │rs0
           ▲ nothing hides the first                            ▲ nor the last
 
-An all-gather starts once the one before it has been taken (FSDP prefetches one), and its block waits for it. What
-backward sends away is only waited for before the optimizer.
+A kernel starts when the one before it has ended and the CPU has dispatched it. An all-gather starts once the one before
+it has been taken (FSDP prefetches one), and its block waits for it. What backward sends away is only waited for before
+the optimizer. Activations come back from the host one fetch ahead.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from memplan.hardware.nodes import Node
 from memplan.hardware.profile import GpuProfile
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
+from memplan.plan.time import eight_bit
+from memplan.plan.time.causal import SHARE, causal_ops
 from memplan.plan.time.collectives import Collective, collective_of, seconds
-from memplan.plan.time.rates import HOST_BANDWIDTH, Rates
+from memplan.plan.time.rates import Rates, written_silently
 from memplan.plan.time.records import StepTime
-from memplan.trace.records import Op, Phase, Storage, Trace
+from memplan.trace.records import Op, Phase, Trace
 
 ALLOCATIONS = ("aten.empty", "aten.new_empty")
 """Ops that only ask for memory: nothing is read or written."""
+HALTS = ("aten._local_scalar_dense", "aten.nonzero")
+"""Ops whose result the CPU waits for, if it lies on the device: ``.item()``, and sizes that depend on values."""
 VIRTUAL_STAGES = 2
 """Stages per rank of an interleaved pipeline, as torch's ``ScheduleInterleaved1F1B`` has at the least."""
 
@@ -37,8 +43,9 @@ def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node
     """
     step = trace.steps[-1]
     node = Node.of(profile, gpus=gpus_per_node)
-    clocks = _Clocks(Rates.of(profile, spec.precision), node, trace.storages, spec)
+    clocks = _Clocks(Rates.of(profile, spec.precision), node, trace, spec)
     clocks.play(trace.ops[step.first_op : step.end_op])
+    clocks.page(eight_bit.paged_bytes(trace, spec, profile))
     return clocks.result(bubble_share(spec.parallel))
 
 
@@ -51,14 +58,13 @@ def with_micro_batches(time: StepTime, traced: int, wanted: int) -> StepTime:
         wanted: Those of the step that is asked for.
     """
     factor = wanted / traced
-    compute = time.optimizer + (time.compute - time.optimizer) * factor
-    others = {name: getattr(time, name) * factor for name in _REPEATED}
-    total = time.optimizer + (time.total - time.optimizer) * factor
-    return replace(time, compute=compute, total=total, **others)
+    once = {"compute": time.optimizer, "offload": time.paging, "total": time.optimizer + time.paging}
+    parts = {name: once.get(name, 0.0) for name in _REPEATED}
+    return replace(time, **{name: part + (getattr(time, name) - part) * factor for name, part in parts.items()})
 
 
-_REPEATED = ("launch", "communication", "exposed_communication", "offload", "bubble")
-"""Parts that every micro-batch has."""
+_REPEATED = ("compute", "launch", "communication", "exposed_communication", "offload", "bubble", "total")
+"""Parts that every micro-batch has, but for what the optimizer takes."""
 
 
 def bubble_share(parallel: Parallel) -> float:
@@ -73,80 +79,103 @@ def bubble_share(parallel: Parallel) -> float:
     return (stages - 1) / (virtual * (parallel.micro_batches or 2 * stages))
 
 
-@dataclass(slots=True)
-class _Phase:
-    """One phase's kernels, and what the CPU takes to dispatch them."""
-
-    kernels: float = 0.0
-    dispatch: float = 0.0
-
-
 class _Clocks:
     """Plays ops in order on several clocks."""
 
-    def __init__(self, rates: Rates, node: Node, storages: Sequence[Storage], spec: JobSpec) -> None:
-        self._rates, self._node, self._parallel = rates, node, spec.parallel
-        self._fetches_late = spec.offload_activations
-        self._storages = tuple(storages)
-        self._phases: dict[Phase, _Phase] = {}
-        self._compute = self._network = self._host = 0.0
-        self._taken = 0.0
-        self._communication = self._exposed = self._waited = 0.0
+    def __init__(self, rates: Rates, node: Node, trace: Trace, spec: JobSpec) -> None:
+        step = trace.steps[-1]
+        self._rates, self._node, self._spec = rates, node, spec
+        self._storages = trace.storages
+        # The ranks of a node share its memory.
+        self._host_bandwidth = node.host_bandwidth / min(spec.parallel.ranks, node.gpus)
+        self._halved = causal_ops(trace)
+        self._update_traffic = eight_bit.traffic(trace, spec, trace.ops[step.first_op : step.end_op])
+        self._kernels = self._of_optimizer = self._idle = 0.0
+        # The CPU is an op ahead when a step begins.
+        self._cpu = -rates.dispatch
+        self._compute = self._network = self._sending = self._host = 0.0
+        self._taken = self._fetched = self._room = self._at_fetch = 0.0
+        self._communication = self._exposed = self._waited = self._paging = 0.0
 
     def play(self, ops: Sequence[Op]) -> None:
         """Run the ops."""
         for op, ends in _with_ends(ops):
-            collective = collective_of(op, self._storages, self._parallel)
-            if ends:
+            collective = collective_of(op, self._storages, self._spec.parallel)
+            # In backward, an update needs its own gradient alone.
+            if ends and not self._spec.optimizer_in_backward:
                 self._wait_for_all()
             if collective is not None:
                 self._communicate(collective)
             elif moved := self._moved(op):
                 self._transfer(op, moved)
-            else:
+            elif op.bytes_moved:
                 self._run(op)
+
+    def page(self, moved: int) -> None:
+        """Let paged states come and go, which nothing hides: each update is waited for before the next is asked for."""
+        self._paging = moved / self._rates.host_link if moved else 0.0
+        self._waited += self._paging
+        self._compute += self._paging
 
     def result(self, bubble: float) -> StepTime:
         """What all of it came to."""
         self._wait_for_all()
-        compute = sum(phase.kernels for phase in self._phases.values())
-        launch = sum(max(0.0, phase.dispatch - phase.kernels) for phase in self._phases.values())
-        # The device waits for the CPU or for the network, seldom for both at once.
-        busy = compute + max(launch, self._exposed + self._waited)
-        optimizer = self._phases.get("optimizer", _Phase())
-        idle = bubble * (busy - optimizer.kernels)
+        self._wait_for_cpu()
+        idle = bubble * (self._compute - self._of_optimizer - self._paging)
         return StepTime(
-            compute=compute,
-            optimizer=optimizer.kernels,
-            launch=launch,
+            compute=self._kernels,
+            optimizer=self._of_optimizer,
+            launch=self._idle,
             communication=self._communication,
             exposed_communication=self._exposed,
             offload=self._waited,
             bubble=idle,
-            total=busy + idle,
+            total=self._compute + idle,
+            paging=self._paging,
         )
 
     def _run(self, op: Op) -> None:
-        if not op.bytes_moved:
-            return
-        phase = self._phases.setdefault(op.phase, _Phase())
-        spent = self._rates.seconds(op)
-        phase.kernels += spent
-        phase.dispatch += self._rates.dispatch
+        self._dispatch()
+        self._wait_for_cpu()
+        updates = eight_bit.is_update(op, self._spec)
+        moved = op.bytes_moved * self._update_traffic if updates else op.bytes_moved
+        share = SHARE if op.index in self._halved else 1.0
+        spent = self._rates.seconds(op, share * op.flops, moved + written_silently(op, self._storages))
+        self._kernels += spent
         self._compute += spent
+        if op.phase == "optimizer":
+            self._of_optimizer += spent
+        if updates or op.name.startswith(HALTS):
+            self._halt()
+
+    def _dispatch(self) -> None:
+        self._cpu += self._rates.dispatch
+
+    def _halt(self) -> None:
+        """The CPU waits until the device has done all that was dispatched."""
+        self._cpu = max(self._cpu, self._compute)
+
+    def _wait_for_cpu(self) -> None:
+        waited = max(0.0, self._cpu - self._compute)
+        self._idle += waited
+        self._compute += waited
 
     def _communicate(self, collective: Collective) -> None:
+        self._dispatch()
         spent = seconds(collective, self._node)
         self._communication += spent
         if collective.blocking:
-            self._network = max(self._network, self._compute) + spent
-            self._expose()
+            # Groups have communicators and streams of their own, and those that block have links of their own as a
+            # rule: they do not queue behind what shards send between nodes.
+            self._exposed += spent
+            self._compute += spent
         elif collective.kind == "gather":
             self._network = max(self._network, self._taken) + spent
             self._expose()
             self._taken = self._compute
         else:
-            self._network = max(self._network, self._compute) + spent
+            # FSDP2 reduces on another stream than it gathers on (FSDPCommContext): gathers do not queue behind.
+            self._sending = max(self._sending, self._compute) + spent
 
     def _expose(self) -> None:
         waited = max(0.0, self._network - self._compute)
@@ -167,10 +196,24 @@ class _Clocks:
             times = 3 if set(op.writes) & set(op.reads) else 2
             spent = moved / times / self._rates.host_link if self._rates.host_link else 0.0
         else:
-            spent = moved / HOST_BANDWIDTH
-        self._host = max(self._host, self._compute) + spent
-        if self._fetches_late and op.phase == "backward" and to_device:
-            self._wait_for_host()
+            spent = (moved + written_silently(op, self._storages)) / self._host_bandwidth
+        self._dispatch()
+        if self._spec.offload_activations and op.phase == "backward" and to_device:
+            self._fetch(spent)
+        else:
+            self._host = max(self._host, self._compute) + spent
+
+    def _fetch(self, spent: float) -> None:
+        """A second stream brings a node's tensors back while the device works with those of the node before it.
+
+        torchtune's ``OffloadActivations.unpack_tensor_with_streams``: that stream waits until the node before that is
+        done, whose tensors are freed then; the CPU has to have come so far, too. A node is what kernels lie between.
+        """
+        if self._kernels > self._at_fetch:
+            self._room = self._fetched
+        self._host = max(self._host, self._cpu, self._room) + spent
+        self._wait_for_host()
+        self._fetched, self._at_fetch = self._compute, self._kernels
 
     def _wait_for_host(self) -> None:
         waited = max(0.0, self._host - self._compute)
@@ -178,6 +221,7 @@ class _Clocks:
         self._compute += waited
 
     def _wait_for_all(self) -> None:
+        self._network = max(self._network, self._sending)
         self._expose()
         self._wait_for_host()
 

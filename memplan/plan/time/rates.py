@@ -1,7 +1,7 @@
 """What a device reaches in practice: its nominal rates times the shares of ``fractions.toml``."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -9,10 +9,7 @@ from importlib.resources import files
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import Precision
 from memplan.lifetime.roofline import Roofline
-from memplan.trace.records import Op
-
-HOST_BANDWIDTH = 100e9
-"""Bytes per second of the host's memory: assumption, some channels of DDR5, as ``UNKNOWN_BANDWIDTH``."""
+from memplan.trace.records import Op, Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +45,32 @@ class Rates:
             dispatch=_share(shares["dispatch"], capability),
         )
 
-    def seconds(self, op: Op) -> float:
-        """Time of one kernel: its arithmetic or its traffic, whichever takes longer; a view takes none."""
-        flops = self.attention if "attention" in op.name else self.matmul
-        return max(op.flops / flops, op.bytes_moved / self.bandwidth)
+    def seconds(self, op: Op, flops: float, moved: float) -> float:
+        """Time of one kernel: its arithmetic or its traffic, whichever takes longer; a view takes none.
+
+        Args:
+            op: Its name tells which rate it reaches.
+            flops: Of its arithmetic.
+            moved: Bytes of its traffic.
+        """
+        return max(flops / (self.attention if "attention" in op.name else self.matmul), moved / self.bandwidth)
+
+
+SILENT = ("aten._foreach_", "aten._fused_")
+"""Ops on lists, which return nothing where they work in place: ``bytes_moved`` then has what they read alone."""
+
+
+def written_silently(op: Op, storages: Sequence[Storage]) -> int:
+    """Bytes that an op writes in place without returning them; no more than it reads, where it is told of views.
+
+    Args:
+        op: The op.
+        storages: Those of its trace.
+    """
+    packet = op.name.rpartition(".")[0]
+    if not (op.name.startswith(SILENT) and packet.endswith("_")):
+        return 0
+    return min(op.bytes_moved, sum(storages[each].nbytes for each in {*op.writes}))
 
 
 def _share(table: Mapping[str, float], capability: str) -> float:

@@ -23,3 +23,5 @@ class StepTime:
     """Time in which a pipeline's stage has nothing to do."""
     total: float
     """From one step's begin to the next one's."""
+    paging: float = 0.0
+    """The part of ``offload`` in which paged optimizer states come and go, once per step."""

@@ -13,7 +13,14 @@ from memplan.plan.time.collectives import Collective, collective_of, seconds
 from memplan.trace.records import Op, Storage
 from memplan.units import Bytes, OpIndex, StorageId
 
-NODE = Node(gpus=8, inside_bandwidth=100e9, network_bandwidth=10e9, inside_latency=1e-6, between_latency=5e-6)
+NODE = Node(
+    gpus=8,
+    inside_bandwidth=100e9,
+    network_bandwidth=10e9,
+    inside_latency=1e-6,
+    between_latency=5e-6,
+    host_bandwidth=100e9,
+)
 KINDS = st.sampled_from(("gather", "scatter", "reduce", "exchange", "send"))
 
 

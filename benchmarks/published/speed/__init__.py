@@ -1,0 +1,1 @@
+"""Published runs that state how many tokens a second they did: ``benchmarks/recommend.py`` predicts them."""
