@@ -44,7 +44,7 @@ def bare(source: ModelSource) -> float:
 
 
 def traced(source: ModelSource, spec: JobSpec, device: DeviceTraits) -> float:
-    """Seconds from the end of building to the finished record, fx graph included."""
+    """Seconds from the end of building to the finished record; an fx graph is made of it where one is asked for."""
     marks: list[tuple[str, float]] = []
     trace = trace_job(lambda: source, spec, device, progress=lambda text: marks.append((text, time.process_time())))
     ended = time.process_time()

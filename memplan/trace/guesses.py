@@ -7,6 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from memplan.trace.knowledge import NOTHING, Knowledge
+from memplan.trace.results import Results
 
 
 class Guesses:
@@ -24,6 +25,8 @@ class Guesses:
         self.knowledge_of = knowledge_of
         self.assumptions: dict[str, None] = {}
         """Assumptions made so far, in order, each a sentence."""
+        self.results = Results()
+        """Of ops that need no data."""
 
     def selected(self, mask: torch.Tensor) -> int:
         """How many elements of a mask are true."""

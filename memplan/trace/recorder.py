@@ -1,8 +1,8 @@
 """The recorder: one dispatch mode above the fake mode that writes down every op and every storage of a running step.
 
-Each op becomes an fx node with its owner, phase, FLOPs and bytes; each new storage an allocation in the ledger. What a
-dispatch mode changes about the run it watches is put right here (``aliasing``); what a dispatch mode cannot see, the
-scratch of kernels, comes from a table of rules (``scratch``); values that fake tensors do not have, from ``values``.
+Each op becomes a node of a graph with its owner, phase, FLOPs and bytes; each new storage an allocation in the ledger.
+What a dispatch mode changes about the run it watches is put right here (``aliasing``). What it cannot see, the scratch
+of kernels, comes from a table of rules (``scratch``); values that fake tensors do not have, from ``values``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -366,7 +365,7 @@ class Recorder(TorchDispatchMode):
             writes=tuple(writes),
         )
         self.ops.append(op)
-        running.node.meta["op"] = op
+        running.node.op = op
 
     # ------------------------------------------------------------------ where tensors are
 

@@ -1,13 +1,17 @@
 """What the recorder pins on every tensor it meets, and the few facts that it reads off a tensor."""
 
+from typing import TYPE_CHECKING
+
 import torch
-import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from memplan.trace.knowledge import NOTHING, Knowledge
 from memplan.trace.nested import Path
 from memplan.units import StorageId
+
+if TYPE_CHECKING:
+    from memplan.trace.step_graph import Node
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 """Types of tensors that hold their own elements."""
@@ -18,7 +22,7 @@ class Ref:
 
     __slots__ = ("knowledge", "nbytes", "node", "path", "storage")
 
-    def __init__(self, node: torch.fx.Node, path: Path, storage: StorageId | None, nbytes: int) -> None:
+    def __init__(self, node: "Node", path: Path, storage: StorageId | None, nbytes: int) -> None:
         self.node = node
         self.path = path
         """Where it is among the node's results, until someone reads it; empty if the node is the tensor."""

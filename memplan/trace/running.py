@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any
 from memplan.trace.calls import Operator
 
 if TYPE_CHECKING:
-    import torch.fx
-
     from memplan.trace.attribution import Owner
     from memplan.trace.records import Phase, Place, Role
     from memplan.trace.refs import Ref
+    from memplan.trace.step_graph import Node
     from memplan.units import StorageId
 
 
@@ -29,7 +28,7 @@ class Running:
         self.phase: Phase
         self.in_backward = False
         """Does autograd's engine run it?"""
-        self.node: torch.fx.Node
+        self.node: Node
         self.place: Place = "device"
         """Where its new storages lie."""
         self.role: Role = "intermediate"

@@ -43,7 +43,7 @@ class Values(Guesses):
         answer = ANSWERS.get(func)
         if answer is not None:
             return answer(self, func, args, kwargs)
-        return func(*args, **kwargs)
+        return self.results.run(func, args, kwargs)
 
     def learn(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Sequence[Knowledge]

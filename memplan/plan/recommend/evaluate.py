@@ -16,6 +16,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.plan.batch.headroom import is_within, limit_of
+from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
 from memplan.plan.recommend.records import Candidate, Evaluated, Limits
 from memplan.plan.time.clock import step_time, with_micro_batches
 from memplan.plan.time.records import StepTime
@@ -53,15 +54,12 @@ class Outcome:
     """Of the model."""
     trainable_parameters: int = 0
     """Those that learn."""
-    breakdown: Mapping[str, int] = field(default_factory=dict)
-    """Bytes at the peak by ``Category``."""
+    peaks: Peaks = field(default_factory=dict)
+    """Of each phase of the step, on the worst rank."""
+    experts: bool = False
+    """Has the model a mixture of experts?"""
     batch_statistics: bool = False
     """Does the model normalize by statistics of its micro-batch? Then a split of the batch changes what is computed."""
-
-    @property
-    def trainable_share(self) -> float:
-        """Of the parameters."""
-        return self.trainable_parameters / (self.parameters or 1)
 
 
 def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
@@ -74,6 +72,8 @@ def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
     """
     os.dup2(2, 1)
     gc.disable()
+    # What is there now (torch, the model's code) stays to the end: the collection below need not walk it each time.
+    gc.freeze()
     try:
         return evaluate_here(candidate, profile, limits)
     finally:
@@ -103,8 +103,9 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
 def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
     micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
     spec = replace(candidate.spec, grad_accum=micro_batches)
-    estimate, host, traced, batch_statistics = _worst_rank(spec, profile)
-    time = with_micro_batches(traced, micro_batches, candidate.spec.grad_accum)
+    worst = _worst_rank(spec, profile)
+    estimate, host = worst.estimate, worst.host_bytes
+    time = with_micro_batches(worst.time, micro_batches, candidate.spec.grad_accum)
     reason = _reason(estimate, limits, profile, host_bytes=host, step_seconds=time.total)
     evaluated = Evaluated(
         candidate=candidate,
@@ -129,23 +130,47 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Out
         provenance=estimate.provenance,
         parameters=estimate.parameters,
         trainable_parameters=estimate.trainable_parameters,
-        breakdown=estimate.breakdown,
-        batch_statistics=batch_statistics,
+        peaks=worst.peaks,
+        experts=worst.experts,
+        batch_statistics=worst.batch_statistics,
     )
 
 
-def _worst_rank(spec: JobSpec, profile: GpuProfile) -> tuple[Estimate, int, StepTime, bool]:
-    """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, statistics."""
-    found: list[tuple[Estimate, int, StepTime, bool]] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranks:
+    """What came of the ranks of a job."""
+
+    estimate: Estimate
+    peaks: Peaks
+    host_bytes: int
+    time: StepTime
+    experts: bool
+    batch_statistics: bool
+
+
+def _worst_rank(spec: JobSpec, profile: GpuProfile) -> _Ranks:
+    """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, its traits."""
+    found: list[_Ranks] = []
     for rank in ranks_to_trace(spec.parallel):
         trace = _trace(spec, profile, rank)
-        estimate = compose(spec, profile, measure(build_lifetimes(trace), profile))
-        found.append((estimate, host_peak(trace), step_time(trace, spec, profile), has_batch_statistics(trace)))
-    return (
-        max((each[0] for each in found), key=lambda estimate: estimate.peak.device_bytes),
-        max(each[1] for each in found),
-        max((each[2] for each in found), key=lambda time: time.total),
-        any(each[3] for each in found),
+        lifetimes = build_lifetimes(trace)
+        estimate = compose(spec, profile, measure(lifetimes, profile))
+        found.append(
+            _Ranks(
+                estimate=estimate,
+                peaks=phase_peaks(lifetimes),
+                host_bytes=host_peak(trace) + estimate.peak.data_pipeline_bytes,
+                time=step_time(trace, spec, profile),
+                experts=has_experts(lifetimes),
+                batch_statistics=has_batch_statistics(trace),
+            )
+        )
+    return replace(
+        max(found, key=lambda each: each.estimate.peak.device_bytes),
+        host_bytes=max(each.host_bytes for each in found),
+        time=max((each.time for each in found), key=lambda time: time.total),
+        experts=any(each.experts for each in found),
+        batch_statistics=any(each.batch_statistics for each in found),
     )
 
 

@@ -211,9 +211,8 @@ def _functions(trace: Trace, ops: Sequence[Op]) -> dict[int, Any]:
     wanted = range(ops[0].index, ops[-1].index + 1) if ops else range(0)
     nodes: dict[int, Any] = {}
     for node in trace.graph.nodes:
-        op = node.meta.get("op")
-        if op is not None and op.index in wanted:
-            nodes[op.index] = node
+        if node.op is not None and node.op.index in wanted:
+            nodes[node.op.index] = node
     return nodes
 
 
