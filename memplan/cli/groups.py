@@ -35,13 +35,20 @@ class JobOptions:
     parallel: options.Parallel = None
     lora: options.Lora = None
     quantize: options.Quantize = None
+    float8: options.Float8 = None
     loss_chunks: options.LossChunks = None
     optimizer_in_backward: options.OptimizerInBackward = False
     offload_activations: options.OffloadActivations = False
     compress_activations: options.CompressActivations = None
+    data_workers: options.DataWorkers = None
+    prefetch: options.Prefetch = None
+    pin_memory: options.PinMemory = False
+    replay_buffer: options.ReplayBuffer = None
+    replay_buffer_on: options.ReplayBufferOn = None
     compile: options.Compile = None
     mode: options.Mode = None
     max_new_tokens: options.MaxNewTokens = None
+    kv_block_size: options.KvBlockSize = None
     data_dependent: options.DataDependent = None
 
     def given(self) -> dict[str, Any]:
@@ -73,7 +80,7 @@ class ReportOptions:
 class ExportOptions(ReportOptions):
     """The same for commands that export memory histories too."""
 
-    formats: options.FormatsAndExports = None
+    formats: options.FormatsOfEstimate = None
 
 
 def is_given(value: object) -> bool:

@@ -26,6 +26,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "data_dependent": get_args(spec.DataDependent),
     "quantize": get_args(Quantized),
     "compress_activations": get_args(spec.Compression),
+    "float8": get_args(spec.Float8),
+    "replay_buffer_on": get_args(spec.BufferPlace),
     "fail_on": ("oom", "tight", "unknown"),
 }
 """Parameter → the words it takes."""
@@ -145,6 +147,10 @@ Lora = Annotated[
 Quantize = Annotated[
     str | None, option("quantize", STEP, "Frozen weights of linear layers:", metavar="NAME", default="none")
 ]
+Float8 = Annotated[
+    str | None, option("float8", STEP, "Multiply linear layers in float8, by a recipe of torchao:", metavar="NAME",
+                       default="none"),
+]  # fmt: skip
 LossChunks = Annotated[
     int | None,
     option("loss_chunks", STEP, "Make a language model's logits in so many parts.", metavar="N", default="1"),
@@ -159,6 +165,20 @@ CompressActivations = Annotated[
     str | None, option("compress_activations", STEP, "What autograd saves, as a what-if:", metavar="NAME",
                        default="none"),
 ]  # fmt: skip
+DataWorkers = Annotated[
+    int | None,
+    option("data_workers", STEP, "Count the DataLoader's host memory, with so many workers.", metavar="N",
+           default="not counted"),
+]  # fmt: skip
+Prefetch = Annotated[int | None, option("prefetch", STEP, "Batches ahead for each worker.", metavar="N", default="2")]
+PinMemory = Annotated[bool, option("pin_memory", STEP, "The DataLoader pins its batches.")]
+ReplayBuffer = Annotated[
+    int | None,
+    option("replay_buffer", STEP, "Samples that stay in memory to be drawn from.", metavar="N", default="0"),
+]
+ReplayBufferOn = Annotated[
+    str | None, option("replay_buffer_on", STEP, "Where they stay:", metavar="NAME", default="host")
+]
 Compile = Annotated[
     str | None,
     option("compile", STEP, "How what torch.compile compiles, else the whole model, runs: as written, or as Inductor "
@@ -173,6 +193,11 @@ Mode = Annotated[str | None, option("mode", STEP, "What one step is:", metavar="
 MaxNewTokens = Annotated[
     int | None, option("max_new_tokens", STEP, "Tokens decoded by generate.", metavar="N", default="32")
 ]
+KvBlockSize = Annotated[
+    int | None,
+    option("kv_block_size", STEP, "What generate's cache takes in blocks of so many tokens.", metavar="N",
+           default="no blocks"),
+]  # fmt: skip
 DataDependent = Annotated[
     str | None,
     option("data_dependent", STEP, "Sizes that depend on values:", metavar="NAME", default="balanced"),
@@ -196,6 +221,12 @@ FormatsAndExports = Annotated[
     list[str] | None,
     option("formats", REPORT, "text or json; or an export of the memory history: snapshot=FILE, perfetto, speedscope. "
            "With =FILE not to standard output. Repeatable.",
+           metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+FormatsOfEstimate = Annotated[
+    list[str] | None,
+    option("formats", REPORT, "text, json or html; or an export of the memory history: snapshot=FILE, perfetto, "
+           "speedscope. With =FILE not to standard output. Repeatable.",
            metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
 AsJson = Annotated[bool, option("as_json", REPORT, "Same as --format json.")]

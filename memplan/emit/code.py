@@ -6,7 +6,7 @@ from pathlib import Path
 from memplan.emit import words
 from memplan.job.optimizers import TORCH_OPTIMIZERS
 from memplan.job.setup_file import Setup
-from memplan.job.spec import JobSpec, OptimizerImpl, OptimizerName
+from memplan.job.spec import HubTarget, JobSpec, OptimizerImpl, OptimizerName, PresetTarget
 from memplan.runtime.checkpoint.plan_file import read_plan
 from memplan.runtime.checkpoint.snippet import stand_alone_code
 
@@ -45,12 +45,49 @@ def repeated_blocks(model):
         else:
             yield from repeated_blocks(child)
 '''
-CHECKPOINT_BLOCKS = '''\
+_CHECKPOINT_BLOCKS = '''\
 def checkpoint_blocks(model):
     """Let every repeated block keep its inputs alone, and run again in backward."""
     for block in repeated_blocks(model):
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 '''
+_OWN_CHECKPOINTING = '''\
+SWITCHES = ("activation_checkpointing_enable", "gradient_checkpointing_enable", "enable_gradient_checkpointing")
+
+
+def checkpoint_blocks(model):
+    """Let every repeated block keep its inputs alone, and run again in backward: by its library's switch, if it can."""
+    switch = next((name for name in SWITCHES if hasattr(model, name)), None)
+    if switch is not None:
+        getattr(model, switch)()
+        return
+    for block in repeated_blocks(model):
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+'''
+"""For models of transformers and diffusers, whose own switch was traced: it says what a block is."""
+
+
+_CACHE_OFF = '''\
+def turn_cache_off(model):
+    """Do as transformers' Trainer does: a cache of keys and values would live as long as the output."""
+    if getattr(getattr(model, "config", None), "use_cache", False):
+        model.config.use_cache = False
+'''
+
+
+def checkpoint_function(job: JobSpec) -> str:
+    """``checkpoint_blocks(model)``, with the switch that loading a model from its configuration turns in a trace."""
+    return _OWN_CHECKPOINTING if is_of_a_library(job) else _CHECKPOINT_BLOCKS
+
+
+def cache_function(job: JobSpec) -> list[str]:
+    """``turn_cache_off(model)`` for models that have a cache of keys and values."""
+    return [_CACHE_OFF, ""] if is_of_a_library(job) else []
+
+
+def is_of_a_library(job: JobSpec) -> bool:
+    """Is the model one of transformers or diffusers, made of its configuration?"""
+    return isinstance(job.target, HubTarget | PresetTarget)
 
 
 def docstring(setup: Setup, title: str) -> str:
@@ -77,13 +114,17 @@ def optimizer_function(job: JobSpec) -> str:
 
 
 def setup_lines(job: JobSpec) -> list[str]:
-    """What is done to a model before it is shared: adapters, cast, checkpointing."""
-    lines = []
-    if job.lora is not None:
-        lines += ["from peft import LoraConfig, get_peft_model", "", f"model = get_peft_model(model, {_lora(job)})"]
+    """What is done to a model before it is shared: no cache, cast, checkpointing, adapters.
+
+    Adapters come last: peft makes those of a half-precision model fp32, asks for checkpointing, and changes the names
+    that a plan has.
+    """
+    lines = ["turn_cache_off(model)"] if is_of_a_library(job) else []
     lines += [f"model = model.to({DTYPES[job.precision]})"] if job.precision in ("fp16", "bf16") else []
     if job.checkpoint != "none":
         lines.append("checkpoint_blocks(model)" if job.checkpoint == "full" else "apply_plan(model)")
+    if job.lora is not None:
+        lines += ["from peft import LoraConfig, get_peft_model", "", f"model = get_peft_model(model, {_lora(job)})"]
     return lines
 
 

@@ -36,7 +36,8 @@ def _text(setup: Setup) -> str:
     )
     parts = [code.docstring(setup, "FSDP2: call shard(model) in every process, before the optimizer is made."), imports]
     parts += ["", code.REPEATED_BLOCKS, ""]
-    parts += [code.CHECKPOINT_BLOCKS, ""] if job.checkpoint == "full" else []
+    parts += [code.checkpoint_function(job), ""] if job.checkpoint == "full" else []
+    parts += code.cache_function(job)
     return "\n".join([*parts, _shard(job), "", code.optimizer_function(job)])
 
 
@@ -59,7 +60,15 @@ def _shard(job: JobSpec) -> str:
         *(["model.compile()"] if job.compile == "inductor" else []),
         "return model",
     ]
-    head = ['def shard(model, device_type="cuda"):', f'    """Share a model among {job.parallel.ranks} ranks."""']
+    home = '"cpu"' if job.parallel.offload else "device_type"
+    head = [
+        'def shard(model, device_type="cuda"):',
+        f'    """Share a model among {job.parallel.ranks} ranks.',
+        "",
+        "    It was predicted to have no memory before: build it on the meta device, and afterwards call",
+        f"    model.to_empty(device={home}) and load its weights.",
+        '    """',
+    ]
     return "\n".join([*head, *(f"    {line}".rstrip() for line in body)]) + "\n"
 
 

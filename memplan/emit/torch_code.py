@@ -33,7 +33,8 @@ def _text(setup: Setup) -> str:
     more += ["from torch.nn.parallel import DistributedDataParallel"] if job.parallel.data == "ddp" else []
     title = "Training as predicted: set_up(model), make_optimizer(model, lr), train(model, optimizer, steps, loss)."
     parts = [code.docstring(setup, title), code.imports(job, *more), ""]
-    parts += [code.REPEATED_BLOCKS, "", code.CHECKPOINT_BLOCKS, ""] if job.checkpoint == "full" else []
+    parts += [code.REPEATED_BLOCKS, "", code.checkpoint_function(job), ""] if job.checkpoint == "full" else []
+    parts += code.cache_function(job)
     return "\n".join([*parts, _set_up(job), "", code.optimizer_function(job), "", _train(job)])
 
 
@@ -63,9 +64,10 @@ def _train(job: JobSpec) -> str:
     lines += ["    optimizer.zero_grad()"]
     head = [
         'def train(model, optimizer, steps, loss, device="cuda"):',
-        f'    """Train. Each of ``steps`` holds {job.grad_accum} micro-batches of {job.batch_size} on the device;',
+        f'    """Train. Each of ``steps`` yields {job.grad_accum} micro-batches of {job.batch_size}, on the host.',
         "",
-        "    ``loss(model, batch)`` is a scalar.",
+        "    ``loss(model, batch)`` moves its batch to the device and returns a scalar. The prediction has output and",
+        "    batch of a call live until the next, as a loop's own names do; who keeps neither needs no more.",
         '    """',
     ]
     return "\n".join([*head, *(f"    {line}" for line in lines)]) + "\n"

@@ -10,8 +10,8 @@ from memplan.job.spec import JobSpec
 from memplan.units import format_bytes
 
 _NO_CONFIGURATION = frozenset({
-    "target", "mode", "inputs", "data_dependent", "max_new_tokens", "allow_network", "trust_remote_code", "provenance",
-    "zero",
+    "target", "mode", "inputs", "data_dependent", "max_new_tokens", "kv_block_size", "allow_network",
+    "trust_remote_code", "provenance", "zero",
 })  # fmt: skip
 """What only a prediction needs, what chooses the model, and what goes with ``parallel``."""
 _ALWAYS_TOLD = frozenset({"batch_size", "precision"})
@@ -28,9 +28,15 @@ _HINTS: Mapping[str, str] = {
     "compile": "call model.compile()",
     "lora": "give the model adapters with peft",
     "quantize": "quantise the weights where the model is loaded",
+    "float8": "call torchao.float8.convert_to_float8_training on the model, with this recipe",
     "loss_chunks": "make the logits of so many parts of the tokens one after another",
     "optimizer_in_backward": "step a parameter in register_post_accumulate_grad_hook",
     "offload_activations": "run forward under torch.autograd.graph.save_on_cpu",
+    "data_workers": "give it to the data loader as num_workers",
+    "prefetch": "give it to the data loader as prefetch_factor",
+    "pin_memory": "give it to the data loader",
+    "replay_buffer": "keep so many samples in the training script",
+    "replay_buffer_on": "keep them there in the training script",
     "compress_activations": "pack what autograd saves in torch.autograd.graph.saved_tensors_hooks",
 }
 

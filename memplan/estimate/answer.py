@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 
 from memplan.errors import EstimateError
 from memplan.estimate.interval import classify, interval, shipped_residuals
+from memplan.estimate.jitter import NO_JITTER, Jitter
+from memplan.estimate.kv_cache import kv_cache
 from memplan.estimate.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
+from memplan.replay.data_pipeline import DataPipeline, data_pipeline
 from memplan.replay.host import host_peak
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
@@ -35,6 +38,8 @@ class Measured:
     """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
     most: MemoryProfile
     """What comes of it where it is all that it may be."""
+    jitter: Jitter = NO_JITTER
+    """How far the order of allocations may move the reserved peak."""
     policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
     """Options of the allocator that was replayed."""
     replay_seconds: float
@@ -50,6 +55,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     basis = shipped_residuals().basis(classify(spec, profile, measured))
     low, high = interval(profile, measured, basis)
     op = trace.ops[max(at.op, 0)]
+    pipeline = _loading(spec, trace)
     return Estimate(
         target=format_target(spec.target),
         verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries),
@@ -71,20 +77,22 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
             source=op.source,
             host_bytes=host_peak(trace),
             nvme_bytes=trace.nvme_bytes,
+            data_pipeline_bytes=pipeline.total if pipeline else 0,
         ),
         breakdown=_breakdown(measured.lifetimes, alive, memory.peak_reserved, context),
         owners=_owners(measured.lifetimes, alive),
         fragmentation=Fragmentation(external=memory.external_fragmentation, internal=memory.internal_fragmentation),
         flops_per_step=_flops_of_last_step(trace),
         advice=(),
-        assumptions=trace.assumptions + _on_retries(memory),
-        not_modelled=trace.not_modelled,
+        assumptions=trace.assumptions + _on_retries(memory) + (pipeline.assumptions if pipeline else ()),
+        not_modelled=trace.not_modelled + (pipeline.not_modelled if pipeline else ()),
         provenance=provenance(spec, trace),
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
         steps_traced=len(trace.steps),
         repeats=trace.repeats,
         torch_version=installed("torch"),
         memplan_version=installed("memplan"),
+        kv_cache=kv_cache(trace.cache, spec.kv_block_size),
     )
 
 
@@ -155,6 +163,13 @@ def _wanted(profile: GpuProfile, measured: Measured) -> int:
     return min(likely, max(needed, profile.usable_bytes))
 
 
+def _loading(spec: JobSpec, trace: Trace) -> DataPipeline | None:
+    """What the data loader holds, if anything was said of it."""
+    if spec.data_workers is None and not spec.pin_memory:
+        return None
+    return data_pipeline(trace.batch, workers=spec.data_workers or 0, prefetch=spec.prefetch, pin=spec.pin_memory)
+
+
 def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
     if not memory.retries:
         return ()
@@ -175,6 +190,10 @@ _OF_TRAINING = frozenset({"loss", "optimizer", "train_step"})
 """What a target may define for training alone."""
 
 
+_SAID = ("parallel", "lora", "quantize", "float8", "data_workers", "prefetch")
+"""What the job line has of any mode, where it was given."""
+
+
 def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     """What the step was, as text, for the report's job line."""
     texts = {
@@ -186,8 +205,11 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
         "compile": spec.compile,
         "data_dependent": spec.data_dependent,
     }
-    said = {"parallel": spec.parallel, "lora": spec.lora, "quantize": spec.quantize}
+    said = {name: getattr(spec, name) for name in _SAID}
     texts |= {name: str(value) for name, value in said.items() if value is not None and str(value) != "none"}
+    texts |= {"pin_memory": "yes"} if spec.pin_memory else {}
+    if spec.replay_buffer:
+        texts |= {"replay_buffer": str(spec.replay_buffer), "replay_buffer_on": spec.replay_buffer_on}
     if trace.seq_len is not None:
         texts["seq_len"] = str(trace.seq_len)
     if spec.mode == "train":

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from memplan.estimate.records import Estimate, RecordedEstimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
+from memplan.job.reads import Reads
 from memplan.job.spec import JobSpec
 
 DEFAULT_TIMEOUT = 600.0
@@ -38,6 +39,24 @@ def estimate(
     return run_isolated(_estimate_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
 
 
+def estimate_and_reads(
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    alloc_conf: str = "",
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[tuple[Estimate, ...], Reads | None]:
+    """Estimate one job on several devices, and say what of the user's the answers rest on.
+
+    Arguments and errors are those of ``estimate``.
+
+    Returns:
+        One estimate per profile, in order; what was read, None where it changed meanwhile.
+    """
+    return run_isolated(_reading_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
+
+
 def record(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
@@ -56,6 +75,24 @@ def record(
     return run_isolated(_record_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
 
 
+def digested(
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    alloc_conf: str = "",
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[RecordedEstimate, ...]:
+    """Estimate one job on several devices and keep the digest of every replay, but not its history, for a page.
+
+    Arguments and errors are those of ``estimate``.
+
+    Returns:
+        One estimate with its digest per profile, in order.
+    """
+    return run_isolated(_record_in_child, spec, tuple(profiles), alloc_conf, False, timeout=timeout, progress=progress)
+
+
 def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = "") -> tuple[Estimate, ...]:
     from memplan.estimate.local import estimate_here
     from memplan.job.child import progress
@@ -64,14 +101,23 @@ def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_co
     return estimate_here(spec, profiles, alloc_conf=alloc_conf, progress=progress)
 
 
-def _record_in_child(
+def _reading_in_child(
     spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = ""
+) -> tuple[tuple[Estimate, ...], Reads | None]:
+    from memplan.job.reads import record_reads
+
+    reads = record_reads()
+    return _estimate_in_child(spec, profiles, alloc_conf), reads()
+
+
+def _record_in_child(
+    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = "", whole: bool = True
 ) -> tuple[RecordedEstimate, ...]:
     from memplan.estimate.local import record_here
     from memplan.job.child import progress
 
     _never_collect()
-    return record_here(spec, profiles, alloc_conf=alloc_conf, progress=progress)
+    return record_here(spec, profiles, alloc_conf=alloc_conf, whole=whole, progress=progress)
 
 
 def _never_collect() -> None:

@@ -23,6 +23,7 @@ def document(estimate: Estimate) -> dict[str, Any]:
         "model": {"parameters": estimate.parameters, "trainable_parameters": estimate.trainable_parameters},
         "options": dict(estimate.options),
         **_figures(estimate),
+        "kv_cache": None if estimate.kv_cache is None else asdict(estimate.kv_cache),
         "flops_per_step": estimate.flops_per_step,
         "owners": [asdict(owner) for owner in estimate.owners],
         "advice": [asdict(advice) for advice in estimate.advice],

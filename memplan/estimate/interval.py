@@ -1,8 +1,9 @@
 """The interval around the device peak, and what it rests on.
 
-Three parts make it: how far measured runs of this class of workload were from their predictions (``residuals.toml``,
+Four parts make it: how far measured runs of this class of workload were from their predictions (``residuals.toml``,
 written by ``benchmarks/interval_coverage.py`` from committed measurements), the range of contexts measured on such
-cards, and the work space whose size only closed libraries know.
+cards, the work space whose size only closed libraries know, and with several CUDA streams what the order of allocations
+leaves open.
 """
 
 import math
@@ -142,17 +143,17 @@ def interval(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) ->
         basis: How far measured runs of such jobs were off. Unless they tell of reserved bytes, the low end has no
             fragmentation either: that the allocator wastes as much as its replay is then unproved.
     """
-    likely = measured.memory.peak_reserved + profile.context_bytes
-    needed, most = (_upper(memory, profile, basis) for memory in (measured.needed, measured.most))
-    low = min(likely, _lower(measured.least, profile, basis))
+    likely, band = measured.memory.peak_reserved + profile.context_bytes, measured.jitter
+    needed, most = (_upper(memory, profile, basis, band.above) for memory in (measured.needed, measured.most))
+    low = min(likely, _lower(measured.least, profile, basis, band.below))
     return low, max(likely, needed, min(most, profile.usable_bytes or most))
 
 
-def _lower(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis) -> int:
-    known = memory.peak_reserved if basis.figure == "reserved" else memory.peak_allocated
+def _lower(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis, below: int) -> int:
+    known = memory.peak_reserved - below if basis.figure == "reserved" else memory.peak_allocated
     return math.floor(known * basis.low_ratio) + (profile.context_low_bytes or profile.context_bytes)
 
 
-def _upper(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis) -> int:
-    stretched = math.ceil(memory.peak_reserved * basis.high_ratio)
+def _upper(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis, above: int) -> int:
+    stretched = math.ceil((memory.peak_reserved + above) * basis.high_ratio)
     return stretched + (profile.context_high_bytes or profile.context_bytes)

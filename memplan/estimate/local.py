@@ -1,14 +1,19 @@
 """The whole path in one process: load, trace, order, replay, and compose the answer. Runs in the child."""
 
 import dataclasses
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from memplan.errors import EstimateError
 from memplan.estimate.advice import advise
 from memplan.estimate.answer import Measured, compose, unknown
+from memplan.estimate.digest import digest
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.history import history
+from memplan.estimate.jitter import jitter
 from memplan.estimate.records import Estimate, RecordedEstimate, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
@@ -65,14 +70,16 @@ def record_here(
     profiles: Sequence[GpuProfile],
     *,
     alloc_conf: str = "",
+    whole: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[RecordedEstimate, ...]:
-    """Estimate one job on several devices, and keep the history of every replay.
+    """Estimate one job on several devices, and keep the history of every replay and its digest.
 
     Args:
         spec: The job.
         profiles: Devices, in the order of the answers.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
+        whole: Keep the history itself too, or only the digest?
         progress: Told what happens now.
 
     Raises:
@@ -80,15 +87,28 @@ def record_here(
     """
     tracer = _Tracer(progress, alloc_conf)
     estimates = _estimates(tracer, spec, profiles, advice=True)
+    known = [estimate.verdict is not Verdict.UNKNOWN for estimate in estimates]
     return tuple(
         RecordedEstimate(
             estimate=estimate,
-            history=None if estimate.verdict is Verdict.UNKNOWN else tracer.history(profile, spec),
+            history=tracer.history(profile, spec) if whole and has_figures else None,
+            digest=tracer.digest(profile, spec) if has_figures else None,
         )
-        for profile, estimate in zip(profiles, estimates, strict=True)
+        for profile, estimate, has_figures in zip(profiles, estimates, known, strict=True)
     )
 
 
+@contextmanager
+def _imports_not_walked() -> Iterator[None]:
+    """Spare the garbage collector what has been imported: a walk of torch takes as long as a third of a small trace."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@_imports_not_walked()
 def _estimates(
     tracer: "_Tracer", spec: JobSpec, profiles: Sequence[GpuProfile], *, advice: bool
 ) -> tuple[Estimate, ...]:
@@ -149,6 +169,10 @@ class _Tracer:
         self._progress(f"writing down the replay on {profile.name}")
         return history(spec, profile, measured)
 
+    def digest(self, profile: GpuProfile, spec: JobSpec) -> HistoryDigest:
+        _, measured = self._largest(profile, spec)
+        return digest(profile, measured)
+
     def _largest(self, profile: GpuProfile, spec: JobSpec) -> tuple[int, Measured]:
         measured: dict[int, Measured] = {}
         for rank in ranks_to_trace(spec.parallel):
@@ -165,6 +189,10 @@ class _Tracer:
             traits = dataclasses.replace(traits, total_bytes=profile.total_bytes)
         key = repr(spec), traits, rank
         if key not in self._lifetimes:
+            if self._lifetimes:
+                # Garbage of the trace before goes; what then lives stays to the end, and is not walked again.
+                gc.collect()
+                gc.freeze()
             with forgotten_modules():
                 trace = trace_job(partial(load_source, spec), spec, traits, rank=rank, progress=self._progress)
             self._ops += len(trace.ops)
@@ -205,7 +233,7 @@ def measure(lifetimes: Lifetimes, profile: GpuProfile, policy: AllocatorPolicy =
     stream = request_stream(lifetimes.trace)
     repeats = _repeats(lifetimes.trace, stream)
     play = partial(_replay, profile=profile, policy=policy, repeats=repeats)
-    memory = play(stream)
+    unlimited = memory = play(stream)
     limit = profile.usable_bytes - profile.context_bytes
     if profile.usable_bytes and memory.peak_reserved > limit:
         limited = play(stream, limit_bytes=limit)
@@ -218,6 +246,7 @@ def measure(lifetimes: Lifetimes, profile: GpuProfile, policy: AllocatorPolicy =
         least=least,
         needed=needed,
         most=most,
+        jitter=jitter(stream, unlimited, play),
         policy=policy,
         replay_seconds=time.perf_counter() - started,
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.snapshot.records import Snapshot
 from memplan.trace.records import Phase
 
@@ -93,6 +94,20 @@ class PeakFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvCache:
+    """Keys and values at the end of a generation."""
+
+    bytes: int
+    """As traced: the tensors that transformers keeps."""
+    block_size: int | None = None
+    """Tokens per block of the what-if; None where none was asked for."""
+    blocks: int = 0
+    """Of all layers and sequences."""
+    paged_bytes: int = 0
+    """All of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """Bytes alive at the peak that one module (or source line) owns."""
 
@@ -155,6 +170,8 @@ class Estimate:
     repeats: bool
     torch_version: str
     memplan_version: str
+    kv_cache: KvCache | None = None
+    """Where transformers generates; part of the peak as traced, not as blocks."""
 
     @property
     def headroom_bytes(self) -> int:
@@ -169,4 +186,7 @@ class RecordedEstimate:
     estimate: Estimate
     """The answer."""
     history: Snapshot | None
-    """Every event of the replay, up to the step in which its peaks are reached; None where the verdict is UNKNOWN."""
+    """Every event of the replay, up to the step in which its peaks are reached; None where the verdict is UNKNOWN or
+    nobody asked for it."""
+    digest: HistoryDigest | None = None
+    """The same in what a page can show; None likewise."""

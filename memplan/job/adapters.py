@@ -45,18 +45,19 @@ class Lora:
 _FORM = "write for example r=16,alpha=32,targets=q_proj+v_proj"
 
 
-def parse_lora(text: str) -> Lora:
+def parse_lora(text: str, folder: Path = Path()) -> Lora:
     """Read ``--lora``.
 
     Args:
         text: ``KEY=VALUE`` joined by commas: ``r``, ``alpha``, ``targets`` (joined by ``+``), ``dropout``, ``dora``,
             ``prepare``; or the path of an ``adapter_config.json`` as peft writes it.
+        folder: Where a relative path begins.
 
     Raises:
         UsageError: The text says something else, or the same thing twice; the file is none of LoRA.
     """
     if text.endswith(".json"):
-        return _read_config(Path(text))
+        return _read_config(folder / text)
     values: dict[str, Any] = {}
     for item in text.split(","):
         key, _, value = (part.strip() for part in item.partition("="))

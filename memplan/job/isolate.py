@@ -38,6 +38,10 @@ _ANSWER_SECONDS = 1.0
 _Frame = tuple[bytes, bytes]
 
 
+_RUNNING: set["subprocess.Popen[bytes]"] = set()
+"""Children whose answer is waited for, by any thread."""
+
+
 class ChildTraceback(Exception):  # noqa: N818 - a carrier of text, never raised by itself.
     """The child's traceback, as the ``__cause__`` of the error that came out of it."""
 
@@ -68,12 +72,21 @@ def run_isolated(
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
+    _RUNNING.add(process)
     try:
         result: T = pickle.loads(_Conversation(process, timeout, progress).result(call))  # noqa: S301 - our own child wrote it.
     finally:
         # Also on Ctrl-C: the child has its own process group and does not get the terminal's signal.
+        _RUNNING.discard(process)
         _end(process)
     return result
+
+
+def end_running() -> None:
+    """Kill every child that other threads wait for: their calls then end with an ``EstimateError``."""
+    for process in tuple(_RUNNING):
+        if process.returncode is None:  # Else its number may be another's by now.
+            _kill(process)
 
 
 class _Conversation:
@@ -157,11 +170,15 @@ def _during(last_seen: str) -> str:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill the child with everything it started, and close our ends of its pipes."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        # PermissionError: macOS, where the group holds nothing but a finished process.
-        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    _kill(process)
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # PermissionError: macOS, where the group holds nothing but a finished process.
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()

@@ -28,7 +28,7 @@ from memplan.job.zero import Zero
 
 def plain_job(job: JobSpec) -> dict[str, Any]:
     """The fields of a job as JSON holds them; ``FILE`` reads them back."""
-    return {name: _plain(getattr(job, name)) for name in _JOB}
+    return {name: _plain(getattr(job, name)) for name in JOB}
 
 
 def _plain(value: Any) -> Any:
@@ -126,7 +126,7 @@ def _parallel(content: object) -> Parallel:
     return parse_parallel(text(content))
 
 
-_JOB: Mapping[str, Reader] = {
+JOB: Mapping[str, Reader] = {
     "target": _target,
     "batch_size": count(1),
     "seq_len": optional(count(1)),
@@ -143,18 +143,25 @@ _JOB: Mapping[str, Reader] = {
     "zero": optional(lambda content: Zero(**_ZERO(content))),
     "lora": optional(lambda content: Lora(**_LORA(content))),
     "quantize": choice(get_args(Quantize)),
+    "float8": choice(get_args(spec.Float8)),
     "loss_chunks": count(1),
     "optimizer_in_backward": switch,
     "offload_activations": switch,
     "compress_activations": choice(get_args(spec.Compression)),
+    "data_workers": optional(count(0)),
+    "prefetch": optional(count(1)),
+    "pin_memory": switch,
+    "replay_buffer": count(0),
+    "replay_buffer_on": choice(get_args(spec.BufferPlace)),
     "inputs": each(lambda content: InputSpec(**_INPUT(content))),
     "data_dependent": choice(get_args(spec.DataDependent)),
     "allow_network": switch,
     "trust_remote_code": switch,
     "max_new_tokens": count(1),
+    "kv_block_size": optional(count(1)),
 }
 """Every field of ``JobSpec`` but its provenance."""
-_JOB_RECORD = record(_JOB, frozenset({"target"}))
+_JOB_RECORD = record(JOB, frozenset({"target"}))
 
 
 def _job(content: object) -> JobSpec:

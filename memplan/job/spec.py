@@ -17,7 +17,9 @@ OptimizerImpl = Literal["auto", "foreach", "fused", "loop"]
 Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Mode = Literal["train", "inference", "generate"]
 Compile = Literal["eager", "inductor"]
+BufferPlace = Literal["host", "device"]
 Compression = Literal["none", "int8", "topk"]
+Float8 = Literal["none", "tensorwise", "rowwise", "rowwise_with_gw_hp"]
 DataDependent = Literal["balanced", "worst"]
 
 
@@ -108,6 +110,8 @@ class JobSpec:
     """Train low-rank adapters instead of the weights."""
     quantize: Quantize = "none"
     """How frozen weights of linear layers are held."""
+    float8: Float8 = "none"
+    """Recipe of torchao by which linear layers multiply in float8."""
     loss_chunks: int = 1
     """Parts of the tokens whose logits are made one after another; 1 makes all at once."""
     optimizer_in_backward: bool = False
@@ -116,6 +120,16 @@ class JobSpec:
     """Keep what autograd saves in host memory."""
     compress_activations: Compression = "none"
     """In what form what autograd saves is held."""
+    data_workers: int | None = None
+    """Processes of the ``DataLoader``, 0 for none; None leaves its memory out, unless one of the next two is given."""
+    prefetch: int | None = None
+    """Batches on their way for each of them; None takes torch's default."""
+    pin_memory: bool = False
+    """Does the loader copy batches into page-locked memory?"""
+    replay_buffer: int = 0
+    """Samples that the job keeps in memory and draws its batches from."""
+    replay_buffer_on: BufferPlace = "host"
+    """Where they are."""
     inputs: tuple[InputSpec, ...] = ()
     """Inputs given on the command line; they replace the target's ``batch``."""
     data_dependent: DataDependent = "balanced"
@@ -126,5 +140,7 @@ class JobSpec:
     """May a ``hf:`` target run code from its directory?"""
     max_new_tokens: int = 32
     """Tokens decoded in ``generate`` mode."""
+    kv_block_size: int | None = None
+    """Tokens per block of a paged cache, for a what-if in ``generate`` mode."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field name → where its value came from (``--batch-size``, ``model.py:14``, ``default``)."""

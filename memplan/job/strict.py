@@ -33,17 +33,34 @@ def record(readers: Mapping[str, Reader], required: frozenset[str] = frozenset()
     def read(content: object) -> dict[str, Any]:
         if not isinstance(content, dict):
             refuse("an object", content)
-        problems = [f"{key}: {_unknown(key, readers)}" for key in content if key not in readers]
-        problems += [f"{key}: missing" for key in sorted(required - content.keys())]
-        values: dict[str, Any] = {}
-        for key, reader in readers.items():
-            if key in content:
-                problems += _place(key, reader, content[key], values)
+        values, problems = values_of(content, readers, required)
         if problems:
             raise WrongValuesError(problems)
         return values
 
     return read
+
+
+def values_of(
+    content: Mapping[str, object], readers: Mapping[str, Reader], required: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any], list[str]]:
+    """What can be read of an object, for ``record`` and for those who want to look at it beside the rest.
+
+    Args:
+        content: Key → what stands there.
+        readers: Key → what reads its value.
+        required: Keys that must be there.
+
+    Returns:
+        Key → value; and what is wrong, each with its key.
+    """
+    problems = [f"{key}: {_unknown(key, readers)}" for key in content if key not in readers]
+    problems += [f"{key}: missing" for key in sorted(required - content.keys())]
+    values: dict[str, Any] = {}
+    for key, reader in readers.items():
+        if key in content:
+            problems += _place(key, reader, content[key], values)
+    return values, problems
 
 
 def _place(key: str, reader: Reader, content: object, values: dict[str, Any]) -> Iterator[str]:

@@ -17,11 +17,12 @@ _MODULE = re.compile(rf"(?P<module>{_NAME}(?:\.{_NAME})*)::?(?P<factory>{_NAME})
 _SCHEME = re.compile(r"(?P<scheme>hf|preset):(?P<rest>.*)", re.DOTALL)
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str, folder: Path = Path()) -> Target:
     """Read a target.
 
     Args:
         text: ``model.py``, ``model.py:factory`` (or ``::``), ``package.module:factory``, ``hf:…`` or ``preset:…``.
+        folder: Where its relative paths begin.
 
     Returns:
         The target. A file exists and can be read; modules, hub names and presets are looked up later.
@@ -31,9 +32,9 @@ def parse_target(text: str) -> Target:
     """
     text = text.strip()
     if match := _SCHEME.fullmatch(text):
-        return _named(match["scheme"], match["rest"].strip(), text)
+        return _named(match["scheme"], match["rest"].strip(), text, folder)
     if match := _FILE.fullmatch(text):
-        return FileTarget(path=_existing(Path(match["path"])), factory=match["factory"])
+        return FileTarget(path=_existing(folder / match["path"]), factory=match["factory"])
     if match := _MODULE.fullmatch(text):
         return ModuleTarget(module=match["module"], factory=match["factory"])
     raise UsageError(f"'{text}' is not a target", hint=_what_was_meant(text))
@@ -55,11 +56,15 @@ def format_target(target: Target) -> str:
     assert_never(target)
 
 
-def _named(scheme: str, rest: str, text: str) -> Target:
+def _named(scheme: str, rest: str, text: str, folder: Path) -> Target:
     if not rest:
         example = "hf:./llama-config" if scheme == "hf" else "preset:llama-3.1-8b"
         raise UsageError(f"'{text}' names nothing after '{scheme}:'", hint=f"for example {example}")
-    return HubTarget(location=rest) if scheme == "hf" else PresetTarget(name=rest)
+    if scheme == "preset":
+        return PresetTarget(name=rest)
+    # What is not there is a name on the hub, which belongs to no folder.
+    below = os.path.exists(folder / rest)  # noqa: PTH110 - it does not mind names that no file can have.
+    return HubTarget(location=str(folder / rest) if below else rest)
 
 
 def _existing(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """What the user's own code raises, told as one error: what it was doing, where in their file, and what may help."""
 
 import functools
+import re
 import sys
 import sysconfig
 import traceback
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _INSTALLED = ("site-packages", "dist-packages")
+_BEFORE_PACKAGE = re.compile(rf"^.*({'|'.join(_INSTALLED)})[\\/]")
 _LONGEST_MESSAGE = 2000
 
 DISTRIBUTIONS = {
@@ -137,6 +139,11 @@ def display(filename: str | Path) -> str:
     """A path as a message shows it: relative to the current folder where it lies inside."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def installed_part(source: str) -> str:
+    """A source line without where packages are installed: a library's file starts at the library."""
+    return _BEFORE_PACKAGE.sub("", source)
 
 
 @contextmanager

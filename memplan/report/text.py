@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.estimate.records import Estimate, PeakFacts, Verdict
+from memplan.estimate.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.bars import apportion, bar
 from memplan.report.explain import caveats, explanation
 from memplan.report.interval import interval_line
@@ -77,6 +77,7 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     total = f"  {'peak':{LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
     lines = [Text.assemble((total, "bold"), f"  {interval}"), *interval_line(peak.basis), *_moment(estimate, width)]
     lines += [Text(f"  {where:{LABEL_CELLS}}  {format_bytes(size)} for each rank") for where, size in _elsewhere(peak)]
+    lines += _cache_lines(estimate.kv_cache)
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
     return lines
@@ -86,6 +87,16 @@ def _elsewhere(peak: PeakFacts) -> list[tuple[str, int]]:
     """Memory beside the device's that a job needs; a few numbers on the host (an optimizer's step) are none."""
     found = (("host", peak.host_bytes), ("data loader", peak.data_pipeline_bytes), ("NVMe", peak.nvme_bytes))
     return [(where, size) for where, size in found if size >= MIB]
+
+
+def _cache_lines(cache: KvCache | None) -> list[Text]:
+    if cache is None:
+        return []
+    lines = [Text(f"  {'keys and values':{LABEL_CELLS}}  {format_bytes(cache.bytes)} after the last token")]
+    if cache.block_size is not None:
+        blocks = f"{format_bytes(cache.paged_bytes)} in blocks of {cache.block_size} tokens"
+        lines.append(Text(f"  {'':{LABEL_CELLS}}  {blocks}"))
+    return lines
 
 
 def _moment(estimate: Estimate, width: int) -> list[Text]:

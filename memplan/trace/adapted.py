@@ -1,11 +1,11 @@
-"""What ``--quantize``, ``--lora`` and ``--loss-chunks`` make of a model, in the order in which programs do it."""
+"""What ``--quantize``, ``--lora``, ``--float8`` and ``--loss-chunks`` make of a model, in the order of programs."""
 
 import torch
 
 from memplan.errors import UsageError
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
-from memplan.trace import adapters, chunked_loss, precision
+from memplan.trace import adapters, chunked_loss, float8, precision
 from memplan.trace.quantize import quantize
 from memplan.trace.surroundings import Surroundings
 
@@ -40,6 +40,10 @@ def adapt(model: torch.nn.Module, source: ModelSource, spec: JobSpec, surroundin
         surroundings.assume(adapters.described(model, spec.lora))
         if prepared:
             surroundings.assume(PREPARED)
+    if spec.float8 != "none":
+        if not trains:
+            raise UsageError("torchao's layers here are those of training", where="--float8", hint="use --mode train")
+        surroundings.assume(float8.described(float8.to_float8(model, spec.float8), spec.float8))
     if trains and spec.loss_chunks > 1:
         if source.loss is not None:
             raise UsageError("--loss-chunks would take the logits from the target's loss()", hint="chunk it there")

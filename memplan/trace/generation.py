@@ -17,13 +17,16 @@ Generate = Callable[[torch.nn.Module, Any], Any]
 _EXAMPLE = "define  def generate(model, batch): ...  in the target file, or give a transformers model that can generate"
 
 
-def generator(source: ModelSource, model: torch.nn.Module, new_tokens: int) -> Generate:
+def generator(
+    source: ModelSource, model: torch.nn.Module, new_tokens: int, *, cached: Callable[[Any], None] = lambda _: None
+) -> Generate:
     """How the job generates.
 
     Args:
         source: The target; its own ``generate`` comes first.
         model: The model built from it.
         new_tokens: Tokens to decode after the prompt.
+        cached: Told of every forward's output, which holds the cache.
 
     Returns:
         One whole generation: greedy, and as long as it may be, since no sequence ends before the last token.
@@ -36,10 +39,10 @@ def generator(source: ModelSource, model: torch.nn.Module, new_tokens: int) -> G
     can_generate: Any = getattr(model, "can_generate", None)
     if can_generate is None or not can_generate():
         raise UsageError(f"{type(model).__name__} cannot generate", where="--mode generate", hint=_EXAMPLE)
-    return _transformers(new_tokens, source.generate_inputs)
+    return _transformers(new_tokens, source.generate_inputs, cached)
 
 
-def _transformers(new_tokens: int, keywords: Mapping[str, Any]) -> Generate:
+def _transformers(new_tokens: int, keywords: Mapping[str, Any], cached: Callable[[Any], None]) -> Generate:
     # A generation takes as long to trace as hundreds of forward passes. The first one is there only to leave an output
     # behind, as every later one finds one, so one token is enough of it.
     lengths = chain([1], repeat(new_tokens))
@@ -47,12 +50,21 @@ def _transformers(new_tokens: int, keywords: Mapping[str, Any]) -> Generate:
     def generate(model: Any, batch: Any) -> Any:
         length = next(lengths)
         inputs = _inputs(batch)
-        with _quiet():
+        with _quiet(), _watched(model, cached):
             output = model.generate(**inputs, **_greedy(model), **keywords, max_new_tokens=length)
         _check_length(model, inputs, output, length)
         return _padded(output, new_tokens - length)
 
     return generate
+
+
+@contextmanager
+def _watched(model: torch.nn.Module, cached: Callable[[Any], None]) -> Iterator[None]:
+    hook = model.register_forward_hook(lambda _, __, output: cached(output))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def check(spec: JobSpec) -> None:
     """Refuse what needs all gradients at once.
 
     Raises:
-        UsageError: The job accumulates, clips or scales gradients.
+        UsageError: The job accumulates, clips or scales gradients, or DeepSpeed steps.
     """
     needs = {
         "--grad-accum": spec.grad_accum > 1,
@@ -56,4 +56,7 @@ def check(spec: JobSpec) -> None:
     given = ", ".join(option for option, is_given in needs.items() if is_given)
     if given:
         what = f"--optimizer-in-backward cannot go with {given}, which needs every gradient at once"
+        raise UsageError(what, where="--optimizer-in-backward", hint="leave one of them out")
+    if spec.parallel.data.startswith("zero"):
+        what = f"--optimizer-in-backward cannot go with --parallel {spec.parallel}: DeepSpeed's engine steps by itself"
         raise UsageError(what, where="--optimizer-in-backward", hint="leave one of them out")

@@ -13,7 +13,7 @@ from memplan.job.optimizers import make_optimizer
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, Precision
 from memplan.job.usercode import user_code
-from memplan.trace import in_backward, loop, precision
+from memplan.trace import in_backward, loop, precision, replay_buffer
 from memplan.trace.adapted import adapt
 from memplan.trace.checkpointing import apply_checkpointing, described
 from memplan.trace.generation import generator
@@ -40,6 +40,8 @@ def build_model(source: ModelSource, spec: JobSpec, surroundings: Surroundings) 
 
 def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Iterator[None]:
     """Place the model and set up its loop, which yields after every step."""
+    if spec.replay_buffer:
+        replay_buffer.keep(_loaded(source, spec), spec, surroundings)
     if is_zero(spec.parallel):
         from memplan.trace.sharding.zero import loop as deepspeed
 
@@ -124,7 +126,18 @@ def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundin
     if source.generate is None:
         count = spec.max_new_tokens
         surroundings.assume(f"generate() decodes {count} tokens greedily, and no sequence ends before the last")
-    return generator(source, model, spec.max_new_tokens)
+        if spec.kv_block_size is not None:
+            surroundings.assume(IN_BLOCKS)
+    elif spec.kv_block_size is not None:
+        what = "--kv-block-size would change nothing: the target's own generate() keeps its cache to itself"
+        raise UsageError(what, hint="take generate away to have that of transformers")
+    return generator(source, model, spec.max_new_tokens, cached=surroundings.cached)
+
+
+IN_BLOCKS = (
+    "a cache in blocks is a what-if: the peak has transformers' own tensors; layers with a window keep the blocks that "
+    "it touches, once the prompt has passed"
+)
 
 
 def _updates(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> Any:
@@ -150,14 +163,18 @@ def _optimizer(source: ModelSource, parameters: Iterable[torch.nn.Parameter], sp
 
 
 def _next_batch(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> Any:
-    make = source.batch
-    if make is None:
-        raise UsageError("the target says nothing of its inputs", hint="define batch(batch_size) or give --input")
-
     def batch() -> Any:
-        with user_code("batch()"):
-            made = make(spec.batch_size * spec.parallel.step_batches, spec.seq_len or source.default_seq_len)
+        made = _loaded(source, spec)
+        surroundings.loaded(made)
         dtype = precision.model_dtype(spec.precision)
         return made if dtype is None else cast_floats(made, dtype)
 
     return surroundings.place_batch(batch)
+
+
+def _loaded(source: ModelSource, spec: JobSpec) -> Any:
+    """A batch as a data loader hands it over."""
+    if source.batch is None:
+        raise UsageError("the target says nothing of its inputs", hint="define batch(batch_size) or give --input")
+    with user_code("batch()"):
+        return source.batch(spec.batch_size * spec.parallel.step_batches, spec.seq_len or source.default_seq_len)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from memplan.units import Bytes, OpIndex, StorageId
 
 if TYPE_CHECKING:
-    import torch.fx
+    import torch
 
     from memplan.hardware.profile import GpuProfile
+    from memplan.trace.step_graph import CallGraph
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 Place = Literal["device", "host", "pinned", "meta"]
@@ -134,6 +135,22 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLayer:
+    """What one layer caches of keys and values at the end of a generation."""
+
+    sequences: int
+    """In the batch."""
+    tokens: int
+    """Of each sequence that the layer has seen."""
+    window: int | None
+    """How many of them its attention looks back on; None for all."""
+    token_bytes: Bytes
+    """Of one token of one sequence: keys, values, and what else the layer keeps for each."""
+    nbytes: Bytes
+    """Of its tensors as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """A recorded run of a few steps: everything that later stages know of the model."""
 
@@ -161,9 +178,13 @@ class Trace:
     """What the figures leave out, each a phrase for the report."""
     trace_seconds: float
     """Wall time of building and running the steps."""
-    graph: "torch.fx.Graph | None"
-    """The ops as one fx graph in execution order, each node's ``meta["op"]`` its record."""
+    graph: "CallGraph | None"
+    """The calls in execution order; ``fx()`` makes an fx graph of them."""
     constants: "Mapping[str, torch.Tensor]"
     """Tensors that the graph's ``get_attr`` nodes name."""
     nvme_bytes: int = 0
     """In files on this rank's disk: what was offloaded to NVMe."""
+    batch: tuple[Bytes, ...] = ()
+    """Each tensor of one batch as ``batch()`` returns it, before anything is cast: what a data loader hands over."""
+    cache: tuple[CacheLayer, ...] = ()
+    """Keys and values after the last forward of a generation by transformers."""

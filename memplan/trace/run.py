@@ -91,8 +91,10 @@ def trace_job(
             not_modelled=(*means.not_modelled(names), *compiled.not_modelled(), *kernels, *_sparse(names)),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
-            constants=recorder.step_graph.constants,
+            constants=recorder.step_graph.graph.constants,
             nvme_bytes=offloaded.nbytes,
+            batch=surroundings.batch,
+            cache=surroundings.cache,
         )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from memplan.job.spec import Attention
 from memplan.trace.bitsandbytes import shape_only_bitsandbytes
+from memplan.trace.cuda import flex_attention as flex
 from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
@@ -65,6 +66,9 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
         def ask_pinned(is_pinned: Callable[[torch.Tensor], bool]) -> None:
             cuda.placement.is_pinned = is_pinned
 
+        def was_flex() -> bool:
+            return cuda.flex_attention.called
+
         def ask_stream(on_switch: Callable[[int], None]) -> None:
             cuda.streams.on_switch = on_switch
 
@@ -75,8 +79,8 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
             ask_pinned=ask_pinned,
             ask_stream=ask_stream,
             user_code=cuda.placement.user_code,
-            not_modelled=_unknown_scratch,
-            assumptions=assumptions_of,
+            not_modelled=lambda names: (*_unknown_scratch(names), *([flex.NOT_MODELLED] if was_flex() else [])),
+            assumptions=lambda names: (*assumptions_of(names), *([flex.ASSUMPTION] if was_flex() else [])),
         )
 
 

@@ -6,13 +6,18 @@ The loop itself (``prepare``, ``loop``) is the same whether its steps are traced
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
 from memplan.runtime.checkpoint.blocks import bare
-from memplan.trace.place import map_batch, place_batch, place_model
+from memplan.trace.caches import cache_layers
+from memplan.trace.place import batch_tensors, map_batch, place_batch, place_model
 from memplan.trace.recorder import Recorder
+from memplan.units import Bytes
+
+if TYPE_CHECKING:
+    from memplan.trace.records import CacheLayer
 
 
 class Surroundings(Protocol):
@@ -27,6 +32,15 @@ class Surroundings(Protocol):
 
     def place_batch(self, make: Callable[[], Any]) -> Any:
         """Make a batch as a data loader does, on the host and outside the recorded step, and put it on the device."""
+
+    def loaded(self, batch: Any) -> None:
+        """Note a batch as the data loader hands it over."""
+
+    def cached(self, output: Any) -> None:
+        """Note what a model that generates caches, from the output of a forward."""
+
+    def keep(self, name: str, make: Callable[[], torch.Tensor], *, on_host: bool) -> None:
+        """Make a tensor that lives as long as the job, on the host or on the device."""
 
     def recomputing(self, module: torch.nn.Module) -> AbstractContextManager[Any]:
         """The context in which a checkpointed module runs again in backward."""
@@ -43,7 +57,12 @@ class Recorded:
     """
 
     def __init__(self, recorder: Recorder) -> None:
+        self.batch: tuple[Bytes, ...] = ()
+        """Sizes of the tensors of the last batch that a loader would have handed over."""
+        self.cache: tuple[CacheLayer, ...] = ()
+        """Layers of the last cache of keys and values."""
         self._recorder = recorder
+        self._kept: list[torch.Tensor] = []
 
     @property
     def kind(self) -> Literal["cuda", "cpu"]:
@@ -66,6 +85,21 @@ class Recorded:
         self._recorder.recording = recording
         place_batch(self._recorder, batch)
         return batch
+
+    def loaded(self, batch: Any) -> None:
+        """Note the sizes of its tensors."""
+        self.batch = tuple(Bytes(tensor.nbytes) for _, tensor in batch_tensors(batch))
+
+    def cached(self, output: Any) -> None:
+        """Note the shapes of its cache."""
+        self.cache = cache_layers(output)
+
+    def keep(self, name: str, make: Callable[[], torch.Tensor], *, on_host: bool) -> None:
+        """Keep a tensor where it was made, which outside of the step is the host, or enter it on the device."""
+        tensor = make()
+        if not on_host:
+            self._recorder.adopt(tensor, role="buffer", name=name)
+        self._kept.append(tensor)
 
     def recomputing(self, module: torch.nn.Module) -> AbstractContextManager[Any]:
         """Attribute what runs again to the module."""

@@ -27,6 +27,7 @@ class RealDevice:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._kept: list[torch.Tensor] = []
 
     @property
     def kind(self) -> Literal["cuda", "cpu"]:
@@ -47,6 +48,17 @@ class RealDevice:
             return moved[id(tensor)]
 
         return map_batch(make(), move)
+
+    def loaded(self, batch: Any) -> None:
+        """Nothing needs to be told."""
+
+    def cached(self, output: Any) -> None:
+        """Nothing needs to be told."""
+
+    def keep(self, name: str, make: Callable[[], torch.Tensor], *, on_host: bool) -> None:
+        """Keep a tensor, on the host or on the device."""
+        del name
+        self._kept.append(make() if on_host else make().to(self._device))
 
     def recomputing(self, module: torch.nn.Module) -> AbstractContextManager[Any]:
         """Nothing needs to be told."""

@@ -1,7 +1,5 @@
 """The command line in process, with the estimate itself made by hand."""
 
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +10,7 @@ from memplan.cli.app import main
 from memplan.estimate import compose
 from memplan.estimate.records import Estimate
 from memplan.job.spec import JobSpec
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-FITS = importlib.import_module("example_estimates").FITS
+from tests.report.example_estimates import FITS
 
 
 @dataclass

@@ -100,7 +100,7 @@ def test_text_exports_may_go_to_standard_output_alone(run: Run, recorded: None, 
     [
         (["-f", "snapshot"], "name a file"),
         (["-f", "snapshot=nowhere/memory.pickle"], "folder that exists"),
-        (["-f", "flamegraph"], "must be one of text, json, snapshot, perfetto, speedscope"),
+        (["-f", "flamegraph"], "must be one of text, json, html, snapshot, perfetto, speedscope"),
         (["-f", "snapshot=memory.pickle", "--gpu", "a100-80g"], "memory-{gpu}"),
         (["-f", "perfetto", "--gpu", "a100-80g"], "needs a file for each --gpu"),
     ],

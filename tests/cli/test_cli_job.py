@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memplan.cli.check import MAX_COUNT
+from memplan.job.limits import MAX_COUNT
 from memplan.job.spec import FileTarget, InputSpec, JobSpec
 
 Run = Callable[..., int]
@@ -78,6 +78,23 @@ def test_counts_out_of_range_are_refused(run: Run, library, capsys, option: str,
 @pytest.mark.parametrize("value", [1, MAX_COUNT])
 def test_the_ends_of_the_range_are_accepted(run: Run, option: str, value: int) -> None:
     assert run(option, str(value)) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "needed"), [("--prefetch", "--data-workers"), ("--kv-block-size", "--mode generate")]
+)
+def test_an_option_without_the_one_that_it_is_for_is_refused(run: Run, capsys, option: str, needed: str) -> None:
+    assert run(option, "4") == 2
+    assert f"give {needed} too" in capsys.readouterr().err
+    more = needed.split() if " " in needed else [needed, "2"]
+    assert run(option, "4", *more) == 0
+
+
+@pytest.mark.parametrize("workers", ["0", "3"])
+def test_no_workers_is_a_number_of_them(run: Run, library, workers: str) -> None:
+    assert run("--data-workers", workers, "--pin-memory") == 0
+    assert (library.specs[0].data_workers, library.specs[0].pin_memory) == (int(workers), True)
+    assert run("--data-workers", "-1") == 2
 
 
 @pytest.mark.parametrize("option", ["--clip-grad-norm", "--timeout"])

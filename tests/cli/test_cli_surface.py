@@ -3,28 +3,31 @@
 import typer
 
 from memplan.cli.app import app
+from memplan.cli.groups import JOB_FIELDS
+from memplan.cli.options import flag
 
 ESTIMATE = {
     "target", "--gpu", "--profile-dir", "--alloc-conf",
     "--allow-network", "--trust-remote-code", "--timeout", "--config",
     "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
-    "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--loss-chunks",
-    "--optimizer-in-backward", "--offload-activations", "--compress-activations", "--compile", "--mode",
-    "--max-new-tokens", "--data-dependent",
+    "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--float8",
+    "--loss-chunks", "--optimizer-in-backward", "--offload-activations", "--compress-activations", "--data-workers",
+    "--prefetch", "--pin-memory", "--replay-buffer", "--replay-buffer-on", "--compile", "--mode", "--max-new-tokens",
+    "--kv-block-size", "--data-dependent",
     "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
 }  # fmt: skip
 
 
 def test_commands() -> None:
     assert set(typer.main.get_command(app).commands) == {
-        "estimate", "checkpoint-plan", "reuse-plan", "recommend", "emit", "simulate", "snapshot", "validate", "gpus",
-        "presets", "explain",
+        "estimate", "checkpoint-plan", "reuse-plan", "recommend", "batch", "emit", "simulate", "snapshot", "validate",
+        "gpus", "presets", "explain", "init", "sweep",
     }  # fmt: skip
 
 
 def test_options_of_estimate() -> None:
     command = typer.main.get_command(app).commands["estimate"]
-    assert {word for parameter in command.params for word in parameter.opts} == ESTIMATE
+    assert {word for parameter in command.params for word in parameter.opts} == ESTIMATE | {"--redact", "--timeline"}
     assert not [word for parameter in command.params for word in parameter.secondary_opts]
 
 
@@ -61,3 +64,22 @@ def test_options_of_simulate() -> None:
 def test_options_of_emit() -> None:
     command = typer.main.get_command(app).commands["emit"]
     assert {word for parameter in command.params for word in parameter.opts} == {"plan", "--to", "--out", "-o"}
+
+
+def test_options_of_init() -> None:
+    command = typer.main.get_command(app).commands["init"]
+    own = {"target", "--gpu", "--name", "--timeout", "--config"}
+    assert {word for parameter in command.params for word in parameter.opts} == own | {
+        flag(name) for name in JOB_FIELDS
+    }
+
+
+SWEEP = {
+    "jobs_file", "--job", "--gpu", "--gpus", "--profile-dir", "--backend", "--address", "--search-budget", "--allow",
+    "--jobs", "--format", "-f", "--json", "--quiet", "-q",
+}  # fmt: skip
+
+
+def test_options_of_sweep() -> None:
+    command = typer.main.get_command(app).commands["sweep"]
+    assert {word for parameter in command.params for word in parameter.opts} == SWEEP

@@ -94,10 +94,16 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         zero=zero,
         lora=draw(st.none() | loras),
         quantize=draw(st.sampled_from(get_args(Quantize))),
+        float8=draw(st.sampled_from(get_args(spec.Float8))),
         loss_chunks=draw(counts),
         optimizer_in_backward=draw(st.booleans()),
         offload_activations=draw(st.booleans()),
         compress_activations=draw(st.sampled_from(get_args(spec.Compression))),
+        data_workers=draw(st.none() | st.integers(0, 64)),
+        prefetch=draw(st.none() | counts),
+        pin_memory=draw(st.booleans()),
+        replay_buffer=draw(st.integers(0, 10**6)),
+        replay_buffer_on=draw(st.sampled_from(get_args(spec.BufferPlace))),
     )
 
 

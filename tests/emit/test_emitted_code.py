@@ -129,6 +129,30 @@ def test_plain_torch_applies_a_checkpoint_plan(tmp_path: Path, monkeypatch: pyte
     assert [block.runs for block in model[1]] == [1, 2, 1]
 
 
+def test_adapters_of_a_half_precision_model_are_fp32_as_they_were_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft")
+    made = setup(precision="bf16", lora=Lora(rank=2, alpha=4, targets=("inner",)))
+    model = load(made, "torch", tmp_path, monkeypatch).set_up(net(), device="cpu")
+    dtypes = {parameter.requires_grad: parameter.dtype for parameter in model.parameters()}
+    assert dtypes == {True: torch.float32, False: torch.bfloat16}
+
+
+@pytest.mark.parametrize("checkpoint", ["none", "full"])
+def test_a_model_of_transformers_keeps_no_cache_and_checkpoints_by_its_own_switch(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=1
+    )
+    emitted = load(setup(precision="fp32", checkpoint=checkpoint), "torch", tmp_path, monkeypatch)
+    model = emitted.set_up(transformers.LlamaForCausalLM(config).train(), device="cpu")
+    assert model(torch.zeros(1, 4, dtype=torch.long)).past_key_values is None
+    assert model.is_activation_checkpointing is (checkpoint == "full")
+
+
 def test_plain_torch_gives_the_model_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft")
     made = setup(precision="fp32", lora=Lora(rank=2, alpha=4, targets=("inner",)))

@@ -26,7 +26,8 @@ from tests.emit.setups import setup, setups
 
 READ_BACK = ("deepspeed", "accelerate", "hf", "axolotl")
 ASSUMED = {
-    "target", "mode", "inputs", "data_dependent", "max_new_tokens", "allow_network", "trust_remote_code", "provenance",
+    "target", "mode", "inputs", "data_dependent", "max_new_tokens", "kv_block_size", "allow_network",
+    "trust_remote_code", "provenance",
 }  # fmt: skip
 """What only a prediction needs."""
 

@@ -20,12 +20,14 @@ from jsonschema import Draft202012Validator
 from memplan.estimate.answer import judge
 from memplan.estimate.document import document
 from memplan.estimate.interval import classify, interval, read_residuals, shipped_residuals
+from memplan.estimate.jitter import Jitter
 from memplan.estimate.local import estimate_here
 from memplan.estimate.records import IntervalBasis, Verdict
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.report.interval import CLASSES, interval_facts, interval_line
 from memplan.report.json import schema
+from memplan.units import Bytes
 from tests.report.example_estimates import FITS, make_estimate
 
 ROOT = Path(__file__).parents[2]
@@ -253,6 +255,7 @@ def replays(
     return SimpleNamespace(
         lifetimes=SimpleNamespace(trace=trace),
         least=replayed(*least), memory=replayed(*memory), needed=replayed(*needed), most=replayed(*most),
+        jitter=Jitter(),
     )  # fmt: skip
 
 
@@ -268,6 +271,13 @@ def test_the_ends_of_a_class_stretch_its_figures() -> None:
     assert interval(A100, PLAIN, TABLE.basis("cnn")) == (640 + 10, 1500 + 40)
     # Nothing that was measured on GPUs is said of a CPU.
     assert interval(A100, PLAIN, TABLE.basis("cpu")) == (800 + 10, 1000 + 40)
+
+
+def test_what_the_order_leaves_open_is_reserved_beyond_the_ends() -> None:
+    shaken = SimpleNamespace(**vars(PLAIN) | {"jitter": Jitter(below=Bytes(100), above=Bytes(200))})
+    assert interval(A100, shaken, TABLE.basis("full")) == (855 + 10, 1260 + 40)
+    # Without fragmentation there is no order to speak of.
+    assert interval(A100, shaken, TABLE.basis("lora"))[0] == interval(A100, PLAIN, TABLE.basis("lora"))[0]
 
 
 def test_bases_say_what_they_are() -> None:

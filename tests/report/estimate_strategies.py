@@ -3,7 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from memplan.estimate.records import Advice, Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
+from memplan.estimate.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Verdict
 from memplan.lifetime.records import Category
 from tests.report.example_estimates import make_estimate
 
@@ -23,6 +23,8 @@ OWNERS = st.builds(
 ADVICE = st.builds(Advice, change=NAMES, device_bytes=SIZES, slowdown=st.floats(-1, 1000))
 GPUS = st.builds(GpuFacts, name=NAMES, title=NAMES, total_bytes=SIZES, usable_bytes=SIZES)
 
+CACHES = st.builds(KvCache, bytes=SIZES, block_size=st.none() | st.integers(1, 2**31), blocks=SIZES, paged_bytes=SIZES)
+
 
 @st.composite
 def estimates(draw: st.DrawFn) -> Estimate:
@@ -40,6 +42,9 @@ def estimates(draw: st.DrawFn) -> Estimate:
             op=NAMES,
             module=NAMES,
             source=NAMES,
+            host_bytes=SIZES,
+            nvme_bytes=SIZES,
+            data_pipeline_bytes=SIZES,
         )
     )
     return make_estimate(
@@ -59,4 +64,5 @@ def estimates(draw: st.DrawFn) -> Estimate:
         assumptions=tuple(draw(st.lists(NAMES, max_size=3))),
         not_modelled=tuple(draw(st.lists(NAMES, max_size=3))),
         repeats=draw(st.booleans()),
+        kv_cache=draw(st.none() | CACHES),
     )

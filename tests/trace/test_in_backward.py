@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from memplan.errors import UsageError
+from memplan.job.parallel import parse_parallel
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.trace.in_backward import check
 from memplan.trace.records import DeviceTraits, Trace
 from tests.trace.jobs import CPU, source, trace
 from tests.trace.real_memory import peak, real_allocations
@@ -116,6 +119,12 @@ def test_the_targets_own_optimizer_is_made_for_each_parameter() -> None:
 def test_what_needs_every_gradient_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="every gradient at once"):
         fused(**option)
+
+
+def test_deepspeed_steps_by_itself() -> None:
+    target = PresetTarget(name="gpt2")
+    with pytest.raises(UsageError, match="steps by itself"):
+        check(JobSpec(target=target, parallel=parse_parallel("zero2=2"), optimizer_in_backward=True))
 
 
 def test_a_targets_own_step_is_left_alone_and_said_so() -> None:

@@ -11,6 +11,7 @@ from memplan.trace.cuda.attention_call import AttentionKernel
 from memplan.trace.cuda.autocast import cuda_autocast
 from memplan.trace.cuda.dropout import KERNELS as DROPOUT
 from memplan.trace.cuda.embedding_bag import SHAPES as EMBEDDING_BAG
+from memplan.trace.cuda.flex_attention import FlexAttention, cuda_flex_attention
 from memplan.trace.cuda.histogram import SHAPES as HISTOGRAM
 from memplan.trace.cuda.norms import cuda_norms
 from memplan.trace.cuda.optimizers import cuda_optimizers
@@ -33,6 +34,8 @@ class CudaSemantics:
     """Tells device from host; the recorder sets ``placement.is_host`` and asks ``placement.rule``."""
     streams: Streams
     """Which stream work goes to; the recorder sets ``streams.on_switch``."""
+    flex_attention: FlexAttention
+    """Was there any?"""
     attention_kernels: Counter[AttentionKernel] = field(default_factory=Counter)
     """How often each attention kernel was taken."""
 
@@ -53,7 +56,8 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
     """
     with contextlib.ExitStack() as stack:
         streams = stack.enter_context(cuda_runtime(device))
-        semantics = CudaSemantics(device=device, placement=Placement(), streams=streams)
+        flex = stack.enter_context(cuda_flex_attention())
+        semantics = CudaSemantics(device=device, placement=Placement(), streams=streams, flex_attention=flex)
         stack.enter_context(cuda_optimizers())
         stack.enter_context(kernels({**DROPOUT, **SOFTMAX}))
         stack.enter_context(fake_kernels({**EMBEDDING_BAG, **HISTOGRAM}))
