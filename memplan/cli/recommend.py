@@ -12,6 +12,7 @@ from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.recommend_options import FORMATS, GROUPS, DeviceOptions, RecommendReportOptions, SearchOptions
 from memplan.errors import ExitCode, UsageError
+from memplan.job.limits import MAX_COUNT
 from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
 from memplan.plan.recommend.records import ALLOWABLE, Group, Limits, Search
 from memplan.units import parse_size
@@ -110,8 +111,8 @@ def _wrong_numbers(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]
         ("target-batch", asked.target_batch, 1),
         ("jobs", asked.jobs, 1),
     ):
-        if count is not None and not least <= count <= check.MAX_COUNT:
-            yield f"--{name} must be between {least} and {check.MAX_COUNT}, not {count}"
+        if count is not None and not least <= count <= MAX_COUNT:
+            yield f"--{name} must be between {least} and {MAX_COUNT}, not {count}"
     for name, value in (
         ("search-budget", asked.search_budget),
         ("step-time", asked.step_time),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
-from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, WhatIf
+from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, WhatIf
 from memplan.report.job import job_items
 from memplan.report.layout import clean, flow, hanging, paragraphs, shorten, spread, stacked
 from memplan.report.recommend_chart import front_lines
@@ -14,6 +14,7 @@ from memplan.units import format_bytes
 
 SHOWN = 8
 """Rows of the ranking, and of what lost; JSON has all."""
+NOTHING = "nothing fits"
 FIGURE_CELLS = 11
 """Width of a size or a rate."""
 
@@ -66,12 +67,24 @@ def is_cut(answer: Recommendation) -> bool:
 def verdict_lines(answer: Recommendation, width: int) -> list[Text]:
     """The best, or that there is none."""
     if answer.best is None:
-        lines = [Text.assemble(("✗ NOTHING FITS", "bold red"), f"  of {answer.traces} configurations that were traced")]
+        lines = [Text.assemble((f"✗ {NOTHING.upper()}", "bold red"), "  of what may be changed")]
+        lines += [
+            Text(line, style="bold")
+            for remedy in answer.remedies
+            for line in hanging("  ", remedy_words(remedy), width)
+        ]
     else:
         figures = f"{format_bytes(answer.best.device_bytes)}  {rate(answer.best)}"
         lines = [Text.assemble(("✓ BEST", "bold green"), f"  {figures}")]
         lines += [Text(line, style="bold") for line in hanging("  ", answer.best.candidate.words, width)]
     return [*lines, *(Text(line, style="dim") for words in remarks(answer) for line in hanging("  ", words, width))]
+
+
+def remedy_words(remedy: Remedy) -> str:
+    """What more would have to be allowed, and what to type then."""
+    found = remedy.evaluated
+    figures = f"{format_bytes(found.device_bytes)}, {rate(found)}, traced"
+    return f"fits with --allow {','.join(remedy.allow)}: {found.candidate.words} ({figures})"
 
 
 def remarks(answer: Recommendation) -> Iterator[str]:
@@ -80,13 +93,15 @@ def remarks(answer: Recommendation) -> Iterator[str]:
     if given is not None:
         state = "fits" if given.fits else f"does not fit: {given.reason}"
         yield f"as given: {format_bytes(given.device_bytes)}, {rate(given)}, {state}"
-    if answer.cheapest is not None:
-        change = f"{answer.cheapest.candidate.words} ({percent(answer.cheapest.extra_time or 0.0)} time)"
-        yield f"cheapest single change that makes it fit: {change}"
+    if answer.cheapest is not None and not answer.remedies:
+        count = len(answer.cheapest.candidate.changes)
+        name = "cheapest single change that makes it fit" if count == 1 else "fewest changes that make it fit"
+        yield f"{name}: {answer.cheapest.candidate.words} ({percent(answer.cheapest.extra_time or 0.0)} time)"
         if not answer.cheapest.allowed:
             yield "it changes the numerics, and is taken only with --allow"
-    if answer.best is not None:
-        yield "of the step: " + ", ".join(time_words(answer.best))
+    parts = tuple(time_words(answer.best)) if answer.best is not None else ()
+    if len(parts) > 1:
+        yield "of the step: " + ", ".join(parts)
 
 
 def time_words(evaluated: Evaluated) -> Iterator[str]:
@@ -142,7 +157,9 @@ def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
         lines += [Text(line) for line in hanging(figures, row.candidate.words, width)]
     unreached = [row.candidate.words for row in answer.what_ifs if row.reason == UNREACHED]
     if unreached:
-        words = f"not reached in --search-budget: {', '.join(unreached)}"
+        left = len(unreached) - SHOWN
+        named = ", ".join(unreached[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+        words = f"not reached in the time for single changes: {named}"
         lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
     if any(not row.allowed for row in answer.what_ifs):
         lines.append(Text("  * changes the numerics: only with --allow", style="dim"))

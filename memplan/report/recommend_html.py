@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memplan.plan.recommend.records import Evaluated, Recommendation
 from memplan.report.page import page, text
-from memplan.report.recommend import percent, rate, remarks, state
+from memplan.report.recommend import NOTHING, percent, rate, remarks, state
 from memplan.report.recommend_svg import render as render_svg
 from memplan.units import format_bytes
 
@@ -16,16 +16,16 @@ def render(answer: Recommendation) -> str:
 
 def _body(answer: Recommendation) -> Iterator[str]:
     best = answer.best
-    words = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else "nothing fits"
+    words = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else NOTHING
     yield f'<p class="verdict">{text(words)}</p>'
     for remark in remarks(answer):
         yield f"<p>{text(remark)}</p>"
     if len(answer.pareto) > 1:
         yield render_svg(answer)
     yield '<div class="blocks">'
-    yield from _table(("configuration", "peak", "samples/s", "cost"), (_row(each) for each in answer.rows))
-    yield from _table(("one change alone", "saves", "time", ""), _what_ifs(answer))
-    yield from _table(("not taken", "why"), ((each.candidate.words, each.reason) for each in answer.rejected))
+    yield from _table(("configuration",), ("peak", "samples/s", "cost"), (_row(each) for each in answer.rows))
+    yield from _table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
+    yield from _table(("not taken", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected))
     yield "</div>"
     yield f"<footer>memplan {text(answer.memplan_version)}, torch {text(answer.torch_version)}</footer>"
 
@@ -37,14 +37,19 @@ def _row(row: Evaluated) -> tuple[str, ...]:
 def _what_ifs(answer: Recommendation) -> Iterator[tuple[str, ...]]:
     for each in answer.what_ifs:
         if each.saved_bytes is None:
-            yield each.candidate.words, "", "", each.reason
+            yield each.candidate.words, each.reason, "", ""
         else:
-            yield each.candidate.words, format_bytes(each.saved_bytes), percent(each.extra_time or 0.0), state(each)
+            yield each.candidate.words, state(each), format_bytes(each.saved_bytes), percent(each.extra_time or 0.0)
 
 
-def _table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    yield "<table><thead><tr>" + "".join(f"<th>{text(head)}</th>" for head in heads) + "</tr></thead><tbody>"
-    for name, *figures in rows:
-        cells = "".join(f'<td class="figure">{text(figure)}</td>' for figure in figures)
-        yield f"<tr><td>{text(name)}</td>{cells}</tr>"
+def _table(words: tuple[str, ...], figures: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    """A table whose first columns are words, and the others figures."""
+    kinds = [*([""] * len(words)), *([' class="figure"'] * len(figures))]
+
+    def row(tag: str, cells: tuple[str, ...]) -> str:
+        made = (f"<{tag}{kind}>{text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+    yield f"<table><thead>{row('th', (*words, *figures))}</thead><tbody>"
+    yield from (row("td", cells) for cells in rows)
     yield "</tbody></table>"

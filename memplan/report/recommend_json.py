@@ -46,6 +46,9 @@ def document(answer: Recommendation) -> dict[str, Any]:
             _candidate(each.candidate) | {"reason": each.reason, "traced": each.traced} for each in answer.rejected
         ],
         "cheapest": _what_if(answer.cheapest) if answer.cheapest else None,
+        "remedies": [
+            {"allow": list(each.allow), "configuration": _evaluated(each.evaluated)} for each in answer.remedies
+        ],
         "critical_batch": asdict(answer.critical) if answer.critical else None,
         "result": answer.ended,
         "candidates": answer.candidates,

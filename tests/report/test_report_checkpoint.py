@@ -231,7 +231,7 @@ def test_the_picture_has_a_dot_for_every_point_and_one_for_the_plan() -> None:
     drawn = ET.fromstring(checkpoint_svg.render(answer()))
     kinds = [circle.get("class") for circle in drawn.iter(f"{SVG}circle")]
     assert kinds.count("point") == 20  # The last one is the unplanned step.
-    assert kinds.count("plan") == 1
+    assert kinds.count("chosen") == 1
 
 
 @given(st.text(max_size=40))

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Rejected, WhatIf
+from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Rejected, Remedy, WhatIf
 from memplan.plan.time.records import StepTime
 from memplan.report import recommend, recommend_html, recommend_json, recommend_svg
 from memplan.units import GIB, Bytes, format_bytes
@@ -46,7 +46,7 @@ def answer() -> Recommendation:
         target="preset:gpt2", gpu="rtx-4090", gpu_title="NVIDIA GeForce RTX 4090", gpus=1,
         usable_bytes=Bytes(24 * GIB), limit_bytes=Bytes(24 * GIB), thresholds=None, global_batch=8, baseline=given,
         rows=rows, pareto=(rows[1], rows[0], given), what_ifs=(cheap, untold),
-        rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap,
+        rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap, remedies=(),
         critical=critical_batch(64, 8), ended="complete", candidates=12, traces=3, seconds=4.0,
         assumptions=("a sentence",), not_modelled=("a phrase",),
         options={"precision": "fp32", "batch_size": "8", "data_dependent": "balanced"},
@@ -82,7 +82,7 @@ def test_the_job_is_told_as_estimate_tells_it() -> None:
 def test_what_was_not_reached_is_one_sentence() -> None:
     late = [replace(answer().what_ifs[1], candidate=_candidate(f"--option {name}"), reason=UNREACHED) for name in "abc"]
     text = "\n".join(line.plain for line in recommend.render(replace(answer(), what_ifs=tuple(late)), width=120))
-    assert "not reached in --search-budget: --option a, --option b, --option c" in text
+    assert "not reached in the time for single changes: --option a, --option b, --option c" in text
     assert UNREACHED not in text
 
 
@@ -99,6 +99,24 @@ def test_a_split_comes_with_what_it_takes_for_granted() -> None:
 def test_that_nothing_fits_is_said() -> None:
     nothing = replace(answer(), rows=(), cheapest=None)
     assert "NOTHING FITS" in recommend.render(nothing)[0].plain + recommend.render(nothing, quiet=True)[0].plain
+
+
+def test_what_more_would_have_to_be_allowed_stands_at_the_top() -> None:
+    remedy = Remedy(allow=("precision",), evaluated=_evaluated(12.0, 0.5, "--precision bf16", "--checkpoint full"))
+    nothing = replace(answer(), rows=(), remedies=(remedy,))
+    words = " ".join(word for line in recommend.render(nothing, quiet=True) for word in line.plain.split())
+    assert "fits with --allow precision: --precision bf16 --checkpoint full (12.00 GiB, 16.00 samples/s" in words
+    document = json.loads(recommend_json.render(nothing))
+    jsonschema.Draft202012Validator(recommend_json.schema()).validate(document)
+    assert [each["allow"] for each in document["remedies"]] == [["precision"]]
+
+
+def test_a_step_of_one_kind_of_time_needs_no_breakdown() -> None:
+    assert not [words for words in recommend.remarks(answer()) if "of the step" in words]
+    best = answer().rows[0]
+    waiting = replace(best, time=replace(best.time, compute=0.6, launch=0.6))
+    said = [words for words in recommend.remarks(replace(answer(), rows=(waiting,))) if "of the step" in words]
+    assert said == ["of the step: kernels 50 %, waiting for the CPU 50 %"]
 
 
 @pytest.mark.parametrize("given", [answer(), replace(answer(), rows=(), baseline=None, cheapest=None, critical=None)])

@@ -1,6 +1,6 @@
 """The library call: the largest batch that fits a device, found in a child process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
@@ -38,11 +38,33 @@ def largest_batch(
         UsageError: The device has no limit, or the target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
-    return run_isolated(_in_child, spec, profile, variable, utilization, timeout=timeout, progress=progress)
+    (answer,) = largest_batches(
+        spec, (profile,), variable=variable, utilization=utilization, timeout=timeout, progress=progress
+    )
+    return answer
 
 
-def _in_child(spec: JobSpec, profile: GpuProfile, variable: Variable, utilization: Utilization | None) -> BatchAnswer:
+def largest_batches(
+    spec: JobSpec,
+    profiles: Sequence[GpuProfile],
+    *,
+    variable: Variable = "batch_size",
+    utilization: Utilization | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[BatchAnswer, ...]:
+    """The same on several devices, in their order; devices whose steps are the same share traces."""
+    return run_isolated(_in_child, spec, tuple(profiles), variable, utilization, timeout=timeout, progress=progress)
+
+
+def _in_child(
+    spec: JobSpec, profiles: tuple[GpuProfile, ...], variable: Variable, utilization: Utilization | None
+) -> tuple[BatchAnswer, ...]:
     from memplan.job.child import progress
-    from memplan.plan.batch.flow import largest_here
+    from memplan.plan.batch.flow import Traces, largest_here
 
-    return largest_here(spec, profile, variable=variable, utilization=utilization, progress=progress)
+    traces: Traces = {}
+    return tuple(
+        largest_here(spec, profile, variable=variable, utilization=utilization, traces=traces, progress=progress)
+        for profile in profiles
+    )

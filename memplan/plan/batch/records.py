@@ -15,6 +15,20 @@ many: a padded one may stand still there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPoint:
+    """A step at one value."""
+
+    value: int
+    """Of what was enlarged."""
+    device_bytes: Bytes
+    """Device peak."""
+    fits: bool
+    """Is that within the limit?"""
+    traced: bool
+    """By a trace of its own, or by the sizes that other traces foretell?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAnswer:
     """The largest batch size (or sequence length) that fits a device."""
 
@@ -36,6 +50,8 @@ class BatchAnswer:
     """Storages that the trace at the answer has with other bytes than the polynomials said before it."""
     seconds: float
     """Wall time."""
+    curve: tuple[BatchPoint, ...] = ()
+    """Peaks at the answer, one more, and a few below, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,10 @@ class Search:
             self._promised[value] = self._judge(value, self._family_near(value).at(value))
         return self._promised[value]
 
+    def is_traced(self, value: int) -> bool:
+        """Was a value traced?"""
+        return value in self._traces
+
     def _found(self, value: int, ended: Ended) -> Found:
         return Found(
             value=value,

@@ -10,15 +10,18 @@ from memplan.plan.batch.headroom import THRESHOLDS, limit_of
 from memplan.plan.batch.split import critical_batch
 from memplan.plan.recommend.evaluate import Outcome
 from memplan.plan.recommend.records import (
+    ALLOWABLE,
     UNREACHED,
     Candidate,
     Evaluated,
+    Group,
     Recommendation,
     Rejected,
+    Remedy,
     Search,
     WhatIf,
 )
-from memplan.plan.recommend.space import is_allowed
+from memplan.plan.recommend.space import is_allowed, wanting
 from memplan.units import Bytes
 from memplan.versions import installed
 
@@ -61,6 +64,10 @@ class Findings:
         """May a candidate be recommended?"""
         return is_allowed(candidate, self.given, self.search, batch_statistics=self.batch_statistics)
 
+    def wanting(self, candidate: Candidate) -> tuple[Group, ...]:
+        """What ``--allow`` would have to name for it besides."""
+        return wanting(candidate, self.given, self.search, batch_statistics=self.batch_statistics)
+
 
 def compose_answer(findings: Findings) -> Recommendation:
     """Put the answer together."""
@@ -71,10 +78,12 @@ def compose_answer(findings: Findings) -> Recommendation:
     same = [each for each in evaluated if each.candidate.global_batch == findings.given.global_batch]
     mine = [each for each in same if findings.may_be_taken(each.candidate)]
     rows = sorted((each for each in mine if each.fits), key=lambda each: (each.cost, len(each.candidate.changes)))
+    remedies = () if rows else tuple(_remedies(same, findings))
     what_ifs = tuple(sorted(_what_ifs(findings, traced, given.evaluated), key=lambda each: -(each.saved_bytes or 0)))
     preset = search.limits.utilization
     known = given if given.evaluated else next(each for each in findings.outcomes if each.evaluated is not None)
-    shown = [*(each.candidate for each in rows), *(each.candidate for each in what_ifs if each.saved_bytes is not None)]
+    shown = [each.candidate for each in (*rows, *(remedy.evaluated for remedy in remedies))]
+    shown += [each.candidate for each in what_ifs if each.saved_bytes is not None]
     split = any(each.spec.batch_size != findings.given.spec.batch_size for each in shown)
     return Recommendation(
         target=format_target(findings.given.spec.target),
@@ -89,8 +98,9 @@ def compose_answer(findings: Findings) -> Recommendation:
         rows=tuple(rows),
         pareto=pareto(mine),
         what_ifs=what_ifs,
-        rejected=(*_lost(mine, findings), *findings.skipped),
-        cheapest=_cheapest(what_ifs, given.evaluated),
+        rejected=(*_lost(same, findings), *findings.skipped),
+        cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in same)], given.evaluated),
+        remedies=remedies,
         critical=critical_batch(search.noise_scale, findings.given.global_batch) if search.noise_scale else None,
         ended=findings.ended,
         candidates=findings.considered,
@@ -125,34 +135,55 @@ def _with_cost(evaluated: Evaluated, given: Evaluated | None, findings: Findings
 
 def _what_ifs(findings: Findings, traced: Mapping[str, Outcome], given: Evaluated | None) -> Iterator[WhatIf]:
     for candidate in findings.singles:
-        permitted = findings.may_be_taken(candidate)
         outcome = traced.get(repr(candidate.spec))
         if outcome is None:
-            yield _untold(candidate, permitted, UNREACHED)
-        elif outcome.evaluated is None or given is None:
-            yield _untold(candidate, permitted, outcome.reason)
+            yield _untold(candidate, findings, UNREACHED)
+        elif outcome.evaluated is None:
+            yield _untold(candidate, findings, outcome.reason)
         else:
-            found = outcome.evaluated
-            yield WhatIf(
-                candidate=candidate,
-                allowed=permitted,
-                saved_bytes=given.device_bytes - found.device_bytes,
-                extra_time=given.samples_per_second / found.samples_per_second - 1,
-                fits=found.fits,
-                reason="",
-            )
+            yield _what_if(replace(outcome.evaluated, candidate=candidate), findings, given)
 
 
-def _untold(candidate: Candidate, permitted: bool, reason: str) -> WhatIf:
+def _what_if(found: Evaluated, findings: Findings, given: Evaluated | None) -> WhatIf:
+    if given is None:
+        return _untold(found.candidate, findings, "the job as given cannot be traced")
+    return WhatIf(
+        candidate=found.candidate,
+        allowed=findings.may_be_taken(found.candidate),
+        saved_bytes=given.device_bytes - found.device_bytes,
+        extra_time=given.samples_per_second / found.samples_per_second - 1,
+        fits=found.fits,
+        reason="",
+    )
+
+
+def _untold(candidate: Candidate, findings: Findings, reason: str) -> WhatIf:
+    permitted = findings.may_be_taken(candidate)
     return WhatIf(candidate=candidate, allowed=permitted, saved_bytes=None, extra_time=None, fits=False, reason=reason)
 
 
-def _cheapest(what_ifs: Sequence[WhatIf], given: Evaluated | None) -> WhatIf | None:
-    """The single change of least time that makes the job fit; one that keeps the numerics before others."""
+def _cheapest(found: Sequence[WhatIf], given: Evaluated | None) -> WhatIf | None:
+    """Of what makes the job fit, the fewest changes, then the least time; what keeps the numerics before others."""
     if given is not None and given.fits:
         return None
-    fitting = [each for each in what_ifs if each.fits]
-    return min(fitting, key=lambda each: (not each.allowed, each.extra_time or 0.0), default=None)
+    fitting = [each for each in found if each.fits]
+    return min(
+        fitting,
+        key=lambda each: (not each.allowed, len(each.candidate.changes), each.extra_time or 0.0),
+        default=None,
+    )
+
+
+def _remedies(evaluated: Sequence[Evaluated], findings: Findings) -> Iterator[Remedy]:
+    """Of each set of things that would have to be allowed, the best that fits; the fewest and least intrusive first."""
+    best: dict[tuple[Group, ...], Evaluated] = {}
+    for each in sorted(evaluated, key=lambda each: each.cost):
+        if each.fits:
+            best.setdefault(findings.wanting(each.candidate), each)
+    least = min(map(len, best), default=0)
+    for groups in sorted(best, key=lambda groups: [ALLOWABLE.index(group) for group in groups]):
+        if len(groups) == least:
+            yield Remedy(allow=groups, evaluated=best[groups])
 
 
 def _lost(evaluated: Sequence[Evaluated], findings: Findings) -> Iterator[Rejected]:

@@ -1,12 +1,12 @@
-"""The search: the job as given, every single change, then what should be best of all combinations, each traced.
+"""The search: the job as given, then what should be best of all ways to run it, until nothing better is left.
 
-given ──► single changes ──► predicted order of all combinations ──► traced, best first, until nothing better is left
+given ──► all ways in predicted order ──► traced, best first ──┬─► something fits: a checkpoint plan, single changes
+              ▲                              │ every trace      └─► nothing does: what more would have to be allowed
+              └──────────────────────────────┘ teaches
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Literal
 
@@ -17,33 +17,40 @@ from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.answer import Findings, compose_answer
 from memplan.plan.recommend.changes import Change
-from memplan.plan.recommend.evaluate import Outcome
-from memplan.plan.recommend.order import saving, urgency
-from memplan.plan.recommend.planned import TRACES, budget_for, can_be_planned, in_its_place, work_planned
+from memplan.plan.recommend.evaluate import Outcome, work
+from memplan.plan.recommend.planned import TRACES, Planning, budget_for, can_be_planned, in_its_place
 from memplan.plan.recommend.predict import Predicted, Predictor
-from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, Search
+from memplan.plan.recommend.records import Candidate, Evaluated, Group, Recommendation, Rejected, Search, shares
 from memplan.plan.recommend.space import (
     Combination,
     allowed,
     bases,
     changes_for,
     combine,
-    is_allowed,
-    split_words,
+    is_kept,
+    made_of_whole_batches,
+    wanting,
     with_changes,
+    with_split,
 )
-from memplan.plan.recommend.workers import Workers
+from memplan.plan.recommend.workers import Work, Workers
 from memplan.units import format_bytes
 
 ENOUGH = 5
 """Configurations that fit, after which only what should be better is traced."""
 SLACK = 1.03
 """Predicted sizes above the limit by so much are traced all the same."""
-ALONE, COMBINED = 0.5, 0.8
-"""Shares of the time after which single changes give way to combinations of those that are known, and these to the
-changes that are left, those that the search may not use among them."""
-LEAST_TRIED = 4
-"""Smallest combinations that are traced where none should fit."""
+SEARCHED = 0.8
+"""Share of the time after which the search leaves the rest to the single changes."""
+SMALLEST = 2
+"""Smallest ways that are traced where none should fit: that they do not is to be seen."""
+NAMED = 100
+"""Ways that were not traced of which the answer says why, the nearest to the limit first."""
+LIKELY = ("--checkpoint full", "--optimizer-impl fused")
+"""Changes that are traced beside the job as given, whatever comes of it, so that no process waits for it."""
+
+Way = tuple[Combination, Predicted]
+"""A way to run the job, and what it should come to."""
 
 
 def search_here(
@@ -65,7 +72,7 @@ def search_here(
 
     Raises:
         UsageError: Ranks and batch do not go together.
-        EstimateError: The job as given cannot be traced, nor any change of it.
+        EstimateError: The job as given cannot be traced, nor any layout of it.
     """
     workers = Workers(profile, search.limits, processes=search.processes, timeout=timeout, progress=progress)
     return _Searching(spec, profile, search, workers).answer()
@@ -75,95 +82,63 @@ class _Searching:
     """One job on the way to an answer."""
 
     def __init__(self, spec: JobSpec, profile: GpuProfile, search: Search, workers: Workers) -> None:
-        self._started = time.perf_counter()
+        self._started = self._begun = self._end = time.perf_counter()
         self._profile, self._search, self._workers = profile, search, workers
         self._bases = bases(spec, search)
         self._given = self._bases[0]
         self._outcomes: dict[str, Outcome] = {}
         self._skipped: list[Rejected] = []
-        self._considered = 0
-        self._begun = self._end = self._started
+        self._limit = limit_of(profile, search.limits.utilization) or inf
 
     def answer(self) -> Recommendation:
         """Everything in turn."""
-        self._trace([*self._bases, *self._likely()])
+        self._trace([*self._bases, *self._likely()], timed=False)
         self._begin()
         self._raise_if_hopeless()
         self._given = self._best_base()
-        changes = changes_for(self._given.spec, self._search)
-        singles = {change: self._alone(change) for change in changes}
-        split = self._split_alone()
-        usable = {change: each for change, each in singles.items() if allowed(change, self._search)}
-        self._trace(self._in_order(filter(self._may_be_taken, [*split, *usable.values()])), begin_until=ALONE)
-        ended = self._combine(usable, split)
-        self._plan()
-        every = [*split, *singles.values()]
-        self._trace(self._in_order(every))
-        cut = any(_key(each) not in self._outcomes for each in every)
+        given = self._outcome(self._given)
+        changes = changes_for(self._given.spec, self._search, experts=given.experts)
+        known = {change.text: change for change in changes}
+        self._predictor = Predictor(self._given, known, self._profile.context_bytes)
+        for outcome in self._outcomes.values():
+            self._predictor.learn(outcome)
+        mine = [each for each in changes if allowed(each, self._search)]
+        ways = self._ways(mine, ())
+        ended = self._explore(ways)
+        if not self._fitting():
+            self._look_further(changes)
+            ended = self._see_smallest(ways)
+        singles = self._singles(changes)
+        self._round_off(singles)
+        self._skip(ways)
         return compose_answer(
             Findings(
                 given=self._given,
                 profile=self._profile,
                 search=self._search,
                 outcomes=tuple(self._outcomes.values()),
-                singles=tuple(every),
+                singles=tuple(singles),
                 skipped=tuple(self._skipped),
-                considered=self._considered,
-                ended="budget" if cut else ended,
+                considered=len(ways),
+                ended=ended,
                 seconds=time.perf_counter() - self._started,
-                batch_statistics=self._outcome(self._given).batch_statistics,
+                batch_statistics=given.batch_statistics,
             )
         )
 
-    def _likely(self) -> list[Candidate]:
-        """What is tried whatever comes of the job as given, so that no process waits for it."""
-        if len(self._bases) > 1:
-            return []
-        changes = changes_for(self._given.spec, self._search)
-        return [self._alone(change) for change in changes if change.group == "checkpoint"]
+    # The job as given.
+
+    def _likely(self) -> Iterator[Candidate]:
+        if len(self._bases) == 1:
+            for change in changes_for(self._given.spec, self._search):
+                if change.text in LIKELY:
+                    yield self._alone(change)
 
     def _begin(self) -> None:
         """Let the time count from the start, but leave half of it."""
         budget = self._search.budget_seconds
         self._begun = time.perf_counter()
         self._end = max(self._started + budget, self._begun + budget / 2)
-
-    def _after(self, share: float) -> float:
-        """When a share of the time that the job as given has left is over."""
-        return self._begun + share * (self._end - self._begun)
-
-    def _outcome(self, candidate: Candidate) -> Outcome:
-        return self._outcomes[_key(candidate)]
-
-    def _trace(self, candidates: Iterable[Candidate], *, begin_until: float = 1.0) -> None:
-        """Trace what was not traced yet; the job itself however long it takes.
-
-        Args:
-            candidates: The most wanted first.
-            begin_until: Share of the time after which none begins; what runs may take the rest of it.
-        """
-        fresh = [each for key, each in {_key(each): each for each in candidates}.items() if key not in self._outcomes]
-        timed = bool(self._outcomes)
-        outcomes = self._workers.run(
-            fresh,
-            begin_until=self._after(begin_until) if timed else inf,
-            until=self._after(1.0) if timed else inf,
-        )
-        for outcome in outcomes:
-            self._outcomes[_key(outcome.candidate)] = outcome
-
-    def _in_order(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The most wanted first; what may not be taken, last."""
-        given, limit = self._outcome(self._given), self._limit
-        return sorted(candidates, key=lambda each: (not self._may_be_taken(each), *urgency(given, each, limit)))
-
-    @property
-    def _limit(self) -> float:
-        return limit_of(self._profile, self._search.limits.utilization) or inf
-
-    def _may_be_taken(self, candidate: Candidate) -> bool:
-        statistics = self._outcome(self._given).batch_statistics
-        return is_allowed(candidate, self._given, self._search, batch_statistics=statistics)
 
     def _raise_if_hopeless(self) -> None:
         """A job that no layout can trace is the user's to put right; nothing of it is searched."""
@@ -173,122 +148,216 @@ class _Searching:
 
     def _best_base(self) -> Candidate:
         """Of the layouts the fastest that fits, else the smallest."""
-        found = [self._outcome(each) for each in self._bases]
-        known = [each.evaluated for each in found if each.evaluated is not None]
+        known = [each.evaluated for each in map(self._outcome, self._bases) if each.evaluated is not None]
         fitting = [each for each in known if each.fits]
         if fitting:
             return max(fitting, key=lambda each: each.samples_per_second).candidate
-        return min(known, key=lambda each: each.device_bytes).candidate if known else self._given
+        return min(known, key=lambda each: each.device_bytes).candidate
 
-    def _alone(self, change: Change) -> Candidate:
-        """A change with the split that comes nearest to the job's own at the same global batch."""
-        made = with_changes(self._given, (change,))
-        ranks = made.spec.parallel.data_ranks
-        if self._given.global_batch % ranks:
-            return made
-        batch = self._given.spec.batch_size
-        split = next(each for each in splits(self._given.global_batch, ranks) if each.micro_batch <= batch)
-        if (split.micro_batch, split.grad_accum) == (batch, made.spec.grad_accum):
-            return made
-        words = split_words(split.micro_batch, split.grad_accum, made.spec)
-        return replace(
-            made,
-            spec=replace(made.spec, batch_size=split.micro_batch, grad_accum=split.grad_accum),
-            changes=(*made.changes, words),
-            groups=(*made.groups, "split"),
-        )
+    # Ways to run it, and what they should come to.
 
-    def _split_alone(self) -> list[Candidate]:
-        """The largest smaller micro-batch, at the same global batch, with which the job should fit."""
-        if "split" in self._search.keep:
-            return []
-        found = [each.candidate for each in combine(self._given, (), self._search)]
-        smaller = [each for each in found if each.spec.batch_size < self._given.spec.batch_size]
-        given = self._outcome(self._given)
-        if given.evaluated is None:
-            return smaller[:1]
-        over = given.evaluated.high_bytes - self._limit
-        return [each for each in smaller if saving(given, each) >= over][:1] or smaller[-1:]
+    def _ways(self, changes: Sequence[Change], more: tuple[Group, ...]) -> list[Combination]:
+        """Every way that changes make, if no more had to be allowed than is named."""
+        return [
+            each
+            for each in combine(self._given, changes, self._search)
+            if set(self._wanting(each.candidate)) <= set(more) and is_kept(each.candidate, self._given, self._search)
+        ]
 
-    def _combine(self, singles: dict[Change, Candidate], split: Sequence[Candidate]) -> Literal["complete", "budget"]:
-        given = self._outcome(self._given)
-        if given.evaluated is None:
-            return "budget"
-        others = [self._outcomes.get(_key(each)) for each in split]
-        known = [each.evaluated for each in others if each is not None and each.evaluated is not None]
-        predictor = Predictor(given, given.evaluated, known[0] if known else None)
-        for change, candidate in singles.items():
-            outcome = self._outcomes.get(_key(candidate))
-            if outcome is not None and outcome.evaluated is not None:
-                predictor.learn(change, outcome.evaluated)
-        usable = [change for change in singles if predictor.knows(change)]
-        found = [each for each in combine(self._given, usable, self._search) if self._may_be_taken(each.candidate)]
-        self._considered = len(found)
-        return self._best_first([(each, predictor.predict(each)) for each in found])
+    def _wanting(self, candidate: Candidate) -> tuple[Group, ...]:
+        statistics = self._outcome(self._given).batch_statistics
+        return wanting(candidate, self._given, self._search, batch_statistics=statistics)
 
-    def _plan(self) -> None:
-        """Put a checkpoint plan in the place of the best full checkpointing, where there is time for one."""
-        full = [each for each in self._evaluated if each.fits and self._may_win(each)]
-        full = [each for each in full if can_be_planned(each.candidate.spec) and "checkpoint" in each.candidate.groups]
-        best = min(full, key=self._cost_of, default=None)
-        if best is None or self._search.plan_file is None:
-            return
-        candidate = in_its_place(best, self._search.plan_file)
-        spent = (time.perf_counter() - self._started) / max(1, len(self._outcomes)) * self._workers.processes
-        if time.perf_counter() + TRACES * spent > self._after(1.0):
-            reason = "a checkpoint plan takes longer than is left of --search-budget"
-            self._skipped.append(Rejected(candidate=candidate, reason=reason, traced=False))
-            return
-        budget = budget_for(best, self._profile, self._search.limits)
-        planning = self._workers.run([candidate], partial(work_planned, budget=budget), until=self._after(1.0))
-        for outcome in planning:
-            self._outcomes[_key(outcome.candidate)] = outcome
+    def _hopeful(self, ways: Iterable[Combination]) -> list[Way]:
+        """What was not traced and should fit, the cheapest first; of each set of changes one split of the batch.
 
-    def _best_first(self, found: Sequence[tuple[Combination, Predicted]]) -> Literal["complete", "budget"]:
-        limit = self._limit
-        hopeful = [each for each in found if each[1].device_bytes <= SLACK * limit]
-        hopeful.sort(key=lambda each: (self._cost(each[1]), len(each[0].changes)))
-        if not hopeful:
-            hopeful = sorted(found, key=lambda each: each[1].device_bytes)[:LEAST_TRIED]
-        waiting = [each for each in hopeful if _key(each[0].candidate) not in self._outcomes]
-        while waiting:
-            if time.perf_counter() > self._after(COMBINED):
-                return "budget"
-            if self._is_settled(waiting[0][1]):
-                break
-            wave, waiting = waiting[: self._workers.processes], waiting[self._workers.processes :]
-            self._trace([each.candidate for each, _ in wave], begin_until=COMBINED)
-        self._skip(found, limit)
-        return "complete"
+        That split's trace says where the others stand.
+        """
+        found = [each for each in self._predicted(ways) if self._over(each[1]) <= (SLACK - 1) * self._limit]
+        found.sort(key=lambda each: (self._cost(each[1]), len(each[0].changes), each[1].device_bytes))
+        return _once(found)
 
-    def _is_settled(self, best_left: Predicted) -> bool:
-        """Is enough known, and nothing better to be expected?"""
-        fitting = [self._cost_of(each) for each in self._evaluated if each.fits and self._may_win(each)]
-        return len(fitting) >= ENOUGH and min(fitting) <= self._cost(best_left)
+    def _predicted(self, ways: Iterable[Combination]) -> Iterator[Way]:
+        for each in ways:
+            if _key(each.candidate) not in self._outcomes and self._predictor.can_be(each):
+                yield each, self._predictor.predict(each)
 
-    @property
-    def _evaluated(self) -> list[Evaluated]:
-        return [each.evaluated for each in self._outcomes.values() if each.evaluated is not None]
-
-    def _may_win(self, evaluated: Evaluated) -> bool:
-        same = evaluated.candidate.global_batch == self._given.global_batch
-        return same and self._may_be_taken(evaluated.candidate)
+    def _over(self, predicted: Predicted) -> float:
+        """Bytes above the limit, as much below the device as the interval of the job as given needs."""
+        given = self._evaluated(self._given)
+        margin = 1.0 if self._search.limits.utilization else given.high_bytes / given.device_bytes
+        return predicted.device_bytes * margin - self._limit
 
     def _cost(self, predicted: Predicted) -> float:
         share = predicted.device_bytes / (self._profile.usable_bytes or predicted.device_bytes or 1)
         return self._search.alpha * share + self._search.beta * predicted.step_seconds
 
     def _cost_of(self, evaluated: Evaluated) -> float:
-        predicted = Predicted(device_bytes=evaluated.device_bytes, step_seconds=evaluated.time.total)
-        return self._cost(predicted)
+        return self._cost(Predicted(device_bytes=evaluated.device_bytes, step_seconds=evaluated.time.total))
 
-    def _skip(self, found: Sequence[tuple[Combination, Predicted]], limit: float) -> None:
+    # The search.
+
+    def _explore(self, ways: Sequence[Combination]) -> Literal["complete", "budget"]:
+        """Trace what should fit, the best first, until enough fit and nothing that is left should be better."""
+        while hopeful := self._hopeful(ways):
+            if self._is_settled(hopeful[0][1]):
+                break
+            if not self._trace((each.candidate for each, _ in hopeful[: self._workers.processes]), share=SEARCHED):
+                return "budget"
+        return "complete"
+
+    def _is_settled(self, best_left: Predicted) -> bool:
+        """Is enough known, and nothing better to be expected?"""
+        fitting = [self._cost_of(each) for each in self._fitting()]
+        return len(fitting) >= ENOUGH and min(fitting) <= self._cost(best_left)
+
+    def _fitting(self) -> list[Evaluated]:
+        """What fits and may be recommended."""
+        found = [each.evaluated for each in self._outcomes.values() if each.evaluated is not None]
+        return [each for each in found if each.fits and self._may_win(each.candidate)]
+
+    def _may_win(self, candidate: Candidate) -> bool:
+        same = candidate.global_batch == self._given.global_batch
+        return same and not self._wanting(candidate) and is_kept(candidate, self._given, self._search)
+
+    def _look_further(self, changes: Sequence[Change]) -> None:
+        """Find what would fit if one more thing were allowed; two, where one does not do."""
+        ways: dict[tuple[Group, ...], list[Combination]] = {}
+        for each in combine(self._given, changes, self._search):
+            if is_kept(each.candidate, self._given, self._search):
+                ways.setdefault(self._wanting(each.candidate), []).append(each)
+        for count in (1, 2):
+            waiting = {groups: found for groups, found in ways.items() if len(groups) == count}
+            while waiting:
+                # Of each the fastest that should fit; what fits is an answer, and asks for no other of its kind.
+                waiting = {groups: found for groups, found in waiting.items() if not self._fits_with(groups)}
+                best = [hopeful[0][0].candidate for found in waiting.values() if (hopeful := self._hopeful(found))]
+                if not self._trace(best, share=SEARCHED):
+                    break
+            if any(self._fits_with(groups) for groups in ways if len(groups) == count):
+                return
+
+    def _fits_with(self, groups: tuple[Group, ...]) -> bool:
+        return any(
+            each.evaluated is not None and each.evaluated.fits and self._wanting(each.candidate) == groups
+            for each in self._outcomes.values()
+        )
+
+    def _see_smallest(self, ways: Sequence[Combination]) -> Literal["complete", "budget"]:
+        """Trace the smallest ways that are allowed: if they do not fit, none does; if one does, look again."""
+        smallest = sorted(self._predicted(ways), key=lambda each: each[1].device_bytes)
+        if smallest and not self._trace((each.candidate for each, _ in _once(smallest)[:SMALLEST]), share=SEARCHED):
+            return "budget"
+        return self._explore(ways)
+
+    # What makes the answer whole.
+
+    def _singles(self, changes: Sequence[Change]) -> list[Candidate]:
+        """Every change alone, and the split of the batch; of the layouts those that leave layers and samples whole."""
+        plain = [each for each in changes if _is_plain(each.made(self._given.spec))]
+        return [*self._split_alone(), *(self._alone(change) for change in plain)]
+
+    def _alone(self, change: Change) -> Candidate:
+        """A change with the split that comes nearest to the job's own at the same global batch."""
+        made, batch = with_changes(self._given, (change,)), self._given.spec.batch_size
+        if not made_of_whole_batches(made, self._given.global_batch):
+            return made
+        options = splits(self._given.global_batch, shares(made.spec.parallel))
+        return with_split(made, self._given, next(each for each in options if each.micro_batch <= batch))
+
+    def _split_alone(self) -> list[Candidate]:
+        """The largest smaller micro-batch, at the same global batch, with which the job should fit."""
+        found = [each for each in combine(self._given, (), self._search) if "split" not in self._search.keep]
+        smaller = [each for each in found if each.candidate.spec.batch_size < self._given.spec.batch_size]
+        fitting = [each for each in smaller if self._over(self._predictor.predict(each)) <= 0]
+        return [each.candidate for each in (fitting[:1] or smaller[-1:])]
+
+    def _round_off(self, singles: Sequence[Candidate]) -> None:
+        """A checkpoint plan in the place of the best full checkpointing, and single changes for the table.
+
+        They take at most as long again as the search has taken, but for the plan, which may take what is left.
+        """
+        now = time.perf_counter()
+        waiting = [each for each in singles if _key(each) not in self._outcomes]
+        waiting.sort(key=lambda each: (bool(self._wanting(each)), each.groups == ("split",)))
+        planning = self._planning()
+        until = min(self._end, now + max(now - self._begun, (self._end - self._begun) / 4))
+        self._trace([*planning.candidates, *waiting], planning.work, begin_until=until)
+
+    def _planning(self) -> Planning:
+        best, file = min(self._fitting(), key=self._cost_of, default=None), self._search.plan_file
+        # No plan is faster than none at all.
+        if best is None or file is None or not can_be_planned(best):
+            return Planning()
+        spent = (time.perf_counter() - self._started) / max(1, len(self._outcomes)) * self._workers.processes
+        if time.perf_counter() + TRACES * spent > self._end:
+            reason = "a checkpoint plan takes longer than is left of --search-budget"
+            self._skipped.append(Rejected(candidate=in_its_place(best), reason=reason, traced=False))
+            return Planning()
+        budget = budget_for(best, self._profile, self._search.limits)
+        return Planning(candidates=(in_its_place(best, file),), file=str(file), budget=budget)
+
+    def _skip(self, ways: Iterable[Combination]) -> None:
         """Remember what was not traced because it should not fit."""
-        for combination, predicted in found:
-            over = predicted.device_bytes - limit
-            if over > (SLACK - 1) * limit and _key(combination.candidate) not in self._outcomes:
-                reason = f"about {format_bytes(int(over))} over the device, by the changes' own traces"
-                self._skipped.append(Rejected(candidate=combination.candidate, reason=reason, traced=False))
+        found = [(self._over(predicted), each.candidate) for each, predicted in self._predicted(ways)]
+        large = sorted((each for each in found if each[0] > (SLACK - 1) * self._limit), key=lambda each: each[0])
+        for over, candidate in large[:NAMED]:
+            reason = f"about {format_bytes(int(over))} over the device, by the traces nearest to it"
+            self._skipped.append(Rejected(candidate=candidate, reason=reason, traced=False))
+
+    # Traces.
+
+    def _outcome(self, candidate: Candidate) -> Outcome:
+        return self._outcomes[_key(candidate)]
+
+    def _evaluated(self, candidate: Candidate) -> Evaluated:
+        found = self._outcome(candidate).evaluated
+        assert found is not None  # noqa: S101 - asked of what was traced with success alone.
+        return found
+
+    def _trace(
+        self,
+        candidates: Iterable[Candidate],
+        function: Work = work,
+        *,
+        timed: bool = True,
+        share: float = 1.0,
+        begin_until: float = inf,
+    ) -> bool:
+        """Trace what was not traced yet, and learn from it.
+
+        Args:
+            candidates: The most wanted first.
+            function: Evaluates one of them in a worker.
+            timed: Does the time count? It does not for the job as given.
+            share: Of the time, after which none begins; what runs may take the rest of it.
+            begin_until: When none begins any more, whatever is left.
+
+        Returns:
+            Whether anything came of it.
+        """
+        fresh = [each for key, each in {_key(each): each for each in candidates}.items() if key not in self._outcomes]
+        latest = min(begin_until, self._begun + share * (self._end - self._begun)) if timed else inf
+        found = False
+        for outcome in self._workers.run(fresh, function, begin_until=latest, until=self._end if timed else inf):
+            self._outcomes[_key(outcome.candidate)] = outcome
+            found = True
+            if timed:
+                self._predictor.learn(outcome)
+        return found
+
+
+def _once(ways: Iterable[Way]) -> list[Way]:
+    """The first of each set of changes."""
+    found: dict[tuple[Change, ...], Way] = {}
+    for each in ways:
+        found.setdefault(each[0].changes, each)
+    return list(found.values())
+
+
+def _is_plain(spec: JobSpec) -> bool:
+    parallel = spec.parallel
+    return parallel.tensor == parallel.context == parallel.pipeline == parallel.expert == 1
 
 
 def _key(candidate: Candidate) -> str:

@@ -2,16 +2,14 @@
 
 import gc
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
-from memplan.job.parallel import ALONE
-from memplan.job.spec import JobSpec
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.checkpoint.ask import PlanOptions
-from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, evaluate_here, not_traced
+from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, evaluate_here, not_traced, work
 from memplan.plan.recommend.records import Candidate, Evaluated, Limits
 from memplan.runtime.checkpoint.plan_file import write_plan
 
@@ -19,18 +17,43 @@ SOLVER_SECONDS = 10.0
 """For each call of the solver: a search has others to look at."""
 TRACES = 10
 """What a plan takes, about: the options of a block, the plan, its corrections."""
+NO_FILE = Path("PLAN")
+"""Stands for the file of a plan that is not made."""
 
 
-def can_be_planned(spec: JobSpec) -> bool:
-    """Does the planner take such a job? Block plans are for eager training on one GPU."""
-    return spec.mode == "train" and spec.compile == "eager" and spec.parallel == ALONE and spec.checkpoint == "full"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """A plan that is to be made, if any."""
+
+    candidates: tuple[Candidate, ...] = ()
+    """The way to run the job under it."""
+    file: str = ""
+    """Where it is written."""
+    budget: int = 0
+    """Device peak that it may have."""
+
+    def work(self, candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+        """Evaluate a candidate in a worker; make its plan before, if it is the one to be planned."""
+        if not self.file or candidate.spec.checkpoint != self.file:
+            return work(candidate, profile, limits)
+        return _work_planned(candidate, profile, limits, budget=self.budget)
 
 
-def in_its_place(evaluated: Evaluated, file: Path) -> Candidate:
+def can_be_planned(evaluated: Evaluated) -> bool:
+    """Does the planner take such a job? Block plans are for eager training; it traces one pipeline stage alone."""
+    spec = evaluated.candidate.spec
+    eager = spec.mode == "train" and spec.compile == "eager"
+    return eager and spec.parallel.pipeline == 1 and spec.checkpoint == "full"
+
+
+def in_its_place(evaluated: Evaluated, file: Path = NO_FILE) -> Candidate:
     """A configuration with full checkpointing, under a plan instead."""
-    former = evaluated.candidate
-    words = tuple(f"--checkpoint {file}" if text == "--checkpoint full" else text for text in former.changes)
-    return replace(former, spec=replace(former.spec, checkpoint=str(file)), changes=words)
+    former, words = evaluated.candidate, f"--checkpoint {file}"
+    spec = replace(former.spec, checkpoint=str(file))
+    if "checkpoint" not in former.groups:
+        return Candidate(spec=spec, changes=(*former.changes, words), groups=(*former.groups, "checkpoint"))
+    pairs = zip(former.changes, former.groups, strict=True)
+    return replace(former, spec=spec, changes=tuple(words if group == "checkpoint" else text for text, group in pairs))
 
 
 def budget_for(evaluated: Evaluated, profile: GpuProfile, limits: Limits) -> int:
@@ -39,8 +62,8 @@ def budget_for(evaluated: Evaluated, profile: GpuProfile, limits: Limits) -> int
     return limit if limits.utilization else limit * evaluated.device_bytes // evaluated.high_bytes
 
 
-def work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, budget: int) -> Outcome:
-    """Plan a candidate whose ``checkpoint`` names the file to write, and evaluate it. Runs in a worker.
+def _work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, budget: int) -> Outcome:
+    """Plan a candidate whose ``checkpoint`` names the file to write, and evaluate it.
 
     Args:
         candidate: The way to run the job.

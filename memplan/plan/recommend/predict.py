@@ -1,37 +1,36 @@
-"""What a combination should take and last, from what its changes did one by one: decides what is traced, nothing else.
+"""What a way to run the job should take and last, from the traces nearest to it: decides what is traced, nothing else.
 
-peak = state - what each change saves of it + activations per sample x samples x shares that changes leave of them
-       + gradients that wait, where the candidate accumulates and the job as given does not
+peak = most of any phase: bytes by category of the traced relative, times what each further change leaves of them
+
+The relative has the most of the changes; a further change does what it did where two traces differ by it alone, else
+what such a change usually does (``memplan.plan.recommend.order``).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from functools import reduce
 
+from memplan.job.spec import JobSpec
+from memplan.lifetime.records import Category
 from memplan.plan.recommend.changes import Change
 from memplan.plan.recommend.evaluate import Outcome
-from memplan.plan.recommend.order import accumulated_bytes, moving_bytes
-from memplan.plan.recommend.records import Evaluated
+from memplan.plan.recommend.order import guess
+from memplan.plan.recommend.phases import Peaks
+from memplan.plan.recommend.records import Candidate, Evaluated
 from memplan.plan.recommend.space import Combination
 
-LEAST_SHARE = 0.02
-"""Of the activations, whatever is done: a guess that only orders traces."""
+MOVING = (Category.ACTIVATION, Category.TEMPORARY, Category.INPUT)
+"""What grows with the micro-batch in forward and backward."""
+STAYING = (Category.ACTIVATION, Category.INPUT)
+"""What of it is left in the optimizer's step, whose temporaries are as large as parameters."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """What one change did to the job."""
-
-    saved: int
-    """Device bytes."""
-    slower: float
-    """Factor on the time of one sample."""
-    optimizer: float
-    """Seconds more of the optimizer."""
+Texts = frozenset[str]
+"""What is typed of a set of changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What a combination should come to."""
+    """What a way to run the job should come to."""
 
     device_bytes: int
     """Device peak."""
@@ -39,64 +38,160 @@ class Predicted:
     """One optimizer step."""
 
 
-class Predictor:
-    """The job as given, at two micro-batches, and the effects of single changes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one change does to any job."""
 
-    def __init__(self, outcome: Outcome, given: Evaluated, other: Evaluated | None) -> None:
-        """Know the job.
+    of: Callable[[str, Category, float], float]
+    """Phase, category and its bytes → bytes after the change."""
+    slower: float
+    """Factor on the time of a sample."""
+    optimizer: float
+    """Seconds more of the optimizer."""
+    guessed: bool
+    """Was it not seen in any trace?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A candidate that was traced."""
+
+    evaluated: Evaluated
+    peaks: Peaks
+    slack: float
+    """Device bytes for each of the peak's requested ones."""
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.evaluated.candidate.spec
+
+
+class Predictor:
+    """Learns from traces what changes do."""
+
+    def __init__(self, given: Candidate, changes: Mapping[str, Change], context_bytes: int) -> None:
+        """Know nothing yet.
 
         Args:
-            outcome: Of the job as it is.
-            given: Its figures.
-            other: At another micro-batch; None where none was traced: what its peak is made of must do.
+            given: The job as given; its outcome is to be learned before anything is predicted.
+            changes: What is typed → every change that may come.
+            context_bytes: What a process takes of the device beside the allocator.
         """
-        self._outcome, self._given = outcome, given
-        self._effects: dict[str, Effect] = {}
-        batch = given.candidate.spec.batch_size
-        self._per_sample = moving_bytes(outcome) / batch
-        if other is not None:
-            apart = batch - other.candidate.spec.batch_size
-            waiting = accumulated_bytes(outcome, other.candidate)
-            self._per_sample = max(0.0, (given.device_bytes + waiting - other.device_bytes) / apart)
+        self._given, self._changes, self._context = given, changes, context_bytes
+        self._known: dict[Texts, list[_Known]] = {}
+        self._impossible: list[Texts] = []
 
-    def learn(self, change: Change, evaluated: Evaluated) -> None:
-        """See what a change did, at whichever split it was tried."""
-        batch = evaluated.candidate.spec.batch_size
-        expected = self._given.device_bytes + self._per_sample * (batch - self._given.candidate.spec.batch_size)
-        expected += accumulated_bytes(self._outcome, evaluated.candidate)
-        self._effects[change.text] = Effect(
-            saved=round(expected - evaluated.device_bytes),
-            slower=_per_sample_seconds(evaluated) / (_per_sample_seconds(self._given) or 1.0),
-            optimizer=evaluated.time.optimizer - self._given.time.optimizer,
-        )
+    def learn(self, outcome: Outcome) -> None:
+        """See what came of a candidate."""
+        texts = self._texts(outcome.candidate)
+        if outcome.evaluated is None:
+            self._impossible += [texts] if texts else []
+            return
+        most = max((sum(held.values()) for held in outcome.peaks.values()), default=0.0)
+        if most and texts <= self._changes.keys():
+            slack = max(0, outcome.evaluated.device_bytes - self._context) / most
+            known = _Known(evaluated=outcome.evaluated, peaks=outcome.peaks, slack=slack)
+            self._known.setdefault(texts, []).append(known)
 
-    def knows(self, change: Change) -> bool:
-        """Was a change tried with success?"""
-        return change.text in self._effects
+    def can_be(self, combination: Combination) -> bool:
+        """Is there no part of it that failed?"""
+        texts = {change.text for change in combination.changes}
+        return not any(each <= texts for each in self._impossible)
 
     def predict(self, combination: Combination) -> Predicted:
         """What it should take and last."""
         spec = combination.candidate.spec
-        effects = [(change.kind, self._effects[change.text]) for change in combination.changes]
-        given = self._given.candidate.spec.batch_size
-        activations = self._per_sample * given
-        state = self._given.device_bytes - activations + accumulated_bytes(self._outcome, combination.candidate)
-        state -= sum(effect.saved for kind, effect in effects if kind == "state")
-        shares = [
-            min(1.0, max(LEAST_SHARE, 1 - effect.saved / activations)) if activations else 1.0
-            for kind, effect in effects
-            if kind == "activation"
-        ]
-        samples = spec.batch_size * spec.grad_accum
-        seconds = _per_sample_seconds(self._given) * samples * prod(effect.slower for _, effect in effects)
-        optimizer = self._given.time.optimizer + sum(effect.optimizer for _, effect in effects)
+        texts = frozenset(change.text for change in combination.changes)
+        nearest = max((each for each in self._known if each <= texts), key=len)
+        known = min(self._known[nearest], key=lambda each: abs(each.spec.batch_size - spec.batch_size))
+        effects = [self._effect(change) for change in combination.changes if change.text not in nearest]
+        # What one change adds, another may take a share of: a peak that moves finds more gradients, of half the bytes.
+        effects.sort(key=lambda effect: effect.guessed)
+        most = max(
+            sum(reduce(lambda left, effect: effect.of(phase, name, left), effects, size) for name, size in held.items())
+            for phase, held in resized(known.peaks, known.spec, spec).items()
+        )
+        fixed, per_sample = _pace(known.evaluated)
+        for effect in effects:
+            per_sample *= effect.slower
+        optimizer = known.evaluated.time.optimizer + sum(effect.optimizer for effect in effects)
         return Predicted(
-            device_bytes=round(state + self._per_sample * spec.batch_size * prod(shares)),
-            step_seconds=seconds + max(0.0, optimizer),
+            device_bytes=round(most * known.slack) + self._context,
+            step_seconds=_passes(spec) * (fixed + per_sample * spec.batch_size) + max(0.0, optimizer),
         )
 
+    def _texts(self, candidate: Candidate) -> Texts:
+        pairs = zip(candidate.changes, candidate.groups, strict=True)
+        return frozenset(text for text, group in pairs if group != "split" and text not in self._given.changes)
 
-def _per_sample_seconds(evaluated: Evaluated) -> float:
-    """Of one sample on one rank, the optimizer aside."""
-    spec = evaluated.candidate.spec
-    return (evaluated.time.total - evaluated.time.optimizer) / (spec.batch_size * spec.grad_accum)
+    def _effect(self, change: Change) -> Effect:
+        for texts, found in self._known.items():
+            without = self._known.get(texts - {change.text})
+            if change.text in texts and without:
+                return _measured(without[0], found[0])
+        return _guessed(change, self._given.spec)
+
+
+def resized(peaks: Peaks, before: JobSpec, after: JobSpec) -> Peaks:
+    """The same step with another micro-batch, and with gradients that wait where it accumulates.
+
+    Args:
+        peaks: Of the step as traced.
+        before: That step.
+        after: The step that is asked for.
+    """
+    ratio = after.batch_size / before.batch_size
+    waiting = dict(peaks.get("optimizer", {})).get(Category.GRADIENT, 0.0)
+    made: dict[str, dict[Category, float]] = {}
+    for phase, held in peaks.items():
+        moving = STAYING if phase == "optimizer" else MOVING
+        made[phase] = {name: size * ratio if name in moving else size for name, size in held.items()}
+        if phase != "optimizer" and (_passes(after) > 1) != (_passes(before) > 1):
+            made[phase][Category.GRADIENT] = waiting if _passes(after) > 1 else 0.0
+    return made  # type: ignore[return-value]
+
+
+def _passes(spec: JobSpec) -> int:
+    """Micro-batches of one step of a rank."""
+    return spec.grad_accum * spec.parallel.step_batches
+
+
+def _measured(without: _Known, found: _Known) -> Effect:
+    """What a change did where one trace has it and another has not."""
+    before = resized(without.peaks, without.spec, found.spec)
+    peaks = found.peaks
+
+    def of(phase: str, name: Category, size: float) -> float:
+        old = before.get(phase, {}).get(name, 0.0)  # type: ignore[call-overload]
+        new = peaks.get(phase, {}).get(name, 0.0)  # type: ignore[call-overload]
+        # What a change saves goes by what there is to save, what it adds does not.
+        return float(size * new / old if new <= old and old else size + new - old)
+
+    fixed, per_sample = _pace(without.evaluated)
+    now_fixed, now = _pace(found.evaluated)
+    batch = found.spec.batch_size
+    return Effect(
+        of=of,
+        slower=(now_fixed + now * batch) / ((fixed + per_sample * batch) or 1.0),
+        optimizer=found.evaluated.time.optimizer - without.evaluated.time.optimizer,
+        guessed=False,
+    )
+
+
+def _guessed(change: Change, given: JobSpec) -> Effect:
+    thought = guess(change, given.parallel)
+
+    def of(phase: str, name: Category, size: float) -> float:
+        alone = thought.step if phase == "optimizer" else thought.passes
+        return size * thought.leaves.get(name, 1.0) * alone.get(name, 1.0)
+
+    return Effect(of=of, slower=thought.slower, optimizer=0.0, guessed=True)
+
+
+def _pace(evaluated: Evaluated) -> tuple[float, float]:
+    """Seconds of a micro-batch that do not go by its size, and those of each sample, the optimizer aside."""
+    time, spec = evaluated.time, evaluated.candidate.spec
+    each = (time.total - time.optimizer) / _passes(spec)
+    waits = time.launch + time.exposed_communication + (time.offload if spec.parallel.offload else 0.0)
+    fixed = min(each, waits / _passes(spec))
+    return fixed, (each - fixed) / spec.batch_size

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.headroom import Utilization
 from memplan.plan.batch.records import CriticalBatch, Thresholds
 from memplan.plan.time.records import StepTime
 from memplan.units import Bytes
 
-Kind = Literal["activation", "state", "split"]
-"""What a change saves: what grows with the micro-batch, what does not, or it is the split itself."""
 Group = Literal[
     "checkpoint", "split", "parallel", "offload", "attention", "loss", "optimizer-step", "precision", "optimizer",
     "lora", "quantize",
@@ -22,7 +21,7 @@ NUMERICS: tuple[Group, ...] = ("precision", "optimizer", "lora", "quantize")
 """Groups that change what is computed."""
 ALLOWABLE: tuple[Group, ...] = (*NUMERICS, "split")
 """What ``--allow`` names: a split of the batch changes what is computed where the model has batch statistics."""
-UNREACHED = "the time ran out before its turn"
+UNREACHED = "its turn did not come"
 """Why nothing is known of a single change that was not traced."""
 
 
@@ -66,6 +65,11 @@ class Search:
     """The user's gradient noise scale, in samples."""
 
 
+def shares(parallel: Parallel) -> int:
+    """Micro-batches that all ranks together take through one forward and backward."""
+    return parallel.data_ranks * parallel.step_batches
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One way to run the job."""
@@ -85,7 +89,7 @@ class Candidate:
     @property
     def global_batch(self) -> int:
         """Samples per optimizer step, over all ranks."""
-        return self.spec.batch_size * self.spec.grad_accum * self.spec.parallel.data_ranks
+        return self.spec.batch_size * self.spec.grad_accum * shares(self.spec.parallel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,16 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What would fit if more were allowed, where nothing that is allowed does."""
+
+    allow: tuple[Group, ...]
+    """What ``--allow`` would have to name besides."""
+    evaluated: Evaluated
+    """The configuration, traced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """The answer. Every row was confirmed by its own trace."""
 
@@ -182,12 +196,14 @@ class Recommendation:
     rejected: tuple[Rejected, ...]
     """What lost, and why."""
     cheapest: WhatIf | None
-    """Where the job does not fit as given: the single change of least time after which it does, numerics kept if one
-    of those does."""
+    """Where the job does not fit as given: of what makes it fit, the fewest changes, then the least time; numerics kept
+    if that goes."""
+    remedies: tuple[Remedy, ...]
+    """Where nothing that is allowed fits: what would, the least intrusive first."""
     critical: CriticalBatch | None
     """What the global batch costs in steps and samples, where the noise scale is known."""
     ended: Literal["complete", "budget"]
-    """Was every single change and every promising combination traced, or did the time run out?"""
+    """Was everything traced that should have been better than what was found, or did the time run out?"""
     candidates: int
     """Ways to run the job that were considered."""
     traces: int

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
 from memplan.errors import UsageError
+from memplan.job.optimizers import IMPLEMENTATIONS
 from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec
+from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import Change, layouts, single_changes
-from memplan.plan.recommend.records import NUMERICS, Candidate, Group, Search
+from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
 MOST_CHANGES = 4
 """Changes at once: more of them are never what a person wants to explain."""
@@ -55,7 +57,7 @@ def _with_target(spec: JobSpec, search: Search) -> JobSpec:
     parallel = spec.parallel
     if search.target_batch is None:
         return spec
-    options = list(splits(search.target_batch, parallel.data_ranks))
+    options = list(splits(search.target_batch, shares(parallel)))
     chosen = next((each for each in options if each.micro_batch <= spec.batch_size), options[-1])
     return replace(spec, batch_size=chosen.micro_batch, grad_accum=chosen.grad_accum)
 
@@ -65,8 +67,8 @@ def allowed(change: Change, search: Search) -> bool:
     return not change.numerics or change.group in search.allow
 
 
-def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_statistics: bool) -> bool:
-    """May a candidate be recommended?
+def wanting(candidate: Candidate, given: Candidate, search: Search, *, batch_statistics: bool) -> tuple[Group, ...]:
+    """What ``--allow`` would have to name besides for a candidate to be recommended.
 
     Args:
         candidate: What was tried.
@@ -74,25 +76,65 @@ def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_
         search: What may change.
         batch_statistics: Does the model compute with statistics of its micro-batch? Another one is another result then.
     """
-    changed = {group for group in candidate.groups if group in NUMERICS}
+    changed = [group for group in candidate.groups if group in NUMERICS]
     if batch_statistics and candidate.spec.batch_size != given.spec.batch_size:
-        changed.add("split")
-    kept = {group for group in search.keep if group not in given.groups}
-    return changed <= set(search.allow) and not kept & set(candidate.groups)
+        changed.append("split")
+    return tuple(group for group in ALLOWABLE if group in changed and group not in search.allow)
 
 
-def changes_for(spec: JobSpec, search: Search) -> tuple[Change, ...]:
+def is_kept(candidate: Candidate, given: Candidate, search: Search) -> bool:
+    """Does a candidate leave alone what is to stay as it is?"""
+    return not {group for group in search.keep if group not in given.groups} & set(candidate.groups)
+
+
+def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_statistics: bool) -> bool:
+    """May a candidate be recommended? Arguments as those of ``wanting``."""
+    return is_kept(candidate, given, search) and not wanting(
+        candidate, given, search, batch_statistics=batch_statistics
+    )
+
+
+def changes_for(spec: JobSpec, search: Search, *, experts: bool = False) -> tuple[Change, ...]:
     """Every single change of a job, allowed or not, but for what is to stay as it is."""
-    return tuple(change for change in single_changes(spec, search.gpus) if change.group not in search.keep)
+    found = single_changes(spec, search.gpus, experts=experts)
+    return tuple(change for change in found if change.group not in search.keep)
+
+
+def made_of_whole_batches(candidate: Candidate, global_batch: int) -> bool:
+    """Can its ranks share a global batch evenly?"""
+    return global_batch % shares(candidate.spec.parallel) == 0
+
+
+def with_split(candidate: Candidate, given: Candidate, split: BatchSplit) -> Candidate:
+    """A candidate with another split of the batch, in words where it differs from that of the job as given."""
+    spec = replace(candidate.spec, batch_size=split.micro_batch, grad_accum=split.grad_accum)
+    words = split_words(split.micro_batch, split.grad_accum, given.spec)
+    groups: tuple[Group, ...] = ("split",) if words else ()
+    return Candidate(
+        spec=spec,
+        changes=(*candidate.changes, *([words] if words else [])),
+        groups=(*candidate.groups, *groups),
+    )
 
 
 def combine(base: Candidate, changes: Sequence[Change], search: Search) -> Iterator[Combination]:
     """Sets of changes that do not exclude each other, each with every split of the global batch."""
-    for count in range(min(MOST_CHANGES, len(changes)) + 1):
-        for chosen in combinations(changes, count):
-            groups = [change.group for change in chosen]
-            if len(set(groups)) == len(groups) and not {"lora", "quantize"} <= set(groups):
-                yield from _with_splits(base, chosen, search)
+    grouped: dict[Group, list[Change]] = {}
+    for change in changes:
+        grouped.setdefault(change.group, []).append(change)
+    for count in range(min(MOST_CHANGES, len(grouped)) + 1):
+        for groups in combinations(grouped, count):
+            for chosen in product(*(grouped[group] for group in groups)):
+                if not any(_exclude_each_other(*pair) for pair in combinations(chosen, 2)):
+                    yield from _with_splits(base, chosen, search)
+
+
+def _exclude_each_other(one: Change, other: Change) -> bool:
+    """Two changes that torch, or their own words, do not allow together."""
+    fields = dict(one.fields), dict(other.fields)
+    impl, name = (next((each[key] for each in fields if key in each), None) for key in ("optimizer_impl", "optimizer"))
+    without = impl is not None and name is not None and impl not in IMPLEMENTATIONS.get(name, ())
+    return without or {one.group, other.group} == {"lora", "quantize"}
 
 
 def with_changes(base: Candidate, changes: Sequence[Change]) -> Candidate:
@@ -110,10 +152,9 @@ def with_changes(base: Candidate, changes: Sequence[Change]) -> Candidate:
 
 def _with_splits(base: Candidate, chosen: Sequence[Change], search: Search) -> Iterator[Combination]:
     plain, spec, global_batch = with_changes(base, chosen), base.spec, base.global_batch
-    ranks = plain.spec.parallel.data_ranks
-    if global_batch % ranks:
+    if not made_of_whole_batches(plain, global_batch):
         return
-    for split in splits(global_batch, ranks):
+    for split in splits(global_batch, shares(plain.spec.parallel)):
         same = (split.micro_batch, split.grad_accum) == (spec.batch_size, spec.grad_accum)
         if split.grad_accum > (MOST_MICRO_BATCHES if spec.mode == "train" else 1) or (
             not same and "split" in search.keep
@@ -121,15 +162,7 @@ def _with_splits(base: Candidate, chosen: Sequence[Change], search: Search) -> I
             continue
         if split.grad_accum > 1 and plain.spec.optimizer_in_backward:
             continue
-        words = () if same else (split_words(split.micro_batch, split.grad_accum, spec),)
-        groups: tuple[Group, ...] = () if same else ("split",)
-        candidate = replace(
-            plain,
-            spec=replace(plain.spec, batch_size=split.micro_batch, grad_accum=split.grad_accum),
-            changes=(*plain.changes, *words),
-            groups=(*plain.groups, *groups),
-        )
-        yield Combination(candidate=candidate, changes=tuple(chosen))
+        yield Combination(candidate=with_split(plain, base, split), changes=tuple(chosen))
 
 
 def split_words(micro_batch: int, grad_accum: int, spec: JobSpec) -> str:

@@ -8,7 +8,7 @@ import pytest
 from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.plan.batch.compose import largest_batch
+from memplan.plan.batch.compose import largest_batch, largest_batches
 from memplan.plan.batch.flow import largest_here
 
 MODEL = """
@@ -43,6 +43,19 @@ def test_one_more_does_not_fit(job: JobSpec) -> None:
     assert [peak.verdict == "fits" for peak in peaks] == [True, False]
     assert [answer.device_bytes, answer.next_device_bytes] == [peak.peak.device_bytes for peak in peaks]
     assert len(answer.traced) <= 6
+
+
+def test_the_curve_is_what_traces_of_its_points_say(job: JobSpec) -> None:
+    profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
+    small = replace(profile, usable_bytes=1 << 30)
+    answer, other = largest_batches(job, (profile, small))
+    assert other.value < answer.value
+    assert [point.value for point in answer.curve if not point.fits] == [answer.value + 1]
+    assert {point.value for point in answer.curve if point.traced} <= set(answer.traced)
+    # Where nothing was traced, a kernel's scratch may be another than any trace foretells: those points say so.
+    for point in (each for each in answer.curve if each.traced):
+        (alone,) = estimate_here(replace(job, batch_size=point.value), [profile], advice=False)
+        assert point.device_bytes == alone.peak.device_bytes
 
 
 def test_the_call_runs_in_a_child_and_leaves_the_room_asked_for(job: JobSpec) -> None:

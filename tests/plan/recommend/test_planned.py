@@ -2,14 +2,39 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memplan.hardware.catalog import load_profile
-from memplan.job.spec import FileTarget, JobSpec
+from memplan.job.parallel import Parallel
+from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.plan.recommend.compose import recommend
-from memplan.plan.recommend.records import Search
+from memplan.plan.recommend.planned import can_be_planned, in_its_place
+from memplan.plan.recommend.records import Candidate, Evaluated, Search
 from tests.plan.recommend.test_recommend import MODEL
+from tests.report.test_report_recommend import answer
+
+
+def _evaluated(*changes: str, **fields: Any) -> Evaluated:
+    found, groups = answer().rows[0], ("checkpoint",) if "--checkpoint full" in changes else ()
+    spec = replace(JobSpec(target=PresetTarget(name="gpt2"), checkpoint="full"), **fields)
+    return replace(found, candidate=Candidate(spec=spec, changes=changes, groups=groups))
+
+
+def test_sharded_jobs_are_planned_but_no_pipelines() -> None:
+    assert can_be_planned(_evaluated(parallel=Parallel(data="fsdp2", shards=8)))
+    assert not can_be_planned(_evaluated(parallel=Parallel(data="fsdp2", shards=4, pipeline=2)))
+    assert not can_be_planned(_evaluated(checkpoint="none"))
+    assert not can_be_planned(_evaluated(compile="inductor"))
+
+
+def test_a_plan_that_is_not_made_has_no_file() -> None:
+    for changes in ((), ("--checkpoint full",)):
+        candidate = in_its_place(_evaluated(*changes))
+        assert candidate.changes == ("--checkpoint PLAN",)
+        assert candidate.groups == ("checkpoint",)
+    assert in_its_place(_evaluated(), Path("best.json")).spec.checkpoint == "best.json"
 
 
 @pytest.mark.slow

@@ -101,6 +101,22 @@ def test_single_changes_are_told_with_their_reason(answer: Recommendation) -> No
         assert (each.saved_bytes is None) == bool(each.reason)
 
 
+def test_where_nothing_fits_what_more_would_have_to_be_allowed_is_said(job: JobSpec, profile: GpuProfile) -> None:
+    keep = ("checkpoint", "split", "offload", "loss", "lora", "quantize")
+    search = Search(processes=2, budget_seconds=600, keep=keep)
+    answer = recommend(job, profile, search)
+    assert answer.best is None
+    assert [remedy.allow for remedy in answer.remedies] == [("precision",)]
+    (remedy,) = answer.remedies
+    assert remedy.evaluated.fits
+    assert {"--precision bf16", "--precision bf16-mixed"} & set(remedy.evaluated.candidate.changes)
+    # What was said is what comes of it.
+    allowed = recommend(job, profile, replace(search, allow=("precision",)))
+    assert allowed.best is not None
+    assert allowed.best.cost <= remedy.evaluated.cost
+    assert not allowed.remedies
+
+
 @pytest.mark.slow
 def test_limits_are_kept_and_memory_can_be_what_counts(job: JobSpec, profile: GpuProfile) -> None:
     search = Search(

@@ -1,0 +1,69 @@
+"""The reports of ``batch``: every figure comes from the answer, lines keep their width, JSON obeys its schema."""
+
+import json
+from dataclasses import replace
+
+import jsonschema
+import pytest
+from rich.cells import cell_len
+
+from memplan.hardware.catalog import load_profile
+from memplan.plan.batch.records import BatchAnswer, BatchPoint
+from memplan.report import batch, batch_json
+from memplan.units import GIB, Bytes, format_bytes
+
+PROFILE = load_profile("rtx-4090")
+
+
+def answer() -> BatchAnswer:
+    points = ((2, 5, True), (5, 11, False), (11, 22, True), (12, 25, True))
+    curve = tuple(
+        BatchPoint(value=value, device_bytes=Bytes(gib * GIB), fits=gib < 24, traced=traced)
+        for value, gib, traced in points
+    )
+    return BatchAnswer(
+        variable="batch_size", value=11, device_bytes=Bytes(22 * GIB), next_device_bytes=Bytes(25 * GIB),
+        limit_bytes=Bytes(24 * GIB), ended="exact", traced=(2, 4, 11, 12), differing=0, seconds=3.0, curve=curve,
+    )  # fmt: skip
+
+
+NOTHING = replace(answer(), value=0, ended="none", device_bytes=Bytes(30 * GIB), curve=answer().curve[-1:])
+
+
+def _text(*answers: BatchAnswer, width: int = 80) -> str:
+    found = [(PROFILE, each) for each in answers]
+    return "\n".join(line.plain for line in batch.render("preset:gpt2", found, width=width, explain=True))
+
+
+@pytest.mark.parametrize("width", [20, 60, 100])
+def test_lines_keep_their_width(width: int) -> None:
+    assert max(cell_len(line) for line in _text(answer(), NOTHING, width=width).splitlines()) <= max(width, 60)
+
+
+def test_every_point_stands_with_what_is_known_of_it() -> None:
+    rows = {line.split()[0]: line for line in _text(answer()).splitlines() if line.split()[:1]}
+    for point in answer().curve:
+        row = rows[str(point.value)]
+        assert format_bytes(point.device_bytes) in row
+        assert ("does not fit" in row) == (not point.fits)
+        assert ("by its sizes" in row) == (not point.traced)
+
+
+def test_the_verdict_is_what_can_be_typed() -> None:
+    assert "--batch-size 11" in _text(answer())
+    assert "--seq-len 11" in _text(replace(answer(), variable="seq_len"))
+    assert "NOTHING FITS" in _text(NOTHING)
+    (line,) = batch.render("preset:gpt2", [(PROFILE, answer())], quiet=True)
+    assert "--batch-size 11" in line.plain
+
+
+@pytest.mark.parametrize("given", [answer(), NOTHING])
+def test_json_obeys_its_schema(given: BatchAnswer) -> None:
+    document = json.loads(batch_json.render("preset:gpt2", [(PROFILE, given)]))
+    jsonschema.Draft202012Validator(batch_json.schema()).validate(document)
+    (result,) = document["results"]
+    assert (result["value"], result["result"]) == (given.value, given.ended)
+    assert [point["device_bytes"] for point in result["curve"]] == [point.device_bytes for point in given.curve]
+    broken = document | {"results": [result | {"result": "perhaps"}]}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(batch_json.schema()).validate(broken)
