@@ -1,5 +1,6 @@
 """Errors that reach the user: what happened, where, and what to do, with the exit code that they mean."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -55,6 +56,12 @@ class UsageError(MemplanError):
     """A wrong option, a missing file, an unknown name: the user can correct the command."""
 
     exit_code = ExitCode.USAGE
+
+
+def several(whats: Sequence[str], *, hint: str | None = None) -> UsageError:
+    """One error for everything that is wrong with what was asked, at least one thing."""
+    what = "\n  - ".join(["several things are wrong:", *whats]) if len(whats) > 1 else whats[0]
+    return UsageError(what, hint=hint)
 
 
 class EstimateError(MemplanError):

@@ -11,6 +11,7 @@ import typer
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.options import option
 from memplan.errors import UsageError
+from memplan.job.limits import MAX_COUNT
 
 RUN = "Run"
 DEFAULT_SECONDS = 60.0
@@ -120,8 +121,8 @@ def _wrong_device(device: str) -> Iterator[str]:
 
 
 def _wrong_run(real: RunOptions) -> Iterator[str]:
-    if real.steps is not None and not 1 <= real.steps <= check.MAX_COUNT:
-        yield f"--steps must be between 1 and {check.MAX_COUNT}, not {real.steps}"
+    if real.steps is not None and not 1 <= real.steps <= MAX_COUNT:
+        yield f"--steps must be between 1 and {MAX_COUNT}, not {real.steps}"
     if not real.seconds >= 0:
         yield f"--seconds must be a number of seconds, not {real.seconds}"
     yield from _unwritable("keep_snapshot", real.keep_snapshot)

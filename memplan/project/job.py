@@ -1,0 +1,101 @@
+"""One ``[[job]]``: its own keys over the defaults of the file, what wins over the file above both."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memplan.errors import MemplanError
+from memplan.job.config_files.merge import merge, with_given
+from memplan.job.config_files.read import FileSettings, read_config
+from memplan.job.limits import wrong_values
+from memplan.job.setup_values import JOB as FIELDS
+from memplan.job.spec import JobSpec
+from memplan.job.strict import values_of
+from memplan.project.keys import NO_OPTIONS, ONCE, POLICY, field_of, in_one_line, job_keys, key_of
+from memplan.project.records import Policy, ProjectJob
+
+REQUIRED = frozenset({"name", "target"})
+OPTIONS = tuple(field for field in FIELDS if field not in NO_OPTIONS)
+"""Fields of ``JobSpec`` that are keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a job's table stands in."""
+
+    file: Path
+    """The project file, as it is found from here."""
+    defaults: Mapping[str, Any]
+    """Key → value at the top of the file; GPUs by the names of their profiles."""
+    winning: Mapping[str, Any]
+    """Key → value from the command line or the environment; GPUs by the names of their profiles."""
+    gpu_name: Callable[[str], str]
+    """The name of the profile that a name means; raises ``UsageError`` where there is none."""
+
+
+def read_job(content: Mapping[str, Any], around: Surroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
+    """Read one job.
+
+    Args:
+        content: Its table.
+        around: What it stands in.
+        line: Where it begins.
+
+    Returns:
+        The job, None where anything is wrong; and all that is wrong, each with its key.
+    """
+    misplaced = [f"{key}: belongs at the top of the file, it is for all jobs" for key in content if key in ONCE]
+    own = {key: value for key, value in content.items() if key not in ONCE}
+    values, problems = values_of(own, job_keys(around.file.parent), REQUIRED)
+    fields = {field: values[key_of(field)] for field in OPTIONS if key_of(field) in values}
+    problems += [*misplaced, *wrong_values(fields, key_of)]
+    files, unread = _config(values.get("config", ()))
+    spec_values, missing = with_given(files, fields)
+    problems += [*unread, *(() if unread else missing)]
+    if "gpus" in values and "gpus" not in around.winning:
+        values["gpus"], unknown = gpu_names(values["gpus"], around.gpu_name)
+        problems += unknown
+    shared = {**around.defaults, **values, **around.winning}
+    if "gpus" not in shared and "gpus" not in content:
+        problems.append("gpus: missing; name them here, or at the top for all jobs")
+    if problems:
+        return None, problems
+    provenance = {
+        **dict.fromkeys(OPTIONS, "default"),
+        **files.provenance,
+        **{field: f"{around.file.name}:{values['name']}.{key_of(field)}" for field in (*fields, "target")},
+    }
+    run = {field_of(key): shared[key] for key in ("timeout", "alloc-conf") if key in shared}
+    return ProjectJob(
+        name=values["name"],
+        spec=JobSpec(target=values["target"], provenance=provenance, **spec_values),
+        gpus=shared["gpus"],
+        policy=Policy(**{field_of(key): shared[key] for key in POLICY if key in shared}),
+        line=line,
+        notes=files.notes,
+        **run,
+    ), []
+
+
+def _config(paths: tuple[Path, ...]) -> tuple[FileSettings, list[str]]:
+    read: list[FileSettings] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            read.append(read_config(path))
+        except MemplanError as error:
+            problems.append(f"config: {in_one_line(error)}")
+    return merge(read), problems
+
+
+def gpu_names(names: Iterable[str], gpu_name: Callable[[str], str]) -> tuple[tuple[str, ...], list[str]]:
+    """The names of the profiles that names mean, each once; and what is wrong."""
+    found: list[str] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            found.append(gpu_name(name))
+        except MemplanError as error:
+            problems.append(f"gpus: {in_one_line(error)}")
+    return tuple(dict.fromkeys(found)), problems

@@ -1,0 +1,135 @@
+"""``memplan init``: what it writes is a project, and nothing that was there changes."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomlkit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.cli.app import main
+from memplan.errors import UsageError
+from memplan.job.spec import FileTarget
+from memplan.project.read import load_project
+from memplan.project.write import init_project, section
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text("def model(): ...\n")
+    return tmp_path
+
+
+def test_options_become_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--batch-size", "4", "--input", "x=float32[B,3]", "--input", "y=int64[B]", "--parallel", "fsdp=8"]
+    more = ["--offload-activations", "--timeout", "5m", "--lora", "r=4", "--clip-grad-norm", "1.5"]
+    assert main(["init", "model.py:model", "--gpu", "A100-40GB", "--gpu", "t4", *options, *more]) == 0
+    out, err = capsys.readouterr()
+    text = Path("memplan.toml").read_text()
+    assert text in out
+    assert "wrote to memplan.toml" in out
+    assert "next: memplan gate" in out
+    assert err == ""
+    [found] = load_project(None).jobs
+    assert (found.name, found.gpus, found.timeout) == ("model", ("a100-40g", "t4"), 300.0)
+    assert found.spec.target == FileTarget(path=Path("model.py"), factory="model")
+    assert (found.spec.batch_size, str(found.spec.parallel), found.spec.clip_grad_norm) == (4, "fsdp=8", 1.5)
+    assert [each.name for each in found.spec.inputs] == ["x", "y"]
+    assert found.spec.offload_activations
+    assert found.spec.lora is not None
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("model.py", "model"), ("train.models:build", "models"), ("preset:gpt2", "gpt2"), ("hf:org/name", "name"),
+        ("hf:deep/hf", "hf"), ("hf:.", "here"),
+    ],
+)  # fmt: skip
+def test_a_job_is_named_after_its_target(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, name: str) -> None:
+    (folder / "here" / "deep" / "hf").mkdir(parents=True)
+    (folder / "here" / "model.py").write_text("")
+    monkeypatch.chdir(folder / "here")
+    assert main(["init", target]) == 0
+    assert load_project(None).jobs[0].name == name
+    Path("memplan.toml").unlink()
+    assert main(["init", target, "--name", "other"]) == 0
+    assert load_project(None).jobs[0].name == "other"
+
+
+PYPROJECT = "# mine\r\n[build-system]\r\nrequires = [ 'x' ]   # and mine\r\n\r\n[tool.other]\r\na = 1"
+
+
+def test_what_was_there_stays_as_it_is(folder: Path) -> None:
+    (folder / "pyproject.toml").write_bytes(PYPROJECT.encode())
+    assert main(["init", "model.py"]) == 0
+    raw = (folder / "pyproject.toml").read_bytes().decode()
+    assert raw.startswith(PYPROJECT + "\r\n\r\n[tool.memplan]\r\n")
+    assert raw.count("\n") == raw.count("\r\n")
+    assert load_project(None).jobs[0].name == "model"
+
+
+def test_a_section_that_is_there_is_never_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pyproject.toml").write_text("[tool.memplan]\n")
+    assert main(["init", "model.py"]) == 2
+    assert "pyproject.toml has [tool.memplan] already" in capsys.readouterr().err
+    assert (folder / "pyproject.toml").read_text() == "[tool.memplan]\n"
+    (folder / "pyproject.toml").unlink()
+    (folder / "memplan.toml").write_text("")
+    assert main(["init", "model.py"]) == 2
+    assert "memplan.toml is there already" in capsys.readouterr().err
+    assert (folder / "memplan.toml").read_text() == ""
+
+
+def test_a_file_that_cannot_take_it_stays_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pyproject.toml").write_text("tool = {}\n")
+    assert main(["init", "model.py"]) == 2
+    assert "cannot stand at the end of pyproject.toml" in capsys.readouterr().err
+    assert (folder / "pyproject.toml").read_text() == "tool = {}\n"
+    (folder / "pyproject.toml").write_text("[tool\n")
+    assert main(["init", "model.py"]) == 2
+    assert "pyproject.toml cannot be read" in capsys.readouterr().err
+
+
+def test_without_a_target_there_is_something_to_fill_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 0
+    assert "add a job to memplan.toml" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="no job"):
+        load_project(None)
+    text = (folder / "memplan.toml").read_text()
+    head, _, example = text.partition("# [[job]]")
+    (folder / "memplan.toml").write_text(head + ("# [[job]]" + example).replace("\n# ", "\n").removeprefix("# "))
+    [found] = load_project(None).jobs
+    assert (found.name, found.gpus, found.spec.batch_size) == ("train", ("h100-80g",), 8)
+
+
+def test_a_name_needs_a_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--name", "x", "--gpu", "nothing"]) == 2
+    err = capsys.readouterr().err
+    assert "give its TARGET" in err
+    assert "unknown GPU 'nothing'" in err
+    assert not Path("memplan.toml").exists()
+
+
+words = st.text(st.characters(codec="utf-8"), max_size=12)
+plain = st.dictionaries(st.text("abc-", min_size=1, max_size=4), words | st.booleans() | st.integers(0, 9), max_size=3)
+
+
+@given(before=plain, job=plain, name=words)
+def test_any_text_is_written_so_that_toml_reads_it(
+    before: dict[str, object], job: dict[str, object], name: str
+) -> None:
+    file = Path("pyproject.toml")
+    text = tomlkit.dumps({"tool": {"x": before}}) + "# last"
+    file.write_text(text, encoding="utf-8", newline="")
+    table = {"name": name, **job}
+    _, added = init_project(Path(), [name], table)
+    whole = file.read_bytes().decode()
+    found = tomllib.loads(whole)
+    assert whole.startswith(text)
+    assert whole.endswith(added.replace("\n", "\r\n") if "\r\n" in text else added)
+    assert found["tool"]["x"] == before
+    assert found["tool"]["memplan"]["job"] == [table]
+    assert tomllib.loads(section([name], table))["gpus"] == [name]
