@@ -47,7 +47,7 @@ def test_every_source_file_is_in_the_wheel(unpacked: Path) -> None:
         return {
             str(path.relative_to(folder))
             for path in folder.rglob("*")
-            if path.suffix in {".py", ".toml", ".json", ".typed"}
+            if path.suffix in {".py", ".toml", ".json", ".typed", ".css", ".js", ".j2"}
         }
 
     profiles = {f"hardware_profiles/{path.name}" for path in (ROOT / "hardware_profiles").glob("*.toml")}

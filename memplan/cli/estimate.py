@@ -8,7 +8,6 @@ import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.errors import ExitCode
-from memplan.job.spec import JobSpec
 from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
@@ -25,6 +24,12 @@ AllocConf = Annotated[
         default="PyTorch's own",
     ),
 ]
+Redact = Annotated[
+    bool, options.option("redact", options.REPORT, "Hide module names, files and sentences that name code in reports.")
+]
+Timeline = Annotated[
+    bool, options.option("timeline", options.REPORT, "Put the timeline of the HTML page into JSON, too.")
+]
 
 
 @groups.spread
@@ -36,6 +41,8 @@ def estimate(
     profile_dir: options.ProfileDirs = None,
     alloc_conf: AllocConf = "",
     report: groups.ExportOptions,
+    redact: Redact = False,
+    timeline: Timeline = False,
     fail_on: options.FailOn = None,
     exit_zero: options.ExitZero = False,
 ) -> None:
@@ -44,41 +51,44 @@ def estimate(
     The target's own code runs on this machine, in a child process, on tensors without data.
     """
     problems = check.Problems()
-    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.FORMATS) or ()
+    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.ESTIMATE_FORMATS) or ()
     problems.add(*check.wrong_values({"fail_on": fail_on or "oom"}))
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)
+    if redact and any(output.is_export for output in wanted):
+        problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
     with console.progress(enabled=not report.quiet) as tell:
-        results = _results(spec, profiles, wanted, alloc_conf=alloc_conf, timeout=job.timeout, tell=tell)
+        record = _recorder(wanted, timeline=timeline)
+        results = record(spec, profiles, alloc_conf=alloc_conf, timeout=job.timeout, progress=tell)
+    if redact:
+        from memplan.report.redact import redacted
+
+        results = redacted(results)
     estimates = [result.estimate for result in results]
+    digests = [result.digest for result in results]
     for output in wanted:
         if output.is_export:
             outputs.write_exports(output, results)
         else:
-            outputs.write(output, estimates, explain=report.explain, quiet=report.quiet)
+            outputs.write(
+                output, estimates, explain=report.explain, quiet=report.quiet, digests=digests, timeline=timeline
+            )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
 
 
-def _results(
-    spec: JobSpec,
-    profiles: "Sequence[GpuProfile]",
-    wanted: Sequence[outputs.Output],
-    *,
-    alloc_conf: str,
-    timeout: float,
-    tell: Callable[[str], None] | None,
-) -> "Sequence[RecordedEstimate]":
-    """Estimates, with the history of each replay only where it is exported: it is large."""
+def _recorder(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Callable[..., Sequence[RecordedEstimate]]":
+    """What makes the estimates, with as much of the history of each replay as is written: all of it is large."""
     from memplan.estimate import compose
     from memplan.estimate.records import RecordedEstimate
 
     if any(output.is_export for output in wanted):
-        return compose.record(spec, profiles, alloc_conf=alloc_conf, timeout=timeout, progress=tell)
-    estimates = compose.estimate(spec, profiles, alloc_conf=alloc_conf, timeout=timeout, progress=tell)
-    return [RecordedEstimate(estimate=estimate, history=None) for estimate in estimates]
+        return compose.record
+    if timeline or any(output.format == "html" for output in wanted):
+        return compose.digested
+    return lambda *job, **how: [RecordedEstimate(estimate=each, history=None) for each in compose.estimate(*job, **how)]
 
 
 def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TextIO
 
 from memplan.cli import console
 from memplan.errors import UsageError
+from memplan.files import write_whole
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from memplan.estimate.digest_records import HistoryDigest
     from memplan.estimate.records import Estimate, RecordedEstimate
     from memplan.hardware.profile import GpuProfile
     from memplan.snapshot.records import Snapshot
@@ -23,7 +25,10 @@ EXPORTS = ("snapshot", "perfetto", "speedscope")
 """What shows one memory history, for the viewers that it is named after."""
 BINARY = ("snapshot",)
 """What never goes to standard output."""
+BESIDE = ("github",)
+"""What goes to standard output beside a report: lines that GitHub takes out of the log."""
 FORMATS = (*REPORTS, *EXPORTS)
+ESTIMATE_FORMATS = (*REPORTS, "html", *EXPORTS)
 GPU_PLACE = "{gpu}"
 """What stands for the GPU's name in the name of an export's file."""
 
@@ -55,7 +60,7 @@ def parse_outputs(formats: Sequence[str], as_json: bool, known: Sequence[str] = 
         UsageError: Unknown format, a folder that does not exist, or two reports for standard output.
     """
     outputs = tuple(_parse_output(text, known) for text in [*formats, *(["json"] if as_json else [])])
-    if sum(output.file is None for output in outputs) > 1:
+    if sum(output.file is None and output.format not in BESIDE for output in outputs) > 1:
         raise UsageError("only one report can go to standard output", hint="name a file: -f json=report.json")
     if all(output.is_export and output.file for output in outputs):
         return (Output(format="text", file=None), *outputs)
@@ -89,16 +94,43 @@ def check_exports(outputs: Sequence[Output], profiles: "Sequence[GpuProfile]") -
             raise UsageError(f"--format {output.format} needs a file for each --gpu", hint=hint)
 
 
-def write(output: Output, estimates: "Sequence[Estimate]", *, explain: bool, quiet: bool) -> None:
-    """Render one report of estimates and put it where it belongs."""
+def write(
+    output: Output,
+    estimates: "Sequence[Estimate]",
+    *,
+    explain: bool,
+    quiet: bool,
+    digests: "Sequence[HistoryDigest | None] | None" = None,
+    timeline: bool = False,
+) -> None:
+    """Render one report of estimates and put it where it belongs.
+
+    Args:
+        output: Format and file.
+        estimates: What is shown.
+        explain: Say all.
+        quiet: Say little.
+        digests: The history of each for the page; None: there are none.
+        timeline: Put them into JSON, too.
+    """
     from memplan.report.json import render as render_json
     from memplan.report.text import render as render_text
 
+    kept = digests or [None] * len(estimates)
     write_rendered(
         output,
         text=lambda width: render_text(estimates, width=width, explain=explain, quiet=quiet),
-        json=lambda: render_json(estimates),
+        json=lambda: render_json(estimates, kept if timeline else ()),
+        html=lambda: _page(estimates, kept),
     )
+
+
+def _page(estimates: "Sequence[Estimate]", digests: "Sequence[HistoryDigest | None]") -> str:
+    from memplan.estimate.records import RecordedEstimate
+    from memplan.report.html.estimate import render
+
+    pairs = zip(estimates, digests, strict=True)
+    return render([RecordedEstimate(estimate=estimate, history=None, digest=digest) for estimate, digest in pairs])
 
 
 def write_rendered(output: Output, *, text: "Callable[[int], list[Text]]", **others: Callable[[], str]) -> None:
@@ -161,7 +193,7 @@ def write_export(output: Output, history: "Snapshot", name: str) -> None:
 
 def _write_file(file: Path, content: bytes) -> None:
     try:
-        file.write_bytes(content)
+        write_whole(file, content)
     except OSError as error:
         raise UsageError(f"cannot write '{file}': {error.strerror}") from error
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from memplan.job.usercode import installed_part
+
 ELLIPSIS = "…"
 SEPARATOR = " · "
-_INSTALLED = re.compile(r"^.*(site|dist)-packages[\\/]")
 LABEL_CELLS = 8
 """Width of the label column of the report's first lines (``job``, ``read``)."""
 
@@ -33,7 +34,7 @@ def shorten(text: str, width: int) -> str:
 
 def source_line(source: str) -> str:
     """A source line as people say it: a library's file starts at the library, not at the root of the disk."""
-    return _INSTALLED.sub("", source)
+    return installed_part(source)
 
 
 def file_name(source: str) -> str:

@@ -27,7 +27,7 @@ def grouped(owners: Iterable[Owner]) -> list[Owner]:
     """
     groups: dict[tuple[str, str, str], list[Owner]] = {}
     for owner in owners:
-        pattern = re.sub(r"(?<![^.])\d+(?![^.])", "*", owner.module)
+        pattern = stars(owner.module)
         # The children of a plain nn.Sequential are called by number alone; one star for all of them says nothing.
         key = (owner.module if pattern == "*" else pattern, owner.category, owner.source)
         groups.setdefault(key, []).append(owner)
@@ -37,6 +37,11 @@ def grouped(owners: Iterable[Owner]) -> list[Owner]:
         name = f"{pattern} x{len(modules)}" if len(modules) > 1 else members[0].module
         merged.append(replace(members[0], module=name, bytes=sum(owner.bytes for owner in members)))
     return sorted(merged, key=lambda owner: -owner.bytes)
+
+
+def stars(module: str) -> str:
+    """A module's path with stars for the numbers of blocks."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
 
 
 def owner_lines(owners: Sequence[Owner], width: int) -> list[Text]:

@@ -5,6 +5,7 @@ memplan. Backward: autograd gives every node a sequence number when the forward 
 backward finds its forward op by that number.
 """
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,8 @@ from memplan.trace.records import Phase
 
 _TORCH = str(Path(torch.__file__).parent)
 _MEMPLAN = str(Path(__file__).parents[1])
+_FOREIGN = (_TORCH, _MEMPLAN, contextlib.__file__, "<")
+"""Files that are never the user's line; a context manager as a decorator calls what it decorates from contextlib."""
 _ACCUMULATE = 2**64 - 1
 """Sequence number of every AccumulateGrad node (torch/csrc/autograd/functions/accumulate_grad.cpp)."""
 
@@ -125,7 +128,7 @@ class Attribution:
             filename = frame.f_code.co_filename
             shown = self._shown.get(filename)
             if shown is None:
-                foreign = filename.startswith((_TORCH, _MEMPLAN, "<"))
+                foreign = filename.startswith(_FOREIGN)
                 shown = self._shown[filename] = "" if foreign else display(filename)
             if shown:
                 return f"{shown}:{frame.f_lineno}"

@@ -19,7 +19,7 @@ CONTRACT = {
     "schema_version", "command", "target", "verdict", "gpu", "model", "peak", "breakdown", "owners", "advice",
     "assumptions", "not_modelled", "provenance", "timings",
 }  # fmt: skip
-ADDED = {"code", "options", "headroom_bytes", "fragmentation", "flops_per_step", "trace", "versions"}
+ADDED = {"code", "options", "headroom_bytes", "fragmentation", "flops_per_step", "kv_cache", "trace", "versions"}
 
 
 def test_the_schema_is_a_schema() -> None:

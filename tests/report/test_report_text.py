@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from memplan.estimate.records import Estimate, Owner, Verdict
+from memplan.estimate.records import Estimate, KvCache, Owner, Verdict
 from memplan.report.owners import grouped
 from memplan.report.text import breakdown_lines, render
 from memplan.report.verdict import SYMBOLS, statement
@@ -37,6 +37,11 @@ CASES = {
     "does-not-repeat": [make_estimate(repeats=False)],
     "lora": [make_estimate(trainable_parameters=3_407_872)],
     "several": [OOM, FITS, UNKNOWN],
+    "loaded": [make_estimate(peak=replace(FITS.peak, host_bytes=3 * GIB, data_pipeline_bytes=5 * GIB))],
+    "generates": [make_estimate(kv_cache=KvCache(bytes=GIB))],
+    "generates-paged": [
+        make_estimate(kv_cache=KvCache(bytes=GIB, block_size=2**31, blocks=2**40, paged_bytes=1000 * GIB))
+    ],
     "offloaded": [make_estimate(peak=replace(FITS.peak, host_bytes=17 * GIB, nvme_bytes=30 * GIB))],
 }
 

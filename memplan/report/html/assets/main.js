@@ -1,0 +1,71 @@
+// Puts the parts to work: theme, download, one article at a time.
+
+const theme = {
+  dark: matchMedia("(prefers-color-scheme: dark)"),
+  chosen: null,
+
+  set(name) {
+    document.documentElement.dataset.theme = name;
+    document.getElementById("theme").textContent = name === "dark" ? "Light" : "Dark";
+    for (const picture of Picture.all) picture.refresh();
+    for (const map of treemaps) map.draw();
+  },
+
+  follow() {
+    theme.set(theme.chosen ?? (theme.dark.matches ? "dark" : "light"));
+  },
+};
+
+const treemaps = [];
+const made = new Set();
+
+/** Make an article's pictures when it is first seen. */
+function open(article) {
+  const estimate = estimates[article.dataset.index];
+  if (made.has(article) || !estimate?.peak) return;
+  made.add(article);
+  const part = (name) => article.querySelector(`[data-part=${name}]`);
+  if (part("timeline")) new Timeline(part("timeline"), estimate);
+  if (part("map")) new AllocatorMap(part("map"), estimate);
+  if (part("treemap")) treemaps.push(new Treemap(part("treemap"), estimate));
+  if (part("owners")) new Owners(part("owners"), estimate);
+}
+
+/** Show one article, and mark its row in the table of verdicts. */
+function choose(article) {
+  for (const each of articles) each.hidden = each !== article;
+  for (const link of document.querySelectorAll("a[data-article]")) {
+    link.closest("tr").setAttribute("aria-current", String(link.dataset.article === article.id));
+  }
+  open(article);
+}
+
+function chosen() {
+  return articles.find(({ id }) => id === decodeURIComponent(location.hash.slice(1))) ?? articles[0];
+}
+
+function download() {
+  const text = document.getElementById("memplan-data").textContent;
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "memplan.json" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+const articles = [...document.querySelectorAll("article[data-index]")];
+document.documentElement.classList.add("scripted");
+for (const hidden of document.querySelectorAll(".needs-script")) hidden.classList.remove("needs-script");
+document.getElementById("theme").addEventListener("click", () => {
+  theme.chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  theme.follow();
+});
+document.getElementById("download").addEventListener("click", download);
+theme.dark.addEventListener("change", theme.follow);
+theme.follow();
+if (articles.length) choose(chosen());
+window.addEventListener("hashchange", () => choose(chosen()));
+window.addEventListener("beforeprint", () => {
+  articles.forEach(open);
+  theme.set("light");
+  for (const picture of Picture.all) picture.now();
+});
+window.addEventListener("afterprint", theme.follow);

@@ -1,0 +1,61 @@
+"""The page of ``memplan estimate -f html``: one job on one or several GPUs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from memplan.estimate.records import Estimate, RecordedEstimate, Verdict
+from memplan.report.html.page import assemble
+from memplan.report.html.view import anchors, article
+from memplan.report.json import together, with_timeline
+from memplan.report.verdict import SYMBOLS, statement
+from memplan.units import format_bytes
+
+
+def render(results: Sequence[RecordedEstimate]) -> str:
+    """Write estimates of one job as a page.
+
+    Args:
+        results: The same job on one or several GPUs; one without a digest is shown without its history.
+
+    Returns:
+        HTML that needs nothing else.
+    """
+    first = results[0].estimate
+    keys = anchors([result.estimate.gpu.name for result in results])
+    several = len(results) > 1
+    context = {
+        "title": f"{first.target} on {first.gpu.title or first.gpu.name}" if not several else first.target,
+        "kind": "estimate",
+        "lines": [],
+        "notes": [],
+        "failures": [],
+        "versions": {"memplan": first.memplan_version, "torch": first.torch_version},
+        "heads": ("GPU", "Verdict in figures", "Device peak", "Usable") if several else (),
+        "text_heads": 2,
+        "optional_head": 2,
+        "rows": [_row(key, result.estimate) for key, result in zip(keys, results, strict=True)] if several else [],
+        "articles": [
+            {
+                "key": key,
+                "index": index,
+                "heading": result.estimate.gpu.title,
+                "view": article(key, result.estimate, result.digest),
+            }
+            for index, (key, result) in enumerate(zip(keys, results, strict=True))
+        ],
+    }
+    documents = [with_timeline(result.estimate, result.digest) for result in results]
+    return assemble(context, together(documents))
+
+
+def _row(key: str, estimate: Estimate) -> dict[str, Any]:
+    known = estimate.verdict is not Verdict.UNKNOWN
+    usable = estimate.gpu.usable_bytes
+    peak = format_bytes(estimate.peak.device_bytes) if known else ""
+    return {
+        "key": key,
+        "kind": str(estimate.verdict),
+        "symbol": SYMBOLS[estimate.verdict],
+        "word": estimate.verdict.upper(),
+        "cells": (estimate.gpu.name, statement(estimate), peak, format_bytes(usable) if usable else ""),
+    }

@@ -1,0 +1,141 @@
+"""The page of ``memplan gate -f html``: a verdict for every job and GPU, and an article with the figures of each."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memplan.estimate.digest_document import timeline_document
+from memplan.estimate.digest_records import HistoryDigest
+from memplan.estimate.records import Estimate, Verdict
+from memplan.gate.records import Comparison, Finding, GateResult, Row
+from memplan.report.gate import counts, state
+from memplan.report.gate_json import gate_document
+from memplan.report.growth import category_changes, change, grouped_growth, share
+from memplan.report.html.page import assemble
+from memplan.report.html.view import anchors, article
+from memplan.report.layout import source_line
+from memplan.report.owners import TOP_LEVEL
+from memplan.units import format_bytes
+
+WORDS = {
+    "passed": ("✓", "PASSED"),
+    "warned": ("!", "WARNING"),
+    "failed": ("✗", "FAILED"),
+    "unknown": ("?", "UNKNOWN"),
+}
+"""State of a row → symbol and word."""
+NO_DIGESTS: Mapping[tuple[str, str], HistoryDigest] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowView:
+    """What a gate says of one job on one GPU, in words."""
+
+    state: str
+    """``passed``, ``warned``, ``failed`` or ``unknown``."""
+    symbol: str
+    """That stands for it."""
+    word: str
+    """That says it."""
+    findings: tuple[Finding, ...]
+    """Errors first."""
+    grown: str
+    """Since the baseline; empty where that has no figures."""
+    categories: tuple[tuple[str, str, str, str], ...]
+    """Category, before, after, change."""
+    growth: tuple[tuple[str, str, str, str, str, str], ...]
+    """Change, category, module, source, before, after; repeated blocks together."""
+
+
+def render(result: GateResult, digests: Mapping[tuple[str, str], HistoryDigest] = NO_DIGESTS) -> str:
+    """Write what the gate found as a page.
+
+    Args:
+        result: What it found.
+        digests: Job and GPU → the history of its replay; rows without one have neither timeline nor map.
+
+    Returns:
+        HTML that needs nothing else.
+    """
+    keys = anchors([f"{row.job}-{row.gpu}" for row in result.rows])
+    shown = [(index, key, row, row.estimate) for index, (key, row) in enumerate(zip(keys, result.rows, strict=True))]
+    first = next((row.estimate for row in result.rows if row.estimate), None)
+    context = {
+        "title": counts(result),
+        "kind": "gate",
+        "lines": [f"{result.project}, " + (f"compared with {result.baseline}" if result.baseline else "no baseline")],
+        "notes": result.notes,
+        "versions": {"memplan": first.memplan_version if first else "", "torch": first.torch_version if first else ""},
+        "heads": ("Job", "GPU", "Device peak", "Limit", "Since the baseline"),
+        "text_heads": 2,
+        "optional_head": 0,
+        "rows": [_row(key, row) for _, key, row, _ in shown],
+        "articles": [
+            {
+                "key": key,
+                "index": index,
+                "heading": f"{row.job} on {row.gpu}",
+                "view": article(key, estimate, digests.get((row.job, row.gpu)), _view(row)),
+            }
+            for index, key, row, estimate in shown
+            if estimate is not None
+        ],
+        "failures": [(row.job, row.gpu, row.findings) for row in result.rows if row.estimate is None],
+    }
+    return assemble(context, _with_timelines(gate_document(result), digests))
+
+
+def _with_timelines(document: dict[str, Any], digests: Mapping[tuple[str, str], HistoryDigest]) -> dict[str, Any]:
+    for row in document["rows"]:
+        digest = digests.get((row["job"], row["gpu"]))
+        if digest is not None and row["estimate"] is not None:
+            row["estimate"]["timeline"] = timeline_document(digest)
+    return document
+
+
+def _row(key: str, row: Row) -> dict[str, Any]:
+    symbol, word = WORDS[state(row)]
+    estimate, comparison = row.estimate, row.comparison
+    limit = row.limit if row.limit is not None else estimate.gpu.usable_bytes if estimate else 0
+    return {
+        "key": key if estimate else "",
+        "kind": state(row),
+        "symbol": symbol,
+        "word": word,
+        "cells": (
+            row.job,
+            row.gpu,
+            format_bytes(estimate.peak.device_bytes) if _has_figures(estimate) and estimate else "no figure",
+            format_bytes(limit) if limit else "",
+            f"{change(comparison.grown)} ({share(comparison)})" if comparison and comparison.grown else "",
+        ),
+    }
+
+
+def _has_figures(estimate: Estimate | None) -> bool:
+    return estimate is not None and estimate.verdict is not Verdict.UNKNOWN
+
+
+def _view(row: Row) -> RowView:
+    comparison = row.comparison
+    symbol, word = WORDS[state(row)]
+    return RowView(
+        state=state(row),
+        symbol=symbol,
+        word=word,
+        findings=row.findings,
+        grown=f"{change(comparison.grown)} ({share(comparison)})" if comparison and comparison.growth else "",
+        categories=tuple(_categories(comparison)) if comparison else (),
+        growth=tuple(_growth(comparison)) if comparison else (),
+    )
+
+
+def _categories(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    for words, (before, after) in category_changes(comparison).items():
+        yield words, format_bytes(before), format_bytes(after), change(after - before)
+
+
+def _growth(comparison: Comparison) -> Iterator[tuple[str, str, str, str, str, str]]:
+    for each in grouped_growth(comparison.growth):
+        figures = (format_bytes(each.before), format_bytes(each.after))
+        yield change(each.grown), each.category, each.module or TOP_LEVEL, source_line(each.source), *figures

@@ -1,0 +1,171 @@
+"""What a report may say outside of the team that wrote the model: sizes, categories and structure, but no names of it.
+
+Module names become ``m1``, ``m2`` …, the same word everywhere; numbers of blocks stay, so that repeated ones are still
+seen as such. Files become ``file1`` …, lines stay. Libraries that everybody has keep their names. Sentences that name
+code are left out. Words are numbered in the order of the estimate, so that who has the estimate can tell them again.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from memplan.estimate.digest_records import HistoryDigest
+from memplan.estimate.records import Estimate, RecordedEstimate
+from memplan.report.layout import source_line
+
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "diffusers",
+    "peft",
+    "accelerate",
+    "deepspeed",
+    "bitsandbytes",
+    "timm",
+)
+"""Installed packages whose files keep their names: public ones. A private package may be installed, too."""
+OPS = ("aten", "prims", "prim", "c10d", "_c10d_functional", "fsdp", "quantized", "torchvision", "bitsandbytes")
+"""Namespaces of ops that keep their names: PyTorch's own and those of the libraries."""
+WORDS = ("", "weight", "bias")
+"""Last words of parameters' names that tell nothing."""
+OPTIONS = [
+    "mode",
+    "batch_size",
+    "seq_len",
+    "precision",
+    "optimizer",
+    "optimizer_impl",
+    "grad_accum",
+    "attention",
+    "compile",
+    "data_dependent",
+    "parallel",
+    "quantize",
+    "clip_grad_norm",
+    "loss_chunks",
+    "optimizer_in_backward",
+    "offload_activations",
+    "compress_activations",
+    "data_workers",
+    "prefetch",
+    "pin_memory",
+    "replay_buffer",
+    "replay_buffer_on",
+    "float8",
+    "kv_block_size",
+]
+"""Fields of a job whose values are numbers and words of memplan's own; ``checkpoint`` and ``lora`` may name modules."""
+HIDDEN = "hidden"
+"""Stands for values that are not shown."""
+LEFT_OUT = "a sentence that names code is left out"
+_NAMES_CODE = re.compile(r"[\w)\]][./\\:_]+[\w(\[]|[/\\'\"`<]")
+"""A dotted or scoped name, a path, or something quoted."""
+
+
+def redacted(results: Sequence[RecordedEstimate]) -> tuple[RecordedEstimate, ...]:
+    """Estimates of one job without the names of its code. Histories cannot be redacted, and are dropped.
+
+    Args:
+        results: Estimates with their digests; equal names become equal words in all of them.
+    """
+    names = Names()
+    return tuple(
+        RecordedEstimate(
+            estimate=redacted_estimate(result.estimate, names),
+            history=None,
+            digest=redacted_digest(result.digest, names) if result.digest else None,
+        )
+        for result in results
+    )
+
+
+class Names:
+    """Words that stand for names, the same for the same."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, str] = {}
+        self._files: dict[str, str] = {}
+        self._ops: dict[str, str] = {}
+
+    def module(self, path: str) -> str:
+        """``model.layers.3.mlp`` → ``m1.m2.3.m3``."""
+        return ".".join(
+            part if part.isdecimal() else _numbered(self._modules, part, "m") for part in path.split(".") if part
+        )
+
+    def source(self, source: str) -> str:
+        """``train/model.py:41`` → ``file1:41``; a public library's from the library on."""
+        if not source:
+            return ""
+        short = source_line(source)
+        if short != source and re.split(r"[\\/]", short)[0] in LIBRARIES:
+            return short
+        file, _, line = source.rpartition(":")
+        word = _numbered(self._files, file or source, "file")
+        return f"{word}:{line}" if file and line.isdecimal() else word
+
+    def op(self, name: str) -> str:
+        """An op's name, if everybody has it."""
+        return name if not name or re.split(r"[.:]", name)[0] in OPS else _numbered(self._ops, name, "op")
+
+    def member(self, name: str) -> str:
+        """The name of a parameter within its module, or of an op."""
+        head = re.split(r"[.:]", name)[0]
+        return name if name in WORDS or (head in OPS and head != name) else self.module(name)
+
+    def sentences(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Those that name nothing; the same words for all others."""
+        kept = dict.fromkeys(text if self._says_nothing(text) else LEFT_OUT for text in texts)
+        return tuple(kept)
+
+    def _says_nothing(self, text: str) -> bool:
+        known = {*self._modules, *self._files, *self._ops}
+        return not _NAMES_CODE.search(text) and not any(name in text for name in known)
+
+
+def _numbered(words: dict[str, str], name: str, kind: str) -> str:
+    return words.setdefault(name, f"{kind}{len(words) + 1}")
+
+
+def redacted_estimate(estimate: Estimate, names: Names) -> Estimate:
+    """An estimate without the names of its code.
+
+    Args:
+        estimate: The answer.
+        names: Words so far; more are added.
+    """
+    peak = estimate.peak
+    return replace(
+        estimate,
+        target=estimate.target if estimate.target.startswith("preset:") else HIDDEN,
+        options={name: value if name in OPTIONS else _word(value) for name, value in estimate.options.items()},
+        owners=tuple(
+            replace(owner, module=names.module(owner.module), source=names.source(owner.source))
+            for owner in estimate.owners
+        ),
+        peak=replace(peak, module=names.module(peak.module), op=names.op(peak.op), source=names.source(peak.source)),
+        provenance={name: _origin(origin) for name, origin in estimate.provenance.items()},
+        assumptions=names.sentences(estimate.assumptions),
+        not_modelled=names.sentences(estimate.not_modelled),
+    )
+
+
+def redacted_digest(digest: HistoryDigest, names: Names) -> HistoryDigest:
+    """A digest without the names of its code; arguments as for ``redacted_estimate``."""
+    holders = (
+        holder._replace(
+            module=names.module(holder.module), source=names.source(holder.source), name=names.member(holder.name)
+        )
+        for holder in digest.holders
+    )
+    return replace(digest, holders=tuple(holders))
+
+
+def _word(value: str) -> str:
+    return value if value in ("none", "full") else HIDDEN
+
+
+def _origin(origin: str) -> str:
+    """Where a value came from: an option or a default, but no file."""
+    return origin if origin == "default" or re.fullmatch(r"--[a-z-]+", origin) else HIDDEN
