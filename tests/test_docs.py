@@ -19,7 +19,8 @@ from memplan.rules import RULES
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
-COMMAND = re.compile(r"\bmemplan (estimate|gpus|presets|explain|snapshot|validate|simulate)\b([^`|\n…]*)")
+CHECKED = "estimate|gpus|presets|explain|snapshot|validate|simulate|gate|diff|report"
+COMMAND = re.compile(rf"\bmemplan ({CHECKED})\b([^`|\n…]*)")
 
 
 def name_of(path: Path) -> str:
@@ -60,12 +61,13 @@ def test_gpus_that_pages_name_exist(page: Path) -> None:
 
 
 def test_usage_lists_every_option_of_estimate() -> None:
-    told = set(re.findall(r"`(--?[a-z-]+)`", (ROOT / "docs" / "usage.md").read_text()))
+    told = set(re.findall(r"`(--?[a-z0-9-]+)`", (ROOT / "docs" / "usage.md").read_text()))
     options = {option for parameter in get_command(app).commands["estimate"].params for option in parameter.opts}
     assert {option for option in options if option.startswith("--")} - {"--help"} <= told
 
 
-TOLD_IN = {"snapshot": "snapshot.md", "simulate": "simulate.md", "validate": "validate.md"}
+TOLD_IN = {"snapshot": "snapshot.md", "simulate": "simulate.md", "validate": "validate.md", "sweep": "sweep.md"}
+TOLD_IN |= {"gate": "gate.md", "diff": "diff.md"}
 
 
 @pytest.mark.parametrize("command", TOLD_IN)

@@ -40,7 +40,7 @@ def light(*words: str) -> subprocess.CompletedProcess[str]:
     [
         ("--help",), ("--version",), ("estimate", "--help"), ("gpus",), ("gpus", "h100-80g"), ("gpus", "--json"),
         ("presets",), ("explain",), ("explain", "MP001"), ("snapshot", "--help"),
-        ("validate", "--help"), ("simulate", "--help"),
+        ("validate", "--help"), ("simulate", "--help"), ("gate", "--help"), ("diff", "--help"), ("report", "--help"),
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memplan.cli.batch import batch
 from memplan.cli.checkpoint_plan import checkpoint_plan
+from memplan.cli.diff import diff
 from memplan.cli.emit import emit
 from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
+from memplan.cli.gate import gate
 from memplan.cli.gpus import gpus
+from memplan.cli.init import init
 from memplan.cli.presets import presets
 from memplan.cli.recommend import recommend
+from memplan.cli.report import report
 from memplan.cli.reuse_plan import reuse_plan
 from memplan.cli.simulate import simulate
 from memplan.cli.snapshot import snapshot
+from memplan.cli.sweep import sweep
 from memplan.cli.validate import validate
 from memplan.errors import ExitCode, MemplanError
 
@@ -37,7 +43,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = (
-    estimate, checkpoint_plan, recommend, reuse_plan, snapshot, simulate, validate, emit, gpus, presets, explain,
+    estimate, checkpoint_plan, recommend, batch, reuse_plan, init, gate, diff, report, sweep, snapshot, simulate,
+    validate, emit, gpus, presets, explain,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

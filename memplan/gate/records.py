@@ -10,9 +10,10 @@ from memplan.estimate.records import Estimate
 from memplan.units import Bytes
 
 Outcome = Literal["passed", "failed", "unknown"]
-"""``unknown``: no trustworthy figure, and the policy lets that pass (exit 3)."""
+"""``unknown``: no trustworthy figure, and the policy lets that pass (exit 3); an informational job then passes."""
 Level = Literal["error", "warning", "note"]
-"""``error`` fails the row; ``warning`` is what an informational job would fail for; ``note`` judges nothing."""
+"""``error`` fails the row; ``warning`` is what an informational job would fail for, and a missing figure that fails
+nothing; ``note`` judges nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

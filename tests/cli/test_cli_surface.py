@@ -22,6 +22,7 @@ def test_commands() -> None:
     assert set(typer.main.get_command(app).commands) == {
         "estimate", "checkpoint-plan", "reuse-plan", "recommend", "batch", "emit", "simulate", "snapshot", "validate",
         "gpus", "presets", "explain", "init", "sweep",
+        "gate", "diff", "report",
     }  # fmt: skip
 
 
@@ -83,3 +84,28 @@ SWEEP = {
 def test_options_of_sweep() -> None:
     command = typer.main.get_command(app).commands["sweep"]
     assert {word for parameter in command.params for word in parameter.opts} == SWEEP
+
+
+GATE = {
+    "wanted_jobs", "--project", "--gpu", "--profile-dir", "--fail-on", "--baseline", "--update-baseline", "--jobs",
+    "--cache-dir", "--no-cache", "--format", "-f", "--json", "--quiet", "-q", "--exit-zero",
+}  # fmt: skip
+
+
+def test_options_of_gate() -> None:
+    command = typer.main.get_command(app).commands["gate"]
+    assert {word for parameter in command.params for word in parameter.opts} == GATE
+
+
+def test_options_of_diff() -> None:
+    command = typer.main.get_command(app).commands["diff"]
+    assert {word for parameter in command.params for word in parameter.opts} == {
+        "base", "head", "--project", "--gpu", "--profile-dir", "--jobs", "--format", "-f", "--quiet", "-q",
+    }  # fmt: skip
+
+
+def test_options_of_report() -> None:
+    command = typer.main.get_command(app).commands["report"]
+    assert {word for parameter in command.params for word in parameter.opts} == {
+        "file", "--format", "-f", "--json", "--explain", "--quiet", "-q",
+    }  # fmt: skip

@@ -1,0 +1,163 @@
+"""``memplan gate``: is every job of the project within its budget?"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memplan.cli import check, console, options, outputs
+from memplan.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from memplan.gate.records import GateResult
+    from memplan.project.records import Project
+
+RENDERERS = {
+    "json": "gate_json",
+    "html": "html.gate",
+    "markdown": "gate_markdown",
+    "comment": "gate_comment",
+    "github": "gate_github",
+    "gitlab": "gate_gitlab",
+    "sarif": "gate_sarif",
+    "junit": "gate_junit",
+    "prometheus": "gate_prometheus",
+    "badge": "gate_badge",
+}
+"""Format → module of ``memplan.report`` whose ``render`` makes one text of a ``GateResult``."""
+FORMATS = ("text", *RENDERERS)
+
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Names of jobs; none: all.", show_default=False)
+]
+ProjectFile = Annotated[
+    Path | None,
+    options.option("project", None, "Project file.", metavar="FILE",
+                   default="memplan.toml, or [tool.memplan] of pyproject.toml, here or above"),
+]  # fmt: skip
+GpusInstead = Annotated[
+    list[str] | None,
+    options.option("gpu", options.DEVICE, "GPU profile instead of the jobs' own. Repeatable.", metavar="NAME"),
+]
+Baseline = Annotated[
+    Path | None, options.option("baseline", None, "Accepted figures.", metavar="FILE", default="the project's own")
+]
+UpdateBaseline = Annotated[
+    bool, options.option("update_baseline", None, "Write the figures of all that passes into the baseline.")
+]
+FailOn = Annotated[
+    str | None,
+    options.option("fail_on", None, "Fail at this verdict or a worse one:", metavar="VERDICT",
+                   default="the job's own, oom"),
+]  # fmt: skip
+AtOnce = Annotated[
+    int | None, options.option("jobs", None, "Jobs run at once.", metavar="N", default="one for each processor")
+]
+CacheDir = Annotated[
+    Path | None,
+    options.option("cache_dir", None, "Where figures of unchanged jobs are kept.", metavar="DIR",
+                   default="the user's cache"),
+]  # fmt: skip
+NoCache = Annotated[bool, options.option("no_cache", None, "Run every job.")]
+Formats = Annotated[
+    list[str] | None,
+    options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
+                   metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+ExitZero = Annotated[bool, options.option("exit_zero", options.REPORT, "Exit 0 whatever is found.")]
+
+
+def gate(
+    wanted_jobs: Jobs = None,
+    *,
+    project: ProjectFile = None,
+    gpu: GpusInstead = None,
+    profile_dir: options.ProfileDirs = None,
+    fail_on: FailOn = None,
+    baseline: Baseline = None,
+    update_baseline: UpdateBaseline = False,
+    jobs: AtOnce = None,
+    cache_dir: CacheDir = None,
+    no_cache: NoCache = False,
+    formats: Formats = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    exit_zero: ExitZero = False,
+) -> None:
+    """Judge every job of the project file by its budget.
+
+    Exit 1 where one is over it, 3 where one has no figure. Every job is traced in a process of its own; one that has
+    not changed since costs nothing.
+    """
+    from memplan.project.overrides import Overrides
+    from memplan.project.read import load_project
+
+    problems = check.Problems()
+    wanted: Sequence[outputs.Output] = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
+    overrides = Overrides(
+        gpus=tuple(gpu or ()),
+        profile_dirs=tuple(profile_dir or ()),
+        baseline=baseline,
+        fail_on=fail_on,
+        jobs=tuple(wanted_jobs or ()),
+    )
+    if jobs is not None and jobs < 1:
+        problems.add(f"--jobs must be at least 1, not {jobs}")
+    loaded: Project | None = problems.of(load_project, project, overrides)
+    problems.of(check_files, loaded, wanted)
+    problems.raise_if_any()
+    assert loaded is not None  # noqa: S101 - else there are problems.
+    from memplan.gate.cache import Cache, default_folder
+    from memplan.gate.flow import Asked
+    from memplan.gate.flow import gate as judge_project
+    from memplan.gate.run import processors
+
+    asked = Asked(
+        at_once=jobs or processors(),
+        cache=None if no_cache else Cache(cache_dir or default_folder()),
+        update_baseline=update_baseline,
+        whole=not wanted_jobs,
+    )
+    with console.progress(enabled=not quiet) as tell:
+        result = judge_project(loaded, asked, tell)
+    for output in wanted:
+        write(output, result, quiet=quiet)
+    raise typer.Exit(ExitCode.DONE if exit_zero else result.exit_code)
+
+
+def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False) -> None:
+    """Render one report of the gate and put it where it belongs."""
+
+    def rendered() -> str:
+        from memplan.gate.repository import in_repository
+
+        # What is read beside the repository names files from its root.
+        shown = result if output.format in ("json", "html") else in_repository(result)
+        text: str = importlib.import_module(f"memplan.report.{RENDERERS[output.format]}").render(shown)
+        return text
+
+    def lines(width: int) -> "list[Text]":
+        from memplan.report.gate import render
+
+        return render(result, width=width, quiet=quiet)
+
+    outputs.write_rendered(output, text=lines, **dict.fromkeys(RENDERERS, rendered))
+
+
+def check_files(project: "Project | None", wanted: Sequence[outputs.Output]) -> None:
+    """No report may be written over what it is made of, or over another one.
+
+    Raises:
+        UsageError: One would be.
+    """
+    files = [output.file.resolve() for output in wanted if output.file]
+    if len(set(files)) < len(files):
+        raise UsageError("two reports would be written to one file", hint="give each --format a file of its own")
+    taken = {"project file": project.file, "baseline": project.baseline} if project else {}
+    for what, path in taken.items():
+        if path is not None and path.resolve() in files:
+            raise UsageError(f"a report would be written over the {what} '{path}'", hint="name another file")

@@ -1,0 +1,93 @@
+"""``memplan report``: a saved result once more, in another format."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memplan.cli import check, gate, options, outputs
+from memplan.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.text import Text
+
+    from memplan.estimate.records import Estimate
+
+_OF_ESTIMATES = tuple(name for name in outputs.ESTIMATE_FORMATS if name not in outputs.EXPORTS)
+_FORMATS = tuple(dict.fromkeys((*gate.FORMATS, *_OF_ESTIMATES)))
+
+Formats = Annotated[
+    list[str] | None,
+    options.option("formats", options.REPORT, f"{', '.join(_FORMATS)}; with =FILE not to standard output. "
+                   "Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+
+
+def report(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="What estimate -f json or gate -f json wrote, or a baseline.", show_default=False
+        ),
+    ],
+    *,
+    formats: Formats = None,
+    as_json: options.AsJson = False,
+    explain: options.Explain = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show a saved result in another format. Nothing is run."""
+    from memplan.gate.saved import load_content, read_entries
+
+    problems = check.Problems()
+    wanted = problems.of(outputs.parse_outputs, formats or [], as_json, _FORMATS) or ()
+    problems.of(_check_files, file, wanted)
+    problems.raise_if_any()
+    content = load_content(file)
+    if content.get("command") == "gate":
+        from memplan.report.gate_json import read_gate
+
+        result = read_gate(content, str(file))
+        for output in wanted:
+            gate.write(output, result, quiet=quiet)
+        return
+    jobs: dict[str, list[Estimate]] = {}
+    for (job, _), estimate in read_entries(content, str(file)).items():
+        jobs.setdefault(job, []).append(estimate)
+    for output in wanted:
+        _write_estimates(output, jobs, explain=explain, quiet=quiet)
+
+
+def _check_files(file: Path, wanted: "Sequence[outputs.Output]") -> None:
+    if any(output.file and output.file.resolve() == file.resolve() for output in wanted):
+        raise UsageError(f"a report would be written over '{file}', which it is made of", hint="name another file")
+
+
+def _write_estimates(
+    output: outputs.Output, jobs: "Mapping[str, Sequence[Estimate]]", *, explain: bool, quiet: bool
+) -> None:
+    if output.format not in _OF_ESTIMATES:
+        what = f"--format {output.format} is for results of memplan gate"
+        raise UsageError(what, hint=f"estimates have {', '.join(_OF_ESTIMATES)}")
+    if output.format == "text":
+        outputs.write_rendered(output, text=lambda width: _lines(jobs, width=width, explain=explain, quiet=quiet))
+        return
+    estimates = [estimate for several in jobs.values() for estimate in several]
+    outputs.write(output, estimates, explain=explain, quiet=quiet)
+
+
+def _lines(jobs: "Mapping[str, Sequence[Estimate]]", *, width: int, explain: bool, quiet: bool) -> "list[Text]":
+    """The reports of all jobs, one below the other, each with its name where there are several."""
+    from rich.text import Text
+
+    from memplan.report.layout import clean
+    from memplan.report.text import render as render_text
+
+    lines: list[Text] = []
+    for job, estimates in jobs.items():
+        title = [*([Text("")] if lines else []), Text(clean(job), style="bold underline"), Text("")]
+        lines += title if len(jobs) > 1 else []
+        lines += render_text(estimates, width=width, explain=explain, quiet=quiet)
+    return lines

@@ -1,0 +1,143 @@
+"""Estimates of jobs that have not changed: no process is started for them, and no torch imported.
+
+A folder for each key, which names all that is known before a job runs: the job, the GPUs' profiles, the allocator's
+options, memplan's own source, every installed distribution, the interpreter, variables that steer torch. In it an entry
+for each outcome, with what the job read when it was traced (``memplan.job.reads``); the first entry of which all that
+still holds is the answer. So a branch that is left and come back to costs nothing, as in ccache's manifests.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import platformdirs
+
+from memplan.errors import UsageError
+from memplan.estimate.document import document
+from memplan.estimate.read import read_estimate
+from memplan.estimate.records import Estimate
+from memplan.files import write_whole
+from memplan.hardware.profile import GpuProfile
+from memplan.job.reads import Reads, file_digest, variable_digest
+from memplan.project.records import ProjectJob
+
+FORM = 1
+"""Of keys and entries; another number forgets everything."""
+MOST_ENTRIES = 8
+"""Outcomes kept of one key: as many branches."""
+LONGEST_UNUSED = 60 * 24 * 3600
+"""Seconds after which a key that nobody asked for is forgotten."""
+STEERING = ("PYTORCH_", "TORCH", "CUBLAS", "CUDA_", "TRANSFORMERS_", "HF_", "DS_", "PYTHONPATH")
+"""How names of variables begin that torch and the libraries above it read."""
+
+
+_DISTRIBUTION = (".dist-info", ".egg-info", ".egg-link")
+
+
+def default_folder() -> Path:
+    """Where a user's caches lie; ``--cache-dir`` overrides it."""
+    return platformdirs.user_cache_path("memplan", appauthor=False) / "gate"
+
+
+class Cache:
+    """Estimates on disk. Safe for several processes at once: an entry is there whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # A file that several jobs read is hashed once.
+        self._file_digest: Callable[[str], str] = cache(file_digest)
+
+    def find(self, job: ProjectJob, profiles: Sequence[GpuProfile]) -> tuple[Estimate, ...] | None:
+        """The estimates of a job, one for each profile, where nothing has changed since; else None."""
+        folder = self._folder / key(job, profiles)
+        for path in _newest_first(folder):
+            estimates = self._entry(path)
+            if estimates is not None:
+                with suppress(OSError):
+                    os.utime(folder)
+                return estimates
+        return None
+
+    def keep(
+        self, job: ProjectJob, profiles: Sequence[GpuProfile], estimates: Sequence[Estimate], reads: Reads
+    ) -> None:
+        """Keep the estimates of a job. A cache that cannot be written keeps nothing."""
+        content = {
+            "reads": {"files": dict(reads.files), "environment": dict(reads.environment)},
+            "estimates": [document(estimate) for estimate in estimates],
+        }
+        text = json.dumps(content, sort_keys=True)
+        folder = self._folder / key(job, profiles)
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / f"{_digest(text)[:16]}.json", text.encode())
+            for path in _newest_first(folder)[MOST_ENTRIES:]:
+                path.unlink()
+            self._forget_unused()
+
+    def _entry(self, path: Path) -> tuple[Estimate, ...] | None:
+        """What an entry holds, if it still holds; None for one that is broken, too."""
+        try:
+            content = json.loads(path.read_bytes())
+            reads = content["reads"]
+            same = all(self._file_digest(file) == digest for file, digest in reads["files"].items())
+            same = same and all(variable_digest(name) == digest for name, digest in reads["environment"].items())
+            return tuple(map(read_estimate, content["estimates"])) if same else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError):
+            return None
+
+    def _forget_unused(self) -> None:
+        for folder in self._folder.iterdir():
+            if time.time() - folder.stat().st_mtime > LONGEST_UNUSED:
+                for path in folder.glob("*.json"):
+                    path.unlink()
+                folder.rmdir()
+
+
+def key(job: ProjectJob, profiles: Sequence[GpuProfile]) -> str:
+    """What names a job's entries: all that decides its estimates and is known before it runs."""
+    return _digest(repr((FORM, job.spec, job.alloc_conf, tuple(profiles), _surroundings())))[:32]
+
+
+@cache
+def _surroundings() -> str:
+    steering = sorted((name, variable_digest(name)) for name in os.environ if name.startswith(STEERING))
+    # The folder: sources are told relative to it.
+    place = (str(Path.cwd()), tuple(sys.path), platform.platform(), sys.version)
+    return _digest(repr((place, steering, _distributions(), _own_source())))
+
+
+def _distributions() -> tuple[str, ...]:
+    """Every installed distribution with its version, as its folder is called."""
+    names: list[str] = []
+    for folder in dict.fromkeys(sys.path):
+        with suppress(OSError):
+            names += (path.name for path in Path(folder).iterdir() if path.suffix in _DISTRIBUTION)
+    return tuple(sorted(names))
+
+
+def _own_source() -> str:
+    """Digest of memplan's own files: in a checkout the version does not tell two states apart."""
+    package = Path(__file__).parents[1]
+    files = sorted(path for ending in ("py", "toml", "json") for path in package.rglob(f"*.{ending}"))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return []
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

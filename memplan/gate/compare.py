@@ -1,0 +1,63 @@
+"""What grew between two estimates of one job on one GPU."""
+
+from collections.abc import Sequence
+
+from memplan.estimate.read import BREAKDOWN_ORDER
+from memplan.estimate.records import Estimate, Owner
+from memplan.gate.records import Comparison, Growth
+from memplan.units import Bytes
+
+_Key = tuple[str, str]
+
+
+def compare(before: Estimate, after: Estimate) -> Comparison:
+    """Compare two estimates that have figures.
+
+    Owners are matched by module and category: the line that a module is written in moves with every commit.
+
+    Args:
+        before: The baseline's.
+        after: The new one.
+
+    Returns:
+        Every category, and every module whose bytes at the peak changed, the largest growth first.
+    """
+    old, new = _by_module(before.owners), _by_module(after.owners)
+    growth = [
+        Growth(
+            module=module,
+            category=category,
+            source=_largest(new.get((module, category), ())),
+            before=_total(old.get((module, category), ())),
+            after=_total(new.get((module, category), ())),
+        )
+        for module, category in old | new
+    ]
+    return Comparison(
+        before=before,
+        after=after,
+        categories={name: (Bytes(before.breakdown.get(name, 0)), Bytes(after.breakdown.get(name, 0))) for name in
+                    dict.fromkeys((*BREAKDOWN_ORDER, *before.breakdown, *after.breakdown))},
+        growth=tuple(sorted((each for each in growth if each.grown), key=_first_largest)),
+    )  # fmt: skip
+
+
+def _by_module(owners: Sequence[Owner]) -> dict[_Key, list[Owner]]:
+    found: dict[_Key, list[Owner]] = {}
+    for owner in owners:
+        found.setdefault((owner.module, owner.category), []).append(owner)
+    return found
+
+
+def _total(owners: Sequence[Owner]) -> Bytes:
+    return Bytes(sum(owner.bytes for owner in owners))
+
+
+def _largest(owners: Sequence[Owner]) -> str:
+    """The line that owns most of them, of those that are known."""
+    told = [owner for owner in owners if owner.source]
+    return max(told, key=lambda owner: owner.bytes).source if told else ""
+
+
+def _first_largest(growth: Growth) -> tuple[int, str, str]:
+    return -growth.grown, growth.module, growth.category

@@ -1,0 +1,140 @@
+"""The gate's whole path: run the jobs, compare them with the baseline, judge them, and make the baseline anew."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from memplan.estimate.records import Estimate, Verdict
+from memplan.gate.advice import Judged, with_advice
+from memplan.gate.baseline import accepted, update
+from memplan.gate.cache import Cache
+from memplan.gate.compare import compare
+from memplan.gate.judge import Case, judge, limits, outcome
+from memplan.gate.place import Places, relative
+from memplan.gate.records import GateResult, Place, Row
+from memplan.gate.run import Answer, Task, run
+from memplan.gate.saved import Entries
+from memplan.hardware.catalog import load_profile
+from memplan.hardware.profile import GpuProfile
+from memplan.project.records import Project, ProjectJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How the gate is run."""
+
+    at_once: int
+    """Processes at most."""
+    cache: Cache | None = None
+    """Where unchanged jobs are found; None: nowhere."""
+    update_baseline: bool = False
+    """Write the figures of what passes into the baseline."""
+    whole: bool = True
+    """Is it all of the project's jobs?"""
+
+
+def gate(project: Project, asked: Asked, progress: Callable[[str], None] | None = None) -> GateResult:
+    """Run and judge the jobs of a project.
+
+    Args:
+        project: Its jobs.
+        asked: How.
+        progress: Told what happens now.
+
+    Returns:
+        A row for every job and GPU.
+
+    Raises:
+        UsageError: A GPU or the baseline is not to be had, or the baseline cannot be written.
+    """
+    began = time.perf_counter()
+    entries = accepted(project, update=asked.update_baseline)
+    run_all = partial(run, at_once=asked.at_once, cache=asked.cache, progress=progress)
+    judged = [each for answer in run_all(tasks_of(project)) for each in _judged(answer, project, entries, asked)]
+    rows = tuple(map(_row, with_advice(judged, run_all)))
+    notes = [*_notes(project, rows, entries, asked)]
+    if asked.update_baseline and project.baseline is not None:
+        notes.append(update(project.baseline, rows, entries or {}))
+    return GateResult(
+        project=project.file,
+        rows=rows,
+        baseline=project.baseline if entries is not None else None,
+        notes=tuple(notes),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def tasks_of(project: Project) -> list[Task]:
+    """What there is to run.
+
+    Raises:
+        UsageError: There is no such GPU.
+    """
+    return [Task(job=job, profiles=_profiles(job, project)) for job in project.jobs]
+
+
+def _profiles(job: ProjectJob, project: Project) -> tuple[GpuProfile, ...]:
+    found = [load_profile(name, profile_dirs=project.profile_dirs) for name in job.gpus]
+    return tuple({profile.name: profile for profile in found}.values())
+
+
+def _judged(answer: Answer, project: Project, entries: Entries | None, asked: Asked) -> Iterator[Judged]:
+    job, folder = answer.task.job, project.file.resolve().parent
+    places = Places(folder=folder, table=Place(file=relative(project.file, folder), line=job.line))
+    largest = max((each.peak.high_bytes for each in answer.estimates), default=0)
+    for index, profile in enumerate(answer.task.profiles):
+        estimate = answer.estimates[index] if answer.estimates else None
+        before = (entries or {}).get((job.name, profile.name))
+        comparable = before is not None and _has_figures(before) and estimate is not None and _has_figures(estimate)
+        case = Case(
+            job=job.name,
+            policy=job.policy,
+            places=places,
+            estimate=estimate,
+            error=answer.error,
+            comparison=compare(before, estimate) if comparable and before and estimate else None,
+            has_baseline=entries is not None,
+            needs_most=estimate is not None and estimate.peak.high_bytes == largest,
+            accepts_growth=asked.update_baseline,
+        )
+        yield Judged(case=case, job=job, profile=profile, cached=answer.cached)
+
+
+def _row(judged: Judged) -> Row:
+    case = judged.case
+    findings = judge(case)
+    return Row(
+        job=case.job,
+        gpu=judged.profile.name,
+        outcome=outcome(case, findings),
+        estimate=case.estimate,
+        comparison=case.comparison,
+        findings=findings,
+        limit=min((limit.bytes for limit in limits(case)), default=None),
+        informational=case.policy.informational,
+        cached=judged.cached,
+    )
+
+
+def _has_figures(estimate: Estimate) -> bool:
+    return estimate.verdict is not Verdict.UNKNOWN
+
+
+def _notes(project: Project, rows: Sequence[Row], entries: Entries | None, asked: Asked) -> Iterator[str]:
+    yield from dict.fromkeys(f"{job.name}: {note}" for job in project.jobs for note in job.notes)
+    if project.baseline is not None and entries is None and not asked.update_baseline:
+        yield f"there is no baseline '{project.baseline}' yet: memplan gate --update-baseline makes it"
+    names = {job.name for job in project.jobs}
+    stale = sorted({job for job, _ in entries or {}} - names) if asked.whole else []
+    if stale:
+        yield f"the baseline has figures of jobs that are gone: {', '.join(stale)}"
+    compared = [row.comparison for row in rows if row.comparison]
+    pairs = {(each.before.torch_version, each.after.torch_version) for each in compared}
+    for before, after in sorted(pair for pair in pairs if _release(pair[0]) != _release(pair[1])):
+        yield f"the baseline was made with torch {before}, this is {after}: growth may come from there"
+
+
+def _release(version: str) -> str:
+    """A version without what says how it was built, ``+cpu``."""
+    return version.partition("+")[0]

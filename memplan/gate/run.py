@@ -1,0 +1,121 @@
+"""Runs the jobs of a project side by side, each in a process of its own, and asks the cache first."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from memplan.errors import MemplanError
+from memplan.estimate import compose
+from memplan.estimate.records import Estimate
+from memplan.gate.cache import Cache
+from memplan.hardware.profile import GpuProfile
+from memplan.job.isolate import end_running
+from memplan.project.records import ProjectJob
+
+_LOOK_AGAIN = 0.1
+"""Seconds: how often it is looked whether processes have ended that should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One job and what it is for."""
+
+    job: ProjectJob
+    """The job."""
+    profiles: tuple[GpuProfile, ...]
+    """Its GPUs; they share one trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a task: estimates, or an error."""
+
+    task: Task
+    """The task."""
+    estimates: tuple[Estimate, ...] = ()
+    """One for each profile."""
+    error: MemplanError | None = None
+    """Why there are none."""
+    cached: bool = False
+    """Was nothing run?"""
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(
+    tasks: Sequence[Task],
+    *,
+    at_once: int,
+    cache: Cache | None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Answer, ...]:
+    """Estimate every task.
+
+    Args:
+        tasks: What to run.
+        at_once: Processes at most.
+        cache: Where unchanged jobs are found; None: nowhere.
+        progress: Told what is done.
+
+    Returns:
+        One answer for each task, in order. A job that fails or hangs has an error for an answer.
+
+    Raises:
+        KeyboardInterrupt: As it came; every process has been ended.
+    """
+    found = [_cached(task, cache) for task in tasks]
+    missing = [task for task, answer in zip(tasks, found, strict=True) if answer is None]
+    answers = iter(_run_all(missing, at_once, cache, progress) if missing else ())
+    return tuple(answer or next(answers) for answer in found)
+
+
+def _cached(task: Task, cache: Cache | None) -> Answer | None:
+    estimates = cache.find(task.job, task.profiles) if cache is not None else None
+    return Answer(task=task, estimates=estimates, cached=True) if estimates is not None else None
+
+
+def _run_all(
+    tasks: Sequence[Task], at_once: int, cache: Cache | None, progress: Callable[[str], None] | None
+) -> list[Answer]:
+    tell = progress or (lambda _: None)
+    pool = ThreadPoolExecutor(max_workers=min(at_once, len(tasks)), thread_name_prefix="memplan-gate")
+    futures = [pool.submit(_run, task, cache) for task in tasks]
+    try:
+        for done in range(len(futures)):
+            running = [task.job.name for task, future in zip(tasks, futures, strict=True) if not future.done()]
+            tell(f"{done} of {len(futures)} done · {', '.join(running[:at_once])}")
+            _wait_for(futures, done + 1)
+        return [future.result() for future in futures]
+    except BaseException:
+        # Threads cannot be interrupted, but what they wait for can be ended.
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in futures):
+            end_running()
+            time.sleep(_LOOK_AGAIN)
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _wait_for(futures: Sequence["Future[Answer]"], count: int) -> None:
+    """Wait until so many are done, in slices: Ctrl-C is only noticed between two."""
+    while sum(future.done() for future in futures) < count:
+        wait([future for future in futures if not future.done()], timeout=_LOOK_AGAIN, return_when="FIRST_COMPLETED")
+
+
+def _run(task: Task, cache: Cache | None) -> Answer:
+    job = task.job
+    try:
+        estimates, reads = compose.estimate_and_reads(
+            job.spec, task.profiles, alloc_conf=job.alloc_conf, timeout=job.timeout
+        )
+    except MemplanError as error:
+        return Answer(task=task, error=error)
+    if cache is not None and reads is not None:
+        cache.keep(job, task.profiles, estimates, reads)
+    return Answer(task=task, estimates=estimates)

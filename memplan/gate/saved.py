@@ -1,0 +1,118 @@
+"""Saved estimates, by job and GPU: what ``estimate -f json`` and ``gate -f json`` write, and baselines.
+
+A baseline holds estimates without timings, so that the same figures are the same text on every machine::
+
+    {"command": "baseline", "schema_version": "1.0",
+     "jobs": {"llama-8b-sft": {"h100-80g": {…an estimate…}}}}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from memplan.errors import UsageError
+from memplan.estimate.document import SCHEMA_VERSION, document
+from memplan.estimate.read import checked_version, read_estimate
+from memplan.estimate.records import Estimate, Verdict
+from memplan.job.usercode import installed_part
+
+Entries = Mapping[tuple[str, str], Estimate]
+"""Job and GPU → estimate."""
+
+
+def load_entries(path: Path) -> dict[tuple[str, str], Estimate]:
+    """The estimates of a saved result; a job that only ``estimate`` knows is called by its target.
+
+    Raises:
+        UsageError: The file cannot be read, or is no such result.
+    """
+    return read_entries(load_content(path), str(path))
+
+
+def load_content(path: Path) -> Mapping[str, Any]:
+    """What a saved result holds.
+
+    Raises:
+        UsageError: The file cannot be read, is no JSON, or is none of memplan's results of this version.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the file is no JSON: {error}", where=str(path)) from error
+    return checked_version(content, str(path))
+
+
+def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str], Estimate]:
+    """The estimates in what a saved result holds.
+
+    Args:
+        content: What JSON holds.
+        where: The file, for errors.
+
+    Raises:
+        UsageError: It holds no estimates, or broken ones.
+    """
+    try:
+        found = list(_documents(content))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"its parts are not what they should be ({error})", where=where) from None
+    if not found and content.get("command") not in ("baseline", "gate"):
+        what = f"no estimates in the result of {content.get('command')!r}"
+        raise UsageError(what, where=where, hint="estimate -f json, gate -f json and baselines have some")
+    estimates = [(job, read_estimate(each, f"{where}, {job}" if job else where)) for job, each in found]
+    return {(job or estimate.target, estimate.gpu.name): estimate for job, estimate in estimates}
+
+
+def _documents(content: Mapping[str, Any]) -> "list[tuple[str, Mapping[str, Any]]]":
+    """Name of the job, where there is one, and estimate as JSON holds it."""
+    match content.get("command"):
+        case "estimate":
+            return [("", each) for each in content.get("estimates", [content])]
+        case "gate":
+            return [(row["job"], row["estimate"]) for row in content["rows"] if row["estimate"] is not None]
+        case "baseline":
+            return [(job, each) for job, gpus in content["jobs"].items() for each in gpus.values()]
+        case _:
+            return []
+
+
+def render_baseline(entries: Entries) -> str:
+    """A baseline as its file holds it: the same for the same figures, one line for each owner."""
+    jobs: dict[str, dict[str, Any]] = {}
+    for (job, gpu), estimate in entries.items():
+        if estimate.verdict is not Verdict.UNKNOWN:
+            jobs.setdefault(job, {})[gpu] = document(_anywhere(estimate))
+    return _lines({"schema_version": SCHEMA_VERSION, "command": "baseline", "jobs": jobs}) + "\n"
+
+
+def _anywhere(estimate: Estimate) -> Estimate:
+    """Without what differs from machine to machine: times, and where packages are installed."""
+    return replace(
+        estimate,
+        timings={},
+        peak=replace(estimate.peak, source=_portable(estimate.peak.source)),
+        owners=tuple(replace(owner, source=_portable(owner.source)) for owner in estimate.owners),
+    )
+
+
+def _portable(source: str) -> str:
+    """A source line as any machine calls it: a library's from its package on, another's by its file's name."""
+    part = Path(installed_part(source))
+    return part.name if part.is_absolute() else installed_part(source)
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """JSON with sorted keys, whose innermost objects and lists take one line each."""
+    inside = indent + "  "
+    match value:
+        case dict() if any(isinstance(each, dict | list) for each in value.values()):
+            parts = [f"{json.dumps(key)}: {_lines(value[key], inside)}" for key in sorted(value)]
+            return "{\n" + ",\n".join(inside + part for part in parts) + f"\n{indent}}}"
+        case list() if any(isinstance(each, dict | list) for each in value):
+            return "[\n" + ",\n".join(inside + _lines(each, inside) for each in value) + f"\n{indent}]"
+        case _:
+            return json.dumps(value, sort_keys=True, allow_nan=False)

@@ -1,0 +1,105 @@
+"""The gate in process, on a project of two jobs, with the estimates themselves made by hand."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from memplan.cli.app import main
+from memplan.errors import EstimateError, MemplanError
+from memplan.estimate import compose
+from memplan.estimate.records import Advice, Estimate, Verdict
+from memplan.hardware.profile import GpuProfile
+from memplan.job.reads import Reads
+from memplan.job.spec import JobSpec
+from memplan.units import GIB
+from tests.report.example_estimates import FITS
+
+PROJECT = """
+gpus = ["h100-80g", "a100-40g"]
+
+[[job]]
+name = "llama"
+target = "model.py"
+
+[[job]]
+name = "bert"
+target = "model.py"
+batch-size = 2
+gpus = ["t4"]
+"""
+
+
+@dataclass
+class Jobs:
+    """Stands in for the library call: batch size → peak in GiB, or what is raised."""
+
+    peaks: dict[int, float] = field(default_factory=lambda: {1: 30.0, 2: 9.0})
+    failures: dict[int, BaseException] = field(default_factory=dict)
+    torch_version: str = "2.13.0"
+    ran: list[int] = field(default_factory=list)
+
+    def estimate(
+        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, alloc_conf: str = "", timeout: float = 1,
+        progress: object = None,
+    ) -> tuple[tuple[Estimate, ...], Reads | None]:  # fmt: skip
+        self.ran.append(spec.batch_size)
+        if spec.batch_size in self.failures:
+            raise self.failures[spec.batch_size]
+        made = tuple(self._one(profile, int(self.peaks[spec.batch_size] * GIB)) for profile in profiles)
+        return made, Reads(files={}, environment={})
+
+    def _one(self, profile: GpuProfile, peak: int) -> Estimate:
+        """All of the peak is one module's activations."""
+        verdict = Verdict.OOM if peak > profile.usable_bytes else Verdict.FITS
+        gpu = replace(FITS.gpu, name=profile.name, total_bytes=profile.total_bytes, usable_bytes=profile.usable_bytes)
+        owner = replace(FITS.owners[0], module="layers.3.mlp", source="model.py:2", bytes=peak)
+        return replace(
+            FITS,
+            verdict=verdict,
+            gpu=gpu,
+            peak=replace(FITS.peak, device_bytes=peak, low_bytes=peak, high_bytes=peak),
+            breakdown={**dict.fromkeys(FITS.breakdown, 0), "activation": peak},
+            owners=(owner,),
+            advice=(Advice(change="--checkpoint full", device_bytes=profile.usable_bytes - GIB, slowdown=0.3),)
+            if verdict is Verdict.OOM
+            else (),
+            torch_version=self.torch_version,
+        )
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    stand_in = Jobs()
+    monkeypatch.setattr(compose, "estimate_and_reads", stand_in.estimate)
+    return stand_in
+
+
+@pytest.fixture
+def project(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model.py").write_text("def model():\n    return 1\n")
+    (tmp_path / "memplan.toml").write_text(PROJECT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def gate(project: Path) -> Callable[..., int]:
+    return lambda *words: main(["gate", "--cache-dir", "cache", *words])
+
+
+@pytest.fixture
+def with_keys(project: Path) -> Callable[[str], None]:
+    """Adds a line to the top of the project file."""
+
+    def add(line: str) -> None:
+        file = project / "memplan.toml"
+        file.write_text(line + "\n" + file.read_text())
+
+    return add
+
+
+def failure(what: str = "no answer") -> MemplanError:
+    return EstimateError(what, where="model.py:2", hint="look there")

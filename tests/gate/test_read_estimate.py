@@ -1,0 +1,107 @@
+"""Saved estimates are read back as they were."""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.errors import EstimateError, UsageError
+from memplan.estimate.answer import unknown
+from memplan.estimate.document import document
+from memplan.estimate.read import read_estimate
+from memplan.estimate.records import Estimate, IntervalBasis, KvCache, Verdict
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.lifetime.records import Category
+from tests.report.estimate_strategies import LAW, SIZES, estimates
+from tests.report.example_estimates import FITS
+
+RATIOS = st.floats(0.1, 10)
+BASES = st.none() | st.builds(
+    IntervalBasis,
+    workload=st.text(min_size=1, max_size=9),
+    level=st.none() | st.floats(0, 1),
+    runs=st.integers(0, 99),
+    sources=st.integers(0, 9),
+    own_runs=st.integers(0, 99),
+    figure=st.sampled_from(["", "reserved", "allocated"]),
+    low_ratio=RATIOS,
+    high_ratio=RATIOS,
+)
+
+
+def through_json(estimate: Estimate) -> object:
+    return json.loads(json.dumps(document(estimate), sort_keys=True, allow_nan=False))
+
+
+@LAW
+@given(estimates(), BASES, SIZES, SIZES, st.none() | st.builds(KvCache))
+def test_what_is_written_is_read_back(
+    estimate: Estimate, basis: IntervalBasis | None, host: int, nvme: int, cache: KvCache | None
+) -> None:
+    peak = replace(estimate.peak, basis=basis, host_bytes=host, nvme_bytes=nvme)
+    estimate = replace(estimate, peak=peak, kv_cache=cache)
+    found = read_estimate(through_json(estimate))
+    if estimate.verdict is Verdict.UNKNOWN:
+        # It is written without figures, and so it comes back.
+        assert document(found) == document(estimate)
+        assert found.peak.device_bytes == 0
+        return
+    assert found == estimate
+    assert list(found.breakdown) == [*map(str, Category), "fragmentation", "context"], "reports show it in this order"
+
+
+def test_an_estimate_that_could_not_be_made_is_read_back() -> None:
+    spec = JobSpec(target=PresetTarget(name="gpt2"))
+    estimate = unknown(spec, load_profile("t4"), EstimateError("no answer", where="model.py:3"))
+    assert read_estimate(through_json(estimate)) == estimate
+
+
+def test_what_is_not_known_yet_is_passed_over_and_what_was_not_known_then_may_lack() -> None:
+    content = document(FITS) | {"schema_version": "1.9", "colour": "red"}
+    content["peak"] = content["peak"] | {"smell": 3}
+    del content["peak"]["nvme_bytes"]
+    assert read_estimate(content) == FITS
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([], "no result of memplan"),
+        ({"command": "estimate"}, "no schema_version"),
+        (document(FITS) | {"schema_version": "2.0"}, "schema_version 2.0 is not read here, 1.0 is"),
+        (document(FITS) | {"schema_version": "10.0"}, "schema_version 10.0"),
+        (document(FITS) | {"command": "simulate"}, "'simulate'"),
+        (document(FITS) | {"verdict": "splendid"}, "verdict: "),
+        (document(FITS) | {"peak": None}, "cannot be read"),
+        (document(FITS) | {"peak": 5}, "cannot be read"),
+        (document(FITS) | {"model": []}, "cannot be read"),
+        (document(FITS) | {"owners": [{"module": "a", "source": "", "category": "buffer"}]}, "owners.0.bytes: "),
+        (document(FITS) | {"trace": {"repeats": True}}, "trace.steps: "),
+        ({key: value for key, value in document(FITS).items() if key != "target"}, "target: field required"),
+    ],
+)  # fmt: skip
+def test_what_is_broken_is_refused_with_its_place(content: object, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_estimate(content, "saved.json")
+    assert said in caught.value.what
+    assert caught.value.where == "saved.json"
+
+
+@LAW
+@given(st.data())
+def test_a_file_that_lost_a_part_is_read_or_refused_but_never_crashes(data: st.DataObject) -> None:
+    content = through_json(FITS)
+    inside = content
+    while isinstance(inside, dict | list) and inside:
+        keys = sorted(inside) if isinstance(inside, dict) else range(len(inside))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(inside[key], dict | list) or data.draw(st.booleans()):
+            inside[key] = data.draw(st.none() | st.integers() | st.text(max_size=3) | st.just([]) | st.just({}))
+            break
+        inside = inside[key]
+    with suppress(UsageError):
+        assert isinstance(read_estimate(content), Estimate)
