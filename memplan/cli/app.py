@@ -88,7 +88,9 @@ def main(arguments: list[str] | None = None) -> int:
     if os.environ.get("COLUMNS") == "0":
         del os.environ["COLUMNS"]  # It means "not known"; Rich would take it at its word.
     try:
-        return _exit_code(app(args=arguments, prog_name="memplan", standalone_mode=False))
+        code = _exit_code(app(args=arguments, prog_name="memplan", standalone_mode=False))
+        # Newer versions of Typer take Ctrl-C to themselves and say nothing.
+        return _fail("interrupted", code) if code == INTERRUPTED else code
     except MemplanError as error:
         return _fail(str(error), error.exit_code)
     except _TyperError as error:

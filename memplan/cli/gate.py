@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +69,9 @@ Formats = Annotated[
     options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
                    metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
+Timeline = Annotated[
+    bool, options.option("timeline", options.REPORT, "Put the timelines of the HTML page into JSON, too.")
+]
 ExitZero = Annotated[bool, options.option("exit_zero", options.REPORT, "Exit 0 whatever is found.")]
 
 
@@ -84,6 +88,7 @@ def gate(
     cache_dir: CacheDir = None,
     no_cache: NoCache = False,
     formats: Formats = None,
+    timeline: Timeline = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     exit_zero: ExitZero = False,
@@ -121,22 +126,32 @@ def gate(
         cache=None if no_cache else Cache(cache_dir or default_folder()),
         update_baseline=update_baseline,
         whole=not wanted_jobs,
+        timelines=timeline or any(output.format == "html" for output in wanted),
     )
     with console.progress(enabled=not quiet) as tell:
         result = judge_project(loaded, asked, tell)
     for output in wanted:
-        write(output, result, quiet=quiet)
+        write(output, result, quiet=quiet, timeline=timeline)
     raise typer.Exit(ExitCode.DONE if exit_zero else result.exit_code)
 
 
-def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False) -> None:
-    """Render one report of the gate and put it where it belongs."""
+def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False, timeline: bool = True) -> None:
+    """Render one report of the gate and put it where it belongs.
+
+    Args:
+        output: Format and file.
+        result: What it found.
+        quiet: Say little.
+        timeline: Put the timelines that there are into JSON, too.
+    """
 
     def rendered() -> str:
         from memplan.gate.repository import in_repository
 
         # What is read beside the repository names files from its root.
         shown = result if output.format in ("json", "html") else in_repository(result)
+        if output.format == "json" and not timeline:
+            shown = replace(shown, digests={})
         text: str = importlib.import_module(f"memplan.report.{RENDERERS[output.format]}").render(shown)
         return text
 

@@ -1,8 +1,10 @@
 """``memplan recommend``: the best way to run a job on the GPUs at hand, ranked, explained, each row traced."""
 
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -44,8 +46,8 @@ def recommend(
     problems.raise_if_any()
     from memplan.plan.recommend.compose import recommend as find
 
-    search = _search(device, asked, host)
-    with console.progress(enabled=not report.quiet) as tell:
+    with _plan_file(asked.out) as plan_file, console.progress(enabled=not report.quiet) as tell:
+        search = _search(device, asked, host, plan_file)
         answer = find(spec, profiles[0], search, timeout=job.timeout, progress=tell)
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
@@ -54,7 +56,7 @@ def recommend(
     raise typer.Exit(ExitCode.DONE if answer.best is not None else ExitCode.UNKNOWN)
 
 
-def _search(device: DeviceOptions, asked: SearchOptions, host: int | None) -> Search:
+def _search(device: DeviceOptions, asked: SearchOptions, host: int | None, plan_file: Path) -> Search:
     return Search(
         gpus=device.gpus,
         target_batch=asked.target_batch,
@@ -69,15 +71,26 @@ def _search(device: DeviceOptions, asked: SearchOptions, host: int | None) -> Se
             host_bytes=host,
             step_seconds=asked.step_time,
         ),
-        plan_file=_plan_file(asked.out),
+        plan_file=plan_file,
         noise_scale=asked.noise_scale,
     )
 
 
-def _plan_file(out: Path | None) -> Path:
-    """Beside the setup; where none is written, in a folder of its own, so that what is recommended can be typed."""
-    folder = Path(tempfile.mkdtemp(prefix="memplan-")) if out is None else out.parent
-    return folder / f"{out.stem if out else 'best'}.plan.json"
+@contextmanager
+def _plan_file(out: Path | None) -> Iterator[Path]:
+    """Beside the setup; where none is written, in a folder of its own, so that what is recommended can be typed.
+
+    The folder goes again where no plan was made.
+    """
+    if out is not None:
+        yield out.parent / f"{out.stem}.plan.json"
+        return
+    file = Path(tempfile.mkdtemp(prefix="memplan-")) / "best.plan.json"
+    try:
+        yield file
+    finally:
+        if not file.exists():
+            shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from memplan.estimate.digest_records import HistoryDigest
     from memplan.estimate.records import Estimate
+    from memplan.gate.saved import Entries
 
 _OF_ESTIMATES = tuple(name for name in outputs.ESTIMATE_FORMATS if name not in outputs.EXPORTS)
 _FORMATS = tuple(dict.fromkeys((*gate.FORMATS, *_OF_ESTIMATES)))
@@ -39,7 +41,7 @@ def report(
     quiet: options.Quiet = False,
 ) -> None:
     """Show a saved result in another format. Nothing is run."""
-    from memplan.gate.saved import load_content, read_entries
+    from memplan.gate.saved import load_content, read_digests, read_entries
 
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, formats or [], as_json, _FORMATS) or ()
@@ -53,11 +55,10 @@ def report(
         for output in wanted:
             gate.write(output, result, quiet=quiet)
         return
-    jobs: dict[str, list[Estimate]] = {}
-    for (job, _), estimate in read_entries(content, str(file)).items():
-        jobs.setdefault(job, []).append(estimate)
+    entries = read_entries(content, str(file))
+    digests = read_digests(content, str(file))
     for output in wanted:
-        _write_estimates(output, jobs, explain=explain, quiet=quiet)
+        _write_estimates(output, entries, digests, explain=explain, quiet=quiet)
 
 
 def _check_files(file: Path, wanted: "Sequence[outputs.Output]") -> None:
@@ -66,25 +67,33 @@ def _check_files(file: Path, wanted: "Sequence[outputs.Output]") -> None:
 
 
 def _write_estimates(
-    output: outputs.Output, jobs: "Mapping[str, Sequence[Estimate]]", *, explain: bool, quiet: bool
+    output: outputs.Output,
+    entries: "Entries",
+    digests: "Mapping[tuple[str, str], HistoryDigest]",
+    *,
+    explain: bool,
+    quiet: bool,
 ) -> None:
     if output.format not in _OF_ESTIMATES:
         what = f"--format {output.format} is for results of memplan gate"
         raise UsageError(what, hint=f"estimates have {', '.join(_OF_ESTIMATES)}")
     if output.format == "text":
-        outputs.write_rendered(output, text=lambda width: _lines(jobs, width=width, explain=explain, quiet=quiet))
+        outputs.write_rendered(output, text=lambda width: _lines(entries, width=width, explain=explain, quiet=quiet))
         return
-    estimates = [estimate for several in jobs.values() for estimate in several]
-    outputs.write(output, estimates, explain=explain, quiet=quiet)
+    kept = [digests.get(key) for key in entries]
+    outputs.write(output, [*entries.values()], explain=explain, quiet=quiet, digests=kept, timeline=True)
 
 
-def _lines(jobs: "Mapping[str, Sequence[Estimate]]", *, width: int, explain: bool, quiet: bool) -> "list[Text]":
+def _lines(entries: "Entries", *, width: int, explain: bool, quiet: bool) -> "list[Text]":
     """The reports of all jobs, one below the other, each with its name where there are several."""
     from rich.text import Text
 
     from memplan.report.layout import clean
     from memplan.report.text import render as render_text
 
+    jobs: dict[str, list[Estimate]] = {}
+    for (job, _), estimate in entries.items():
+        jobs.setdefault(job, []).append(estimate)
     lines: list[Text] = []
     for job, estimates in jobs.items():
         title = [*([Text("")] if lines else []), Text(clean(job), style="bold underline"), Text("")]

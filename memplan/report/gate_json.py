@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.estimate.digest_document import read_timeline
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.document import SCHEMA_VERSION, document
 from memplan.estimate.read import checked_version, read_estimate, validated
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Growth, Row
+from memplan.report.json import with_timeline
 
 
 def render(result: GateResult) -> str:
@@ -32,7 +35,7 @@ def gate_document(result: GateResult) -> dict[str, Any]:
         "project": result.project.as_posix(),
         "baseline": result.baseline.as_posix() if result.baseline else None,
         "exit_code": int(result.exit_code),
-        "rows": [_row(row) for row in result.rows],
+        "rows": [_row(row, result.digests.get((row.job, row.gpu))) for row in result.rows],
         "notes": list(result.notes),
         "timings": {"seconds": result.seconds},
     }
@@ -61,7 +64,7 @@ def schema() -> Mapping[str, Any]:
     return loaded
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, digest: HistoryDigest | None) -> dict[str, Any]:
     comparison = row.comparison
     return {
         "job": row.job,
@@ -71,7 +74,7 @@ def _row(row: Row) -> dict[str, Any]:
         "informational": row.informational,
         "cached": row.cached,
         "findings": [asdict(finding) for finding in row.findings],
-        "estimate": document(row.estimate) if row.estimate else None,
+        "estimate": with_timeline(row.estimate, digest) if row.estimate else None,
         "baseline": document(comparison.before) if comparison else None,
         "grown_bytes": comparison.grown if comparison else None,
         "growth": [_growth(each) for each in comparison.growth] if comparison else None,
@@ -95,6 +98,11 @@ def _fields(content: Mapping[str, Any], where: str | None) -> dict[str, Any]:
         "rows": [_row_fields(row, where) for row in content["rows"]],
         "notes": content["notes"],
         "seconds": content["timings"]["seconds"],
+        "digests": {
+            (row["job"], row["gpu"]): read_timeline(row["estimate"]["timeline"], where)
+            for row in content["rows"]
+            if row["estimate"] is not None and "timeline" in row["estimate"]
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """The page of a gate: every row, every finding, what grew, and the figures behind them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from memplan.estimate.records import RecordedEstimate
@@ -46,7 +47,7 @@ def test_rows_are_looked_into_one_at_a_time(
     chromium: Chromium, recorded: tuple[RecordedEstimate, ...], tmp_path: Path
 ) -> None:
     digests = {(GROWN.job, GROWN.gpu): recorded[0].digest}
-    (tmp_path / "gate.html").write_text(render(RESULT, digests), encoding="utf-8")
+    (tmp_path / "gate.html").write_text(render(replace(RESULT, digests=digests)), encoding="utf-8")
     chromium.open((tmp_path / "gate.html").as_uri())
     visible = "[...document.querySelectorAll('article')].filter(each => each.checkVisibility()).map(each => each.id)"
     assert chromium.js(visible) == ["llama-8b-sft-h100-80g"]

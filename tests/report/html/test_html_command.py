@@ -76,6 +76,19 @@ def test_an_export_cannot_be_redacted(run: Run, capsys) -> None:
     assert "--redact cannot hide" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("gpus", [(), ("--gpu", "rtx-3070")])
+def test_saved_json_is_drawn_if_it_has_the_timeline(run: Run, gpus: tuple[str, ...], tmp_path: Path) -> None:
+    assert run(*gpus, "-f", "json=with.json", "--timeline", "-f", "html=report.html") == 0
+    assert main(["report", "with.json", "-f", "html=again.html", "-f", "json=again.json"]) == 0
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "report.html").read_bytes()
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads((tmp_path / "with.json").read_text())
+    assert run(*gpus, "-f", "json=without.json") == 0
+    assert main(["report", "without.json", "-f", "html=without.html"]) == 0
+    words = Reader((tmp_path / "without.html").read_text()).words
+    assert "Memory over the step" not in words
+    assert words.count("memplan estimate -f html draws them") == 1 + len(gpus) // 2
+
+
 @pytest.mark.slow
 def test_a_target_is_digested_in_its_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.py").write_text(TARGET)
