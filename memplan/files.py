@@ -18,10 +18,11 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    path = path.resolve()
+    # Before links are followed: where standard output is a pipe, what ``/dev/stdout`` leads to has no name.
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
+    path = path.resolve()
     try:
         _replace(path, content)
     except OSError as error:

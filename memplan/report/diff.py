@@ -1,6 +1,6 @@
 """What changed between two sets of estimates: text for a terminal, Markdown for a pull request."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.text import Text
 
@@ -11,6 +11,7 @@ from memplan.report.gate import name_cells
 from memplan.report.growth import category_changes, change, grouped_growth, growth_lines, share
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.layout import clean, file_name, hanging, pad, shorten, source_line, spread, stacked
+from memplan.report.markdown import code, html_code, sentence, table
 from memplan.report.owners import TOP_LEVEL
 from memplan.units import format_bytes
 
@@ -91,8 +92,8 @@ def _details(each: Change, width: int) -> Iterator[Text]:
 
 def render_markdown(diff: Diff) -> str:
     """Write what changed as GitHub's Markdown."""
-    lines = [f"### memplan: {_escaped(diff.base)} → {_escaped(diff.head)}", "", f"**{_escaped(answer(diff))}**", ""]
-    lines += _table(("Job", "GPU", "Peak before", "Peak after", "Change", "Verdict"), map(_cells, diff.changes))
+    lines = [f"### memplan: {sentence(diff.base)} → {sentence(diff.head)}", "", f"**{sentence(answer(diff))}**", ""]
+    lines += table(("Job", "GPU", "Peak before", "Peak after", "Change", "Verdict"), map(_cells, diff.changes))
     for each in diff.changes:
         lines += _markdown_details(each)
     return "\n".join(lines) + "\n"
@@ -100,20 +101,20 @@ def render_markdown(diff: Diff) -> str:
 
 def _cells(each: Change) -> tuple[str, ...]:
     grown = f"{change(each.grown)} ({share(each.comparison)})" if each.comparison and each.grown else ""
-    return _escaped(each.job), _escaped(each.gpu), _peak(each.before), _peak(each.after), grown, _verdicts(each)
+    return sentence(each.job), sentence(each.gpu), _peak(each.before), _peak(each.after), grown, _verdicts(each)
 
 
 def _markdown_details(each: Change) -> Iterator[str]:
     comparison = each.comparison
     if comparison is None or not comparison.growth:
         return
-    yield from ("", f"<details><summary>{_escaped(each.job)} on {_escaped(each.gpu)}</summary>", "")
+    yield from ("", f"<details><summary>{html_code(each.job)} on {html_code(each.gpu)}</summary>", "")
     changes = category_changes(comparison).items()
     rows = ((words, format_bytes(old), format_bytes(new), change(new - old)) for words, (old, new) in changes)
-    yield from _table(("Category", "Before", "After", "Change"), rows)
+    yield from table(("Category", "Before", "After", "Change"), rows)
     yield ""
     groups = grouped_growth(comparison.growth)
-    yield from _table(("Change", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
+    yield from table(("Change", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
     rest = groups[SHOWN:]
     yield from ["", f"… and {change(sum(one.grown for one in rest))} in {len(rest)} further places"] if rest else []
     yield from ("", "</details>")
@@ -121,25 +122,8 @@ def _markdown_details(each: Change) -> Iterator[str]:
 
 def _module(each: Growth) -> tuple[str, ...]:
     category = LABELS.get(each.category, each.category)
-    return change(each.grown), category, _code(each.module or TOP_LEVEL), _code(_source(each.source))
+    return change(each.grown), category, code(each.module or TOP_LEVEL), code(_source(each.source))
 
 
 def _source(source: str) -> str:
     return source if len(source) <= _SOURCE_CELLS else file_name(source_line(source))
-
-
-def _table(head: Sequence[str], rows: "Iterator[tuple[str, ...]] | map[tuple[str, ...]]") -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + " --- |" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-
-
-def _escaped(text: str) -> str:
-    """Text from outside, so that it is neither markup nor a mention."""
-    return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|~@!" else char for char in clean(text))
-
-
-def _code(text: str) -> str:
-    """Text from outside as code; nothing of it ends the code or the cell."""
-    return f"`{clean(text).replace('`', chr(39)).replace('|', chr(0xA6))}`" if text else ""

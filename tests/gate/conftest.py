@@ -9,7 +9,8 @@ import pytest
 from memplan.cli.app import main
 from memplan.errors import EstimateError, MemplanError
 from memplan.estimate import compose
-from memplan.estimate.records import Advice, Estimate, Verdict
+from memplan.estimate.digest_records import Curve, HistoryDigest
+from memplan.estimate.records import Advice, Estimate, RecordedEstimate, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads
 from memplan.job.spec import JobSpec
@@ -41,14 +42,16 @@ class Jobs:
     ran: list[int] = field(default_factory=list)
 
     def estimate(
-        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, alloc_conf: str = "", timeout: float = 1,
-        progress: object = None,
-    ) -> tuple[tuple[Estimate, ...], Reads | None]:  # fmt: skip
+        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, timelines: bool = False, alloc_conf: str = "",
+        timeout: float = 1, progress: object = None,
+    ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:  # fmt: skip
         self.ran.append(spec.batch_size)
         if spec.batch_size in self.failures:
             raise self.failures[spec.batch_size]
-        made = tuple(self._one(profile, int(self.peaks[spec.batch_size] * GIB)) for profile in profiles)
-        return made, Reads(files={}, environment={})
+        peak = int(self.peaks[spec.batch_size] * GIB)
+        digest = flat(peak) if timelines else None
+        made = (RecordedEstimate(estimate=self._one(each, peak), history=None, digest=digest) for each in profiles)
+        return tuple(made), Reads(files={}, environment={})
 
     def _one(self, profile: GpuProfile, peak: int) -> Estimate:
         """All of the peak is one module's activations."""
@@ -67,6 +70,15 @@ class Jobs:
             else (),
             torch_version=self.torch_version,
         )
+
+
+def flat(peak: int) -> HistoryDigest:
+    """A history of one moment."""
+    curve = Curve(events=(0,), allocated=(peak,), reserved=(peak,), categories={"activation": (peak,)})
+    return HistoryDigest(
+        events=1, peak_event=0, reserved_peak_event=0, spans=(), curve=curve, holders=(), buffers=(),
+        buffers_left_out=0, segments=(),
+    )  # fmt: skip
 
 
 @pytest.fixture

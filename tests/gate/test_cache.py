@@ -1,23 +1,29 @@
 """An unchanged job is found again; a changed one never."""
 
+import gzip
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from memplan.estimate.records import RecordedEstimate
 from memplan.gate import cache as module
 from memplan.gate.cache import MOST_ENTRIES, Cache, key
 from memplan.hardware.catalog import load_profile
 from memplan.job.reads import Reads, file_digest, variable_digest
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.project.records import ProjectJob
+from tests.gate.conftest import flat
 from tests.report.example_estimates import FITS, OOM
 
 PROFILES = (load_profile("h100-80g"), load_profile("a100-40g"))
 JOB = ProjectJob(name="llama", spec=JobSpec(target=FileTarget(path=Path("model.py"))), gpus=("h100-80g", "a100-40g"))
-ANSWER = (FITS, OOM)
+ANSWER = tuple(RecordedEstimate(estimate=estimate, history=None) for estimate in (FITS, OOM))
+WITH_TIMELINES = (replace(ANSWER[0], digest=flat(30)), ANSWER[1])
+"""The second has no figures to draw."""
 
 
 def reads(*paths: Path, environment: tuple[str, ...] = ()) -> Reads:
@@ -190,3 +196,53 @@ def test_many_may_write_and_read_at_once(tmp_path: Path, model: Path) -> None:
         writer.join()
     assert all(answer == ANSWER for answer in answers)
     assert [path.suffix for path in folder.rglob("*.*")] == [".json"]
+
+
+def test_timelines_are_found_where_they_were_kept_and_are_wanted(folder: Path, model: Path) -> None:
+    cache = Cache(folder)
+    assert cache.find(JOB, PROFILES, timelines=True) is None
+    cache.keep(JOB, PROFILES, WITH_TIMELINES, reads(model, model.with_name("settings.py")))
+    assert cache.find(JOB, PROFILES, timelines=True) == WITH_TIMELINES
+    assert cache.find(JOB, PROFILES) == ANSWER
+    assert len(list(folder.rglob("*.json"))) == 2, "what was read of the environment differs, so the first entry stays"
+
+
+def test_a_run_for_timelines_takes_the_place_of_the_entry_without(tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "cache"
+    for answer in (ANSWER, WITH_TIMELINES, ANSWER):
+        Cache(folder).keep(JOB, PROFILES, answer, reads(model))
+    assert sorted(path.suffix for path in folder.rglob("*.*")) == [".gz", ".json"]
+    assert Cache(folder).find(JOB, PROFILES, timelines=True) == WITH_TIMELINES
+
+
+def cut(content: bytes) -> bytes:
+    return content[:-9]
+
+
+@pytest.mark.parametrize(
+    ("text", "damage"),
+    [(b"[null, null]", cut), (b"[null, null]", gzip.decompress), (b"5", bytes), (b"[{}, null]", bytes),
+     (b"[null]", bytes), (b"[null, null]", lambda packed: b"")],
+    ids=["cut off", "not packed", "no list", "no timeline", "one too few", "empty"],
+)  # fmt: skip
+def test_broken_timelines_are_a_miss_for_whom_they_matter(
+    tmp_path: Path, model: Path, text: bytes, damage: Callable[[bytes], bytes]
+) -> None:
+    content = damage(gzip.compress(text))
+    folder = tmp_path / "cache"
+    Cache(folder).keep(JOB, PROFILES, WITH_TIMELINES, reads(model))
+    (beside,) = folder.rglob("*.gz")
+    beside.write_bytes(content)
+    assert Cache(folder).find(JOB, PROFILES, timelines=True) is None
+    assert Cache(folder).find(JOB, PROFILES) == ANSWER
+
+
+def test_timelines_go_with_their_entry(folder: Path, model: Path) -> None:
+    for width in range(2 * MOST_ENTRIES):
+        model.write_text(f"width = {width}\n")
+        Cache(folder).keep(JOB, PROFILES, WITH_TIMELINES, reads(model))
+    names = [path.name.partition(".")[0] for path in (folder / key(JOB, PROFILES)).iterdir()]
+    assert len(names) == 2 * MOST_ENTRIES == 2 * len({*names})
+    os.utime(folder / key(JOB, PROFILES), (1, 1))
+    Cache(folder).keep(replace(JOB, alloc_conf="expandable_segments:True"), PROFILES, ANSWER, reads(model))
+    assert not (folder / key(JOB, PROFILES)).exists()

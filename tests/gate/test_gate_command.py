@@ -13,6 +13,7 @@ from memplan.gate.saved import load_entries, render_baseline
 from memplan.units import GIB
 from tests.gate.conftest import Jobs, failure
 from tests.report.example_estimates import FITS
+from tests.report.html.test_page import Reader
 
 Gate = Callable[..., int]
 Keys = Callable[[str], None]
@@ -267,3 +268,46 @@ def test_a_baseline_of_another_shape_is_refused(project: Path) -> None:
         (project / "b.json").write_text('{"schema_version": "1.0", "command": "baseline", ' + content + "}")
         with pytest.raises(UsageError):
             load_entries(project / "b.json")
+
+
+def test_a_page_runs_jobs_for_their_timelines_once(gate: Gate, jobs: Jobs, project: Path) -> None:
+    def timelines(file: str) -> list[bool]:
+        text = (project / file).read_text()
+        content = json.loads(Reader(text).content["script"][0] if file.endswith("html") else text)
+        return ["timeline" in row["estimate"] for row in content["rows"]]
+
+    assert gate("-f", "json=gate.json") == 0
+    assert len(jobs.ran) == 2
+    assert gate("-f", "html=gate.html", "-f", "json=gate.json") == 0
+    assert len(jobs.ran) == 4, "kept without timelines"
+    assert (timelines("gate.html"), timelines("gate.json")) == ([True] * 3, [False] * 3)
+    page = (project / "gate.html").read_text()
+    assert gate("-f", "html=gate.html") == gate() == gate("-f", "json=gate.json", "--timeline") == 0
+    assert len(jobs.ran) == 4, "kept with them"
+    assert timelines("gate.json") == timelines("gate.html") == [True] * 3
+    assert main(["report", "gate.json", "-f", "html=again.html"]) == 0
+    assert main(["report", "gate.json", "-f", "json=again.json"]) == 0
+    assert (project / "again.json").read_bytes() == (project / "gate.json").read_bytes()
+    assert (project / "again.html").read_text().count('data-part="timeline"') == page.count('data-part="timeline"')
+
+
+def test_without_timelines_a_page_says_how_to_get_them(
+    gate: Gate, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gate("-f", "json=gate.json") == 0
+    assert main(["report", "gate.json", "-f", "html"]) == 0
+    words = Reader(capsys.readouterr().out).words
+    assert words.count("memplan gate -f html") == 3, "each row"
+
+
+def test_a_broken_timeline_is_told_with_its_file(gate: Gate, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate("-f", "json=gate.json", "--timeline") == 0
+    content = json.loads((project / "gate.json").read_text())
+    estimate = content["rows"][0]["estimate"]
+    estimate["timeline"]["curve"] = 5
+    for name, broken in (("gate.json", content), ("estimate.json", estimate)):
+        (project / name).write_text(json.dumps(broken))
+        assert main(["report", name]) == 2
+        error = capsys.readouterr().err
+        assert name in error
+        assert "no timeline" in error
