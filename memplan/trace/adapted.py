@@ -45,6 +45,9 @@ def adapt(model: torch.nn.Module, source: ModelSource, spec: JobSpec, surroundin
             raise UsageError("torchao's layers here are those of training", where="--float8", hint="use --mode train")
         surroundings.assume(float8.described(float8.to_float8(model, spec.float8), spec.float8))
     if trains and spec.loss_chunks > 1:
+        if spec.parallel.pipeline > 1:
+            what = "--loss-chunks puts the loss into the model, of which pipeline stages are cut"
+            raise UsageError(what, where="--loss-chunks", hint="leave out pp, or --loss-chunks")
         if source.loss is not None:
             raise UsageError("--loss-chunks would take the logits from the target's loss()", hint="chunk it there")
         chunked_loss.chunk_loss(model, spec.loss_chunks)

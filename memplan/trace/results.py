@@ -103,6 +103,9 @@ class Results:
         mode: Any = torch._C._get_dispatch_mode(_FAKE)
         if mode is None or torch._C._len_torch_dispatch_stack() != 1 or torch.is_inference_mode_enabled():
             return False
+        if mode.shape_env is not None:
+            # Sizes are symbols then, of which no two are known to be equal.
+            return False
         if mode is not self._mode:
             self._answers.clear()
             with torch._C._DisableTorchDispatch():
@@ -131,10 +134,13 @@ class Results:
             kwargs: Its keyword arguments.
             tensors: Takes the tensors among them, in order.
         """
-        key: list[Any] = [torch.get_default_dtype(), *kwargs]
-        if self._describe(args, key, tensors) and self._describe(kwargs.values(), key, tensors):
-            return tuple(key)
-        return None
+        # Of all global states these alone count below autograd and autocast: a deterministic program refuses some ops.
+        key: list[Any] = [torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), *kwargs]
+        if not (self._describe(args, key, tensors) and self._describe(kwargs.values(), key, tensors)):
+            return None
+        if len(tensors) > 1:
+            key += _identities(tensors)
+        return tuple(key)
 
     def _describe(self, values: Iterable[Any], key: list[Any], tensors: list[torch.Tensor]) -> bool:
         mode = self._mode
@@ -149,7 +155,7 @@ class Results:
                 # 1, 1.0 and True are equal, but make tensors of different types.
                 key += (kind, value)
             elif kind is list or kind is tuple:
-                key += (kind, len(value))
+                key.append(len(value))
                 if not self._describe(value, key, tensors):
                     return False
             else:
@@ -209,7 +215,10 @@ def _made(leaf: torch.Tensor, tensors: Sequence[torch.Tensor]) -> _Made:
 
 
 def _traits(tensor: torch.Tensor) -> Key:
-    """What an op can see of a tensor. The dispatch keys tell conjugates, quantized and inference tensors apart."""
+    """What an op can see of a tensor, as the fake mode's own memory takes it (``TensorMetadata`` of fake_tensor.py).
+
+    The dispatch keys tell conjugates, quantized and inference tensors apart.
+    """
     return (
         tensor.shape,
         tensor.stride(),
@@ -219,6 +228,12 @@ def _traits(tensor: torch.Tensor) -> Key:
         tensor.requires_grad,
         torch._C._dispatch_keys(tensor).raw_repr(),
     )
+
+
+def _identities(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Which of a call's tensors are one: what is written to is what is returned. Views are of the first in any case."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(tensor), index) for index, tensor in enumerate(tensors)]
 
 
 def _all_traits(leaves: Sequence[torch.Tensor | int | None]) -> list[Any]:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from memplan.errors import UsageError
+from memplan.job.parallel import Parallel
 from memplan.trace.chunked_loss import chunk_loss
 from memplan.trace.records import DeviceTraits, Trace
 from tests.trace.jobs import source, trace
@@ -81,6 +82,11 @@ def test_it_goes_with_adapters_and_checkpoints() -> None:
 def test_a_loss_that_wants_logits_is_refused() -> None:
     with pytest.raises(UsageError, match="take the logits"):
         trace(source(llama, batch, loss=lambda output, _: output.logits.sum()), CUDA, loss_chunks=2)
+
+
+def test_pipeline_stages_are_cut_of_another_forward() -> None:
+    with pytest.raises(UsageError, match="pipeline stages"):
+        trace(source(llama, batch), CUDA, loss_chunks=2, parallel=Parallel(pipeline=2))
 
 
 def test_a_step_of_the_targets_own_finds_the_loss() -> None:

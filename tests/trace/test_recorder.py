@@ -175,3 +175,15 @@ def test_grouped_heads_count_as_many_flops_as_equal_ones():
     queries, grouped = torch.empty(2, 8, 16, 4), torch.empty(2, 2, 16, 4)
     out = (queries,)
     assert count(queries, grouped, grouped, out_val=out) == count(queries, queries, queries, out_val=out) > 0
+
+
+def test_a_context_manager_as_a_decorator_is_nobodys_line() -> None:
+    @contextlib.contextmanager
+    def scope():
+        yield
+
+    in_scope = scope()(torch.relu)  # called by a frame of contextlib
+    with recording() as recorder:
+        in_scope(torch.ones(4))
+        (op,) = (op for op in recorder.ops if op.name == "aten.relu.default")
+    assert "test_recorder.py:" in op.source

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
-from memplan.job.usercode import forgotten_modules
+from memplan.job.usercode import forgotten_modules, user_code
 from memplan.lifetime.build import build_lifetimes
 from memplan.plan.batch.headroom import is_within, limit_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
@@ -83,8 +83,14 @@ def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
 
 def evaluate_here(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
     """Evaluate a candidate in this process; one that cannot be traced is an outcome, not an error."""
+    return attempt(candidate, partial(_evaluated, candidate, profile, limits))
+
+
+def attempt(candidate: Candidate, make: Callable[[], Outcome]) -> Outcome:
+    """The outcome that is made, or why none was: one candidate on which a library fails is not the end of a search."""
     try:
-        return _evaluated(candidate, profile, limits)
+        with user_code("the trace"):
+            return make()
     except MemplanError as error:
         reason = error.what if error.where is None else f"{error.what} ({error.where})"
         return not_traced(candidate, reason, error)

@@ -18,6 +18,7 @@ from memplan.plan.batch.split import splits
 from memplan.plan.recommend.answer import Findings, compose_answer
 from memplan.plan.recommend.changes import Change
 from memplan.plan.recommend.evaluate import Outcome, work
+from memplan.plan.recommend.exclusions import excluded
 from memplan.plan.recommend.planned import TRACES, Planning, budget_for, can_be_planned, in_its_place
 from memplan.plan.recommend.predict import Predicted, Predictor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Recommendation, Rejected, Search, shares
@@ -202,9 +203,19 @@ class _Searching:
         while hopeful := self._hopeful(ways):
             if self._is_settled(hopeful[0][1]):
                 break
-            if not self._trace((each.candidate for each, _ in hopeful[: self._workers.processes]), share=SEARCHED):
+            if not self._trace(self._next(hopeful), share=SEARCHED):
                 return "budget"
         return "complete"
+
+    def _next(self, hopeful: Sequence[Way]) -> list[Candidate]:
+        """The best, as many as there are processes.
+
+        Until something fits, the last of them is the smallest instead: what is expected may be wrong of all the best.
+        """
+        chosen = [each.candidate for each, _ in hopeful[: self._workers.processes]]
+        if len(chosen) > 1 and not self._fitting():
+            chosen[-1] = min(hopeful, key=lambda each: each[1].device_bytes)[0].candidate
+        return chosen
 
     def _is_settled(self, best_left: Predicted) -> bool:
         """Is enough known, and nothing better to be expected?"""
@@ -254,8 +265,8 @@ class _Searching:
 
     def _singles(self, changes: Sequence[Change]) -> list[Candidate]:
         """Every change alone, and the split of the batch; of the layouts those that leave layers and samples whole."""
-        plain = [each for each in changes if _is_plain(each.made(self._given.spec))]
-        return [*self._split_alone(), *(self._alone(change) for change in plain)]
+        plain = [self._alone(each) for each in changes if _is_plain(each.made(self._given.spec))]
+        return [*self._split_alone(), *(each for each in plain if not excluded(each.spec))]
 
     def _alone(self, change: Change) -> Candidate:
         """A change with the split that comes nearest to the job's own at the same global batch."""

@@ -99,7 +99,10 @@ def _of_layout(before: Parallel, after: Parallel) -> Guess:
     samples = (before.tensor * before.context * before.pipeline) / (after.tensor * after.context * after.pipeline)
     return Guess(
         leaves={name: new[name] / old[name] for name in new if old[name]},
-        passes={ACTIVATION: (before.tensor * before.context) / (after.tensor * after.context)},
+        passes={
+            ACTIVATION: (before.tensor * before.context) / (after.tensor * after.context),
+            PARAMETER: _with_gathered(after) / _with_gathered(before),
+        },
         slower=samples * _overhead(after) / _overhead(before),
     )
 
@@ -113,6 +116,13 @@ def _held(parallel: Parallel) -> dict[Category, float]:
     if parallel.offload:
         held |= {STATE: 0.0} | ({PARAMETER: 0.0, GRADIENT: 0.0} if stage == 3 else {})
     return held
+
+
+def _with_gathered(parallel: Parallel) -> float:
+    """Factor on a rank's own parameters where they stay gathered from forward to backward, at half their size."""
+    if parallel.data != "fsdp2" or parallel.reshard is True:
+        return 1.0
+    return 1.0 + 0.5 * parallel.shards / (parallel.reshard or 1)
 
 
 def _overhead(parallel: Parallel) -> float:

@@ -3,13 +3,13 @@
 import gc
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.checkpoint.ask import PlanOptions
-from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, evaluate_here, not_traced, work
+from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, attempt, evaluate_here, not_traced, work
 from memplan.plan.recommend.records import Candidate, Evaluated, Limits
 from memplan.runtime.checkpoint.plan_file import write_plan
 
@@ -71,20 +71,21 @@ def _work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, 
         limits: What it may take.
         budget: Device peak of the plan at most.
     """
-    from memplan.plan.checkpoint.flow import plan_here
-
     os.dup2(2, 1)
     gc.disable()
-    spec = replace(candidate.spec, checkpoint="none", grad_accum=min(candidate.spec.grad_accum, MICRO_BATCHES))
-    options = PlanOptions(budget_bytes=budget, time_limit=SOLVER_SECONDS, pareto=False)
     try:
-        answer = plan_here(spec, profile, options)
-        if not answer.fits:
-            return not_traced(candidate, "no checkpoint plan was found that fits")
-        write_plan(answer.plan, Path(candidate.spec.checkpoint))
-        return evaluate_here(candidate, profile, limits)
-    except MemplanError as error:
-        return not_traced(candidate, error.what)
+        return attempt(candidate, partial(_planned, candidate, profile, limits, budget))
     finally:
         gc.enable()
         gc.collect()
+
+
+def _planned(candidate: Candidate, profile: GpuProfile, limits: Limits, budget: int) -> Outcome:
+    from memplan.plan.checkpoint.flow import plan_here
+
+    spec = replace(candidate.spec, checkpoint="none", grad_accum=min(candidate.spec.grad_accum, MICRO_BATCHES))
+    answer = plan_here(spec, profile, PlanOptions(budget_bytes=budget, time_limit=SOLVER_SECONDS, pareto=False))
+    if not answer.fits:
+        return not_traced(candidate, "no checkpoint plan was found that fits")
+    write_plan(answer.plan, Path(candidate.spec.checkpoint))
+    return evaluate_here(candidate, profile, limits)

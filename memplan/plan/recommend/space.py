@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from memplan.errors import UsageError
-from memplan.job.optimizers import IMPLEMENTATIONS
 from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import Change, layouts, single_changes
+from memplan.plan.recommend.exclusions import excluded, under_deepspeed
 from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
 MOST_CHANGES = 4
@@ -77,9 +77,16 @@ def wanting(candidate: Candidate, given: Candidate, search: Search, *, batch_sta
         batch_statistics: Does the model compute with statistics of its micro-batch? Another one is another result then.
     """
     changed = [group for group in candidate.groups if group in NUMERICS]
+    if _rounds_otherwise(candidate.spec, given.spec):
+        changed.append("precision")
     if batch_statistics and candidate.spec.batch_size != given.spec.batch_size:
         changed.append("split")
     return tuple(group for group in ALLOWABLE if group in changed and group not in search.allow)
+
+
+def _rounds_otherwise(one: JobSpec, other: JobSpec) -> bool:
+    """Does DeepSpeed run one of two jobs in 16 bits? It casts the weights, keeps fp32 ones beside, and no autocast."""
+    return under_deepspeed(one) != under_deepspeed(other) and not one.precision == other.precision == "fp32"
 
 
 def is_kept(candidate: Candidate, given: Candidate, search: Search) -> bool:
@@ -125,16 +132,9 @@ def combine(base: Candidate, changes: Sequence[Change], search: Search) -> Itera
     for count in range(min(MOST_CHANGES, len(grouped)) + 1):
         for groups in combinations(grouped, count):
             for chosen in product(*(grouped[group] for group in groups)):
-                if not any(_exclude_each_other(*pair) for pair in combinations(chosen, 2)):
+                # Quantisation brings its own adapters.
+                if not {"lora", "quantize"} <= set(groups):
                     yield from _with_splits(base, chosen, search)
-
-
-def _exclude_each_other(one: Change, other: Change) -> bool:
-    """Two changes that torch, or their own words, do not allow together."""
-    fields = dict(one.fields), dict(other.fields)
-    impl, name = (next((each[key] for each in fields if key in each), None) for key in ("optimizer_impl", "optimizer"))
-    without = impl is not None and name is not None and impl not in IMPLEMENTATIONS.get(name, ())
-    return without or {one.group, other.group} == {"lora", "quantize"}
 
 
 def with_changes(base: Candidate, changes: Sequence[Change]) -> Candidate:
@@ -160,9 +160,9 @@ def _with_splits(base: Candidate, chosen: Sequence[Change], search: Search) -> I
             not same and "split" in search.keep
         ):
             continue
-        if split.grad_accum > 1 and plain.spec.optimizer_in_backward:
-            continue
-        yield Combination(candidate=with_split(plain, base, split), changes=tuple(chosen))
+        candidate = with_split(plain, base, split)
+        if not excluded(candidate.spec):
+            yield Combination(candidate=candidate, changes=tuple(chosen))
 
 
 def split_words(micro_batch: int, grad_accum: int, spec: JobSpec) -> str:

@@ -6,13 +6,14 @@ which also serve backward. The math decomposition is torch's own composite: it r
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch.nn.functional import pad
 
-from memplan.errors import EstimateError
+from memplan.errors import EstimateError, UsageError
 from memplan.job.spec import Attention
 from memplan.trace.aliasing import mask_added_in_place
 from memplan.trace.cuda.attention_call import AttentionCall, AttentionKernel, Operand
@@ -81,6 +82,8 @@ def cuda_attention(
         arguments = Arguments(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         call = _describe(arguments, capability, cudnn_version)
         kernel = kernel_for(call, attention)
+        if kernel == "math" and is_causal and _is_shared(query):
+            raise _no_shared_mask()
         if note is not None:
             note(kernel)
         return _run(kernel, arguments, trains=call.trains)
@@ -116,6 +119,21 @@ def kernel_for(call: AttentionCall, attention: Attention) -> AttentionKernel:
             hint="CUDA would stop with 'No available kernel'. Enable the math kernel or change the inputs.",
         )
     return choice.kernel
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Is it a DTensor? Where nothing has imported them, there is none."""
+    library = sys.modules.get("torch.distributed.tensor")
+    return library is not None and isinstance(tensor, library.DTensor)
+
+
+def _no_shared_mask() -> UsageError:
+    """Of ``_scaled_dot_product_attention_math``, which makes its causal mask without asking what its inputs are."""
+    return UsageError(
+        "ranks cannot share causal attention on the math kernel: torch would add a plain mask to their DTensors",
+        where="--parallel",
+        hint="let a fused kernel run: grouped heads have one in 16 bits alone (--precision bf16 or bf16-mixed)",
+    )
 
 
 def _describe(arguments: Arguments, capability: tuple[int, int], cudnn_version: int) -> AttentionCall:

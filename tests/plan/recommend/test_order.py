@@ -14,7 +14,7 @@ from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.lifetime.records import Category
 from memplan.plan.recommend.changes import Change, layouts, single_changes
 from memplan.plan.recommend.evaluate import Outcome, evaluate_here, not_traced
-from memplan.plan.recommend.order import GUESSES, guess
+from memplan.plan.recommend.order import GUESSES, Guess, guess
 from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.predict import Predictor, resized
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Limits, Search
@@ -124,9 +124,13 @@ def test_gradients_wait_where_a_step_accumulates() -> None:
 
 
 def _layout(text: str) -> Mapping[Category, float]:
+    return _guess(text).leaves
+
+
+def _guess(text: str) -> Guess:
     parallel = parse_parallel(text)
     change = Change(text=f"--parallel {text}", group="parallel", fields=(("parallel", parallel),))
-    return guess(change, Parallel(data="ddp", replicas=8)).leaves
+    return guess(change, Parallel(data="ddp", replicas=8))
 
 
 def test_state_goes_by_the_ranks_that_share_it() -> None:
@@ -137,6 +141,14 @@ def test_state_goes_by_the_ranks_that_share_it() -> None:
     assert [_layout("zero3=8").get(kind) for kind in kinds] == [1 / 8, 1 / 8, 1 / 8]
     assert [_layout("fsdp=4,tp=2").get(kind) for kind in kinds] == [1 / 8, 1 / 8, 1 / 8]
     assert [_layout("fsdp=8,offload=yes").get(kind) for kind in kinds] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "factor"), [("fsdp=8", 1), ("fsdp=8,reshard=no", 5), ("fsdp=8,reshard=4", 2), ("ddp=8", 1)]
+)
+def test_parameters_that_stay_gathered_are_there_beside_the_own_share(text: str, factor: float) -> None:
+    """In 16 bits: half of all, or of those of a fourth, beside an eighth in 32."""
+    assert _guess(text).passes[Category.PARAMETER] == factor
 
 
 def test_every_change_has_a_guess() -> None:

@@ -1,5 +1,6 @@
 """A small job searched for real: every row is what ``estimate`` says of it, and nothing better was left out."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,11 @@ from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.plan.recommend import flow
 from memplan.plan.recommend.compose import recommend
-from memplan.plan.recommend.records import Limits, Recommendation, Search
+from memplan.plan.recommend.evaluate import Outcome, evaluate_here
+from memplan.plan.recommend.records import Candidate, Limits, Recommendation, Search
+from memplan.plan.recommend.workers import Workers
 
 MODEL = """
 import torch
@@ -115,6 +119,27 @@ def test_where_nothing_fits_what_more_would_have_to_be_allowed_is_said(job: JobS
     assert allowed.best is not None
     assert allowed.best.cost <= remedy.evaluated.cost
     assert not allowed.remedies
+
+
+def test_until_something_fits_the_smallest_way_is_among_the_next(
+    job: JobSpec, profile: GpuProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is expected may be wrong of all that should be fast; an answer must not wait for the last of them."""
+    batches: list[list[Outcome]] = []
+
+    class Here(Workers):
+        def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Outcome]:
+            batches.append([evaluate_here(each, self._profile, self._limits) for each in candidates])
+            yield from batches[-1]
+
+    monkeypatch.setattr(flow, "Workers", Here)
+    small = replace(profile, usable_bytes=800 << 20)
+    keep = ("offload", "loss", "optimizer", "lora", "quantize")
+    recommend(job, small, Search(processes=2, budget_seconds=600, keep=keep))
+    given, first, *_ = batches
+    assert not any(each.evaluated.fits for each in given if each.evaluated is not None)
+    sizes = [each.evaluated.device_bytes for batch in batches for each in batch if each.evaluated is not None]
+    assert min(sizes) in [each.evaluated.device_bytes for each in first if each.evaluated is not None]
 
 
 @pytest.mark.slow

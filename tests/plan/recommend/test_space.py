@@ -1,6 +1,7 @@
 """Laws of the space that is searched."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,10 +9,10 @@ from hypothesis import strategies as st
 
 from memplan.errors import UsageError
 from memplan.job.parallel import Parallel, format_parallel, parse_parallel
-from memplan.job.spec import JobSpec, PresetTarget
+from memplan.job.spec import JobSpec, Precision, PresetTarget
 from memplan.plan.recommend.changes import layouts, single_changes
 from memplan.plan.recommend.records import NUMERICS, Candidate, Search
-from memplan.plan.recommend.space import allowed, bases, changes_for, combine
+from memplan.plan.recommend.space import allowed, bases, changes_for, combine, wanting
 
 JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=4)
 
@@ -59,6 +60,55 @@ def test_numerics_change_only_where_they_may() -> None:
     assert {change.group for change in changes if change.numerics and allowed(change, some)} == {"optimizer"}
     kept = Search(keep=("checkpoint",))
     assert {change.group for change in changes} - {change.group for change in changes_for(JOB, kept)} == {"checkpoint"}
+
+
+ZERO = Parallel(data="zero3", shards=8)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-mixed", "fp16-mixed"])
+def test_deepspeed_rounds_otherwise_in_16_bits(precision: Precision) -> None:
+    plain = Candidate(spec=replace(JOB, precision=precision, parallel=Parallel(data="ddp", replicas=8)), changes=())
+    zero = Candidate(spec=replace(plain.spec, parallel=ZERO), changes=(f"--parallel {ZERO}",), groups=("parallel",))
+    needed = () if precision == "fp32" else ("precision",)
+    for given_job, other in ((plain, zero), (zero, plain)):
+        assert wanting(other, given_job, Search(gpus=8), batch_statistics=False) == needed
+        assert wanting(other, given_job, Search(gpus=8, allow=("precision",)), batch_statistics=False) == ()
+    for same in (plain, zero):
+        assert wanting(same, same, Search(gpus=8), batch_statistics=False) == ()
+
+
+def test_what_cannot_go_together_is_not_offered() -> None:
+    pytest.importorskip("deepspeed")
+    search = Search(gpus=16, allow=NUMERICS)
+    long = replace(JOB, batch_size=8, seq_len=1 << 15, attention="math")
+    _, found = _combinations(long, search)
+    specs = [each.candidate.spec for each in found]
+    assert {spec.parallel.data for spec in specs} >= {"ddp", "fsdp2", "zero1", "zero2", "zero3"}
+    for degree in ("context", "tensor", "pipeline"):
+        assert any(getattr(spec.parallel, degree) > 1 for spec in specs)
+    for spec in specs:
+        assert not (spec.optimizer_in_backward and spec.parallel.data.startswith("zero"))
+        assert not (spec.optimizer_in_backward and spec.grad_accum > 1)
+        assert not (spec.parallel.data == "fsdp2" and spec.optimizer in {"adamw-8bit", "paged-adamw-8bit", "adafactor"})
+        assert not (spec.parallel.context > 1 and spec.attention == "math")
+        assert not (spec.parallel.tensor > 1 and spec.lora is not None)
+        assert not (spec.parallel.pipeline > 1 and spec.loss_chunks > 1)
+        assert not (spec.optimizer == "adafactor" and spec.optimizer_impl == "fused")
+    # What one layout has not, another has.
+    assert any(spec.optimizer_in_backward for spec in specs)
+    assert any(spec.optimizer == "adamw-8bit" for spec in specs)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"clip_grad_norm": 1.0}, {"precision": "fp16-mixed"}, {"compress_activations": "int8"}],
+    ids=["clip", "scaler", "compressed"],
+)  # fmt: skip
+def test_changes_go_with_what_was_typed(fields: dict[str, Any]) -> None:
+    _, found = _combinations(replace(JOB, **fields), Search())
+    clashing = {"--offload-activations"} if "compress_activations" in fields else {"--optimizer-in-backward"}
+    assert not clashing & {change.text for each in found for change in each.changes}
+    assert len(found) > 1
 
 
 def test_a_target_batch_is_met_on_all_ranks() -> None:

@@ -4,13 +4,18 @@ import pytest
 from torch import nn
 
 from memplan.errors import UsageError
+from memplan.job.source import ModelSource
+from memplan.trace.records import Trace
 from tests.trace.jobs import source
 from tests.trace.sharding.toy import (
     BATCH,
     BLOCKS,
+    HEADS,
     TOKENS,
     WIDTH,
+    WORDS,
     Decoder,
+    loss,
     needs_recent_torch,
     parameter_bytes,
     traced,
@@ -39,9 +44,51 @@ def test_activations_are_of_a_part_of_the_sequence(ranks):
     assert {each.nbytes for each in gates if each.role == "intermediate"} == {BATCH * TOKENS * 4 * WIDTH * 2 // ranks}
 
 
-def test_parameters_are_sharded_over_the_ranks_of_a_sequence_too():
-    alone = parameter_bytes(traced("none", **OPTIONS))
-    assert parameter_bytes(traced("fsdp=2,cp=2", **OPTIONS)) == alone / 4
+@pytest.mark.parametrize(("shards", "precision"), [(2, "bf16"), (4, "bf16-mixed")])
+def test_parameters_are_sharded_over_the_ranks_of_a_sequence_too(shards, precision):
+    alone, both = (traced(words, precision=precision) for words in ("none", f"fsdp={shards},cp=2"))
+    assert parameter_bytes(both) == parameter_bytes(alone) / (2 * shards)
+    # Attention of every layer, on the part of each of the two ranks.
+    assert _attentions(both) == 2 * _attentions(alone) > 0
+
+
+def test_efficient_attention_goes_around_the_ring_in_fp32():
+    # Its logarithms of sums come in multiples of 32 rows, and torch's ring merges them as they come.
+    long = source(Decoder, lambda size: words(size).repeat(1, 128 // TOKENS), loss=loss, default_seq_len=128)
+    assert _attentions(traced("fsdp=4,cp=2", given=long)) == 2 * BLOCKS
+
+
+def _attentions(trace: Trace) -> float:
+    """Forward calls of fused kernels in a step."""
+    ends = "_attention.default"
+    found = [op for op in trace.ops if "scaled_dot_product" in op.name and op.name.endswith(ends)]
+    return len(found) / len(trace.steps)
+
+
+def _grouped() -> ModelSource:
+    """A decoder of transformers whose heads share keys and values, as SmolLM2's and Llama 3's do."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=WIDTH, intermediate_size=2 * WIDTH, vocab_size=WORDS, num_hidden_layers=BLOCKS,
+        num_attention_heads=HEADS, num_key_value_heads=HEADS // 2,
+    )  # fmt: skip
+    return source(
+        lambda: transformers.LlamaForCausalLM(config),
+        lambda size: dict.fromkeys(("input_ids", "labels"), words(size)),
+        default_seq_len=TOKENS,
+    )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16-mixed"])
+def test_grouped_heads_go_around_the_ring_in_16_bits(precision):
+    trace = traced("fsdp=4,cp=2", given=_grouped(), precision=precision)
+    assert _attentions(trace) == 2 * BLOCKS
+
+
+@pytest.mark.parametrize("options", [{"precision": "fp32"}, {"precision": "bf16", "attention": "math"}])
+def test_what_the_math_kernel_alone_can_run_is_refused(options):
+    with pytest.raises(UsageError, match="ranks cannot share causal attention on the math kernel"):
+        traced("fsdp=4,cp=2", given=_grouped(), **options)
 
 
 def test_stages_of_a_pipeline_share_the_sequence_too():

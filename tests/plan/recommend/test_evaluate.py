@@ -1,0 +1,52 @@
+"""One candidate that fails, in whatever way, is that candidate's outcome alone."""
+
+from pathlib import Path
+
+import pytest
+
+from memplan.errors import EstimateError, UsageError
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.plan.recommend import evaluate
+from memplan.plan.recommend.evaluate import attempt, evaluate_here, not_traced
+from memplan.plan.recommend.records import Candidate, Limits
+from tests.plan.recommend.test_recommend import MODEL
+
+PROFILE = load_profile("rtx-4090")
+
+
+def _job(folder: Path) -> JobSpec:
+    path = folder / "deep.py"
+    path.write_text(MODEL, encoding="utf-8")
+    return JobSpec(target=FileTarget(path=path), batch_size=8)
+
+
+@pytest.mark.parametrize("kind", [AssertionError, KeyError, RecursionError, SystemExit])
+def test_an_unexpected_exception_is_an_outcome(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise kind("all ranks must agree")
+
+    # Beyond the trace itself, which explains what user code and torch raise.
+    monkeypatch.setattr(evaluate, "build_lifetimes", broken)
+    candidate = Candidate(spec=_job(tmp_path), changes=())
+    outcome = evaluate_here(candidate, PROFILE, Limits())
+    assert outcome.candidate is candidate
+    assert outcome.evaluated is None
+    assert isinstance(outcome.error, EstimateError)
+    assert "all ranks must agree" in outcome.reason
+    assert kind is SystemExit or kind.__name__ in outcome.reason
+
+
+def test_errors_for_the_user_stay_what_they_are(tmp_path: Path) -> None:
+    candidate = Candidate(spec=_job(tmp_path), changes=())
+    given = UsageError("no such thing", where="--option", hint="another")
+
+    def broken() -> evaluate.Outcome:
+        raise given
+
+    outcome = attempt(candidate, broken)
+    assert outcome.error is given
+    assert outcome.reason == "no such thing (--option)"
+    assert attempt(candidate, lambda: not_traced(candidate, "why")).reason == "why"
