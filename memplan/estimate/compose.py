@@ -43,18 +43,30 @@ def estimate_and_reads(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
     *,
+    timelines: bool = False,
     alloc_conf: str = "",
     timeout: float = DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
-) -> tuple[tuple[Estimate, ...], Reads | None]:
+) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
     """Estimate one job on several devices, and say what of the user's the answers rest on.
 
-    Arguments and errors are those of ``estimate``.
+    Other arguments and errors are those of ``estimate``.
+
+    Args:
+        spec: The job.
+        profiles: Devices.
+        timelines: Keep the digest of every replay?
+        alloc_conf: The allocator's options.
+        timeout: Seconds.
+        progress: Told what happens now.
 
     Returns:
-        One estimate per profile, in order; what was read, None where it changed meanwhile.
+        One estimate per profile, in order, with its digest if it is to be kept; what was read, None where it changed
+        meanwhile.
     """
-    return run_isolated(_reading_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
+    return run_isolated(
+        _reading_in_child, spec, tuple(profiles), alloc_conf, timelines, timeout=timeout, progress=progress
+    )
 
 
 def record(
@@ -102,12 +114,15 @@ def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_co
 
 
 def _reading_in_child(
-    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = ""
-) -> tuple[tuple[Estimate, ...], Reads | None]:
+    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str, timelines: bool
+) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
     from memplan.job.reads import record_reads
 
     reads = record_reads()
-    return _estimate_in_child(spec, profiles, alloc_conf), reads()
+    if timelines:
+        return _record_in_child(spec, profiles, alloc_conf, False), reads()
+    estimates = _estimate_in_child(spec, profiles, alloc_conf)
+    return tuple(RecordedEstimate(estimate=estimate, history=None) for estimate in estimates), reads()
 
 
 def _record_in_child(

@@ -47,11 +47,12 @@ _BUFFER = ("owner", "bytes", "start", "end")
 _BLOCK = ("owner", "bytes", "requested_bytes")
 
 
-def read_timeline(plain: Mapping[str, Any]) -> HistoryDigest:
+def read_timeline(plain: Mapping[str, Any], where: str | None = None) -> HistoryDigest:
     """A digest from plain data.
 
     Args:
         plain: What ``timeline_document`` makes.
+        where: The file, for errors.
 
     Raises:
         UsageError: It is not of that form.
@@ -59,7 +60,7 @@ def read_timeline(plain: Mapping[str, Any]) -> HistoryDigest:
     try:
         return _digest(plain)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"this is no timeline that memplan wrote: {error!r}") from error
+        raise UsageError(f"this is no timeline that memplan wrote: {error!r}", where=where) from error
 
 
 def _digest(plain: Mapping[str, Any]) -> HistoryDigest:

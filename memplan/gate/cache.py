@@ -1,17 +1,20 @@
 """Estimates of jobs that have not changed: no process is started for them, and no torch imported.
 
 A folder for each key, which names all that is known before a job runs: the job, the GPUs' profiles, the allocator's
-options, memplan's own source, every installed distribution, the interpreter, variables that steer torch. In it an entry
-for each outcome, with what the job read when it was traced (``memplan.job.reads``); the first entry of which all that
-still holds is the answer. So a branch that is left and come back to costs nothing, as in ccache's manifests.
+options, memplan's own source, every installed distribution, the interpreter, variables that steer torch. In it an
+entry for each state of what the job read when it was traced (``memplan.job.reads``); the first entry of which all
+that still holds is the answer. So a branch that is left and come back to costs nothing, as in ccache's manifests.
+Timelines lie in a file beside their entry, read only where somebody looks at them.
 """
 
+import gzip
 import hashlib
 import json
 import os
 import platform
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -20,9 +23,11 @@ from pathlib import Path
 import platformdirs
 
 from memplan.errors import UsageError
+from memplan.estimate.digest_document import read_timeline, timeline_document
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.document import document
 from memplan.estimate.read import read_estimate
-from memplan.estimate.records import Estimate
+from memplan.estimate.records import RecordedEstimate
 from memplan.files import write_whole
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads, file_digest, variable_digest
@@ -31,13 +36,15 @@ from memplan.project.records import ProjectJob
 FORM = 1
 """Of keys and entries; another number forgets everything."""
 MOST_ENTRIES = 8
-"""Outcomes kept of one key: as many branches."""
+"""Entries kept of one key: as many branches."""
 LONGEST_UNUSED = 60 * 24 * 3600
 """Seconds after which a key that nobody asked for is forgotten."""
 STEERING = ("PYTORCH_", "TORCH", "CUBLAS", "CUDA_", "TRANSFORMERS_", "HF_", "DS_", "PYTHONPATH")
 """How names of variables begin that torch and the libraries above it read."""
 
 
+_COMPRESSION = 5
+"""Of timelines, which are columns of integers; more takes longer than it saves."""
 _DISTRIBUTION = (".dist-info", ".egg-info", ".egg-link")
 
 
@@ -54,51 +61,80 @@ class Cache:
         # A file that several jobs read is hashed once.
         self._file_digest: Callable[[str], str] = cache(file_digest)
 
-    def find(self, job: ProjectJob, profiles: Sequence[GpuProfile]) -> tuple[Estimate, ...] | None:
-        """The estimates of a job, one for each profile, where nothing has changed since; else None."""
+    def find(
+        self, job: ProjectJob, profiles: Sequence[GpuProfile], *, timelines: bool = False
+    ) -> tuple[RecordedEstimate, ...] | None:
+        """The estimates of a job, one for each profile, where nothing has changed since; else None.
+
+        Args:
+            job: The job.
+            profiles: Its GPUs.
+            timelines: With their digests; where those were not kept, nothing is found.
+        """
         folder = self._folder / key(job, profiles)
         for path in _newest_first(folder):
-            estimates = self._entry(path)
-            if estimates is not None:
+            results = self._entry(path, timelines=timelines)
+            if results is not None:
                 with suppress(OSError):
                     os.utime(folder)
-                return estimates
+                return results
         return None
 
     def keep(
-        self, job: ProjectJob, profiles: Sequence[GpuProfile], estimates: Sequence[Estimate], reads: Reads
+        self, job: ProjectJob, profiles: Sequence[GpuProfile], results: Sequence[RecordedEstimate], reads: Reads
     ) -> None:
         """Keep the estimates of a job. A cache that cannot be written keeps nothing."""
-        content = {
-            "reads": {"files": dict(reads.files), "environment": dict(reads.environment)},
-            "estimates": [document(estimate) for estimate in estimates],
-        }
-        text = json.dumps(content, sort_keys=True)
+        read = {"files": dict(reads.files), "environment": dict(reads.environment)}
+        content = {"reads": read, "estimates": [document(result.estimate) for result in results]}
         folder = self._folder / key(job, profiles)
+        entry = folder / f"{_digest(json.dumps(read, sort_keys=True))[:16]}.json"
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / f"{_digest(text)[:16]}.json", text.encode())
+            # Before the entry: what is found has its timelines already.
+            if any(result.digest for result in results):
+                write_whole(_beside(entry), _packed([result.digest for result in results]))
+            write_whole(entry, json.dumps(content, sort_keys=True).encode())
             for path in _newest_first(folder)[MOST_ENTRIES:]:
                 path.unlink()
+                _beside(path).unlink(missing_ok=True)
             self._forget_unused()
 
-    def _entry(self, path: Path) -> tuple[Estimate, ...] | None:
+    def _entry(self, path: Path, *, timelines: bool) -> tuple[RecordedEstimate, ...] | None:
         """What an entry holds, if it still holds; None for one that is broken, too."""
         try:
             content = json.loads(path.read_bytes())
             reads = content["reads"]
             same = all(self._file_digest(file) == digest for file, digest in reads["files"].items())
             same = same and all(variable_digest(name) == digest for name, digest in reads["environment"].items())
-            return tuple(map(read_estimate, content["estimates"])) if same else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError):
+            if not same:
+                return None
+            digests = _unpacked(_beside(path)) if timelines else [None] * len(content["estimates"])
+            pairs = zip(content["estimates"], digests, strict=True)
+            return tuple(RecordedEstimate(estimate=read_estimate(each), history=None, digest=it) for each, it in pairs)
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, UsageError):
             return None
 
     def _forget_unused(self) -> None:
         for folder in self._folder.iterdir():
             if time.time() - folder.stat().st_mtime > LONGEST_UNUSED:
-                for path in folder.glob("*.json"):
+                for path in folder.iterdir():
                     path.unlink()
                 folder.rmdir()
+
+
+def _beside(entry: Path) -> Path:
+    """The file of an entry's timelines."""
+    return entry.with_suffix(".timelines.gz")
+
+
+def _packed(digests: Sequence[HistoryDigest | None]) -> bytes:
+    text = json.dumps([timeline_document(digest) if digest else None for digest in digests])
+    return gzip.compress(text.encode(), compresslevel=_COMPRESSION)
+
+
+def _unpacked(path: Path) -> list[HistoryDigest | None]:
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    return [None if each is None else read_timeline(each) for each in content]
 
 
 def key(job: ProjectJob, profiles: Sequence[GpuProfile]) -> str:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.advice import Judged, with_advice
 from memplan.gate.baseline import accepted, update
@@ -32,6 +33,8 @@ class Asked:
     """Write the figures of what passes into the baseline."""
     whole: bool = True
     """Is it all of the project's jobs?"""
+    timelines: bool = False
+    """Keep the digest of every replay, for a page?"""
 
 
 def gate(project: Project, asked: Asked, progress: Callable[[str], None] | None = None) -> GateResult:
@@ -51,7 +54,8 @@ def gate(project: Project, asked: Asked, progress: Callable[[str], None] | None 
     began = time.perf_counter()
     entries = accepted(project, update=asked.update_baseline)
     run_all = partial(run, at_once=asked.at_once, cache=asked.cache, progress=progress)
-    judged = [each for answer in run_all(tasks_of(project)) for each in _judged(answer, project, entries, asked)]
+    answers = run_all([replace(task, timelines=asked.timelines) for task in tasks_of(project)])
+    judged = [each for answer in answers for each in _judged(answer, project, entries, asked)]
     rows = tuple(map(_row, with_advice(judged, run_all)))
     notes = [*_notes(project, rows, entries, asked)]
     if asked.update_baseline and project.baseline is not None:
@@ -62,6 +66,7 @@ def gate(project: Project, asked: Asked, progress: Callable[[str], None] | None 
         baseline=project.baseline if entries is not None else None,
         notes=tuple(notes),
         seconds=time.perf_counter() - began,
+        digests={key: digest for answer in answers for key, digest in _digests(answer)},
     )
 
 
@@ -99,6 +104,12 @@ def _judged(answer: Answer, project: Project, entries: Entries | None, asked: As
             accepts_growth=asked.update_baseline,
         )
         yield Judged(case=case, job=job, profile=profile, cached=answer.cached)
+
+
+def _digests(answer: Answer) -> Iterator[tuple[tuple[str, str], HistoryDigest]]:
+    for profile, digest in zip(answer.task.profiles, answer.digests, strict=False):
+        if digest is not None:
+            yield (answer.task.job.name, profile.name), digest
 
 
 def _row(judged: Judged) -> Row:

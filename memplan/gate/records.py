@@ -1,11 +1,12 @@
 """What the gate found: one row per job and GPU, one finding per rule that is not met."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from memplan.errors import ExitCode
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.records import Estimate
 from memplan.units import Bytes
 
@@ -120,6 +121,8 @@ class GateResult:
     """What concerns no single row: entries of the baseline without a job …"""
     seconds: float = 0.0
     """Wall time."""
+    digests: Mapping[tuple[str, str], HistoryDigest] = field(default_factory=dict)
+    """Job and GPU → the history of its replay, for a page; only where it is asked for."""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from memplan.errors import MemplanError
 from memplan.estimate import compose
-from memplan.estimate.records import Estimate
+from memplan.estimate.digest_records import HistoryDigest
+from memplan.estimate.records import Estimate, RecordedEstimate
 from memplan.gate.cache import Cache
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import end_running
@@ -26,6 +27,8 @@ class Task:
     """The job."""
     profiles: tuple[GpuProfile, ...]
     """Its GPUs; they share one trace."""
+    timelines: bool = False
+    """Keep the digest of every replay, for a page?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class Answer:
     """The task."""
     estimates: tuple[Estimate, ...] = ()
     """One for each profile."""
+    digests: tuple[HistoryDigest | None, ...] = ()
+    """One for each profile; None where it was not asked for or there are no figures."""
     error: MemplanError | None = None
     """Why there are none."""
     cached: bool = False
@@ -75,8 +80,17 @@ def run(
 
 
 def _cached(task: Task, cache: Cache | None) -> Answer | None:
-    estimates = cache.find(task.job, task.profiles) if cache is not None else None
-    return Answer(task=task, estimates=estimates, cached=True) if estimates is not None else None
+    results = cache.find(task.job, task.profiles, timelines=task.timelines) if cache is not None else None
+    return _answer(task, results, cached=True) if results is not None else None
+
+
+def _answer(task: Task, results: Sequence[RecordedEstimate], *, cached: bool) -> Answer:
+    return Answer(
+        task=task,
+        estimates=tuple(result.estimate for result in results),
+        digests=tuple(result.digest for result in results),
+        cached=cached,
+    )
 
 
 def _run_all(
@@ -111,11 +125,11 @@ def _wait_for(futures: Sequence["Future[Answer]"], count: int) -> None:
 def _run(task: Task, cache: Cache | None) -> Answer:
     job = task.job
     try:
-        estimates, reads = compose.estimate_and_reads(
-            job.spec, task.profiles, alloc_conf=job.alloc_conf, timeout=job.timeout
+        results, reads = compose.estimate_and_reads(
+            job.spec, task.profiles, timelines=task.timelines, alloc_conf=job.alloc_conf, timeout=job.timeout
         )
     except MemplanError as error:
         return Answer(task=task, error=error)
     if cache is not None and reads is not None:
-        cache.keep(job, task.profiles, estimates, reads)
-    return Answer(task=task, estimates=estimates)
+        cache.keep(job, task.profiles, results, reads)
+    return _answer(task, results, cached=False)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.estimate.digest_document import read_timeline
+from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.document import SCHEMA_VERSION, document
 from memplan.estimate.read import checked_version, read_estimate
 from memplan.estimate.records import Estimate, Verdict
@@ -65,6 +67,23 @@ def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str]
         raise UsageError(what, where=where, hint="estimate -f json, gate -f json and baselines have some")
     estimates = [(job, read_estimate(each, f"{where}, {job}" if job else where)) for job, each in found]
     return {(job or estimate.target, estimate.gpu.name): estimate for job, estimate in estimates}
+
+
+def read_digests(content: Mapping[str, Any], where: str) -> dict[tuple[str, str], HistoryDigest]:
+    """The timelines of those estimates that ``read_entries`` finds and that have one (``--timeline``).
+
+    Args:
+        content: What JSON holds; ``read_entries`` has read it.
+        where: The file, for errors.
+
+    Raises:
+        UsageError: One is broken.
+    """
+    return {
+        (job or each["target"], each["gpu"]["name"]): read_timeline(each["timeline"], where)
+        for job, each in _documents(content)
+        if "timeline" in each
+    }
 
 
 def _documents(content: Mapping[str, Any]) -> "list[tuple[str, Mapping[str, Any]]]":

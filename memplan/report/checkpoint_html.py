@@ -6,6 +6,7 @@ from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
 from memplan.report import checkpoint_svg
 from memplan.report.checkpoint import remarks, run_action, run_name, runs, saved_words, segment_words, verdict
 from memplan.report.page import page, text
+from memplan.report.scatter_svg import STYLE
 from memplan.units import format_bytes
 
 
@@ -26,6 +27,7 @@ def render(answer: CheckpointAnswer) -> str:
             *(f"<p>{text(words)}</p>" for words in segment_words(answer)),
             *_footer(answer),
         ],
+        picture_style=STYLE,
     )
 
 

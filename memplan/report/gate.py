@@ -13,7 +13,7 @@ from memplan.units import format_bytes
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
 GROWTH_SHOWN = 5
-_STATES = {
+STATES = {
     "passed": ("✓", "PASSED", "bold green"),
     "warned": ("!", "WARNING", "bold yellow"),
     "failed": ("✗", "FAILED", "bold red"),
@@ -48,7 +48,7 @@ def render(result: GateResult, *, width: int = 80, quiet: bool = False) -> list[
 
 
 def state(row: Row) -> str:
-    """Key of ``_STATES``: the outcome, or ``warned`` where an informational job would have failed."""
+    """Key of ``STATES``: the outcome, or ``warned`` where an informational job would have failed."""
     return (
         "warned" if row.outcome == "passed" and any(each.level == "warning" for each in row.findings) else row.outcome
     )
@@ -71,7 +71,7 @@ def _title(result: GateResult, width: int) -> Text:
 
 
 def _row_line(row: Row, cells: tuple[int, int], width: int) -> Text:
-    symbol, word, style = _STATES[state(row)]
+    symbol, word, style = STATES[state(row)]
     left = Text.assemble(
         (f"{symbol} {word:7}", style), f"  {pad(row.job, cells[0])}  {pad(row.gpu, cells[1])}  {_figure(row)}"
     )
@@ -112,7 +112,7 @@ def _finding(finding: Finding, width: int) -> Iterator[Text]:
 def _answer(result: GateResult, width: int) -> Text:
     states = {state(row) for row in result.rows}
     worst = next((name for name in ("failed", "unknown", "warned") if name in states), "passed")
-    symbol, _, style = _STATES[worst]
+    symbol, _, style = STATES[worst]
     cached = sum(row.cached for row in result.rows)
     left = Text.assemble((f"{symbol} {counts(result)}", style))
     took = f"{result.seconds:.1f} s" + (f", {cached} of {len(result.rows)} unchanged" if cached else "")

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from html import escape
 
+from memplan.report import svg
+from memplan.report.html.page import policy
 from memplan.report.layout import clean
 
 STYLE = """
@@ -19,18 +21,22 @@ STYLE = """
 """
 
 
-def page(title: str, body: Iterable[str]) -> str:
+def page(title: str, body: Iterable[str], *, picture_style: str) -> str:
     """An HTML document that needs nothing else.
 
     Args:
         title: As plain text.
         body: Lines of HTML below the heading.
+        picture_style: CSS of the picture among them (``memplan.report.svg.picture``): the policy names it, too.
     """
+    allowed = policy(styles=[STYLE, svg.STYLE + picture_style])
     return "\n".join(
         [
             "<!DOCTYPE html>",
             '<html lang="en">',
-            f'<head><meta charset="utf-8"><title>{text(title)}</title>',
+            '<head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
+            f"<title>{text(title)}</title>",
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<style>{STYLE}</style></head>",
             f"<body><h1>{text(title)}</h1>",

@@ -6,12 +6,13 @@ from memplan.plan.recommend.records import Evaluated, Recommendation
 from memplan.report.page import page, text
 from memplan.report.recommend import NOTHING, percent, rate, remarks, state
 from memplan.report.recommend_svg import render as render_svg
+from memplan.report.scatter_svg import STYLE
 from memplan.units import format_bytes
 
 
 def render(answer: Recommendation) -> str:
     """One page that loads nothing and runs nothing."""
-    return page(f"{answer.target} on {answer.gpus} x {answer.gpu}", _body(answer))
+    return page(f"{answer.target} on {answer.gpus} x {answer.gpu}", _body(answer), picture_style=STYLE)
 
 
 def _body(answer: Recommendation) -> Iterator[str]:

@@ -25,6 +25,7 @@ def render(answer: ReuseAnswer) -> str:
             "</tbody></table>",
             f"<footer>memplan {text(answer.memplan_version)}</footer>",
         ],
+        picture_style=reuse_svg.STYLE,
     )
 
 

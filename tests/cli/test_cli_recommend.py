@@ -1,6 +1,7 @@
 """``memplan recommend``: complaints all at once, exit codes, and the setup that it writes."""
 
 import dataclasses
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,21 @@ def test_that_nothing_fits_is_exit_3(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     file = tmp_path / "setup.json"
     assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "-o", str(file)]) == 3
     assert not file.exists()
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_the_folder_of_a_plan_stays_only_with_the_plan(
+    planned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(spec: Any, profile: Any, search: Search, **_: Any) -> Recommendation:
+        assert search.plan_file is not None
+        assert search.plan_file.parent.is_dir()
+        if planned:
+            search.plan_file.write_text("{}")
+        return answer()
+
+    monkeypatch.setattr(compose, "recommend", found)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main(["recommend", "preset:gpt2", "--gpu", "t4"]) == 0
+    assert [path.name for path in tmp_path.glob("memplan-*/*")] == ["best.plan.json"] * planned
+    assert len(list(tmp_path.iterdir())) == planned

@@ -88,7 +88,7 @@ def test_options_of_sweep() -> None:
 
 GATE = {
     "wanted_jobs", "--project", "--gpu", "--profile-dir", "--fail-on", "--baseline", "--update-baseline", "--jobs",
-    "--cache-dir", "--no-cache", "--format", "-f", "--json", "--quiet", "-q", "--exit-zero",
+    "--cache-dir", "--no-cache", "--format", "-f", "--timeline", "--json", "--quiet", "-q", "--exit-zero",
 }  # fmt: skip
 
 

@@ -1,14 +1,12 @@
 """The page of ``memplan gate -f html``: a verdict for every job and GPU, and an article with the figures of each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memplan.estimate.digest_document import timeline_document
-from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.records import Comparison, Finding, GateResult, Row
-from memplan.report.gate import counts, state
+from memplan.report.gate import STATES, counts, state
 from memplan.report.gate_json import gate_document
 from memplan.report.growth import category_changes, change, grouped_growth, share
 from memplan.report.html.page import assemble
@@ -16,15 +14,6 @@ from memplan.report.html.view import anchors, article
 from memplan.report.layout import source_line
 from memplan.report.owners import TOP_LEVEL
 from memplan.units import format_bytes
-
-WORDS = {
-    "passed": ("✓", "PASSED"),
-    "warned": ("!", "WARNING"),
-    "failed": ("✗", "FAILED"),
-    "unknown": ("?", "UNKNOWN"),
-}
-"""State of a row → symbol and word."""
-NO_DIGESTS: Mapping[tuple[str, str], HistoryDigest] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +36,11 @@ class RowView:
     """Change, category, module, source, before, after; repeated blocks together."""
 
 
-def render(result: GateResult, digests: Mapping[tuple[str, str], HistoryDigest] = NO_DIGESTS) -> str:
+def render(result: GateResult) -> str:
     """Write what the gate found as a page.
 
     Args:
-        result: What it found.
-        digests: Job and GPU → the history of its replay; rows without one have neither timeline nor map.
+        result: What it found; rows without a digest have neither timeline nor map.
 
     Returns:
         HTML that needs nothing else.
@@ -75,26 +63,18 @@ def render(result: GateResult, digests: Mapping[tuple[str, str], HistoryDigest] 
                 "key": key,
                 "index": index,
                 "heading": f"{row.job} on {row.gpu}",
-                "view": article(key, estimate, digests.get((row.job, row.gpu)), _view(row)),
+                "view": article(key, estimate, result.digests.get((row.job, row.gpu)), _view(row)),
             }
             for index, key, row, estimate in shown
             if estimate is not None
         ],
         "failures": [(row.job, row.gpu, row.findings) for row in result.rows if row.estimate is None],
     }
-    return assemble(context, _with_timelines(gate_document(result), digests))
-
-
-def _with_timelines(document: dict[str, Any], digests: Mapping[tuple[str, str], HistoryDigest]) -> dict[str, Any]:
-    for row in document["rows"]:
-        digest = digests.get((row["job"], row["gpu"]))
-        if digest is not None and row["estimate"] is not None:
-            row["estimate"]["timeline"] = timeline_document(digest)
-    return document
+    return assemble(context, gate_document(result))
 
 
 def _row(key: str, row: Row) -> dict[str, Any]:
-    symbol, word = WORDS[state(row)]
+    symbol, word, _ = STATES[state(row)]
     estimate, comparison = row.estimate, row.comparison
     limit = row.limit if row.limit is not None else estimate.gpu.usable_bytes if estimate else 0
     return {
@@ -118,7 +98,7 @@ def _has_figures(estimate: Estimate | None) -> bool:
 
 def _view(row: Row) -> RowView:
     comparison = row.comparison
-    symbol, word = WORDS[state(row)]
+    symbol, word, _ = STATES[state(row)]
     return RowView(
         state=state(row),
         symbol=symbol,

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -14,7 +14,7 @@ SCRIPTS: Final = ("base", "timeline", "map", "treemap", "owners", "main")
 """In the order in which they need one another."""
 
 
-def assemble(context: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+def assemble(context: dict[str, Any], document: Mapping[str, Any]) -> str:
     """Write a page.
 
     Args:
@@ -25,11 +25,15 @@ def assemble(context: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         HTML that loads nothing. Its Content-Security-Policy names the one style and the one script by their hashes.
     """
     style, script = _asset("style.css"), _script()
-    sources = f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
-    return str(
-        _template().render(context, style=style, script=script, policy=policy, data=embedded(document)).rstrip() + "\n"
-    )
+    shown = context | {"style": style, "script": script, "data": embedded(document)}
+    return str(_template().render(shown, policy=policy(styles=[style], scripts=[script])).rstrip() + "\n")
+
+
+def policy(*, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
+    """A Content-Security-Policy that lets in these texts, by their hashes, and nothing else."""
+    kinds = (("style-src", styles), ("script-src", scripts))
+    named = (f"{kind} {' '.join(_hash(text) for text in texts)}" for kind, texts in kinds if texts)
+    return "; ".join(["default-src 'none'", *named, "base-uri 'none'", "form-action 'none'"])
 
 
 def embedded(document: Mapping[str, Any]) -> str:
@@ -66,4 +70,4 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return "sha256-" + b64encode(sha256(text.encode("utf-8")).digest()).decode("ascii")
+    return f"'sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

@@ -1,0 +1,30 @@
+"""The pages of plans: their policy lets in their own style and that of their picture, and nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memplan.report import checkpoint_html, recommend_html, reuse_html
+from tests.report import test_report_checkpoint, test_report_recommend, test_report_reuse
+from tests.report.html.chromium import Chromium
+
+PAGES: dict[str, Callable[[], str]] = {
+    "checkpoint": lambda: checkpoint_html.render(test_report_checkpoint.answer()),
+    "recommend": lambda: recommend_html.render(test_report_recommend.answer()),
+    "reuse": lambda: reuse_html.render(test_report_reuse.answer()),
+}
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_plans_page_is_drawn_in_its_colours_under_its_policy(kind: str, chromium: Chromium, tmp_path: Path) -> None:
+    page = PAGES[kind]()
+    (tmp_path / "plan.html").write_text(page, encoding="utf-8")
+    chromium.open((tmp_path / "plan.html").as_uri(), dark=True)
+    assert chromium.complaints() == []
+    assert chromium.js("getComputedStyle(document.querySelector('svg .back')).fill") == "rgb(13, 17, 23)"
+    assert chromium.js("getComputedStyle(document.body).maxWidth") == "960px"
+    (tmp_path / "plan.html").write_text(page.replace("</body>", "<style>td { color: red }</style></body>"))
+    chromium.open((tmp_path / "plan.html").as_uri())
+    assert chromium.js("getComputedStyle(document.querySelector('td')).color") != "rgb(255, 0, 0)"
+    assert chromium.complaints() != []
