@@ -5,18 +5,23 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fsdp2
+import torch
 
 from memplan.job.presets import preset_source
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.trace.sharding.materialise import on_meta
 
 SETTINGS = json.loads((Path(__file__).parent / "settings.json").read_text())
 SOURCE = preset_source(
     SETTINGS["preset"], spec=JobSpec(target=PresetTarget(name=SETTINGS["preset"]), seq_len=SETTINGS["seq_len"])
 )
-model = SOURCE.model
 if SOURCE.loss is not None:
     loss = SOURCE.loss
+
+
+def model():
+    """The preset without memory, as large models are built."""
+    with torch.device("meta"):
+        return SOURCE.model()
 
 
 def batch(batch_size):
@@ -25,9 +30,9 @@ def batch(batch_size):
 
 
 def parallelize(model, _mesh):
-    """As a large model is set up: sharded without memory, which each rank then takes for its own share alone."""
-    with on_meta(model, "cpu" if SETTINGS["offload"] else "cuda"):
-        fsdp2.shard(model)
+    """Shared as the emitted code says; each rank then takes memory for its own share alone."""
+    shared = fsdp2.shard(model)
+    return shared.to_empty(device="cpu" if SETTINGS["offload"] else "cuda")
 
 
 def optimizer(parameters):

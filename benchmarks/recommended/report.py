@@ -29,7 +29,8 @@ def head() -> Iterator[str]:
     yield "understood what the setup says. again: device bytes of the emitted file in a fresh process. equal: device,"
     yield "reserved and allocated bytes, all three to the byte. beside: options that the file has no word for."
     yield "torch, fsdp2: the code runs inside a target file. torchtitan has models of its own: nothing is traced again."
-    yield "search s: of the whole command, on a machine that did other work, too; trace s: of the trace of the file."
+    yield "In brackets: the whole search by two processes. Behind a file: seconds of its trace. The machine did other"
+    yield "work at the same time (its load above), so that budgets ended after few traces."
 
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
@@ -44,10 +45,13 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _job(row: Row) -> Iterator[str]:
-    ended = {"complete": "complete", "budget": "out of time"}.get(row.ended, row.ended)
+    ended = {"complete": "complete", "budget": f"out of its {row.budget} s"}.get(row.ended, row.ended)
     yield f"{row.job}: memplan recommend {row.typed}"
-    reached = " of what the search reached" if row.winner == NOTHING and row.ended == "budget" else ""
-    yield f"  {row.winner or row.problem}{reached}  ({row.search_seconds or 0:.0f} s, {ended})"
+    reached = " of what the search reached" if row.winner == NOTHING and row.ended != "complete" else ""
+    figures = {" s": row.search_seconds, " s CPU": row.search_cpu_seconds, " traces": row.traces}
+    spent = [f"{figure:.0f}{unit}" for unit, figure in figures.items() if figure is not None]
+    yield f"  {row.winner or row.problem}{reached}  ({', '.join([*spent, ended])})"
+    yield from (f"    would fit with {each}" for each in row.remedies.split("; ") if each)
 
 
 def _file(row: Row) -> str:

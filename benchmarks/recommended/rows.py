@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,7 +26,15 @@ class Row:
     """Its changes, or that nothing fits, or why there is no answer."""
     ended: str = ""
     """``complete``, or ``budget`` where the time ran out first."""
+    budget: int | None = None
+    """``--search-budget``, in seconds."""
     search_seconds: float | None = None
+    search_cpu_seconds: float | None = None
+    """Of all processes."""
+    traces: int | None = None
+    """How many configurations the search traced."""
+    remedies: str = ""
+    """Where nothing fits: what would, if more were allowed."""
     framework: str = ""
     """``--to``."""
     loaded: str = ""
@@ -85,16 +94,34 @@ def remembered(file: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]
 
 def _searched(job: Job, folder: Path, budget: int, processes: int) -> dict[str, Any]:
     more = ["--search-budget", str(budget), "--jobs", str(processes), "-o", "setup.json", "--json"]
-    started = time.perf_counter()
+    started, before = time.perf_counter(), _cpu_seconds()
     done = commands.run("recommend", *job.typed, *more, folder=folder)
-    seconds = time.perf_counter() - started
+    used = {"search_seconds": time.perf_counter() - started, "search_cpu_seconds": _cpu_seconds() - before}
+    spent: dict[str, Any] = {"budget": budget, **used}
     if not done.out.startswith("{"):
-        return {"winner": "", "search_seconds": seconds, "problem": done.said}
+        return spent | {"winner": "", "problem": done.said}
     (folder / "answer.json").write_text(done.out, encoding="utf-8")
     answer = json.loads(done.out)
     best = answer["best"]
-    winner = " ".join(best["changes"]) or "as given" if best else NOTHING
-    return {"winner": winner.replace(f"{folder}/", ""), "ended": answer["result"], "search_seconds": seconds}
+    said = {"winner": _words(best) if best else NOTHING, "ended": answer["result"], "traces": answer["traces"]}
+    said["remedies"] = "; ".join(
+        f"--allow {','.join(each['allow'])}: {_words(each['configuration'])}" for each in answer["remedies"]
+    )
+    return spent | {name: _without(folder, each) if isinstance(each, str) else each for name, each in said.items()}
+
+
+def _words(configuration: dict[str, Any]) -> str:
+    return " ".join(configuration["changes"]) or "as given"
+
+
+def _without(folder: Path, words: str) -> str:
+    return words.replace(f"{folder}/", "")
+
+
+def _cpu_seconds() -> float:
+    """Of processes that were started here and have ended, theirs included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _row(start: dict[str, Any], folder: Path, to: str) -> Row:

@@ -1,6 +1,10 @@
-"""A target that trains a preset by the code that ``memplan emit --to torch`` wrote beside it."""
+"""A target that trains a preset by the code that ``memplan emit --to torch`` wrote beside it.
+
+What that code leaves to the program and memplan does in its own loop (``--offload-activations``) needs that loop.
+"""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,19 +28,19 @@ def model():
     return train_setup.set_up(SOURCE.model())
 
 
-def batch(batch_size):
-    """Nothing: the loop makes its own."""
-    KEPT["size"] = batch_size
-    return torch.empty(0)
-
-
 def optimizer(parameters):
     """The emitted one."""
     found = list(parameters)
     return train_setup.make_optimizer(SimpleNamespace(parameters=lambda: found), 1e-4)
 
 
-def loss(model, batch):
+def _made_in_the_loop(batch_size):
+    """Nothing: the loop makes its own."""
+    KEPT["size"] = batch_size
+    return torch.empty(0)
+
+
+def _loss(model, batch):
     """Move a batch, run the model, and keep both."""
     KEPT.pop("batch", None)
     KEPT["batch"] = tree_map(lambda value: value.to("cuda") if isinstance(value, torch.Tensor) else value, batch)
@@ -47,7 +51,15 @@ def loss(model, batch):
     return found
 
 
-def train_step(model, optimizer, _batch):
+def _train_step(model, optimizer, _batch):
     """One step of the emitted loop."""
     micro_batches = (SOURCE.batch(KEPT["size"], SETTINGS["seq_len"]) for _ in range(SETTINGS["grad_accum"]))
-    train_setup.train(model, optimizer, [micro_batches], loss)
+    train_setup.train(model, optimizer, [micro_batches], _loss)
+
+
+if SETTINGS["emitted_loop"]:
+    batch, loss, train_step = _made_in_the_loop, _loss, _train_step
+else:
+    batch = partial(SOURCE.batch, seq_len=SETTINGS["seq_len"])
+    if SOURCE.loss is not None:
+        loss = SOURCE.loss

@@ -75,6 +75,37 @@ def turn_cache_off(model):
 '''
 
 
+_CHUNKED_LOSS = '''\
+def chunk_loss(model, chunks):
+    """Make the logits of so many parts of the tokens one after another, and again in backward.
+
+    The model then takes labels, and returns its loss alone. Nothing ever holds all logits.
+    """
+    body = getattr(model, model.base_model_prefix)
+
+    def part(hidden, targets):
+        logits = model.get_output_embeddings()(hidden).float()
+        return functional.cross_entropy(logits, targets, ignore_index=-100, reduction="sum")
+
+    def forward(*, labels, **inputs):
+        hidden = body(**inputs)[0]
+        targets = functional.pad(labels, (0, 1), value=-100)[..., 1:].contiguous().view(-1)
+        total = hidden.new_zeros((), dtype=torch.float32)
+        parts = hidden.view(-1, hidden.shape[-1]).chunk(chunks)
+        for some, their_targets in zip(parts, targets.chunk(chunks), strict=True):
+            total = total + checkpoint(part, some, their_targets, use_reentrant=False)
+        return CausalLMOutput(loss=total / (targets != -100).sum())
+
+    model.forward = forward
+'''
+"""``--loss-chunks``, which is there for causal language models of transformers alone."""
+_IMPORTS_OF_LOSS = (
+    "from torch.nn import functional",
+    "from torch.utils.checkpoint import checkpoint",
+    "from transformers.modeling_outputs import CausalLMOutput",
+)
+
+
 def checkpoint_function(job: JobSpec) -> str:
     """``checkpoint_blocks(model)``, with the switch that loading a model from its configuration turns in a trace."""
     return _OWN_CHECKPOINTING if is_of_a_library(job) else _CHECKPOINT_BLOCKS
@@ -83,6 +114,11 @@ def checkpoint_function(job: JobSpec) -> str:
 def cache_function(job: JobSpec) -> list[str]:
     """``turn_cache_off(model)`` for models that have a cache of keys and values."""
     return [_CACHE_OFF, ""] if is_of_a_library(job) else []
+
+
+def loss_function(job: JobSpec) -> list[str]:
+    """``chunk_loss(model, chunks)`` where the logits are made in parts."""
+    return [_CHUNKED_LOSS, ""] if job.loss_chunks > 1 else []
 
 
 def is_of_a_library(job: JobSpec) -> bool:
@@ -114,7 +150,7 @@ def optimizer_function(job: JobSpec) -> str:
 
 
 def setup_lines(job: JobSpec) -> list[str]:
-    """What is done to a model before it is shared: no cache, cast, checkpointing, adapters.
+    """What is done to a model before it is shared: no cache, cast, checkpointing, loss in parts, adapters.
 
     Adapters come last: peft makes those of a half-precision model fp32, asks for checkpointing, and changes the names
     that a plan has.
@@ -123,6 +159,8 @@ def setup_lines(job: JobSpec) -> list[str]:
     lines += [f"model = model.to({DTYPES[job.precision]})"] if job.precision in ("fp16", "bf16") else []
     if job.checkpoint != "none":
         lines.append("checkpoint_blocks(model)" if job.checkpoint == "full" else "apply_plan(model)")
+    if job.loss_chunks > 1:
+        lines.append(f"chunk_loss(model, {job.loss_chunks})")
     if job.lora is not None:
         lines += ["from peft import LoraConfig, get_peft_model", "", f"model = get_peft_model(model, {_lora(job)})"]
     return lines
@@ -157,6 +195,8 @@ def imports(job: JobSpec, *lines: str) -> str:
         "none": [],
         "full": ["import functools", "from torch.utils.checkpoint import checkpoint"],
     }.get(job.checkpoint, ["from checkpoint_plan import apply_plan"])
+    if job.loss_chunks > 1:
+        more = [*more, *_IMPORTS_OF_LOSS]
     plain = sorted({"import torch", *lines, *more}, key=lambda line: (line.startswith("from"), line))
     is_from = [line for line in plain if line.startswith("from")]
     return "\n".join([*(line for line in plain if line not in is_from), "", *is_from, ""])

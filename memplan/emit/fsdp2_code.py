@@ -9,7 +9,7 @@ from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
 FILE = "fsdp2.py"
-_SAID = frozenset({"parallel", "precision", "optimizer", "checkpoint", "lora", "compile"})
+_SAID = frozenset({"parallel", "precision", "optimizer", "checkpoint", "lora", "compile", "loss_chunks"})
 
 
 def render(setup: Setup) -> Emitted:
@@ -37,7 +37,7 @@ def _text(setup: Setup) -> str:
     parts = [code.docstring(setup, "FSDP2: call shard(model) in every process, before the optimizer is made."), imports]
     parts += ["", code.REPEATED_BLOCKS, ""]
     parts += [code.checkpoint_function(job), ""] if job.checkpoint == "full" else []
-    parts += code.cache_function(job)
+    parts += [*code.cache_function(job), *code.loss_function(job)]
     return "\n".join([*parts, _shard(job), "", code.optimizer_function(job)])
 
 
@@ -65,8 +65,9 @@ def _shard(job: JobSpec) -> str:
         'def shard(model, device_type="cuda"):',
         f'    """Share a model among {job.parallel.ranks} ranks.',
         "",
-        "    It was predicted to have no memory before: build it on the meta device, and afterwards call",
-        f"    model.to_empty(device={home}) and load its weights.",
+        '    It was predicted to have no memory before: build it under torch.device("meta"), and afterwards call',
+        f"    model.to_empty(device={home}). That leaves parameters and buffers without values and tied weights apart:",
+        "    tie them again (transformers: model.tie_weights()), load the weights, fill buffers that no file has.",
         '    """',
     ]
     return "\n".join([*head, *(f"    {line}".rstrip() for line in body)]) + "\n"

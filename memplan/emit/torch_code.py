@@ -10,7 +10,7 @@ from memplan.job.spec import JobSpec
 FILE = "train_setup.py"
 _SAID = frozenset({
     "parallel", "precision", "optimizer", "optimizer_impl", "checkpoint", "lora", "compile", "grad_accum",
-    "clip_grad_norm",
+    "clip_grad_norm", "loss_chunks",
 })  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def _text(setup: Setup) -> str:
     title = "Training as predicted: set_up(model), make_optimizer(model, lr), train(model, optimizer, steps, loss)."
     parts = [code.docstring(setup, title), code.imports(job, *more), ""]
     parts += [code.REPEATED_BLOCKS, "", code.checkpoint_function(job), ""] if job.checkpoint == "full" else []
-    parts += code.cache_function(job)
+    parts += [*code.cache_function(job), *code.loss_function(job)]
     return "\n".join([*parts, _set_up(job), "", code.optimizer_function(job), "", _train(job)])
 
 

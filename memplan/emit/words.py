@@ -29,7 +29,7 @@ _HINTS: Mapping[str, str] = {
     "lora": "give the model adapters with peft",
     "quantize": "quantise the weights where the model is loaded",
     "float8": "call torchao.float8.convert_to_float8_training on the model, with this recipe",
-    "loss_chunks": "make the logits of so many parts of the tokens one after another",
+    "loss_chunks": "make the logits in so many parts, as chunk_loss of --to torch does",
     "optimizer_in_backward": "step a parameter in register_post_accumulate_grad_hook",
     "offload_activations": "run forward under torch.autograd.graph.save_on_cpu",
     "data_workers": "give it to the data loader as num_workers",

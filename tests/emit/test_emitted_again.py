@@ -12,7 +12,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.adapters import Lora
 from memplan.job.parallel import parse_parallel
 from memplan.job.setup_file import Prediction, make_setup
-from memplan.job.spec import FileTarget, HubTarget, JobSpec, Precision
+from memplan.job.spec import FileTarget, HubTarget, JobSpec
 from memplan.units import Bytes
 from tests.emit.test_what_files_say import written
 
@@ -82,11 +82,18 @@ FSDP2 = """
 from types import SimpleNamespace
 
 import fsdp2
-from net import batch, loss, model
+import net
+import torch
+from net import batch, loss
+
+
+def model():
+    with torch.device("meta"):
+        return net.model()
 
 
 def parallelize(model, mesh):
-    return fsdp2.shard(model)
+    return fsdp2.shard(model).to_empty(device=HOME)
 
 
 def optimizer(parameters):
@@ -118,6 +125,44 @@ def parallelize(model, mesh):
 def optimizer(parameters):
     found = list(parameters)
     return fsdp2.make_optimizer(SimpleNamespace(parameters=lambda: found), 1e-4)
+"""
+TORCH_OF_A_LIBRARY = """
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import train_setup
+from memplan.job.load import load_source
+from memplan.job.spec import HubTarget, JobSpec
+
+source = load_source(JobSpec(target=HubTarget(location=str(Path(__file__).parent))))
+kept = {}
+
+
+def model():
+    return train_setup.set_up(source.model())
+
+
+def batch(batch_size):
+    kept["size"] = batch_size
+    return torch.empty(0)
+
+
+def optimizer(parameters):
+    found = list(parameters)
+    return train_setup.make_optimizer(SimpleNamespace(parameters=lambda: found), 1e-4)
+
+
+def loss(model, batch):
+    kept.pop("batch", None)
+    kept["batch"] = {name: value.to("cuda") for name, value in batch.items()}
+    kept["output"] = model(**kept["batch"])
+    kept["loss"] = kept["output"].loss
+    return kept["loss"]
+
+
+def train_step(model, optimizer, batch):
+    train_setup.train(model, optimizer, [(source.batch(kept["size"], 256) for _ in range(1))], loss)
 """
 LORA = Lora(rank=32, alpha=64, targets=("inner.0", "inner.2"))
 
@@ -169,32 +214,55 @@ def test_plain_torch(changes: dict[str, Any], tmp_path: Path) -> None:
     ids=["mixed", "fused"],
 )
 def test_fsdp2(changes: dict[str, Any], parallel: str, tmp_path: Path) -> None:
+    """As its own words advise: built without memory, ``to_empty`` once it is shared."""
     typed = {"parallel": parse_parallel(parallel)}
-    predicted_and_again("fsdp2", FSDP2, tmp_path, typed, **changes, **typed)
+    target = FSDP2.replace("HOME", '"cpu"' if "offload" in parallel else '"cuda"')
+    predicted_and_again("fsdp2", target, tmp_path, typed, **changes, **typed)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
-def test_fsdp2_of_a_library_that_checkpoints_by_itself(precision: Precision, tmp_path: Path) -> None:
-    """There a block is gathered again inside of what is run again."""
+def test_fsdp2_of_a_model_that_has_memory(tmp_path: Path) -> None:
+    """A small one, whose blocks leave the allocator as they would be otherwise."""
+    typed = {"parallel": parse_parallel("fsdp=4")}
+    has_memory = FSDP2.replace('with torch.device("meta"):', "if True:").replace(".to_empty(device=HOME)", "")
+    predicted_and_again("fsdp2", has_memory, tmp_path, typed, precision="bf16-mixed", **typed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "fp32", "checkpoint": "full"},
+        {"precision": "bf16-mixed", "checkpoint": "full"},
+        {"precision": "bf16-mixed", "loss_chunks": 4},
+    ],
+    ids=lambda changes: ",".join(map(str, changes.values())),
+)
+def test_fsdp2_of_a_library(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Checkpointed by itself, a block is gathered again inside of what is run again."""
+    parallel = parse_parallel("fsdp=4")
+    predicted_and_again_of_a_library("fsdp2", OF_A_LIBRARY, tmp_path, {"parallel": parallel}, **changes)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it.
+@pytest.mark.parametrize("lora", [None, Lora(rank=4, alpha=8, targets=("all-linear",))], ids=["full", "lora"])
+def test_plain_torch_of_a_library_makes_its_logits_in_parts(lora: Lora | None, tmp_path: Path) -> None:
+    if lora is not None:
+        pytest.importorskip("peft")
+    predicted_and_again_of_a_library("torch", TORCH_OF_A_LIBRARY, tmp_path, {}, loss_chunks=4, lora=lora)
+
+
+def predicted_and_again_of_a_library(to: str, target: str, folder: Path, typed: dict[str, Any], **changes: Any) -> None:
+    """Both traced, of a small Llama; they have to be the same."""
     transformers = pytest.importorskip("transformers")
     transformers.LlamaConfig(
-        vocab_size=2048, hidden_size=512, intermediate_size=1536, num_hidden_layers=4, num_attention_heads=4
-    ).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(
-        json.dumps(json.loads((tmp_path / "config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]})
+        vocab_size=8192, hidden_size=512, intermediate_size=1536, num_hidden_layers=4, num_attention_heads=4
+    ).save_pretrained(folder)
+    (folder / "config.json").write_text(
+        json.dumps(json.loads((folder / "config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]})
     )
-    spec = JobSpec(
-        target=HubTarget(location=str(tmp_path)),
-        batch_size=4,
-        seq_len=256,
-        precision=precision,
-        checkpoint="full",
-        parallel=parse_parallel("fsdp=4"),
-    )
+    spec = JobSpec(target=HubTarget(location=str(folder)), batch_size=4, seq_len=256, **changes, **typed)
     expected = peaks(spec)
     device, reserved, allocated = map(Bytes, expected)
     predicted = Prediction(device_bytes=device, reserved_bytes=reserved, allocated_bytes=allocated)
-    written(emit(make_setup(spec, "h100-80g", predicted), "fsdp2"), tmp_path)
-    (tmp_path / "target.py").write_text(OF_A_LIBRARY)
-    target = FileTarget(path=tmp_path / "target.py")
-    assert peaks(JobSpec(target=target, batch_size=4, parallel=spec.parallel)) == expected
+    written(emit(make_setup(spec, "h100-80g", predicted), to), folder)
+    (folder / "target.py").write_text(target)
+    assert peaks(JobSpec(target=FileTarget(path=folder / "target.py"), batch_size=4, **typed)) == expected

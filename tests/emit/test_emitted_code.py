@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, multiprocessing, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import DTensor
 
 from memplan.emit.formats import emit
@@ -153,6 +154,32 @@ def test_a_model_of_transformers_keeps_no_cache_and_checkpoints_by_its_own_switc
     assert model.is_activation_checkpointing is (checkpoint == "full")
 
 
+def test_logits_in_parts_have_the_loss_and_the_gradients_of_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config)
+    tokens = torch.randint(16, (3, 5))
+    labels = tokens.masked_fill(tokens == tokens[0, 1], -100)
+    expected = model(input_ids=tokens, labels=labels).loss
+    expected.backward()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    parts = []
+    emitted = load(setup(precision="fp32", loss_chunks=4), "torch", tmp_path, monkeypatch).set_up(model, device="cpu")
+    emitted.lm_head.register_forward_hook(lambda *found: parts.append(len(found[2])))
+    found = emitted(input_ids=tokens, labels=labels).loss
+    found.backward()
+    assert parts[:4] == [4, 4, 4, 3]
+    torch.testing.assert_close(found, expected)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], msg=name)
+
+
 def test_plain_torch_gives_the_model_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft")
     made = setup(precision="fp32", lora=Lora(rank=2, alpha=4, targets=("inner",)))
@@ -165,12 +192,15 @@ def test_plain_torch_gives_the_model_adapters(tmp_path: Path, monkeypatch: pytes
 
 
 def one_rank(rank: int, world: int, store: str, code: str, results: Any) -> None:
-    """A process of a real group: shards the model, steps it once, reports."""
+    """A process of a real group: shards a model without memory, fills it, steps it once, reports."""
     warnings.simplefilter("ignore")
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     space: dict[str, Any] = {"__name__": "emitted"}
     exec(code, space)
-    model = space["shard"](net(), device_type="cpu")
+    with torch.device("meta"):
+        empty = net()
+    model = space["shard"](empty, device_type="cpu").to_empty(device="cpu")
+    set_model_state_dict(model, net().state_dict(), options=StateDictOptions(full_state_dict=True))
     optimizer = space["make_optimizer"](model, 0.01)
     loss(model, batches(1)[0]).backward()
     optimizer.step()
