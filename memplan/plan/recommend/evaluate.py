@@ -1,6 +1,8 @@
 """One candidate: traced, replayed and timed. Runs in a worker process: user code is executed."""
 
+import atexit
 import gc
+import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -79,6 +81,13 @@ def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
     finally:
         gc.enable()
         gc.collect()
+        _end_before_hooks()
+
+
+def _end_before_hooks() -> None:
+    """Let this worker end before its exit hooks: user code's could hang, and Triton lists what it has not freed."""
+    if multiprocessing.parent_process() is not None:
+        atexit.register(os._exit, 0)
 
 
 def evaluate_here(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:

@@ -1,7 +1,10 @@
 """Time limits of the processes that trace: what runs too long is left, what is done is kept."""
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +57,17 @@ def test_none_begins_late_and_those_that_run_may_finish() -> None:
 def test_a_trace_that_hangs_is_an_error_where_time_is_left() -> None:
     with pytest.raises(EstimateError, match="did not come to an end within 2 seconds"):
         list(_workers(timeout=2.0).run(_candidates(LONG), _lasting))
+
+
+def test_workers_run_no_exit_hooks_of_user_code(tmp_path: Path) -> None:
+    # In a process of its own, since it is at its end that workers end.
+    (tmp_path / "target.py").write_text(
+        "import atexit, pathlib, torch\n"
+        "atexit.register(pathlib.Path(__file__).with_name('hook').touch)\n"
+        "def model():\n    return torch.nn.Linear(8, 8)\n"
+        "def batch(batch_size):\n    return torch.randn(batch_size, 8)\n"
+        "def loss(output, batch):\n    return output.sum()\n"
+    )
+    command = [sys.executable, "-m", "memplan", "recommend", "target.py", "--gpu", "rtx-4090", "--jobs", "2"]
+    subprocess.run([*command, "--search-budget", "10s"], cwd=tmp_path, check=True, capture_output=True, timeout=240)
+    assert not (tmp_path / "hook").exists()
