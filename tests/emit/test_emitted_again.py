@@ -227,6 +227,7 @@ def test_fsdp2_of_a_model_that_has_memory(tmp_path: Path) -> None:
     predicted_and_again("fsdp2", has_memory, tmp_path, typed, precision="bf16-mixed", **typed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -232,6 +232,7 @@ def run_ranks(code: str, folder: Path) -> tuple[dict[str, Any], bool, int, list[
     return found
 
 
+@pytest.mark.slow
 def test_fsdp2_steps_two_processes_as_one(tmp_path: Path) -> None:
     if not distributed.is_available() or not distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")

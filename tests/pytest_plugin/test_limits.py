@@ -200,6 +200,7 @@ def test_growth_needs_a_place_to_remember(tests: pytest.Pytester) -> None:
     assert "pytest's cache" in result.stderr.str()
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_send_their_figures(tests: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     many = """
@@ -265,6 +266,7 @@ def test_light():
 """
 
 
+@pytest.mark.slow
 def test_a_real_estimate_is_made_once_and_kept(tests: pytest.Pytester) -> None:
     tests.makeconftest("")
     (tests.path / "train.py").write_text(TARGET)

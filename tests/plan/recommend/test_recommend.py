@@ -121,6 +121,7 @@ def test_where_nothing_fits_what_more_would_have_to_be_allowed_is_said(job: JobS
     assert not allowed.remedies
 
 
+@pytest.mark.slow
 def test_until_something_fits_the_smallest_way_is_among_the_next(
     job: JobSpec, profile: GpuProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_trace_that_hangs_is_an_error_where_time_is_left() -> None:
         list(_workers(timeout=2.0).run(_candidates(LONG), _lasting))
 
 
+@pytest.mark.slow
 def test_workers_run_no_exit_hooks_of_user_code(tmp_path: Path) -> None:
     # In a process of its own, since it is at its end that workers end.
     (tmp_path / "target.py").write_text(
