@@ -121,3 +121,10 @@ def test_annotations_of_the_example_have_somewhere_to_go() -> None:
     assert set(used.get("with", {})) <= set(loaded(ACTION / "action.yml")["inputs"])
     read = re.findall(r"steps\.memplan\.outputs\.([\w-]+)", json.dumps(workflow))
     assert set(read) <= set(loaded(ACTION / "action.yml")["outputs"])
+
+
+def test_the_baseline_names_no_path_of_the_machine_that_made_it() -> None:
+    jobs = json.loads((EXAMPLE / "memplan-baseline.json").read_text())["jobs"]
+    sources = [owner["source"] for gpus in jobs.values() for each in gpus.values() for owner in each["owners"]]
+    assert any(sources)
+    assert not [source for source in sources if source.startswith("/")]
