@@ -1,0 +1,1 @@
+"""Static checks of training code for memory hazards."""
