@@ -2,8 +2,8 @@
 
     python benchmarks/runtime.py [--only PART …] [--quick] [--out FILE]
 
-Each part stands in `benchmarks/runtime_figures/` and runs in a process of its own, one after the other. Prints Markdown;
-`benchmarks/results/runtime.txt` keeps the last run that was looked at. Nothing here needs a GPU.
+Each part stands in `benchmarks/runtime_figures/` and runs in a process of its own, one after the other. Prints
+Markdown; `benchmarks/results/runtime.txt` keeps the last run that was looked at. Nothing here needs a GPU.
 """
 
 import argparse
@@ -65,7 +65,8 @@ def measured(part: str, quick: bool) -> list[Figure]:
 
 def machine() -> str:
     """Where this runs."""
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    about = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    cpu = next((line.split(":")[1].strip() for line in about if line.startswith("model name")), "?")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "psutil", "memplan"))
     load = os.getloadavg()[0]
     return f"{cpu}, {os.cpu_count()} threads, load {load:.1f}; Python {platform.python_version()}, {versions}"

@@ -9,19 +9,15 @@ that takes another way than the recorded one is served by PyTorch's allocator fr
 """
 
 from collections.abc import Callable
-from threading import Lock
 from types import TracebackType
 from typing import Self
 
 import torch
 
-from memplan.errors import MemplanError
 from memplan.runtime.arena import native
 from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaCounts, ArenaPlan, Recording
+from memplan.runtime.native import claim, release
 
-_beginning = Lock()
-_busy: list[str] = []
-"""What the process's one allocator does now; empty: nothing."""
 _outlived: list[torch.Tensor] = []
 """Arenas in which somebody still has a tensor: their memory must stay."""
 
@@ -46,7 +42,7 @@ def record(step: Callable[[], object]) -> Recording:
         found = native.recording()
         del result
     finally:
-        _busy.clear()
+        release()
     return found
 
 
@@ -81,7 +77,7 @@ class Arena:
         """End the step: what is allocated from here on is PyTorch's business."""
         native.stop()
         self.counts = native.counts()
-        _busy.clear()
+        release()
 
     def __del__(self) -> None:
         """Keep the memory where somebody still has a tensor in it."""
@@ -90,9 +86,6 @@ class Arena:
 
 
 def _begin(what: str) -> None:
-    with _beginning:
-        if _busy:
-            raise MemplanError(f"{_busy[0]} is under way: there is one allocator for the whole process")
-        _busy.append(what)
+    claim(what)
     if not native.counts().alive:
         _outlived.clear()

@@ -1,14 +1,12 @@
-"""The planned allocator, compiled on first use: PyTorch lets C++ alone replace the allocator of CPU tensors."""
+"""The planned allocator's functions, compiled on first use."""
 
 import ctypes
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import torch
-
-from memplan.errors import MemplanError
 from memplan.runtime.arena.records import ArenaCounts, Recording
+from memplan.runtime.native import compiled
 from memplan.units import Bytes
 
 OUTSIDE = 2**64 - 1
@@ -28,23 +26,12 @@ class _Counts(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Compile and load the allocator; PyTorch keeps what it has compiled for the next process.
+    """The compiled allocator.
 
     Raises:
         MemplanError: There is no C++ compiler, or it fails.
     """
-    from torch.utils import cpp_extension
-
-    name = f"memplan_arena_{''.join(char if char.isalnum() else '_' for char in torch.__version__)}"
-    try:
-        cpp_extension.load(name, [str(_SOURCE)], extra_cflags=["-O2"], is_python_module=False)
-        folder = Path(cpp_extension._get_build_directory(name, verbose=False))  # noqa: SLF001 - ``load`` does not tell.
-        found = ctypes.CDLL(str(folder / f"{name}.so"))
-    except (RuntimeError, OSError, ImportError) as error:
-        raise MemplanError(
-            f"the arena's allocator cannot be compiled: {error}",
-            hint="it needs a C++ compiler and ninja (pip install ninja)",
-        ) from error
+    found = compiled(_SOURCE, "arena")
     found.memplan_play.argtypes = [
         ctypes.c_void_p,
         ctypes.c_uint64,

@@ -1,0 +1,133 @@
+"""Counters of PyTorch's CPU allocator, like those that CUDA's has: bytes alive, their peak, times, a history.
+
+PyTorch counts nothing on the CPU. A small allocator in C++ in front of its own does, at some tens of nanoseconds an
+allocation. It sees what is allocated while it counts; tensors from before stay unseen, and their frees too.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from memplan.errors import MemplanError
+from memplan.runtime import native
+from memplan.runtime.meters.records import CpuCounters, CpuEvent
+
+_SOURCE = Path(__file__).with_name("counting_allocator.cpp")
+_TIMES = 48
+"""``kTimes``."""
+_lock = Lock()
+_users = 0
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("allocated", "peak", "allocations", "frees", "total")),
+        ("times", ctypes.c_int64 * _TIMES),
+    )
+
+
+class _Event(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("nanoseconds", "address", "nbytes", "thread"))
+
+
+def _library() -> ctypes.CDLL:
+    found = native.compiled(_SOURCE, "counting")
+    found.memplan_record_events.argtypes = [ctypes.c_uint64]
+    found.memplan_recorded_events.argtypes = [
+        ctypes.POINTER(_Event),
+        ctypes.c_uint64,
+        ctypes.POINTER(ctypes.c_uint64),
+    ]
+    found.memplan_recorded_events.restype = ctypes.c_uint64
+    return found
+
+
+def can_count() -> bool:
+    """Is there what compiles the counters? The first call may take some seconds to compile them."""
+    try:
+        _library()
+    except MemplanError:
+        return False
+    return True
+
+
+@contextmanager
+def counting() -> Iterator[None]:
+    """Count what is allocated in the context; contexts may be nested and overlap between threads.
+
+    Raises:
+        MemplanError: The allocator cannot be compiled, or an arena has its place.
+    """
+    start_counting()
+    try:
+        yield
+    finally:
+        stop_counting()
+
+
+def start_counting() -> None:
+    """Count from here on, until as many calls of ``stop_counting`` have come.
+
+    Raises:
+        MemplanError: The allocator cannot be compiled, or an arena has its place.
+    """
+    global _users  # noqa: PLW0603 - there is one allocator in a process.
+    library = _library()
+    with _lock:
+        if not _users:
+            native.claim("counting of CPU memory")
+            library.memplan_count()
+        _users += 1
+
+
+def stop_counting() -> None:
+    """Undo one ``start_counting``; without one, nothing."""
+    global _users  # noqa: PLW0603
+    with _lock:
+        if _users == 1:
+            _library().memplan_uncount()
+            native.release()
+        _users = max(0, _users - 1)
+
+
+def is_counting() -> bool:
+    """Are the counters running?"""
+    return _users > 0
+
+
+def counters() -> CpuCounters | None:
+    """What has been counted; None while nobody counts."""
+    if not _users:
+        return None
+    found = _Counters()
+    _library().memplan_counters(ctypes.byref(found))
+    return CpuCounters(
+        allocated=found.allocated,
+        peak=found.peak,
+        allocations=found.allocations,
+        frees=found.frees,
+        total=found.total,
+        nanoseconds=tuple(found.times),
+    )
+
+
+def reset_peak() -> None:
+    """Let the peak begin anew at what is alive now."""
+    _library().memplan_reset_peak()
+
+
+def start_history(most_events: int) -> None:
+    """Keep every allocation and free from here on, up to so many; 0 ends it and forgets what was kept."""
+    _library().memplan_record_events(most_events)
+
+
+def history() -> tuple[list[CpuEvent], int]:
+    """What was kept since ``start_history``, oldest first, and how many events found no room."""
+    dropped = ctypes.c_uint64()
+    library = _library()
+    room = library.memplan_recorded_events(None, 0, ctypes.byref(dropped))
+    events = (_Event * room)()
+    library.memplan_recorded_events(events, room, ctypes.byref(dropped))
+    return [CpuEvent(each.nanoseconds, each.address, each.nbytes, each.thread) for each in events], dropped.value

@@ -1,0 +1,58 @@
+"""Host memory: of this process, and what its machine or container can still give. Torch-free."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from memplan.runtime.meters.records import HostReading
+
+_CGROUP = Path("/sys/fs/cgroup")
+"""Where a container sees its own limits (cgroup v2: ``memory.max`` and ``memory.current``)."""
+
+
+def host_reading(pid: int | None = None) -> HostReading:
+    """Read the host.
+
+    Args:
+        pid: Whose resident memory; None for this process's.
+
+    Raises:
+        psutil.Error: There is no such process.
+    """
+    memory = psutil.virtual_memory()
+    total, available = int(memory.total), int(memory.available)
+    limit = container_limit()
+    if limit is not None and limit < total:
+        total, available = limit, min(available, max(0, limit - _container_use()))
+    return HostReading(
+        resident=int(_process(os.getpid() if pid is None else pid).memory_info().rss),
+        available=available,
+        total=total,
+        swap_used=int(psutil.swap_memory().used),
+    )
+
+
+def container_limit() -> int | None:
+    """Bytes that a container may use; None where nobody limits it."""
+    try:
+        text = (_CGROUP / "memory.max").read_text("ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _container_use() -> int:
+    """Bytes that count against the limit and cannot be taken back at once: page cache of files that nobody uses can."""
+    try:
+        used = int((_CGROUP / "memory.current").read_text("ascii"))
+        pairs = (line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines())
+        return used - next((int(value) for key, value in pairs if key == "inactive_file"), 0)
+    except (OSError, ValueError):
+        return 0
+
+
+@cache
+def _process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)

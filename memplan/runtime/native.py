@@ -1,0 +1,57 @@
+"""C++ compiled on first use, and the one allocator slot: PyTorch lets C++ alone replace the allocator of CPU tensors."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+import torch
+
+from memplan.errors import MemplanError
+
+
+@cache
+def compiled(source: Path, name: str) -> ctypes.CDLL:
+    """Compile and load a library; PyTorch keeps what it has compiled for the next process.
+
+    Args:
+        source: The C++ file.
+        name: Of the library; torch's version is added.
+
+    Raises:
+        MemplanError: There is no C++ compiler, or it fails.
+    """
+    from torch.utils import cpp_extension
+
+    full = f"memplan_{name}_{''.join(char if char.isalnum() else '_' for char in torch.__version__)}"
+    try:
+        cpp_extension.load(full, [str(source)], extra_cflags=["-O2"], is_python_module=False)
+        folder = Path(cpp_extension._get_build_directory(full, verbose=False))  # noqa: SLF001 - ``load`` does not tell.
+        return ctypes.CDLL(str(folder / f"{full}.so"))
+    except (RuntimeError, OSError, ImportError) as error:
+        raise MemplanError(
+            f"memplan's allocator ({source.name}) cannot be compiled: {error}",
+            hint="it needs a C++ compiler and ninja (pip install ninja)",
+        ) from error
+
+
+_claiming = Lock()
+_holder: list[str] = []
+"""What the process's one allocator slot is used for; empty: nothing."""
+
+
+def claim(what: str) -> None:
+    """Take the slot.
+
+    Raises:
+        MemplanError: Somebody else has it.
+    """
+    with _claiming:
+        if _holder:
+            raise MemplanError(f"{_holder[0]} is under way: there is one allocator for the whole process")
+        _holder.append(what)
+
+
+def release() -> None:
+    """Give the slot back."""
+    _holder.clear()
