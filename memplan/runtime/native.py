@@ -1,4 +1,4 @@
-"""C++ compiled on first use, and the one allocator slot: PyTorch lets C++ alone replace the allocator of CPU tensors."""
+"""C++ compiled on first use, and the one slot for an allocator of CPU tensors, which PyTorch lets C++ alone replace."""
 
 import ctypes
 from functools import cache

@@ -7,7 +7,8 @@ from memplan.runtime.meters.records import DeviceReading
 
 def device_count() -> int:
     """CUDA devices that this process already uses; 0 before it does, so that a reading creates no context."""
-    return torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    begun: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.cuda.device_count() if begun else 0
 
 
 def cuda_reading(index: int) -> DeviceReading:
