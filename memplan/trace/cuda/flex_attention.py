@@ -17,11 +17,15 @@ from typing import Any
 
 import torch
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
+from torch.nn.attention import flex_attention
 
 from memplan.trace.replacements import Attribute, attributes
 
 ASSUMPTION = "flex_attention runs as the kernel that torch.compile makes of it, which keeps no scores"
 NOT_MODELLED = "flex_attention: its FLOPs, buffers of short queries, gradients of what a score_mod captures"
+
+_HAS_MAXIMA = hasattr(flex_attention, "AuxOutput")
+"""Do the kernels make ``max_scores``? (torch 2.9)"""
 
 
 class FlexAttention:
@@ -33,12 +37,12 @@ class FlexAttention:
 
     def run(
         self, _: FlexAttentionHOP, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """``FlexAttentionHOP.__call__``: output, logarithms of sums, maxima."""
+    ) -> tuple[torch.Tensor, ...]:
+        """``FlexAttentionHOP.__call__``: output, logarithms of sums, and since torch 2.9 maxima."""
         self.called = True
         _score_mod, block_mask, *_others = rest
         mask = [part for part in block_mask if isinstance(part, torch.Tensor)]
-        made: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _Kernel.apply(query, key, value, *mask)  # type: ignore[no-untyped-call]
+        made: tuple[torch.Tensor, ...] = _Kernel.apply(query, key, value, *mask)  # type: ignore[no-untyped-call]
         return made
 
 
@@ -61,12 +65,12 @@ class _Kernel(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *mask: torch.Tensor) -> Any:
         rows = query.shape[:-1]
-        sums, maxima = (query.new_empty(rows, dtype=torch.float32) for _ in range(2))
+        sums, *maxima = (query.new_empty(rows, dtype=torch.float32) for _ in range(2 if _HAS_MAXIMA else 1))
         output = _in_order_of(query, (*rows, value.shape[-1]))
         ctx.save_for_backward(query, key, value, output, sums, *mask)
-        ctx.mark_non_differentiable(maxima)
+        ctx.mark_non_differentiable(*maxima)
         ctx.set_materialize_grads(False)
-        return output, sums, maxima
+        return output, sums, *maxima
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor | None) -> Any:

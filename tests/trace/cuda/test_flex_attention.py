@@ -19,6 +19,8 @@ WINDOW = 32
 HALF, FLOAT = 2, 4
 OUTPUT = BATCH * HEADS * ROWS * SIZE * HALF
 SUMS = BATCH * HEADS * ROWS * FLOAT
+ROW_RESULTS = 2 if hasattr(flex, "AuxOutput") else 1
+"""Logarithms of sums, and since torch 2.9 maxima."""
 
 
 def sliding(_batch: Any, _head: Any, query: Any, key: Any) -> Any:
@@ -56,7 +58,7 @@ def made(found: Trace, phase: str) -> Counter[int]:
 @pytest.mark.parametrize("key_heads", [HEADS, 1])
 def test_kernels_make_rows_and_no_scores(key_heads: int) -> None:
     found = traced(key_heads)
-    assert made(found, "forward") == Counter({OUTPUT: 1, SUMS: 2})
+    assert made(found, "forward") == Counter({OUTPUT: 1, SUMS: ROW_RESULTS})
     of_key = OUTPUT * key_heads // HEADS
     assert made(found, "backward") == Counter({SUMS: 1}) + Counter([OUTPUT, of_key, of_key])
     scores = BATCH * HEADS * ROWS * ROWS * HALF
@@ -95,7 +97,7 @@ def test_a_mask_is_made_for_real_and_optional() -> None:
 
 
 def test_inference_makes_the_same_rows() -> None:
-    assert made(traced(mode="inference"), "forward") == Counter({OUTPUT: 1, SUMS: 2})
+    assert made(traced(mode="inference"), "forward") == Counter({OUTPUT: 1, SUMS: ROW_RESULTS})
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 import torch
 from torch import nn
+from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.graph.check import violations
@@ -85,7 +86,9 @@ def test_batch_norm_may_run_again_though_its_statistics_are_written():
     _, _, _, problem = _stated("convnet")
     norms = [n for n, name in enumerate(problem.graph.names) if name.startswith(names) and n < problem.boundary]
     assert len(norms) == 4
-    assert not set(norms) & problem.graph.pinned
+    # Older AOTAutograds cannot save what forward writes to again: then they run once.
+    can_rerun = hasattr(ViewAndMutationMeta, "tensors_saved_for_backwards_no_vc_check_slice")
+    assert set(norms) & problem.graph.pinned == (set() if can_rerun else set(norms))
 
 
 def test_gradients_and_results_of_forward_run_once():
