@@ -1,0 +1,135 @@
+"""``memplan numa``: the machine's NUMA nodes, and where ranks, data workers and pinned memory belong."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memplan.cli import check, options, outputs
+from memplan.cli.options import option
+from memplan.errors import UsageError
+from memplan.job.limits import MAX_COUNT
+from memplan.units import Bytes, parse_size
+
+if TYPE_CHECKING:
+    from memplan.runtime.numa.commands import Commands
+    from memplan.runtime.numa.placement import Placement
+    from memplan.runtime.numa.records import Topology
+
+FORMATS = ("text", "json", "sh")
+PLACING = "Placing"
+MACHINE = "Machine"
+
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND…]", show_default=False, help="What each rank runs; none: python train.py."),
+]
+Ranks = Annotated[
+    int | None,
+    option("ranks", PLACING, "Processes on this machine.", metavar="N", default="one for each GPU, else for each node"),
+]
+Workers = Annotated[int, option("workers", PLACING, "Data workers of each rank.", metavar="N", default="0")]
+Pinned = Annotated[
+    str | None, option("pinned-per-rank", PLACING, "Pinned host memory of each rank, as 16GiB.", metavar="SIZE")
+]
+Strict = Annotated[
+    bool,
+    option(
+        "strict", PLACING, "Memory from the rank's node or none: the kernel kills a rank rather than give it other."
+    ),
+]
+FormatsAndScript = Annotated[
+    list[str] | None,
+    option("formats", options.REPORT, "text, json or sh (a script that binds a rank); with =FILE not to standard "
+           "output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+OnlyCommands = Annotated[bool, option("quiet", options.REPORT, "Only the lines to type.", short="-q")]
+Sysfs = Annotated[Path | None, option("sysfs", MACHINE, "Plan for the machine that --save wrote there.", metavar="DIR")]
+Save = Annotated[
+    Path | None, option("save", MACHINE, "Keep what was read of this machine, for --sysfs.", metavar="DIR")
+]
+
+
+def numa(
+    command: Command = None,
+    *,
+    ranks: Ranks = None,
+    workers: Workers = 0,
+    pinned_per_rank: Pinned = None,
+    strict: Strict = False,
+    sysfs: Sysfs = None,
+    save: Save = None,
+    formats: FormatsAndScript = None,
+    as_json: options.AsJson = False,
+    quiet: OnlyCommands = False,
+) -> None:
+    """Place ranks, workers and pinned memory on NUMA nodes.
+
+    Each rank goes to its GPU's node, a node's cores are shared out evenly, memory lies beside them. Prints the lines
+    of numactl and torchrun that do so.
+    """
+    from memplan.runtime.numa.commands import DEFAULT_COMMAND, commands
+    from memplan.runtime.numa.placement import Demand
+    from memplan.runtime.numa.plan import place
+
+    problems = check.Problems()
+    wanted = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
+    problems.add(*_wrong(ranks, workers, sysfs, save))
+    pinned = problems.of(_size, pinned_per_rank)
+    problems.raise_if_any()
+    topology = _read(sysfs, save)
+    placement = place(topology, Demand(ranks=ranks, workers=workers, pinned_bytes=pinned or Bytes(0)))
+    lines = commands(topology, placement, command or DEFAULT_COMMAND, strict=strict)
+    for output in wanted:
+        _write(output, topology, placement, lines, strict=strict, quiet=quiet)
+
+
+def _wrong(ranks: int | None, workers: int, sysfs: Path | None, save: Path | None) -> Iterator[str]:
+    if ranks is not None and not 1 <= ranks <= MAX_COUNT:
+        yield f"--ranks must be between 1 and {MAX_COUNT}, not {ranks}"
+    if not 0 <= workers <= MAX_COUNT:
+        yield f"--workers must be between 0 and {MAX_COUNT}, not {workers}"
+    if sysfs is not None and not (sysfs / "sys" / "devices" / "system").is_dir():
+        yield f"--sysfs: there is no sys/devices/system in '{sysfs}'; 'memplan numa --save DIR' writes such a folder"
+    if save is not None and save.exists() and not save.is_dir():
+        yield f"--save: '{save}' is not a folder"
+
+
+def _size(text: str | None) -> Bytes:
+    try:
+        return parse_size(text or "0")
+    except ValueError as error:
+        raise UsageError(f"--pinned-per-rank: {error}") from error
+
+
+def _read(sysfs: Path | None, save: Path | None) -> "Topology":
+    from memplan.runtime.numa.system_files import SystemFiles
+    from memplan.runtime.numa.topology import read_topology, this_machine
+
+    files = SystemFiles(sysfs) if sysfs else SystemFiles()
+    topology = read_topology(files) if sysfs else this_machine(files)
+    if save is not None:
+        files.save(save)
+    return topology
+
+
+def _write(
+    output: outputs.Output,
+    topology: "Topology",
+    placement: "Placement",
+    lines: "Commands",
+    *,
+    strict: bool,
+    quiet: bool,
+) -> None:
+    from memplan.report import numa as text
+    from memplan.report import numa_json
+    from memplan.runtime.numa.commands import script
+
+    outputs.write_rendered(
+        output,
+        text=lambda width: text.render(topology, placement, lines, width=width, quiet=quiet),
+        json=lambda: numa_json.render(topology, placement, lines),
+        sh=lambda: script(topology, placement, strict=strict),
+    )

@@ -1,0 +1,1 @@
+"""NUMA: what a machine looks like, where ranks, workers and pinned memory belong, and how to put them there."""

@@ -1,0 +1,136 @@
+"""Reading a machine's topology from ``/sys``. What is missing is replaced by the plainest guess, and noted.
+
+Files: Documentation/ABI/stable/sysfs-devices-node, Documentation/ABI/stable/sysfs-devices-system-cpu of Linux.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from memplan.runtime.numa import limits
+from memplan.runtime.numa.cores import CPU, read_cores
+from memplan.runtime.numa.driver import DriverGpu, nvidia_gpus
+from memplan.runtime.numa.pci import find_devices
+from memplan.runtime.numa.records import Node, Topology
+from memplan.runtime.numa.system_files import SystemFiles
+from memplan.runtime.numa.visible import number_gpus
+from memplan.units import KIB, Bytes
+
+NODE = "sys/devices/system/node"
+MAX_NODE = 1023
+"""The most that a kernel is built for (CONFIG_NODES_SHIFT = 10)."""
+
+
+def read_topology(
+    files: SystemFiles, *, driver: Sequence[DriverGpu] | None = None, environment: Mapping[str, str] | None = None
+) -> Topology:
+    """Read a machine.
+
+    Args:
+        files: Of this machine, or of a copy of another one's.
+        driver: What the GPUs' driver says; None: it was not asked, and all GPUs of the bus count.
+        environment: Where ``CUDA_VISIBLE_DEVICES`` and the like are looked up; None: all GPUs are visible.
+    """
+    cpus, memory = limits.allowed(files)
+    cpus_of = _cpus_of_nodes(files)
+    if cpus and not cpus & set(chain(*cpus_of.values())):
+        files.notes.append("no node has a CPU that this process may use: its limits are ignored")
+        cpus = frozenset()
+    memory = memory & set(cpus_of)
+    nodes = tuple(_node(files, index, cpus_of, cpus, memory) for index in sorted(cpus_of))
+    gpus, cards = find_devices(files, nodes, driver)
+    migs = {mig: gpu.uuid for gpu in driver or () for mig in gpu.migs}
+    numbered, notes = number_gpus(gpus, {} if environment is None else environment, migs)
+    return Topology(
+        nodes=nodes,
+        devices=(*numbered, *cards),
+        possible_nodes=files.list(f"{NODE}/possible") or tuple(cpus_of),
+        cpu_limit=limits.cpu_limit(files),
+        memory_limit=limits.memory_limit(files),
+        notes=tuple(dict.fromkeys([*files.notes, *notes])),
+    )
+
+
+def this_machine(files: SystemFiles | None = None) -> Topology:
+    """Read this machine, as this process sees it.
+
+    Args:
+        files: Given where the caller wants to keep what is read.
+    """
+    files = files or SystemFiles()
+    driver, why = nvidia_gpus()
+    topology = read_topology(files, driver=driver, environment=os.environ)
+    if driver is None and any(device.vendor == "nvidia" for device in topology.gpus):
+        return replace(
+            topology, notes=(*topology.notes, f"{why}; the GPUs are those of the bus, a container may have fewer")
+        )
+    return topology
+
+
+def _cpus_of_nodes(files: SystemFiles) -> dict[int, tuple[int, ...]]:
+    """Node → its CPUs, each CPU in one node. One node with everything where the system tells of none."""
+    online = files.list(f"{CPU}/online")
+    found: dict[int, tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for index in _node_numbers(files):
+        cpus = files.list(f"{NODE}/node{index}/cpulist")
+        if taken & set(cpus):
+            files.notes.append(f"node {index} names CPUs of another node: those are left to that one")
+        found[index] = tuple(cpu for cpu in cpus if cpu not in taken and (not online or cpu in online))
+        taken |= set(cpus)
+    if taken and any(found.values()):
+        if left := set(online) - taken:
+            files.notes.append(f"{len(left)} CPUs are online and in no node: they are left out")
+        return found
+    files.notes.append("the system tells of no NUMA nodes: it is taken for one node")
+    every = online or tuple(sorted(limits.allowed(files)[0])) or (0,)
+    return {**found, min(found, default=0): every}
+
+
+def _node_numbers(files: SystemFiles) -> Iterable[int]:
+    named = [int(name[4:]) for name in files.names(NODE) if re.fullmatch(r"node[0-9]{1,4}", name)]
+    return sorted({number for number in (*files.list(f"{NODE}/online"), *named) if number <= MAX_NODE})
+
+
+def _node(
+    files: SystemFiles, index: int, cpus_of: Mapping[int, tuple[int, ...]], cpus: frozenset[int], memory: frozenset[int]
+) -> Node:
+    sizes = _memory(files, index, alone=len(cpus_of) == 1)
+    return Node(
+        index=index,
+        cpus=cpus_of[index],
+        cores=read_cores(files, cpus_of[index], cpus),
+        total_bytes=sizes.get("MemTotal", Bytes(0)),
+        free_bytes=sizes.get("MemFree", Bytes(0)),
+        cache_bytes=Bytes(sizes.get("Active(file)", 0) + sizes.get("Inactive(file)", 0)),
+        huge_free_bytes=_huge_free(files, index),
+        memory_allowed=index in memory or not memory,
+        distances=_distances(files, index, sorted(cpus_of)),
+    )
+
+
+def _memory(files: SystemFiles, index: int, *, alone: bool) -> dict[str, Bytes]:
+    """``Node 0 MemFree:  1024 kB`` → sizes; a machine of one node may tell of it in /proc/meminfo only."""
+    text = files.text(f"{NODE}/node{index}/meminfo") or (files.text("proc/meminfo") if alone else "")
+    found = re.findall(r"^(?:Node +\d+ +)?(\S+): +(\d{1,15}) kB$", text, re.MULTILINE)
+    return {name: Bytes(int(size) * KIB) for name, size in found}
+
+
+def _huge_free(files: SystemFiles, index: int) -> Bytes:
+    folder = f"{NODE}/node{index}/hugepages"
+    sizes = [
+        (name, int(match[1])) for name in files.names(folder) if (match := re.fullmatch(r"hugepages-(\d+)kB", name))
+    ]
+    return Bytes(sum(files.number(f"{folder}/{name}/free_hugepages") * size * KIB for name, size in sizes))
+
+
+def _distances(files: SystemFiles, index: int, nodes: Sequence[int]) -> dict[int, int]:
+    """One number for each node that is online, in their order."""
+    words = files.text(f"{NODE}/node{index}/distance").split()
+    if words and len(words) == len(nodes) and all(word.isdecimal() for word in words):
+        return dict(zip(nodes, map(int, words), strict=True))
+    if len(nodes) > 1:
+        files.notes.append(f"node {index} tells no distances: every other node counts as equally far")
+    return {}
