@@ -1,14 +1,14 @@
 """Bucket sizes: read as typed, or fitted to the sizes that a stream asks for."""
 
 import dataclasses
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from memplan.errors import UsageError
 from memplan.replay.bucketed import BucketedAllocator
 from memplan.replay.policy import MIN_BLOCK
+from memplan.runtime.pools.buckets import best_choices
 from memplan.simulate.family import Family
 from memplan.simulate.play import Player
 from memplan.simulate.records import Workload
@@ -95,51 +95,5 @@ def all_best_buckets(most: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
     Args:
         most: Size → blocks alive at once.
     """
-    sizes = _thinned(sorted(most), MOST_SIZES)
-    number, total = _sums(sizes, most)
-    layers = _layers(sizes, number, total)
-    return tuple(dict.fromkeys(_chosen(sizes, layers[:count]) for count in COUNTS))
-
-
-def _sums(sizes: Sequence[int], most: Mapping[int, int]) -> tuple[list[int], list[int]]:
-    """Blocks and bytes of all sizes below each index; what was thinned out counts with the next larger."""
-    blocks, nbytes = [0] * (len(sizes) + 1), [0] * (len(sizes) + 1)
-    for size, count in most.items():
-        index = bisect_left(sizes, size) + 1
-        blocks[index] += count
-        nbytes[index] += count * size
-    return list(accumulate(blocks)), list(accumulate(nbytes))
-
-
-def _layers(sizes: Sequence[int], number: Sequence[int], total: Sequence[int]) -> list[list[int]]:
-    """Dynamic programming: where the last bucket's range begins, by number of buckets and by sizes covered."""
-    least: list[float] = [0.0] + [float("inf")] * len(sizes)
-    layers: list[list[int]] = []
-    for _ in range(min(max(COUNTS), len(sizes))):
-        after, layer = least[:], list(range(len(sizes) + 1))
-        for end in range(1, len(sizes) + 1):
-            largest, blocks, nbytes = sizes[end - 1], number[end], total[end]
-            for start in range(end):
-                waste = least[start] + largest * (blocks - number[start]) - (nbytes - total[start])
-                if waste < after[end]:
-                    after[end], layer[end] = waste, start
-        least = after
-        layers.append(layer)
-    return layers
-
-
-def _chosen(sizes: Sequence[int], layers: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Largest sizes of the ranges; a layer that begins where it ends was of no use."""
-    chosen, end = [], len(sizes)
-    for layer in reversed(layers):
-        if layer[end] != end:
-            chosen.append(sizes[end - 1])
-            end = layer[end]
-    return tuple(reversed(chosen))
-
-
-def _thinned(sizes: Sequence[int], most: int) -> list[int]:
-    """At most so many of the sizes, evenly spread, the last among them."""
-    if len(sizes) <= most:
-        return list(sizes)
-    return sorted({sizes[(index + 1) * len(sizes) // most - 1] for index in range(most)})
+    choices = tuple(best_choices(most, most_sizes=MOST_SIZES, most_buckets=max(COUNTS))) or ((),)
+    return tuple(dict.fromkeys(choices[min(count, len(choices)) - 1] for count in COUNTS))

@@ -1,0 +1,96 @@
+"""Small blocks: pieces of slabs, and the slabs' memory. Not thread-safe: the pool's lock is around it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from memplan.runtime.pools.block import Block
+from memplan.runtime.pools.memory import Memory, users
+from memplan.runtime.pools.slabs import Place, Slabs
+
+
+class SmallBlocks:
+    """Blocks that share slabs.
+
+    Args:
+        memory: Where slabs come from.
+        hold: Told the bytes of each slab that comes (positive) or goes (negative).
+    """
+
+    def __init__(self, memory: Memory, hold: Callable[[int], None]) -> None:
+        self._memory, self._hold = memory, hold
+        self._slabs = Slabs()
+        self._buffers: dict[int, Any] = {}
+        self._empty: set[int] = set()
+
+    @property
+    def empty(self) -> int:
+        """Slabs of which nothing is taken."""
+        return len(self._empty)
+
+    def take(self, nbytes: int) -> Block | None:
+        """A piece of at least so many bytes; None where no slab has it."""
+        place = self._slabs.take(max(nbytes, 1))
+        if place is None:
+            return None
+        self._empty.discard(place.slab)
+        block = Block(nbytes=place.nbytes, storage=self._piece(place), idle=0, place=place)
+        block.idle = users(block.storage)
+        return block
+
+    def add(self, buffer: Any) -> None:
+        """One slab more."""
+        slab = self._slabs.add()
+        self._buffers[slab] = buffer
+        self._empty.add(slab)
+        self._hold(self._slabs.nbytes)
+
+    def give_back(self, place: Place) -> None:
+        """Free a piece."""
+        if self._slabs.give_back(place):
+            self._empty.add(place.slab)
+
+    def drop_empty(self, keep: int) -> int:
+        """Give empty slabs back until so many are left.
+
+        Returns:
+            How many.
+        """
+        number = max(0, len(self._empty) - keep)
+        for _ in range(number):
+            slab = self._empty.pop()
+            self._slabs.remove(slab)
+            del self._buffers[slab]
+            self._hold(-self._slabs.nbytes)
+        return number
+
+    def compact(self, movable: Sequence[Block]) -> None:
+        """Empty the slabs of which the least is taken into the fuller ones, where everything in them may move.
+
+        Args:
+            movable: Blocks that nobody has a tensor in, and whose owner looks their storage up each time.
+        """
+        for slab in sorted(self._slabs.used, key=self._slabs.used.__getitem__):
+            within = [block for block in movable if block.place is not None and block.place.slab == slab]
+            if within and sum(block.nbytes for block in within) == self._slabs.used[slab]:
+                self._move(within, frozenset(self._slabs.used) - self._empty - {slab})
+
+    def _move(self, blocks: Sequence[Block], into: frozenset[int]) -> None:
+        """All of the blocks or none."""
+        found: list[tuple[Block, Place]] = []
+        for block in sorted(blocks, key=lambda each: -each.nbytes):
+            place = self._slabs.take(block.nbytes, into)
+            if place is None:
+                for _, taken in found:
+                    self._slabs.give_back(taken)
+                return
+            found.append((block, place))
+        for block, place in found:
+            old = block.place
+            storage = self._piece(place)
+            storage.copy_(block.storage)
+            block.storage, block.place, block.idle = storage, place, users(storage)
+            if old is not None:
+                self.give_back(old)
+
+    def _piece(self, place: Place) -> Any:
+        return self._memory.piece(self._buffers[place.slab], place.offset, place.nbytes)

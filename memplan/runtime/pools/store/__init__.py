@@ -1,0 +1,1 @@
+"""Items of tensors in memory, compressed, and on disk beyond a limit."""
