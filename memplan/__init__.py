@@ -6,20 +6,55 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memplan.plan.reuse.arena import plan_arena as plan_arena
     from memplan.plan.reuse.arena import plan_graph as plan_graph
+    from memplan.runtime.adaptive.finder import find_batch as find_batch
+    from memplan.runtime.adaptive.micro_batch import AutoMicroBatch as AutoMicroBatch
     from memplan.runtime.checkpoint.apply import apply as apply
+    from memplan.runtime.leaks.detector import LeakDetector as LeakDetector
+    from memplan.runtime.metrics.exporter import export_metrics as export_metrics
+    from memplan.runtime.monitor.monitor import MemoryMonitor as MemoryMonitor
+    from memplan.runtime.pools.pool import TensorPool as TensorPool
+    from memplan.runtime.pools.staging import StagingPool as StagingPool
+    from memplan.runtime.pools.store.store import BufferStore as BufferStore
+    from memplan.runtime.profile.profile import profile as profile
+    from memplan.runtime.web.server import serve_dashboard as serve_dashboard
 
 _HOMES = {
+    "MemoryMonitor": "memplan.runtime.monitor.monitor",
+    "serve_dashboard": "memplan.runtime.web.server",
+    "export_metrics": "memplan.runtime.metrics.exporter",
+    "BufferStore": "memplan.runtime.pools.store.store",
+    "StagingPool": "memplan.runtime.pools.staging",
+    "TensorPool": "memplan.runtime.pools.pool",
+    "LeakDetector": "memplan.runtime.leaks.detector",
+    "AutoMicroBatch": "memplan.runtime.adaptive.micro_batch",
     "apply": "memplan.runtime.checkpoint.apply",
+    "find_batch": "memplan.runtime.adaptive.finder",
     "plan_arena": "memplan.plan.reuse.arena",
     "plan_graph": "memplan.plan.reuse.arena",
+    "profile": "memplan.runtime.profile.profile",
 }
 """Name → module. All of them need torch, so that each is imported when it is asked for."""
 
-__all__ = ["apply", "plan_arena", "plan_graph"]
+__all__ = [
+    "AutoMicroBatch",
+    "BufferStore",
+    "LeakDetector",
+    "MemoryMonitor",
+    "StagingPool",
+    "TensorPool",
+    "apply",
+    "export_metrics",
+    "find_batch",
+    "plan_arena",
+    "plan_graph",
+    "profile",
+    "serve_dashboard",
+]
 
 
 def __getattr__(name: str) -> Any:
     """What a training process imports."""
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        # Kept: a region in a hot loop asks for ``memplan.profile`` each time.
+        return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from html import escape
 
+from memplan.page.policy import policy
 from memplan.report import svg
-from memplan.report.html.page import policy
 from memplan.report.layout import clean
 
 STYLE = """

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint8_t kPriority = 100; // Above PyTorch's own; also what is needed to take the allocator off again.
 constexpr size_t kShards = 64; // Locks: threads that allocate at once seldom meet.
-constexpr size_t kTimes = 48; // Powers of two of nanoseconds: up to days.
+constexpr size_t kPowers = 48; // Powers of two: of nanoseconds up to days, of bytes up to 128 TiB.
 
 struct Counters {
   int64_t allocated;
@@ -24,7 +24,9 @@ struct Counters {
   int64_t allocations;
   int64_t frees;
   int64_t total;
-  int64_t times[kTimes];
+  int64_t spent;
+  int64_t times[kPowers];
+  int64_t sizes[kPowers];
 };
 
 struct Event {
@@ -38,6 +40,15 @@ struct Event {
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+// Of how many digits in binary a number is: the i-th power of two is the first that is larger.
+size_t power_above(int64_t number) {
+  size_t power = 0;
+  while (power + 1 < kPowers && (int64_t{1} << power) <= number) {
+    power++;
+  }
+  return power;
 }
 
 int64_t this_thread() {
@@ -85,6 +96,7 @@ class CountingAllocator final : public c10::Allocator {
     }
     if (bytes > 0) {
       allocated_ -= bytes;
+      sizes_[power_above(bytes)] -= bytes;
       frees_++;
       // Before the memory is given back, or another thread's allocation of the same place could come first.
       note(now(), place, -bytes);
@@ -93,14 +105,25 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   void read(Counters* into) const {
-    *into = {allocated_, peak_, allocations_, frees_, total_, {}};
-    for (size_t index = 0; index < kTimes; index++) {
+    *into = {allocated_, peak_, allocations_, frees_, total_, spent_, {}, {}};
+    for (size_t index = 0; index < kPowers; index++) {
       into->times[index] = times_[index];
+      into->sizes[index] = sizes_[index];
     }
   }
 
   void reset_peak() {
     peak_ = allocated_.load();
+  }
+
+  // The counters without the times; their peak is that since the last call, and begins anew.
+  void take(int64_t* into) {
+    const int64_t alive = allocated_;
+    // What another thread takes just now may miss the old peak; it counts to the next one, which is never below it.
+    into[0] = alive;
+    into[1] = std::max(peak_.exchange(alive), alive);
+    into[2] = allocations_;
+    into[3] = total_;
   }
 
   void record(uint64_t capacity) {
@@ -143,11 +166,9 @@ class CountingAllocator final : public c10::Allocator {
     }
     allocations_++;
     total_ += bytes;
-    size_t power = 0;
-    while (power + 1 < kTimes && (int64_t{1} << power) <= nanoseconds) {
-      power++;
-    }
-    times_[power]++;
+    spent_ += nanoseconds;
+    times_[power_above(nanoseconds)]++;
+    sizes_[power_above(bytes)] += bytes;
   }
 
   void note(int64_t time, void* place, int64_t bytes) {
@@ -163,8 +184,8 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   std::array<Shard, kShards> shards_;
-  std::atomic<int64_t> allocated_{0}, peak_{0}, allocations_{0}, frees_{0}, total_{0};
-  std::array<std::atomic<int64_t>, kTimes> times_{};
+  std::atomic<int64_t> allocated_{0}, peak_{0}, allocations_{0}, frees_{0}, total_{0}, spent_{0};
+  std::array<std::atomic<int64_t>, kPowers> times_{}, sizes_{};
   std::atomic<bool> recording_{false};
   std::mutex history_;
   std::vector<Event> events_;
@@ -201,6 +222,12 @@ void memplan_reset_peak() {
 }
 void memplan_record_events(uint64_t capacity) {
   allocator().record(capacity);
+}
+void memplan_take(int64_t* into) {
+  allocator().take(into);
+}
+int64_t memplan_this_thread() {
+  return this_thread();
 }
 uint64_t memplan_recorded_events(Event* into, uint64_t most, uint64_t* dropped) {
   return allocator().events(into, most, dropped);

@@ -15,16 +15,17 @@ from memplan.runtime import native
 from memplan.runtime.meters.records import CpuCounters, CpuEvent
 
 _SOURCE = Path(__file__).with_name("counting_allocator.cpp")
-_TIMES = 48
-"""``kTimes``."""
+_POWERS = 48
+"""``kPowers``."""
 _lock = Lock()
 _users = 0
 
 
 class _Counters(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("allocated", "peak", "allocations", "frees", "total")),
-        ("times", ctypes.c_int64 * _TIMES),
+        *((name, ctypes.c_int64) for name in ("allocated", "peak", "allocations", "frees", "total", "spent")),
+        ("times", ctypes.c_int64 * _POWERS),
+        ("sizes", ctypes.c_int64 * _POWERS),
     )
 
 
@@ -110,12 +111,24 @@ def counters() -> CpuCounters | None:
         frees=found.frees,
         total=found.total,
         nanoseconds=tuple(found.times),
+        spent=found.spent,
+        sizes=tuple(found.sizes),
     )
 
 
 def reset_peak() -> None:
     """Let the peak begin anew at what is alive now."""
     _library().memplan_reset_peak()
+
+
+def quick_library() -> ctypes.PyDLL:
+    """The library for calls so short that they keep the interpreter's lock (``take``, ``this_thread``)."""
+    found = ctypes.PyDLL(_library()._name)  # noqa: SLF001 - ctypes has no other way to open the same library again.
+    found.memplan_take.argtypes = [ctypes.POINTER(ctypes.c_int64)]
+    found.memplan_take.restype = None
+    found.memplan_this_thread.argtypes = []
+    found.memplan_this_thread.restype = ctypes.c_int64
+    return found
 
 
 def start_history(most_events: int) -> None:

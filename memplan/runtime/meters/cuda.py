@@ -11,6 +11,12 @@ def device_count() -> int:
     return torch.cuda.device_count() if begun else 0
 
 
+def has_context(index: int) -> bool:
+    """Does this process use that very device? To ask the driver about another would create a context on it."""
+    known = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # noqa: SLF001 - there is no public way to ask.
+    return known is None or bool(known(index))
+
+
 def cuda_reading(index: int) -> DeviceReading:
     """Read one device.
 

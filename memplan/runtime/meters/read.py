@@ -16,7 +16,7 @@ def read() -> Reading:
         The reading. It asks no device to wait: kernels in flight go on.
     """
     host = host_reading()
-    devices = tuple(cuda.cuda_reading(index) for index in range(cuda.device_count()))
+    devices = tuple(cuda.cuda_reading(index) for index in range(cuda.device_count()) if cuda.has_context(index))
     return Reading(seconds=time.time(), devices=devices or (cpu_reading(host),), host=host)
 
 
@@ -40,6 +40,9 @@ def cpu_reading(host: HostReading | None = None) -> DeviceReading:
         peak_reserved=None,
         used=host.total - host.available,
         total=host.total,
+        times=counted.nanoseconds if counted else (),
+        spent=counted.spent if counted else 0,
+        sizes=counted.sizes if counted else (),
     )
 
 

@@ -34,6 +34,12 @@ class DeviceReading:
     """Times that the allocator gave its cache back to serve a request."""
     ooms: int = 0
     """Times that it could not serve one."""
+    times: tuple[int, ...] = ()
+    """Allocations by time taken: the i-th took less than 2**i nanoseconds; empty where nobody measures it."""
+    spent: int = 0
+    """Nanoseconds that all of them took."""
+    sizes: tuple[int, ...] = ()
+    """Bytes alive by size: the i-th is of blocks of less than 2**i bytes; empty where nobody counts them."""
 
     @property
     def free(self) -> int:
@@ -94,6 +100,10 @@ class CpuCounters(NamedTuple):
     """Sum of all requests."""
     nanoseconds: tuple[int, ...]
     """Allocations by time taken: the i-th took less than 2**i nanoseconds and not less than half of that."""
+    spent: int
+    """Nanoseconds that all of them took."""
+    sizes: tuple[int, ...]
+    """Bytes alive by size: the i-th is of blocks of less than 2**i bytes and not less than half of that."""
 
 
 class CpuEvent(NamedTuple):

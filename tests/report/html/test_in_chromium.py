@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from memplan import page as shared_page
 from memplan.estimate.records import RecordedEstimate
-from memplan.report import html
 from memplan.report.html.estimate import render
 from memplan.units import format_bytes
 from tests.report.estimate_strategies import CATEGORIES
 from tests.report.html.chromium import Chromium
 
-ASSETS = Path(html.__file__).parent / "assets"
+HELPERS = Path(shared_page.__file__).parent / "assets" / "helpers.js"
 CHART, MAP, TREE, OWNERS = (f"[data-part={name}]" for name in ("timeline", "map", "treemap", "owners"))
 TILES = f"[...document.querySelectorAll('{TREE} .treemap button')]"
 PIXELS = """(() => { const canvas = document.querySelector(%s), copy = new OffscreenCanvas(canvas.width, canvas.height);
@@ -123,8 +123,7 @@ def test_scripts_write_bytes_as_python_does(shown: Chromium) -> None:
     largest = max(owners, key=lambda owner: owner["bytes"])
     assert texts(shown, f"{OWNERS} tbody tr:first-child td")[0] == format_bytes(largest["bytes"])
     functions = "".join(
-        "function "
-        + (ASSETS / "base.js").read_text().split(f"function {name}")[1].split("\n}\n")[0].join([name, "\n}\n"])
+        "function " + HELPERS.read_text().split(f"function {name}")[1].split("\n}\n")[0].join([name, "\n}\n"])
         for name in ("words", "twoDigits")
     )
     found = shown.js(f"(() => {{ {functions} return {json.dumps(sizes)}.map(words); }})()")

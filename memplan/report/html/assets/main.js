@@ -1,21 +1,5 @@
 // Puts the parts to work: theme, download, one article at a time.
 
-const theme = {
-  dark: matchMedia("(prefers-color-scheme: dark)"),
-  chosen: null,
-
-  set(name) {
-    document.documentElement.dataset.theme = name;
-    document.getElementById("theme").textContent = name === "dark" ? "Light" : "Dark";
-    for (const picture of Picture.all) picture.refresh();
-    for (const map of treemaps) map.draw();
-  },
-
-  follow() {
-    theme.set(theme.chosen ?? (theme.dark.matches ? "dark" : "light"));
-  },
-};
-
 const treemaps = [];
 const made = new Set();
 
@@ -54,13 +38,9 @@ function download() {
 const articles = [...document.querySelectorAll("article[data-index]")];
 document.documentElement.classList.add("scripted");
 for (const hidden of document.querySelectorAll(".needs-script")) hidden.classList.remove("needs-script");
-document.getElementById("theme").addEventListener("click", () => {
-  theme.chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  theme.follow();
-});
 document.getElementById("download").addEventListener("click", download);
-theme.dark.addEventListener("change", theme.follow);
-theme.follow();
+document.addEventListener("theme", () => treemaps.forEach((map) => map.draw()));
+theme.start();
 if (articles.length) choose(chosen());
 window.addEventListener("hashchange", () => choose(chosen()));
 window.addEventListener("beforeprint", () => {

@@ -12,10 +12,12 @@ class Timeline {
     this.line = estimate.timeline;
     this.curve = this.line.curve;
     this.categories = CATEGORIES.filter((name) => name in this.curve.categories);
+    this.measured = this.line.measured; // Of a run, sample by sample; a prediction alone has none.
+    this.hasReserved = !this.measured || this.curve.reserved_bytes.some((bytes, index) => bytes !== this.curve.allocated_bytes[index]);
     const { usable_bytes: usable } = estimate.gpu;
     // Of what is usable the context takes a part, which the allocator never sees.
     this.usable = usable ? usable - estimate.breakdown.context : 0;
-    const most = Math.max(...this.curve.reserved_bytes, 1);
+    const most = Math.max(...this.curve.reserved_bytes, ...(this.measured?.bytes ?? []), 1);
     this.top = 1.06 * (this.usable && this.usable < 2 * most ? Math.max(most, this.usable) : most);
     this.cursor = Math.max(0, this.curve.event.indexOf(this.line.peak_event));
     this.canvas = root.querySelector("canvas.main");
@@ -81,7 +83,8 @@ class Timeline {
     pen.rect(Timeline.LEFT, 0, width - Timeline.LEFT - Timeline.RIGHT, height);
     pen.clip();
     this.drawStack(pen);
-    this.drawLine(pen, this.curve.reserved_bytes);
+    if (this.hasReserved) this.drawLine(pen, this.curve.reserved_bytes, "ink");
+    if (this.measured) this.drawMeasured(pen);
     pen.restore();
     this.drawAxis(pen, width);
     this.drawMarks(pen, width, height);
@@ -140,11 +143,21 @@ class Timeline {
     pen.fillText(LABELS[name], best.x, best.y);
   }
 
-  drawLine(pen, values) {
+  /** The measured curve, and above the chart what was predicted and did not come. */
+  drawMeasured(pen) {
+    this.drawLine(pen, this.measured.bytes, "measured");
+    pen.fillStyle = colour("bad");
+    for (const [start, end] of this.measured.gaps) {
+      const left = this.x(start);
+      pen.fillRect(left, Timeline.TOP, Math.max(this.x(end) - left, 1), 3);
+    }
+  }
+
+  drawLine(pen, values, name) {
     const [first, last] = this.shown();
     pen.beginPath();
     this.trace(pen, values, last, first);
-    pen.strokeStyle = colour("ink");
+    pen.strokeStyle = colour(name);
     pen.lineWidth = 1.5;
     pen.stroke();
   }
@@ -271,8 +284,8 @@ class Timeline {
     if (event === undefined) return;
     const { phase, step } = this.phaseAt(event) ?? { phase: "", step: 0 };
     const peak = event === this.line.peak_event ? "the peak: " : "";
-    const title = `${peak}event ${count(event)}, ${phase}${step ? ` of step ${step}` : ""}: `
-      + `${words(curve.allocated_bytes[cursor])} allocated, ${words(curve.reserved_bytes[cursor])} reserved`;
+    const place = [phase, step ? `step ${step}` : ""].filter(Boolean).join(" of ");
+    const title = `${peak}event ${count(event)}${place ? `, ${place}` : ""}: ${this.told(cursor)}`;
     const held = this.categories.map((name) => ({ name, bytes: curve.categories[name][cursor] })).filter(({ bytes }) => bytes);
     const owners = this.ownersAt(event), shown = owners.slice(0, 8);
     const rest = curve.allocated_bytes[cursor] - shown.reduce((sum, owner) => sum + owner.bytes, 0);
@@ -282,9 +295,17 @@ class Timeline {
     if (rest > 0) largest.push(row(["everything else"], words(rest)));
     this.readout.replaceChildren(
       make("strong", { textContent: title }),
-      make("div", { className: "lists" }, small(lines, "By category"), small(largest, "Largest owners")),
+      ...(this.categories.length ? [make("div", { className: "lists" }, small(lines, "By category"), small(largest, "Largest owners"))] : []),
     );
     this.root.dataset.event = event;
+  }
+
+  /** The levels at a sample, in words. */
+  told(cursor) {
+    const allocated = words(this.curve.allocated_bytes[cursor]);
+    if (!this.measured) return `${allocated} allocated, ${words(this.curve.reserved_bytes[cursor])} reserved`;
+    const measured = `${words(this.measured.bytes[cursor])} measured`;
+    return this.categories.length ? `${allocated} predicted, ${measured}` : measured;
   }
 
   // ----- hands

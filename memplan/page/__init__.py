@@ -1,0 +1,1 @@
+"""What all pages share: the policy that shuts them off from the outside, a style, and helpers for scripts."""

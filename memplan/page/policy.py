@@ -1,0 +1,45 @@
+"""What a page may load: its own style and script, named by their hashes, and nothing else."""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+
+def policy(*, styles: Sequence[str], scripts: Sequence[str] = (), connect: str = "") -> str:
+    """A Content-Security-Policy that lets in these texts, by their hashes, and nothing else.
+
+    Args:
+        styles: Texts between ``<style>`` and ``</style>``.
+        scripts: Texts between ``<script>`` and ``</script>``.
+        connect: What scripts may ask for; ``'self'`` for the server that the page comes from.
+    """
+    kinds = (("style-src", styles), ("script-src", scripts))
+    named = [f"{kind} {' '.join(_hash(text) for text in texts)}" for kind, texts in kinds if texts]
+    if connect:
+        named.append(f"connect-src {connect}")
+    return "; ".join(["default-src 'none'", *named, "base-uri 'none'", "form-action 'none'"])
+
+
+def embedded(document: Mapping[str, Any]) -> str:
+    """JSON that may stand inside of ``<script>``: no ``<`` can end it."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def script(*parts: str) -> str:
+    """One script of several files, whose names nothing else on the page sees."""
+    return f"(() => {{\n{''.join(part + chr(10) for part in parts)}}})();\n"
+
+
+@cache
+def asset(package: str, name: str) -> str:
+    """A text file from a package's folder ``assets``."""
+    return (files(package) / "assets" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

@@ -1,0 +1,1 @@
+"""What is measured, as metrics that Prometheus scrapes."""

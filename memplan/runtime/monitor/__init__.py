@@ -1,0 +1,1 @@
+"""Is a run within its memory, and within what was predicted? Readings judged, logged, and explained at the end."""

@@ -1,0 +1,113 @@
+"""The health of one device, of several beside each other, and of the host."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from memplan.runtime.meters.records import DeviceReading, Reading
+from memplan.runtime.monitor.against_plan import comparison
+from memplan.runtime.monitor.reasons import reasons
+from memplan.runtime.monitor.records import Health, Level, Reason, Trend
+from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
+from memplan.runtime.monitor.trend import Point, trend_of
+from memplan.units import format_bytes
+
+HOST = "host"
+
+
+def device_health(situation: Situation, place: Place) -> Health:
+    """Judge one device of the reading."""
+    device = place.device
+    compared = comparison(device, situation.plan, place.health_in(situation.last))
+    made = Health(
+        device=device.device,
+        name=device.name,
+        rank=place.rank,
+        level=Level.NORMAL,
+        reasons=(),
+        limit=device.total,
+        demand=demand(device),
+        fragmentation=device.fragmentation,
+        figure=compared.figure,
+        measured=compared.measured,
+        predicted=compared.predicted,
+        predicted_high=compared.high,
+        trend=_trend(situation, place),
+    )
+    return _with(made, reasons(made, place, situation))
+
+
+def demand(device: DeviceReading) -> int:
+    """Bytes of a device that cannot be had otherwise.
+
+    The allocator gives whole free segments back before it fails, so that they do not count. Its peak does: memory is
+    read between steps, and the next step comes.
+    """
+    if device.allocated is None or device.reserved is None:
+        return device.used
+    beside = max(0, device.used - device.reserved)
+    return beside + max(device.allocated + (device.inactive or 0), device.peak_allocated or 0)
+
+
+def host_health(situation: Situation) -> Health:
+    """Judge the host's memory."""
+    reading, last = situation.reading.host, situation.last
+    made = Health(
+        device=HOST,
+        name="",
+        rank=None,
+        level=Level.NORMAL,
+        reasons=(),
+        limit=reading.total,
+        demand=reading.total - reading.available,
+        fragmentation=None,
+        figure="",
+        measured=None,
+        predicted=None,
+        predicted_high=None,
+        trend=None,
+    )
+    level = level_for(made.utilisation, level_before(last.host if last else None, "MM002"), situation.thresholds)
+    sentence = f"the host has {format_bytes(reading.available)} left of {format_bytes(reading.total)}"
+    return _with(made, [Reason(code="MM002", level=level, sentence=sentence)] if level else [])
+
+
+def with_evenness(devices: Sequence[Health], situation: Situation) -> list[Health]:
+    """Devices with a word on the fullest one where it holds much more than the emptiest."""
+    cards = [each for each in devices if each.device != "cpu" and each.limit]
+    if len(cards) < 2:
+        return list(devices)
+    most, least = (choose(cards, key=lambda each: each.utilisation) for choose in (max, min))
+    limits, last = situation.thresholds, situation.last
+    held = last is not None and any(level_before(each, "MM007") for each in last.devices)
+    apart = most.utilisation - least.utilisation
+    if apart < limits.imbalance - (limits.release if held else 0):
+        return list(devices)
+    holds = [f"{called(each.device, each.rank)} {format_bytes(each.demand)}" for each in (most, least)]
+    sentence = f"needs differ by {100 * apart:.0f} % of a device: {holds[0]}, {holds[1]}"
+    reason = Reason(code="MM007", level=Level.WARNING, sentence=sentence)
+    return [_with(each, [*each.reasons, reason]) if each is most else each for each in devices]
+
+
+def _trend(situation: Situation, place: Place) -> Trend | None:
+    device, now = place.device, situation.reading
+    if device.allocated is None and device.device == "cpu" and situation.step is None:
+        return None  # Resident memory grows with every import and every page that is touched first.
+    points = []
+    for check in situation.looked_at:
+        earlier = place.reading_in(check)
+        if earlier is not None:
+            points.append((Point(check.step, check.reading.seconds), _growing(earlier, check.reading)))
+    points.append((Point(situation.step, now.seconds), _growing(device, now)))
+    return trend_of(points, device.total - demand(device))
+
+
+def _growing(device: DeviceReading, reading: Reading) -> int:
+    """The figure that a trend is of: live blocks; else what is next to them."""
+    if device.allocated is not None:
+        return device.allocated
+    return reading.host.resident if device.device == "cpu" else device.used
+
+
+def _with(made: Health, why: Iterable[Reason]) -> Health:
+    ordered = tuple(sorted(why, key=lambda each: -each.level))
+    return replace(made, reasons=ordered, level=max((each.level for each in ordered), default=Level.NORMAL))

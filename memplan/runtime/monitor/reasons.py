@@ -1,0 +1,95 @@
+"""Why a device is not well: one function for each kind of reason."""
+
+from collections.abc import Iterator
+
+from memplan.runtime.monitor.against_plan import mismatch
+from memplan.runtime.monitor.records import Health, Level, Reason
+from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
+from memplan.units import format_bytes
+
+_HELD = 0.9
+"""Share of a threshold in bytes at which a reason that was there ends."""
+
+
+def reasons(made: Health, place: Place, situation: Situation) -> Iterator[Reason]:
+    """All reasons that one device gives.
+
+    Args:
+        made: Its health as far as it is known; reasons and level are not.
+        place: Its reading.
+        situation: What is looked at.
+    """
+    before = place.health_in(situation.last)
+    for look in (_fullness, _drift, _growth, _fragmentation, _retries, _foreign):
+        yield from look(made, place, situation, before)
+
+
+def _fullness(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+    if made.device == "cpu":
+        return  # Its memory is the host's.
+    level = level_for(made.utilisation, level_before(before, "MM001"), situation.thresholds)
+    needs = "needs"
+    if place.device.reserved is None:
+        # The allocator's cache fills a device without harm, and the driver cannot tell it from what is alive.
+        level, needs = min(level, Level.WARNING), "has in use, caches included,"
+    share = f"{format_bytes(made.demand)} of {format_bytes(made.limit)} ({100 * made.utilisation:.0f} %)"
+    if level:
+        yield Reason(code="MM001", level=level, sentence=f"{_name(made)} {needs} {share}")
+
+
+def _drift(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+    del before  # Peaks only rise.
+    other = mismatch(place.device, situation.plan)
+    if other:
+        yield Reason(code="MM009", level=Level.NORMAL, sentence=other)
+    elif made.drift is not None and made.drift > situation.thresholds.drift:
+        peak = f"{format_bytes(made.measured or 0)} {made.figure}"
+        yield _warning(
+            "MM003", f"{_name(made)} peaked at {peak}, {format_bytes(made.drift)} above the plan's upper end"
+        )
+
+
+def _growth(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+    del place
+    trend = made.trend
+    soon = situation.thresholds.steps_until_full * (2 if level_before(before, "MM004") else 1)
+    if trend is not None and trend.until_full is not None and trend.until_full < soon:
+        pace = f"{format_bytes(round(trend.per_step))} a {trend.by}"
+        yield _warning("MM004", f"{_name(made)} grows by {pace}: full after {trend.until_full:.0f} {trend.by}s")
+
+
+def _fragmentation(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+    limits = situation.thresholds
+    begins = limits.fragmentation - (limits.release if level_before(before, "MM005") else 0)
+    if made.fragmentation is not None and made.fragmentation >= begins:
+        stuck = f"{format_bytes(place.device.inactive or 0)} of {format_bytes(place.device.reserved or 0)} reserved"
+        yield _warning("MM005", f"{_name(made)} is fragmented: {stuck} lie free beside live blocks")
+
+
+def _retries(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+    del before  # The first check of the window is what holds it.
+    earlier = place.reading_in(situation.history[0] if situation.history else None)
+    times = place.device.retries - earlier.retries if earlier else 0
+    if times > 0:
+        often = f"{times} time{'s' if times > 1 else ''}"
+        yield _warning(
+            "MM006", f"{_name(made)}: the allocator freed its whole cache to serve a request, {often} of late"
+        )
+
+
+def _foreign(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+    device, plan = place.device, situation.plan
+    if plan is None or device.reserved is None or mismatch(device, plan) or made.device == "cpu":
+        return
+    foreign = device.used - device.reserved - plan.outside
+    if foreign >= situation.thresholds.foreign * (_HELD if level_before(before, "MM008") else 1):
+        what = f"{format_bytes(foreign)} in use are neither this process's tensors nor its predicted context"
+        yield _warning("MM008", f"{_name(made)}: {what}")
+
+
+def _warning(code: str, sentence: str) -> Reason:
+    return Reason(code=code, level=Level.WARNING, sentence=sentence)
+
+
+def _name(made: Health) -> str:
+    return called(made.device, made.rank)

@@ -1,0 +1,231 @@
+"""What the monitor knows and answers. Torch-free; bytes are integers, shares are of 1."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from memplan.runtime.meters.records import Reading
+
+
+class Level(IntEnum):
+    """How bad it is; higher is worse."""
+
+    NORMAL = 0
+    """Nothing to do."""
+    WARNING = 1
+    """Look at it before the next long run."""
+    CRITICAL = 2
+    """A somewhat larger step runs out of memory."""
+    EMERGENCY = 3
+    """The next step may."""
+
+    @property
+    def word(self) -> str:
+        """As texts, logs and labels say it (``normal``)."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCurve:
+    """The predicted timeline of the traced steps: columns of the same length."""
+
+    events: tuple[int, ...]
+    """Position in the trace, rising."""
+    allocated: tuple[int, ...]
+    """Bytes in live blocks at each."""
+    reserved: tuple[int, ...]
+    """Bytes in segments at each."""
+    categories: Mapping[str, tuple[int, ...]]
+    """Category → bytes of live blocks at each."""
+    phases: tuple[tuple[str, int, int], ...]
+    """Name of a phase and the events ``[start, end)`` that it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a training process knows of a prediction, for one GPU; ``memplan.runtime.monitor.plan`` reads it."""
+
+    target: str
+    """As it was typed."""
+    gpu: str
+    """Name of the GPU's profile; ``cpu`` for training on the CPU."""
+    verdict: str
+    """``fits``, ``tight`` or ``oom``."""
+    total: int
+    """All memory of the GPU; 0 for a device without a fixed limit."""
+    usable: int
+    """What a fresh process can have of it, context included; 0 likewise."""
+    allocated: int
+    """Predicted peak in live blocks."""
+    reserved: int
+    """Predicted peak in segments."""
+    device: int
+    """Predicted peak with the CUDA context: what nvidia-smi shows."""
+    low: int
+    """Lower end of the device peak's interval."""
+    high: int
+    """Upper end."""
+    phase: str
+    """Where the peak is: ``setup``, ``forward``, ``backward`` or ``optimizer``."""
+    module: str
+    """Module at the peak; may be empty."""
+    breakdown: Mapping[str, int]
+    """Category → bytes; sums to ``device``."""
+    curve: PlanCurve | None
+    """The timeline, where the file has one (``memplan estimate --timeline``)."""
+
+    @property
+    def outside(self) -> int:
+        """Predicted bytes outside the allocator: the CUDA context and libraries."""
+        return self.device - self.reserved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Where levels begin. Defaults are choices, each with its reason; none is fitted to anything."""
+
+    warning: float = 0.85
+    """Share of the limit: from here on a batch of a fifth more does not fit, if memory follows the batch."""
+    critical: float = 0.92
+    """Less than a tenth more does."""
+    emergency: float = 0.97
+    """What is left is about what cuBLAS workspaces, NCCL buffers and a longer batch take when they first come."""
+    release: float = 0.02
+    """A level ends only when the share falls so far below its beginning: more than one batch differs from the next."""
+    fragmentation: float = 0.2
+    """Share of reserved bytes stuck in segments partly in use; most replayed runs of real training stay below it."""
+    drift: int = 0
+    """Bytes above the plan's upper end that are still no drift: the interval has its own margin."""
+    imbalance: float = 0.15
+    """Difference of the fullest and the emptiest GPU, as share of the limit: a job is as large as its fullest rank."""
+    foreign: int = 1 << 30
+    """Bytes on a device that neither this allocator nor the predicted context explains: no context is that far off."""
+    steps_until_full: float = 2000.0
+    """Growth is reported when the device would be full after fewer steps, or seconds where no steps are known."""
+    warm_up: int = 5
+    """Steps (checks, where none are known) that no trend counts: optimizer state and caches come with the first."""
+    window: int = 256
+    """Checks that a trend looks back on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """How allocated bytes grow, by the median of slopes between pairs of checks (Theil and Sen)."""
+
+    per_step: float
+    """Bytes per step; per second where checks have no step."""
+    by: str
+    """``step`` or ``second``."""
+    checks: int
+    """How many checks it rests on; they are chosen evenly from the window."""
+    growing: bool
+    """Do checks agree on growth (Kendall's rank test), and is it more than noise of the allocator's rounding?"""
+    until_full: float | None
+    """Steps, or seconds, until the headroom is used up at this pace; None where it does not grow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a level is what it is."""
+
+    code: str
+    """``MM001`` …: see ``memplan.runtime.monitor.rules``."""
+    level: Level
+    """How bad this alone is; NORMAL for a note."""
+    sentence: str
+    """What was found, with its figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """One device, or the host, judged."""
+
+    device: str
+    """As in its reading (``cuda:0``, ``cpu``), or ``host``."""
+    name: str
+    """The driver's name; empty for the host."""
+    rank: int | None
+    """Rank of the process that read it; None where there is one process, or where it was read from outside."""
+    level: Level
+    """The worst of its reasons."""
+    reasons: tuple[Reason, ...]
+    """Why, worst first; empty where there is nothing to say."""
+    limit: int
+    """Bytes that there are."""
+    demand: int
+    """Bytes of them that cannot be had otherwise: peak of live blocks, what is stuck beside them, other processes."""
+    fragmentation: float | None
+    """Share of reserved bytes stuck in segments partly in use; None where there are no segments."""
+    figure: str
+    """Which figure is compared with the plan: ``reserved``, ``allocated``, ``used``; empty where none can be."""
+    measured: int | None
+    """The most of that figure so far."""
+    predicted: int | None
+    """The plan's peak of it."""
+    predicted_high: int | None
+    """The upper end of the plan's interval for it."""
+    trend: Trend | None
+    """How it grows; None while too little is known."""
+
+    @property
+    def utilisation(self) -> float:
+        """Demand as share of the limit."""
+        return self.demand / self.limit if self.limit else 0.0
+
+    @property
+    def headroom(self) -> int:
+        """Bytes left; negative where more is asked for than there is."""
+        return self.limit - self.demand
+
+    @property
+    def drift(self) -> int | None:
+        """Bytes measured beyond the upper end of the plan (negative: below it); None where they cannot be compared."""
+        if self.measured is None or self.predicted_high is None:
+            return None
+        return self.measured - self.predicted_high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What to do."""
+
+    code: str
+    """The rule that it is of."""
+    sentence: str
+    """What was found."""
+    remedy: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """What one part of the step uses, where a profiler says so."""
+
+    name: str
+    """``forward``, ``optimizer`` …"""
+    bytes: int
+    """Peak above what was there when it began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The outcome of one check."""
+
+    number: int
+    """Counted from 0."""
+    step: int | None
+    """Optimizer step that it follows; None where nobody knows."""
+    reading: Reading
+    """What was read."""
+    devices: tuple[Health, ...]
+    """One for each of ``reading.devices``, in the same order."""
+    host: Health
+    """The host: its demand is what cannot be taken of it any more."""
+    level: Level
+    """The worst of all."""
+    recommendations: tuple[Recommendation, ...]
+    """One for each code, worst first."""
+    regions: tuple[Region, ...] = ()
+    """Of the profiler, if one runs."""
+    notes: tuple[str, ...] = ()
+    """What stands in the way of a comparison: a plan for another GPU, no counters for CPU tensors."""

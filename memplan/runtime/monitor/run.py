@@ -1,0 +1,151 @@
+"""Runs a command and watches it, from outside and from within, until it ends. Torch-free.
+
+What goes wrong in the watching is noted, and never reaches the command.
+"""
+
+import logging
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from typing import Any
+
+from memplan.runtime.monitor import wire
+from memplan.runtime.monitor.child import Wanted, started
+from memplan.runtime.monitor.judge import judge
+from memplan.runtime.monitor.log import Log, check_document, end_document, oom_document, start_document
+from memplan.runtime.monitor.outcome import Change, Ending, Outcome
+from memplan.runtime.monitor.post_mortem import post_mortem
+from memplan.runtime.monitor.processes import oom_kills
+from memplan.runtime.monitor.records import Check
+from memplan.runtime.monitor.sources import Sources
+from memplan.runtime.monitor.tally import Tally
+
+_LOG = logging.getLogger("memplan")
+_FIRST = 0.2
+"""Seconds to the first check: short runs are seen, too."""
+
+
+class Watch:
+    """One command, run and watched by ``run``; ``latest`` may be called from any thread.
+
+    Args:
+        wanted: What and how.
+        told: Called with each check, and with the change of the level where there is one.
+    """
+
+    def __init__(self, wanted: Wanted, told: Callable[[Check, Change | None], None] | None = None) -> None:
+        self._wanted = wanted
+        self._told = told
+        self._latest: Check | None = None
+        self._failed = False
+
+    def latest(self) -> Check | None:
+        """The last check; None before the first."""
+        return self._latest
+
+    def run(self) -> Outcome:
+        """Run the command to its end.
+
+        Returns:
+            What came of it.
+
+        Raises:
+            UsageError: The command cannot be run, or the log not be written.
+        """
+        wanted, began = self._wanted, time.time()
+        tally = Tally(started=began, window=wanted.thresholds.window)
+        with ExitStack() as stack:
+            log = stack.enter_context(closing(Log(wanted.log))) if wanted.log else None
+            gpus = wanted.plan is None or wanted.plan.gpu != "cpu"
+            sources = stack.enter_context(closing(Sources(inside=wanted.inside, gpus=gpus)))
+            limits = wanted.thresholds
+            _write(log, start_document(seconds=began, command=wanted.command, plan=wanted.plan, limits=limits))
+            killed, clock = oom_kills(), time.monotonic()
+            with started(wanted, sources.address) as child:
+                self._follow(child, sources, tally, log)
+            seconds, words = time.monotonic() - clock, sources.last_words()
+            ending = _ending(child.returncode, seconds, words, oom_kills() - killed)
+            for message in words:
+                _write(log, oom_document(message, seconds=time.time()) if message.kind == "oom" else None)
+            _write(log, end_document(ending, seconds=time.time()))
+        tally.notes += [*sources.notes, *_blind(words)]
+        return _outcome(wanted, ending, tally)
+
+    def _follow(self, child: "subprocess.Popen[Any]", sources: Sources, tally: Tally, log: Log | None) -> None:
+        due = time.monotonic() + min(_FIRST, self._wanted.interval)
+        while True:
+            try:
+                child.wait(timeout=max(0.0, due - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                due = time.monotonic() + self._wanted.interval
+                self._check_safely(child.pid, sources, tally, log)
+            else:
+                return
+
+    def _check_safely(self, pid: int, sources: Sources, tally: Tally, log: Log | None) -> None:
+        try:
+            self._check(pid, sources, tally, log)
+        except Exception as error:  # noqa: BLE001 - the command goes on, and is waited for.
+            if not self._failed:
+                _LOG.exception("a check failed")
+                tally.notes.append(f"checks failed: {type(error).__name__}: {error}")
+            self._failed = True
+
+    def _check(self, pid: int, sources: Sources, tally: Tally, log: Log | None) -> None:
+        wanted, found = self._wanted, sources.read(pid)
+        check = judge(
+            found.reading, tally.history, wanted.plan, wanted.thresholds, step=found.step, ranks=found.ranks
+        )  # fmt: skip
+        self._latest = check
+        change = tally.add(check)
+        _write(log, check_document(check))
+        if self._told:
+            self._told(check, change)
+
+
+def _ending(code: int, seconds: float, words: Sequence[wire.Message], killed: int) -> Ending:
+    ooms = [message for message in words if message.kind == "oom"]
+    reasons = [message.why for message in words if message.kind == "end"]
+    return Ending(
+        code=code,
+        seconds=seconds,
+        oom=ooms[-1] if ooms else None,
+        ooms=len(ooms),
+        # Of several ranks the first says why: the others end because of it.
+        why=reasons[0] if reasons else "",
+        oom_kills=max(0, killed),
+    )
+
+
+def _blind(words: Sequence[wire.Message]) -> list[str]:
+    reasons = {message.why for message in words if message.kind == "blind"}
+    return [f"a process was not read from within ({why}): install memplan where it runs" for why in sorted(reasons)]
+
+
+def _outcome(wanted: Wanted, ending: Ending, tally: Tally) -> Outcome:
+    return Outcome(
+        command=wanted.command,
+        plan=wanted.plan,
+        ending=ending,
+        checks=tally.checks,
+        steps=tally.steps,
+        level=tally.level,
+        changes=tuple(tally.changes),
+        peaks=tally.peaks,
+        resident=tally.resident,
+        curve=tuple(tally.curve),
+        recommendations=tally.recommendations,
+        post_mortem=post_mortem(ending, tuple(tally.history), wanted.plan),
+        notes=tally.all_notes,
+    )
+
+
+def _write(log: Log | None, line: dict[str, Any] | None) -> None:
+    """A full disk ends the log, not the run."""
+    if log is None or line is None:
+        return
+    try:
+        log.write(line)
+    except (OSError, ValueError):
+        _LOG.debug("the log cannot be written", exc_info=True)

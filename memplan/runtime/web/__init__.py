@@ -1,0 +1,1 @@
+"""What is measured, over HTTP on loopback: a small server, and a live page."""

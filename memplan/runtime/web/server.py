@@ -1,0 +1,111 @@
+"""The live page: a server on loopback that shows a run while it lasts."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from memplan.page.policy import asset, policy, script
+from memplan.runtime.monitor.records import Check, Plan
+from memplan.runtime.web.listener import Answer, Listener, Request
+from memplan.runtime.web.recorder import Monitor, Recorder
+
+PORT = 9109
+"""Where nobody names one."""
+SCRIPTS = ("lines", "heatmap", "words", "main")
+"""In the order in which they need one another."""
+
+
+class Dashboard:
+    """A running page; thread-safe. ``start`` makes it.
+
+    Args:
+        recorder: What it shows.
+        host: Where it listens.
+        port: 0 takes any that is free.
+
+    Raises:
+        UsageError: Nothing can listen there.
+    """
+
+    def __init__(self, recorder: Recorder, *, host: str, port: int) -> None:
+        self._recorder = recorder
+        self._listener = Listener({"/": _page, "/data.json": self._data}, host=host, port=port)
+        recorder.start()
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return self._listener.address
+
+    def close(self) -> None:
+        """Stop serving; a second call does nothing."""
+        self._listener.close()
+        self._recorder.close()
+
+    def _data(self, request: Request) -> Answer:
+        told = self._recorder.document(request.query.get("at", ""))
+        text = json.dumps(told, separators=(",", ":"), allow_nan=False)
+        return Answer(body=text.encode("ascii"), kind="application/json")
+
+
+def start(
+    source: Callable[[], Check | None],
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    job: str = "",
+    plan: Plan | None = None,
+) -> Dashboard:
+    """Show a run on a web page, live.
+
+    Args:
+        source: The last check, or None before the first; asked ten times a second, on a thread of its own.
+        host: Address to listen at. Beyond loopback nothing asks for a password.
+        port: 0 takes any that is free.
+        job: Name of the run.
+        plan: What was predicted.
+
+    Raises:
+        UsageError: Nothing can listen there.
+    """
+    return Dashboard(Recorder(source, job=job, plan=plan), host=host, port=port)
+
+
+def serve_dashboard(
+    monitor: Monitor, *, port: int = PORT, host: str = "127.0.0.1", job: str | None = None
+) -> Dashboard:
+    """Show what a monitor finds on a web page, live, from inside the training process.
+
+    Args:
+        monitor: A ``MemoryMonitor``; the page shows the checks that it makes.
+        port: 0 takes any that is free.
+        host: Address to listen at. Beyond loopback nothing asks for a password.
+        job: Name of the run; None takes the name of the script.
+
+    Returns:
+        The running page, with ``address`` and ``close()``; its threads end with the process.
+
+    Raises:
+        UsageError: Nothing can listen there.
+    """
+    name = Path(sys.argv[0]).stem if job is None else job
+    return start(monitor.latest, host=host, port=port, job=name, plan=monitor.plan)
+
+
+def _page(request: Request) -> Answer:  # noqa: ARG001 - it is the same for everybody.
+    body, allowed = page()
+    return Answer(
+        body=body.encode("utf-8"), kind="text/html; charset=utf-8", headers={"Content-Security-Policy": allowed}
+    )
+
+
+@cache
+def page() -> tuple[str, str]:
+    """The page, which holds no figures, and what its policy lets it load: the figures, from this server."""
+    style = asset("memplan.page", "page.css") + asset("memplan.runtime.web", "live.css")
+    own = (asset("memplan.runtime.web", f"{name}.js") for name in SCRIPTS)
+    code = script(asset("memplan.page", "helpers.js"), *own)
+    body = asset("memplan.runtime.web", "live.html").replace("@STYLE@", style).replace("@SCRIPT@", code)
+    return body, policy(styles=[style], scripts=[code], connect="'self'") + "; frame-ancestors 'none'"
