@@ -180,7 +180,8 @@ def real(name: str) -> list[int]:
 
 def settled(model: nn.Module, batch: Callable[[int], Any], loss: Callable[[Any, Any], torch.Tensor]) -> list[int]:
     """Signed bytes of what a model's step allocates and frees, compiled, once it has settled."""
-    from memplan.validate.cpu import STEP, Profiler
+    from memplan.runtime.profile.kineto import Profiler
+    from memplan.validate.cpu import STEP
 
     model.compile(dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -203,7 +204,7 @@ def settled(model: nn.Module, batch: Callable[[int], Any], loss: Callable[[Any, 
         # Only what the first of them allocates is the profiler sure to see freed in the second.
         with record_function(STEP):
             step()
-    run = profiler.finish()
+    run = profiler.finish(STEP.__eq__)
     return [event.nbytes for event in run.events if run.starts[1] <= event.nanoseconds <= run.ends[1]]
 
 

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from memplan.validate.cpu import STEP, Profiler
-from memplan.validate.cpu import ProfiledEvent as Event
+from memplan.runtime.profile.kineto import ProfiledEvent as Event
+from memplan.runtime.profile.kineto import Profiler
+from memplan.validate.cpu import STEP
 
 
 def load(path: Path) -> ModuleType:
@@ -95,7 +96,7 @@ def run(body: Callable[[], None]) -> tuple[list[Event], list[int]]:
     profiler = Profiler()
     profiler.start()
     body()
-    seen = profiler.finish()
+    seen = profiler.finish(STEP.__eq__)
     return seen.events, seen.ends
 
 

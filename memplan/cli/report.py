@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memplan.cli import check, gate, options, outputs
+from memplan.cli import check, gate, options, outputs, report_recording
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from memplan.gate.saved import Entries
 
 _OF_ESTIMATES = tuple(name for name in outputs.ESTIMATE_FORMATS if name not in outputs.EXPORTS)
-_FORMATS = tuple(dict.fromkeys((*gate.FORMATS, *_OF_ESTIMATES)))
+_FORMATS = tuple(dict.fromkeys((*gate.FORMATS, *_OF_ESTIMATES, *outputs.EXPORTS)))
 
+Plan = Annotated[
+    Path | None,
+    options.option("plan", options.REPORT, "What estimate --timeline -f json wrote, to lay a recording over it.",
+                   metavar="FILE"),
+]  # fmt: skip
 Formats = Annotated[
     list[str] | None,
     options.option("formats", options.REPORT, f"{', '.join(_FORMATS)}; with =FILE not to standard output. "
@@ -31,10 +36,13 @@ def report(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="What estimate -f json or gate -f json wrote, or a baseline.", show_default=False
+            metavar="FILE",
+            help="What estimate -f json, gate -f json or a recording of memplan.profile wrote, or a baseline.",
+            show_default=False,
         ),
     ],
     *,
+    plan: Plan = None,
     formats: Formats = None,
     as_json: options.AsJson = False,
     explain: options.Explain = False,
@@ -48,6 +56,11 @@ def report(
     problems.of(_check_files, file, wanted)
     problems.raise_if_any()
     content = load_content(file)
+    if content.get("command") == "profile":
+        report_recording.write(wanted, content, file, plan, quiet=quiet)
+        return
+    if plan is not None:
+        raise UsageError("--plan is for recordings of memplan.profile", where=str(file))
     if content.get("command") == "gate":
         from memplan.report.gate_json import read_gate
 
@@ -74,6 +87,9 @@ def _write_estimates(
     explain: bool,
     quiet: bool,
 ) -> None:
+    if output.is_export:
+        what = f"--format {output.format} is for recordings of memplan.profile"
+        raise UsageError(what, hint="memplan estimate writes that of a prediction")
     if output.format not in _OF_ESTIMATES:
         what = f"--format {output.format} is for results of memplan gate"
         raise UsageError(what, hint=f"estimates have {', '.join(_OF_ESTIMATES)}")

@@ -1,0 +1,1 @@
+"""What memory a run takes: regions with their peaks, samples over time, or every allocation. ``memplan.profile``."""
