@@ -19,7 +19,7 @@ from memplan.rules import RULES
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
-CHECKED = "estimate|gpus|presets|explain|snapshot|validate|simulate|gate|diff|report"
+CHECKED = "estimate|gpus|presets|explain|snapshot|validate|simulate|gate|audit|diff|report"
 COMMAND = re.compile(rf"\bmemplan ({CHECKED})\b([^`|\n…]*)")
 
 
@@ -67,7 +67,7 @@ def test_usage_lists_every_option_of_estimate() -> None:
 
 
 TOLD_IN = {"snapshot": "snapshot.md", "simulate": "simulate.md", "validate": "validate.md", "sweep": "sweep.md"}
-TOLD_IN |= {"gate": "gate.md", "diff": "diff.md"}
+TOLD_IN |= {"gate": "gate.md", "diff": "diff.md", "audit": "audit.md"}
 
 
 @pytest.mark.parametrize("command", TOLD_IN)

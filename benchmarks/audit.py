@@ -1,0 +1,183 @@
+"""False positives of ``memplan audit``, its speed, and what other linters find of the planted hazards.
+
+    python benchmarks/audit.py FOLDER [--fetch] [--torchfix PATH] [--ruff PATH]
+
+``FOLDER`` holds packages that took no part in making the rules, each as ``pip install --no-deps --target FOLDER/NAME
+NAME==VERSION`` leaves it; ``--fetch`` does that for the versions in ``audit_judged.toml``. That file says of every
+finding in them whether it was true, harmless or false, and why. The rules were improved after each set was judged,
+so the blind figures are those of the file, and what is found now is told beside them.
+"""
+
+import argparse
+import math
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memplan.audit.records import PRIORITIES
+from memplan.audit.rules import RULES
+from memplan.audit.run import audit
+
+HERE = Path(__file__).parent
+JUDGED = HERE / "audit_judged.toml"
+VERDICTS = ("true", "harmless", "false")
+Z = 1.96
+"""Of a 95 % interval."""
+
+
+def wilson(false: int, total: int) -> tuple[float, float]:
+    """Ends of Wilson's 95 % interval of a share."""
+    if not total:
+        return 0.0, 1.0
+    share = false / total
+    middle = (share + Z * Z / (2 * total)) / (1 + Z * Z / total)
+    half = Z * math.sqrt(share * (1 - share) / total + Z * Z / (4 * total * total)) / (1 + Z * Z / total)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def line(name: str, verdicts: Sequence[str]) -> str:
+    """A row of the table."""
+    counts = Counter(verdicts)
+    low, high = wilson(counts["false"], len(verdicts))
+    share = counts["false"] / len(verdicts) if verdicts else 0.0
+    cells = "".join(f"{counts[verdict]:>9}" for verdict in VERDICTS)
+    return f"{name:<28}{len(verdicts):>6}{cells}{share:>8.1%}   {low:.1%} to {high:.1%}"
+
+
+def judged_table(findings: Sequence[Mapping[str, Any]]) -> None:
+    """Per rule, per priority, per set and overall."""
+    print(f"{'':<28}{'found':>6}{'true':>9}{'harmless':>9}{'false':>9}{'false':>8}   95 % (Wilson)")
+    for rule in sorted({each["rule"] for each in findings}):
+        print(line(f"{rule} {RULES[rule].priority}", [each["verdict"] for each in findings if each["rule"] == rule]))
+    for priority in PRIORITIES:
+        print(
+            line(
+                f"all of {priority} priority", [e["verdict"] for e in findings if RULES[e["rule"]].priority == priority]
+            )
+        )
+    for name in dict.fromkeys(each["set"] for each in findings):
+        print(line(f"{name} set", [each["verdict"] for each in findings if each["set"] == name]))
+    print(line("all sets", [each["verdict"] for each in findings]))
+
+
+def fetch(folder: Path, packages: Mapping[str, str]) -> None:
+    """Install each package in a folder of its own; nothing of it is run."""
+    for name, version in packages.items():
+        if not (folder / name).exists():
+            words = ["install", "--no-deps", "--no-compile", "-q", "--target", str(folder / name), f"{name}=={version}"]
+            subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+
+
+def again(folder: Path, packages: Iterable[str], findings: Sequence[Mapping[str, Any]]) -> None:
+    """What the rules of today find of what was judged, and what they find besides."""
+    there = [name for name in packages if (folder / name).is_dir()]
+    before = time.perf_counter(), time.process_time()
+    result = audit([folder / name for name in there])
+    wall, cpu = time.perf_counter() - before[0], time.process_time() - before[1]
+    found = {(each.code, Path(each.file).relative_to(folder).as_posix(), each.line) for each in result.issues}
+    keyed = {(e["rule"], f"{e['package']}/{e['file']}", e["line"]): e for e in findings if e["package"] in there}
+    kept = [each["verdict"] for key, each in keyed.items() if key in found]
+    lines = sum(file.lines for file in result.files)
+    print(f"\nthe rules of today over {len(there)} of these packages: {len(result.files):,} files, {lines:,} lines")
+    rate = cpu / max(1, len(result.files)) * 1000
+    print(f"one process: {wall:.1f} s wall, {cpu:.1f} s CPU; {rate:.1f} s CPU for 1,000 files")
+    print(line("judged and found again", kept))
+    gone = Counter(each["verdict"] for key, each in keyed.items() if key not in found)
+    print(f"judged and no longer found: {dict(gone)}; found and not judged: {len(found - keyed.keys())}")
+    for key in sorted(found - keyed.keys()):
+        print("   not judged:", *key)
+
+
+def planted() -> list[tuple[str, str, int]]:
+    """Rule, text and marked line of every positive case of the tests."""
+    sys.path.insert(0, str(HERE.parent))
+    from tests.audit.cases import HEAD, POSITIVE
+
+    cases = []
+    for rule, bodies in POSITIVE.items():
+        for body in bodies:
+            text = HEAD + body
+            marked = next(number for number, each in enumerate(text.split("\n"), 1) if "# <-" in each)
+            cases.append((rule, text, marked))
+    return cases
+
+
+def peers(tools: Mapping[str, Sequence[str]]) -> None:
+    """What others report on the marked lines of the planted cases, whatever they say of them."""
+    cases = planted()
+    rules = len({rule for rule, _, _ in cases})
+    print(f"\nplanted hazards: {len(cases)} cases of {rules} rules; found on the marked line")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for number, (_, text, _) in enumerate(cases):
+            (folder / f"case_{number}.py").write_text(text)
+        result = audit([folder])
+        ours = {(Path(each.file).stem, each.line, each.code) for each in result.issues}
+        hits = [(f"case_{number}", marked, rule) in ours for number, (rule, _, marked) in enumerate(cases)]
+        print(f"  memplan audit          {sum(hits):>4} (its own tests: a check, not a figure)")
+        for name, words in tools.items():
+            said = _reported([*words, str(folder)])
+            found = [(number, said[f"case_{number}", marked]) for number, (_, _, marked) in enumerate(cases)
+                     if (f"case_{number}", marked) in said]  # fmt: skip
+            codes = Counter((cases[number][0], code) for number, each in found for code in each)
+            told = ", ".join(f"{rule} as {code} x{count}" for (rule, code), count in sorted(codes.items()))
+            print(f"  {name:<22} {len(found):>4} {told}")
+
+
+def _reported(words: Sequence[str]) -> dict[tuple[str, int], set[str]]:
+    """File's stem and line → codes; reads ``file:line:column: CODE message``."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    said: dict[tuple[str, int], set[str]] = {}
+    for each in done.stdout.splitlines():
+        parts = each.split(":", 3)
+        if len(parts) == 4 and parts[1].isdigit() and parts[3].split():
+            said.setdefault((Path(parts[0]).stem, int(parts[1])), set()).add(parts[3].split()[0])
+    return said
+
+
+def main() -> None:
+    """Print it all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--fetch", action="store_true")
+    parser.add_argument("--torchfix")
+    parser.add_argument("--ruff")
+    asked = parser.parse_args()
+    judged = tomllib.loads(JUDGED.read_text())
+    packages = {name: version for each in judged["packages"].values() for name, version in each.items()}
+    print(f"memplan audit in {len(packages)} packages that took no part in making its rules, every finding judged\n")
+    judged_table(judged["finding"])
+    if asked.folder:
+        if asked.fetch:
+            asked.folder.mkdir(exist_ok=True)
+            fetch(asked.folder, packages)
+        again(asked.folder, packages, judged["finding"])
+    tools = {"TorchFix, all rules": [asked.torchfix, "-j", "1", "--select", "ALL"]} if asked.torchfix else {}
+    # B019: caches on methods. PERF and the rest of ruff know no tensors.
+    tools |= (
+        {
+            "ruff, B (bugbear), PERF": [
+                asked.ruff,
+                "check",
+                "--isolated",
+                "--output-format",
+                "concise",
+                "--select",
+                "B,PERF",
+            ]
+        }
+        if asked.ruff
+        else {}
+    )
+    if tools:
+        peers(tools)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""One file: read, looked through, excused, placed."""
+
+import difflib
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from memplan.audit.adoption import tools_in
+from memplan.audit.checks.table import CHECKS, NOT_IN_TESTS
+from memplan.audit.code import Code
+from memplan.audit.records import Edit, FileAudit, Hit, Issue, Unread
+from memplan.audit.source import Source, comments, read_source
+from memplan.audit.suppress import excuse
+
+_ABOUT_TORCH = re.compile(r"torch|lightning|accelerate|transformers|deepspeed|diffusers|\.backward\(")
+_ABOUT_POOLS = re.compile(r"(?:Pool|Allocator|Arena|pool|arena|allocator)\b")
+_COMMENTS = re.compile(r"#\s*(?:memplan:|noqa)", re.IGNORECASE)
+_CONTEXT = 1
+"""Lines around a change in a diff: the file is at hand."""
+
+
+def inspect_file(path: Path, name: str, wanted: Collection[str]) -> FileAudit:
+    """Look through one file.
+
+    Args:
+        path: Where it is.
+        name: What it is called in reports.
+        wanted: Codes of the rules to look for.
+    """
+    return inspect_source(read_source(path, name), wanted)
+
+
+def inspect_source(source: Source, wanted: Collection[str]) -> FileAudit:
+    """The same of what has been read."""
+    text = "\n".join(source.lines)
+    about_torch = _ABOUT_TORCH.search(text) is not None
+    hits: list[Hit] = []
+    unread: tuple[Unread, ...] = source.unread
+    if source.tree is not None and (about_torch or _ABOUT_POOLS.search(text)):
+        try:
+            code = Code(source.tree, list(source.lines), source.file)
+            rules = [rule for rule in CHECKS if rule in wanted and not (code.is_test and rule in NOT_IN_TESTS)]
+            hits = [each for rule in rules for each in CHECKS[rule](code)]
+        except RecursionError:
+            unread += (Unread(file=source.file, cell=None, line=1, problem="nested too deeply"),)
+    excused = excuse(hits, comments(source.lines) if _COMMENTS.search(text) and source.tree else {}, wanted)
+    return FileAudit(
+        file=source.file,
+        lines=len(source.lines),
+        issues=tuple(_issue(source, each) for each in excused.hits),
+        suppressed=excused.suppressed,
+        unread=unread,
+        tools=tools_in(text),
+        about_torch=about_torch,
+    )
+
+
+def _issue(source: Source, found: Hit) -> Issue:
+    cell, line = source.place(found.line)
+    _, end_line = source.place(found.end_line)
+    return Issue(
+        code=found.code,
+        file=source.file,
+        cell=cell,
+        line=line,
+        column=found.column + 1,
+        end_line=end_line,
+        end_column=found.end_column + 1,
+        message=found.message,
+        source=source.lines[found.line - 1] if source.lines else "",
+        diff=_diff(source, found.edits) if cell is None else "",
+    )
+
+
+def _diff(source: Source, edits: Sequence[Edit]) -> str:
+    if not edits:
+        return ""
+    before = [f"{line}\n" for line in source.lines]
+    after = edited(source.lines, edits)
+    name = source.file.replace("\n", "?").lstrip("/")
+    return "".join(difflib.unified_diff(before, after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=_CONTEXT))
+
+
+def edited(lines: Sequence[str], edits: Sequence[Edit]) -> str:
+    """A text with its edits made, the last one first so that places stay what they are."""
+    text = "".join(f"{line}\n" for line in lines)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    for each in sorted(edits, key=lambda one: (one.line, one.column), reverse=True):
+        begin, end = starts[each.line - 1] + each.column, starts[each.end_line - 1] + each.end_column
+        text = text[:begin] + each.text + text[end:]
+    return text

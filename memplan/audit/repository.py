@@ -1,0 +1,34 @@
+"""Places as a forge names them: from the repository's root."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from memplan.audit.records import Audit, FileAudit
+
+
+def in_repository(audit: Audit, folder: Path) -> Audit:
+    """The same audit with files relative to the root of the repository that a folder lies in.
+
+    Args:
+        audit: What was found; files relative to the folder, or absolute.
+        folder: Where it ran. Where there is no repository around it, and for files outside of it, names stay.
+    """
+    here = folder.resolve()
+    root = next((above for above in (here, *here.parents) if (above / ".git").exists()), None)
+    if root is None:
+        return audit
+    return replace(audit, files=tuple(_moved(file, here, root) for file in audit.files))
+
+
+def _moved(file: FileAudit, here: Path, root: Path) -> FileAudit:
+    path = Path(os.path.normpath(here / file.file))
+    if not path.is_relative_to(root):
+        return file
+    name = path.relative_to(root).as_posix()
+    return replace(
+        file,
+        file=name,
+        issues=tuple(replace(each, file=name) for each in file.issues),
+        unread=tuple(replace(each, file=name) for each in file.unread),
+    )

@@ -1,0 +1,61 @@
+"""Everything that is asked for, file by file; many files on several processors."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from memplan.audit.inspect import inspect_file
+from memplan.audit.records import Audit, FileAudit
+from memplan.audit.rules import RULES
+from memplan.audit.walk import files_of
+
+_ALONE = 200
+"""Files that one process looks through in about the time that others need to start."""
+_MOST = 8
+"""Processes."""
+
+
+def audit(
+    paths: Sequence[Path], *, rules: Sequence[str] = tuple(RULES), exclude: Sequence[str] = (), jobs: int | None = 1
+) -> Audit:
+    """Look through files for memory hazards; nothing in them is run.
+
+    Args:
+        paths: Files and folders.
+        rules: Codes to look for.
+        exclude: Patterns of paths that are left out.
+        jobs: Processes; None: as many as there are processors, for few files one. With more than one, the program's
+            main module is imported again in each and must guard what it does there (``multiprocessing``).
+
+    Raises:
+        UsageError: A path does not exist.
+    """
+    began = time.perf_counter()
+    files = files_of(paths, exclude)
+    at_once = min(jobs or min(_processors(), _MOST), 1 + len(files) // _ALONE) if jobs != 1 else 1
+    found = tuple(_inspected(files, tuple(rules), at_once))
+    names = tuple(path.as_posix() for path in paths)
+    return Audit(paths=names, files=found, rules=tuple(rules), seconds=time.perf_counter() - began)
+
+
+def _inspected(files: Sequence[tuple[Path, str]], rules: tuple[str, ...], at_once: int) -> Iterator[FileAudit]:
+    look = partial(_look, rules=rules)
+    if at_once <= 1:
+        yield from map(look, files)
+        return
+    # Not "fork": whoever calls this as a library may have threads. A child imports only what is torch-free.
+    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as executor:
+        yield from executor.map(look, files, chunksize=max(1, len(files) // (8 * at_once)))
+
+
+def _look(file: tuple[Path, str], rules: tuple[str, ...]) -> FileAudit:
+    path, name = file
+    return inspect_file(path, name, rules)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
