@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memplan.cli.audit import audit
 from memplan.cli.batch import batch
 from memplan.cli.checkpoint_plan import checkpoint_plan
 from memplan.cli.diff import diff
@@ -18,6 +19,8 @@ from memplan.cli.explain import explain
 from memplan.cli.gate import gate
 from memplan.cli.gpus import gpus
 from memplan.cli.init import init
+from memplan.cli.monitor import monitor
+from memplan.cli.numa import numa
 from memplan.cli.presets import presets
 from memplan.cli.recommend import recommend
 from memplan.cli.report import report
@@ -43,8 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = (
-    estimate, checkpoint_plan, recommend, batch, reuse_plan, init, gate, diff, report, sweep, snapshot, simulate,
-    validate, emit, gpus, presets, explain,
+    estimate, checkpoint_plan, recommend, batch, reuse_plan, init, gate, audit, diff, report, sweep, snapshot, simulate,
+    validate, emit, monitor, gpus, numa, presets, explain,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

@@ -10,20 +10,25 @@ from memplan.errors import UsageError
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="A finding such as MP001.", show_default=False)
+        str | None, typer.Argument(metavar="CODE", help="A finding such as MP001 or MA001.", show_default=False)
     ] = None,
 ) -> None:
     """Explain a finding; without a code, list them all."""
     from rich.text import Text
 
+    from memplan.audit.rules import RULES as AUDIT_RULES
     from memplan.report.layout import paragraphs
     from memplan.rules import RULES
+    from memplan.runtime.monitor.rules import RULES as MONITOR_RULES
 
+    rules = {**RULES, **AUDIT_RULES, **MONITOR_RULES}
     if code is None:
-        write_plain("".join(f"{rule.code}  {rule.title}\n" for rule in RULES.values()))
+        write_plain("".join(f"{rule.code}  {rule.title}\n" for rule in rules.values()))
         return
-    rule = RULES.get(code.upper())
+    rule = rules.get(code.upper())
     if rule is None:
-        raise UsageError(f"there is no finding '{code}'", hint=f"findings are {', '.join(RULES)}")
+        hint = f"findings are {', '.join(RULES)} of estimate and gate, {', '.join(AUDIT_RULES)} of audit"
+        hint += f", {', '.join(MONITOR_RULES)} of monitor"
+        raise UsageError(f"there is no finding '{code}'", hint=hint)
     title = Text(f"{rule.code}  {rule.title}", style="bold")
     write_lines([title, *paragraphs("", [rule.meaning, rule.remedy], 80)])

@@ -21,8 +21,8 @@ ESTIMATE = {
 def test_commands() -> None:
     assert set(typer.main.get_command(app).commands) == {
         "estimate", "checkpoint-plan", "reuse-plan", "recommend", "batch", "emit", "simulate", "snapshot", "validate",
-        "gpus", "presets", "explain", "init", "sweep",
-        "gate", "diff", "report",
+        "monitor", "gpus", "numa", "presets", "explain", "init", "sweep",
+        "gate", "audit", "diff", "report",
     }  # fmt: skip
 
 
@@ -107,5 +107,35 @@ def test_options_of_diff() -> None:
 def test_options_of_report() -> None:
     command = typer.main.get_command(app).commands["report"]
     assert {word for parameter in command.params for word in parameter.opts} == {
-        "file", "--format", "-f", "--json", "--explain", "--quiet", "-q",
+        "file", "--plan", "--format", "-f", "--json", "--explain", "--quiet", "-q",
     }  # fmt: skip
+
+
+def test_options_of_numa() -> None:
+    command = typer.main.get_command(app).commands["numa"]
+    assert {word for parameter in command.params for word in parameter.opts} == {
+        "command", "--ranks", "--workers", "--pinned-per-rank", "--strict", "--sysfs", "--save", "--format", "-f",
+        "--json", "--quiet", "-q",
+    }  # fmt: skip
+
+
+AUDIT = {
+    "paths", "--select", "--ignore", "--exclude", "--severity", "--jobs", "--format", "-f", "--diff", "--json",
+    "--quiet", "-q", "--fail-on",
+}  # fmt: skip
+
+
+def test_options_of_audit() -> None:
+    command = typer.main.get_command(app).commands["audit"]
+    assert {word for parameter in command.params for word in parameter.opts} == AUDIT
+
+
+MONITOR = {
+    "command", "--plan", "--gpu", "--interval", "--levels", "--outside", "--count-cpu", "--snapshots", "--log",
+    "--fail-on", "--prometheus", "--web", "--job", "--format", "-f", "--quiet", "-q",
+}  # fmt: skip
+
+
+def test_options_of_monitor() -> None:
+    command = typer.main.get_command(app).commands["monitor"]
+    assert {word for parameter in command.params for word in parameter.opts} == MONITOR
