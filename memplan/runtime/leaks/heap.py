@@ -1,0 +1,123 @@
+"""Tensors of the process, and what holds storages that no Python tensor shows: gradients and autograd's graphs."""
+
+import gc
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from memplan.runtime.leaks.variables import local_variables
+
+NODES = 200_000
+"""Nodes of graphs to visit at most: a second or two."""
+
+
+def live_tensors(device: str) -> Iterator[torch.Tensor]:
+    """Every tensor that the garbage collector knows, on devices of one type."""
+    for each in gc.get_objects():
+        # The type alone: ``isinstance`` asks ``__class__``, which proxies answer with code of their own.
+        if issubclass(type(each), torch.Tensor) and storage_id(each) and each.device.type == device:
+            yield each
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Address of a tensor's storage in C++; 0 where it has none (sparse, wrapped or functional tensors)."""
+    try:
+        return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - what StorageWeakRef compares, too.
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+class Holder(NamedTuple):
+    """A Python tensor that keeps a storage, and how."""
+
+    tensor: torch.Tensor
+    """Itself."""
+    suffix: str
+    """From it to the storage: empty, ``.grad``, or ``.grad_fn`` with the node that saves it."""
+    nodes: int
+    """Nodes of autograd's graph in between."""
+    held: bool
+    """Does Python code hold it? C++ keeps Python's side of a tensor too, and then nothing refers to that."""
+
+
+def holders(storages: set[int], device: str, seconds: float) -> dict[int, list[Holder]]:
+    """Who holds these storages.
+
+    Args:
+        storages: Addresses, as of ``storage_id``.
+        device: Type of the devices.
+        seconds: After these, graphs are not followed further.
+
+    Returns:
+        By address, those that Python code holds first; of these, tensors on the storage before parameters whose
+        gradient it is, and these before those whose graph saves it. None where it is nowhere to be found.
+    """
+    tensors = list(live_tensors(device))
+    held = _held(tensors)
+    tensors.sort(key=lambda each: id(each) not in held)
+    found: dict[int, list[Holder]] = {each: [] for each in storages}
+    for tensor in tensors:
+        _add(found, storage_id(tensor), Holder(tensor, "", 0, id(tensor) in held))
+    for tensor in tensors:
+        if tensor.is_leaf and tensor.grad is not None:
+            _add(found, storage_id(tensor.grad), Holder(tensor, ".grad", 0, id(tensor) in held))
+    for address, holder in _saved(_graphs(tensors, held), storages, time.monotonic() + seconds):
+        _add(found, address, holder)
+    return {address: sorted(each, key=lambda holder: not holder.held) for address, each in found.items()}
+
+
+def _add(found: dict[int, list[Holder]], address: int, holder: Holder) -> None:
+    if address in found:
+        found[address].append(holder)
+
+
+def _held(tensors: list[torch.Tensor]) -> set[int]:
+    """Addresses of those that some Python object or variable holds."""
+    wanted = {id(each) for each in tensors}
+    variables = {id(value) for _, value in local_variables()}
+    holding = (each for each in gc.get_referrers(*tensors) if each is not tensors) if tensors else ()
+    return wanted & (variables | {id(child) for each in holding for child in gc.get_referents(each)})
+
+
+def _graphs(tensors: list[torch.Tensor], held: set[int]) -> Iterator[tuple[Holder, Any]]:
+    """Tensors whose graph is to be followed, and where it begins."""
+    for each in tensors:
+        if each.grad_fn is not None:
+            yield Holder(each, ".grad_fn", 1, id(each) in held), each.grad_fn
+        elif each.is_leaf and each.grad is not None and each.grad.grad_fn is not None:
+            yield Holder(each, ".grad.grad_fn", 1, id(each) in held), each.grad.grad_fn
+
+
+def _saved(graphs: Iterable[tuple[Holder, Any]], storages: set[int], until: float) -> Iterator[tuple[int, Holder]]:
+    seen: set[Any] = set()
+    for holder, root in graphs:
+        stack = [(root, 1)]
+        while stack:
+            node, depth = stack.pop()
+            if node is None or node in seen:
+                continue
+            if len(seen) > NODES or time.monotonic() > until:
+                return
+            seen.add(node)
+            for name, address in _saved_by(node):
+                if address in storages:
+                    far = "" if depth == 1 else f" → … {depth - 2} more → {node.name()}"
+                    yield address, holder._replace(suffix=f"{holder.suffix}{far}.{name}", nodes=depth)
+            stack += [(child, depth + 1) for child, _ in node.next_functions]
+
+
+def _saved_by(node: Any) -> Iterator[tuple[str, int]]:
+    """Names and storages of what a node saves. The raw form: unpacking runs hooks, which compute or load."""
+    for name in dir(node):
+        if name.startswith("_raw_saved_"):
+            try:
+                saved = getattr(node, name)
+                several = saved if isinstance(saved, tuple | list) else (saved,)
+                data = [each.data for each in several]
+            except (RuntimeError, AttributeError):  # Freed by backward.
+                continue
+            yield from (
+                (name.removeprefix("_raw"), storage_id(each)) for each in data if isinstance(each, torch.Tensor)
+            )  # fmt: skip

@@ -1,0 +1,103 @@
+"""A report as text of 80 columns, and as a document for JSON. Torch-free."""
+
+import os
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from memplan.runtime.leaks.records import Growing, LeakReport, Outcome, Place, Site
+from memplan.runtime.leaks.rules import RULES
+from memplan.units import format_bytes
+
+WIDTH, INDENT, MOST_SITES = 80, 9, 8
+_SAYS = {
+    Outcome.LEAK: "what past steps made stays, and nothing bounds it",
+    Outcome.FILLING: "it goes into containers with a bound: no leak",
+    Outcome.CYCLES: "the garbage collector gives it back, late: cycles, no leak",
+    Outcome.LARGER: "nothing of past steps stays: the steps themselves get larger, no leak",
+    Outcome.STEADY: "nothing grows; this is what past steps made and is still there",
+}
+
+
+def render(report: LeakReport) -> str:
+    """The report in lines of at most 80 characters (a name in one word may be longer)."""
+    blocks = [_head(report), _sites(report), _causes(report)]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def document(report: LeakReport) -> dict[str, Any]:
+    """The report as JSON has it; bytes are numbers."""
+    found = asdict(report)
+    found["sites"] = [_site_document(site) for site in report.sites]
+    found["classes"] = [dict(zip(("bound", "storages", "bytes"), each, strict=True)) for each in report.classes]
+    return {"schema_version": "1.0", "codes": list(report.codes), "unexplained": report.unexplained} | found
+
+
+def _site_document(site: Site) -> dict[str, Any]:
+    place = dict(zip(("file", "line", "function"), site.place, strict=True)) if site.place else None
+    return asdict(site) | {"place": place, "chain": asdict(site.chain) | {"path": str(site.chain)}}
+
+
+def _head(report: LeakReport) -> list[str]:
+    lines = [f"{report.outcome}: {_SAYS[report.outcome]}"]
+    if report.growth:
+        lines.append(f"bytes    {_rate(report.growth)} on {report.source}")
+    if report.count:
+        lines.append(f"count    {report.count.rate:.2f} allocations a step more, since step {report.count.since}")
+    sampled = f"seen     {report.sampled_steps} steps, looked at in step {report.step}: "
+    lines.append(f"{sampled}{format_bytes(round(report.explained))} a step stayed")
+    if report.unexplained > 0.01 * (report.growth.rate if report.growth else 0):
+        lines.append(f"unknown  {format_bytes(round(report.unexplained))} a step that nothing seen explains")
+    if report.classes:
+        sizes = (f"{number} up to {format_bytes(bound)}" for bound, number, _ in report.classes)
+        lines += _wrapped("sizes", ", ".join(sizes))
+    return lines
+
+
+def _rate(growth: Growing) -> str:
+    low, high = (format_bytes(round(each)) for each in (growth.low, growth.high))
+    return f"{format_bytes(round(growth.rate))} a step ({low} to {high}), since step {growth.since}"
+
+
+def _sites(report: LeakReport) -> list[str]:
+    shown = report.sites[:MOST_SITES]
+    lines = [line for site in shown for line in _site(site)]
+    left = len(report.sites) - len(shown)
+    return [*lines, f"         and {left} more"] if left else lines
+
+
+def _site(site: Site) -> Iterator[str]:
+    where = _place(site.place) if site.place else "outside of what was seen"
+    size = f"{format_bytes(round(site.bytes_per_step))} a step"
+    code = site.code if site.leaks or site.collected else ""
+    yield from _wrapped(code, f"{size}, {site.op} {list(site.shape)} {site.dtype} at {where}")
+    if site.chain.links:
+        bound = f", which takes {site.chain.bound} at most" if site.chain.bound is not None else ""
+        yield from _wrapped("", f"kept by {site.chain}{bound}")
+    if site.chain.cycle:
+        yield from _wrapped("", f"in a cycle: {' → '.join(site.chain.cycle)}")
+    elif not site.chain.rooted:
+        yield from _wrapped("", "by no variable: C++ alone keeps it, or the search ended early")
+
+
+def _place(place: Place) -> str:
+    file, line, function = place
+    near = os.path.relpath(file)
+    return f"{file if near.startswith('..') else near}:{line} ({function})"
+
+
+def _causes(report: LeakReport) -> list[str]:
+    lines: list[str] = []
+    for code in report.codes:
+        rule = RULES[code]
+        lines += [f"{code:<{INDENT}}{rule.title}", *_wrapped("", rule.meaning), *_wrapped("", rule.remedy)]
+    return lines
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    indent = " " * INDENT
+    wrapped = textwrap.wrap(
+        text, WIDTH, initial_indent=label.ljust(INDENT), subsequent_indent=indent, break_on_hyphens=False
+    )  # fmt: skip
+    return wrapped or [label]
