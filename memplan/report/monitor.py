@@ -9,6 +9,7 @@ from memplan.report.monitor_live import STYLES, SYMBOLS, duration
 from memplan.report.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.timeline_chart import chart_lines
 from memplan.runtime.monitor.outcome import Outcome, Peak, PostMortem
+from memplan.runtime.monitor.post_mortem import UNEXPLAINED_KILL
 from memplan.runtime.monitor.records import Check
 from memplan.runtime.monitor.rules import RULES
 from memplan.units import format_bytes
@@ -51,7 +52,9 @@ def _headline(outcome: Outcome) -> Text:
     how = f"exit {ending.code}" if ending.code >= 0 else f"signal {-ending.code}"
     facts = [how, duration(ending.seconds), f"worst level: {outcome.level.word}"]
     if outcome.post_mortem:
-        return Text(SEPARATOR.join([f"✗ OUT OF MEMORY ({outcome.post_mortem.code})", *facts]), style="bold red")
+        # A kill that nobody explains need not have been for want of memory.
+        word = "KILLED" if outcome.post_mortem.code == UNEXPLAINED_KILL else "OUT OF MEMORY"
+        return Text(SEPARATOR.join([f"✗ {word} ({outcome.post_mortem.code})", *facts]), style="bold red")
     ended = "✓ ENDED" if ending.code == 0 else "✗ FAILED"
     style = f"bold {STYLES[outcome.level]}" if ending.code == 0 else "bold red"
     return Text(SEPARATOR.join([ended, *facts]), style=style)

@@ -87,6 +87,12 @@ def test_quiet_says_why_and_how_it_ended() -> None:
     assert "what to do" not in lines
 
 
+def test_a_kill_that_nobody_explains_is_not_called_out_of_memory() -> None:
+    killed = Ending(code=-9, seconds=75.0, oom=None, ooms=0, why="", oom_kills=0)
+    made = outcome(ending=killed, post_mortem=post_mortem(killed, judged([filled(0.5)] * 2, plan=PLAN), PLAN))
+    assert text(made).splitlines()[-1].startswith("✗ KILLED (MM106) · signal 9")
+
+
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 300])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     made = outcome(command=("python", "x" * 500), notes=("n " * 300,))

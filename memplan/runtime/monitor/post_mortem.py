@@ -8,6 +8,8 @@ from memplan.runtime.monitor.outcome import Ending, PostMortem
 from memplan.runtime.monitor.records import Check, Health, Plan
 from memplan.units import GIB, MIB, format_bytes
 
+UNEXPLAINED_KILL = "MM106"
+"""The rule of a SIGKILL that no count of the kernel explains: memory may have nothing to do with it."""
 LAST_CHECKS = 8
 """Checks before the end that are shown."""
 _CUDA = ("OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory")
@@ -52,7 +54,7 @@ def _cause(ending: Ending, history: Sequence[Check], plan: Plan | None) -> tuple
         killed = "a process was" if ending.oom_kills == 1 else f"{ending.oom_kills} processes were"
         return "MM105", f"{killed} killed by the kernel for lack of memory; {_host(history)}"
     if ending.code == -signal.SIGKILL:
-        return "MM106", f"the command was killed (SIGKILL); {_host(history)}"
+        return UNEXPLAINED_KILL, f"the command was killed (SIGKILL); {_host(history)}"
     # A process that ends without a word after its allocator failed, such as a rank under a launcher.
     return _refused(ending, plan) if ending.oom and not ending.why else None
 
