@@ -19,16 +19,16 @@ def explain(
     from memplan.audit.rules import RULES as AUDIT_RULES
     from memplan.report.layout import paragraphs
     from memplan.rules import RULES
+    from memplan.runtime.leaks.rules import RULES as LEAK_RULES
     from memplan.runtime.monitor.rules import RULES as MONITOR_RULES
 
-    rules = {**RULES, **AUDIT_RULES, **MONITOR_RULES}
+    rules = {**RULES, **AUDIT_RULES, **MONITOR_RULES, **LEAK_RULES}
     if code is None:
         write_plain("".join(f"{rule.code}  {rule.title}\n" for rule in rules.values()))
         return
     rule = rules.get(code.upper())
     if rule is None:
-        hint = f"findings are {', '.join(RULES)} of estimate and gate, {', '.join(AUDIT_RULES)} of audit"
-        hint += f", {', '.join(MONITOR_RULES)} of monitor"
-        raise UsageError(f"there is no finding '{code}'", hint=hint)
+        kinds = "MP… are of estimate and gate, MA… of audit, MM… of monitor, ML… of leak detection"
+        raise UsageError(f"there is no finding '{code}'", hint=f"{kinds}; memplan explain lists them all")
     title = Text(f"{rule.code}  {rule.title}", style="bold")
     write_lines([title, *paragraphs("", [rule.meaning, rule.remedy], 80)])

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 import memplan
+from memplan.audit.rules import RULES as AUDIT_RULES
 from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.estimate.records import Estimate
 from memplan.report.text import render
 from memplan.rules import RULES
+from memplan.runtime.leaks.rules import RULES as LEAK_RULES
+from memplan.runtime.monitor.rules import RULES as MONITOR_RULES
 from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
 
 Run = Callable[..., int]
@@ -156,7 +159,7 @@ def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
     assert "tracing [bold]model[/bold]" in terminal.getvalue()
 
 
-@pytest.mark.parametrize("code", ["MP001", "mp002", "MP003"])
+@pytest.mark.parametrize("code", ["MP001", "mp002", "MA001", "MM004", "ml003"])
 def test_explain_says_what_a_finding_means(capsys, code: str) -> None:
     assert main(["explain", code]) == 0
     assert capsys.readouterr().out.startswith(f"{code.upper()}  ")
@@ -164,18 +167,21 @@ def test_explain_says_what_a_finding_means(capsys, code: str) -> None:
 
 def test_explain_lists_all_findings(capsys) -> None:
     assert main(["explain"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(RULES)
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == [*RULES, *AUDIT_RULES, *MONITOR_RULES, *LEAK_RULES]
+    assert len(listed) == len(set(listed))
 
 
 def test_every_code_in_the_package_has_an_explanation() -> None:
     package = Path(memplan.__file__).parent
     sources = [path.read_text(encoding="utf-8") for pattern in ("*.py", "*.json") for path in package.rglob(pattern)]
-    assert {code for text in sources for code in re.findall(r"MP\d{3}", text)} == set(RULES)
+    known = {*RULES, *AUDIT_RULES, *MONITOR_RULES, *LEAK_RULES}
+    assert {code for text in sources for code in re.findall(r"\bM[PAML]\d{3}\b", text)} == known
 
 
 def test_explain_of_an_unknown_code_is_a_usage_error(capsys) -> None:
     assert main(["explain", "MP999"]) == 2
-    assert "MP001" in capsys.readouterr().err
+    assert "memplan explain lists them" in capsys.readouterr().err
 
 
 def test_every_choice_of_the_help_is_one_that_is_accepted(capsys) -> None:
