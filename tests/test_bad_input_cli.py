@@ -214,6 +214,7 @@ def test_a_factory_that_hangs_is_ended_where_it_hangs(folder: Path) -> None:
     assert "--timeout" in message
 
 
+@pytest.mark.slow
 def test_a_gigantic_batch_is_answered_by_arithmetic(folder: Path) -> None:
     started = time.monotonic()
     done = memplan(folder, "model.py", "--gpu", "t4", "--batch-size", str(LARGEST), "--json")

@@ -148,6 +148,7 @@ def test_the_readme_shows_what_its_first_command_prints() -> None:
     assert lasting(shown) == lasting(printed)
 
 
+@pytest.mark.slow
 def test_the_job_for_ci_estimates_and_passes() -> None:
     text = (EXAMPLES / "memory_check.yml").read_text()
     [command] = re.findall(r"- run: (memplan estimate .*)", text)

@@ -87,6 +87,7 @@ def test_a_plan_is_made_written_and_estimated_to_what_it_promised(target, tmp_pa
     assert json.loads(capsys.readouterr().out)["peak"]["device_bytes"] == found["peak_after_bytes"]
 
 
+@pytest.mark.slow
 def test_the_least_budget_named_can_be_met(target, capsys):
     common = [target, "--gpu", "cpu", "--batch-size", "16"]
     _, generous = _json(capsys, *common, "--budget", "1GiB")
@@ -95,6 +96,7 @@ def test_the_least_budget_named_can_be_met(target, capsys):
     assert least["peak_after_bytes"] == generous["least_feasible_bytes"]
 
 
+@pytest.mark.slow
 def test_a_step_that_fits_gets_a_plan_of_nothing(target, tmp_path, capsys):
     plan, page = tmp_path / "plan.json", tmp_path / "plan.html"
     common = [target, "--gpu", "cpu"]
@@ -115,6 +117,7 @@ def test_an_infeasible_budget_exits_3_and_names_the_least(target, capsys):
     assert found["binding"]
 
 
+@pytest.mark.slow
 def test_code_alone_goes_to_standard_output(target, capsys):
     assert main(["checkpoint-plan", target, "--gpu", "cpu", "--budget", "1GiB", "--code", "-q"]) == 0
     compile(capsys.readouterr().out, "apply_plan.py", "exec")
@@ -133,6 +136,7 @@ def test_without_gpu_and_budget_there_is_nothing_to_plan_for(target, capsys):
     assert "give --gpu, --budget or both" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_inference_and_second_plans_are_refused(target, capsys):
     for wrong in (["--mode", "inference"], ["--checkpoint", "full"]):
         assert main(["checkpoint-plan", target, "--gpu", "cpu", "--budget", "1GiB", *wrong]) == 2
@@ -167,6 +171,7 @@ def test_a_graph_needs_a_budget_and_takes_no_step(tmp_path, capsys):
     assert "text, json" in said
 
 
+@pytest.mark.slow
 def test_the_ops_of_a_compiled_step_are_planned_within_a_budget_of_their_own(target, tmp_path, capsys):
     plan = tmp_path / "order.json"
     common = [target, "--level", "op", "--batch-size", "4", "--time-limit", "2"]

@@ -48,7 +48,7 @@ def buffers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["train", "inference"])
-@pytest.mark.parametrize("gpu", ["h100-80g", "cpu"])
+@pytest.mark.parametrize("gpu", ["h100-80g", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_a_step_is_placed_at_its_bound_and_written_in_every_format(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, gpu: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_fixed_takes_the_jobs_own_length(tmp_path):
     assert trace_workload(spec_of(tmp_path, FUSED), CUDA, plan).lengths == (64, 64, 64)
 
 
+@pytest.mark.slow
 def test_where_ops_change_with_the_length_steps_are_rounded_up_and_it_is_said(tmp_path, monkeypatch):
     """An extra op beyond 300 tokens: two families, and what lies between their traces is played at the longer."""
     monkeypatch.setattr(from_job, "MOST_TRACES", 5)
@@ -102,6 +103,7 @@ def test_where_ops_change_with_the_length_steps_are_rounded_up_and_it_is_said(tm
         assert any("next longer length" in remark for remark in work.assumptions)
 
 
+@pytest.mark.slow
 def test_a_gap_between_families_is_narrowed(tmp_path):
     spec = spec_of(tmp_path, f"q = q.sin() if q.shape[-2] > 300 else q\n        {FUSED}")
     plan = LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0)

@@ -210,6 +210,7 @@ def test_parameters_are_of_both_kinds() -> None:
         assert [name for name, _ in layer.named_parameters()] == ["weight"]
 
 
+@pytest.mark.slow
 def test_an_import_inside_a_trace_makes_real_tensors_and_serves_the_next_trace() -> None:
     script = """
         import sys

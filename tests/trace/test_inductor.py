@@ -335,6 +335,7 @@ class Stack(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_equal_blocks_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     trace(source(Perceptron, rows, loss=total), GPU, compile="inductor")
     lowering = sys.modules["memplan.trace.inductor.lowering"]
@@ -354,6 +355,7 @@ def test_equal_blocks_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(lowered) == [False, False, True, True]
 
 
+@pytest.mark.slow
 def test_checkpointed_blocks_inside_are_recomputed() -> None:
     def most(again: bool) -> int:
         job = source(lambda: Stack(2, again=again), sequences, loss=total)

@@ -41,6 +41,7 @@ def job(folder: Path, model: str, *, compile: str) -> JobSpec:  # noqa: A002 (th
     return JobSpec(target=FileTarget(path=path), batch_size=32, compile=compile)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_compiled_run_is_what_was_predicted(tmp_path: Path) -> None:
     found = compose.validate(job(tmp_path, CHAIN, compile="inductor"), device="cpu", steps=2)
@@ -62,6 +63,7 @@ def test_with_eager_a_target_that_compiles_runs_as_written(tmp_path: Path) -> No
     assert (plain.notes, wrapped.notes) == ((), (LEFT_OUT,))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_without_a_compiler_the_error_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -45,6 +45,7 @@ def test_one_more_does_not_fit(job: JobSpec) -> None:
     assert len(answer.traced) <= 6
 
 
+@pytest.mark.slow
 def test_the_curve_is_what_traces_of_its_points_say(job: JobSpec) -> None:
     profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
     small = replace(profile, usable_bytes=1 << 30)
@@ -58,6 +59,7 @@ def test_the_curve_is_what_traces_of_its_points_say(job: JobSpec) -> None:
         assert point.device_bytes == alone.peak.device_bytes
 
 
+@pytest.mark.slow
 def test_the_call_runs_in_a_child_and_leaves_the_room_asked_for(job: JobSpec) -> None:
     profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
     answer = largest_batch(job, profile, utilization="conservative")

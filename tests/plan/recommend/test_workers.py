@@ -40,6 +40,7 @@ def _workers(timeout: float = LONG) -> Workers:
     return workers
 
 
+@pytest.mark.slow
 def test_at_the_deadline_what_is_done_is_kept_and_the_rest_is_left() -> None:
     workers, started = _workers(), time.perf_counter()
     found = list(workers.run(_candidates(LONG, 0.0, 0.0), _lasting, until=started + 4))

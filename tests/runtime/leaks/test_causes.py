@@ -105,11 +105,11 @@ def report_of(step: Callable[[], object]) -> LeakReport:
     [
         (in_a_class, {"ML011"}),
         (on_a_context, {"ML012", "ML001"}),  # What the context has, and the output itself.
-        (modules_added, {"ML013"}),
-        (callbacks_added, {"ML014"}),
-        (queue_filled, {"ML015"}),
-        (function_cached, {"ML018"}),
-        (values_written, {"ML009"}),
+        pytest.param(modules_added, {"ML013"}, marks=pytest.mark.slow),
+        pytest.param(callbacks_added, {"ML014"}, marks=pytest.mark.slow),
+        pytest.param(queue_filled, {"ML015"}, marks=pytest.mark.slow),
+        pytest.param(function_cached, {"ML018"}, marks=pytest.mark.slow),
+        pytest.param(values_written, {"ML009"}, marks=pytest.mark.slow),
     ],
 )
 def test_the_cause_is_named(make: Callable[[], Callable[[], object]], codes: set[str]) -> None:

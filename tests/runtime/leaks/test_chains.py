@@ -49,6 +49,7 @@ WRAPPINGS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(sorted(WRAPPINGS)), max_size=6))
 def test_a_chain_is_an_expression_for_what_is_kept(wrappings: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Twenty-four real training loops: which of them leak, how much, why, and by whom it is kept."""
 
 import gc
+from collections.abc import Mapping
 
 import pytest
 
@@ -27,7 +28,14 @@ def watched(program: Program, steps: int) -> LeakDetector:
     return detector
 
 
-@pytest.mark.parametrize("name", LEAKS)
+def first_half(programs: Mapping[str, object]) -> list[object]:
+    """All of them, those of the second half as slow ones: each takes seconds."""
+    names = list(programs)
+    half = len(names) // 2
+    return [*names[:half], *(pytest.param(name, marks=pytest.mark.slow) for name in names[half:])]
+
+
+@pytest.mark.parametrize("name", first_half(LEAKS))
 def test_leaks_are_found_measured_explained_and_followed(name: str) -> None:
     program = LEAKS[name]
     [report] = watched(program, PATIENCE + SAMPLE + GRACE).reports
@@ -46,7 +54,7 @@ def rate(report: LeakReport) -> float:
     return report.count.rate * sum(site.nbytes for site in report.sites) / sum(site.storages for site in report.sites)
 
 
-@pytest.mark.parametrize("name", NOT_LEAKS)
+@pytest.mark.parametrize("name", first_half(NOT_LEAKS))
 def test_nothing_else_is_called_a_leak(name: str) -> None:
     detector = watched(NOT_LEAKS[name], STEPS)
     assert not detector.leaks

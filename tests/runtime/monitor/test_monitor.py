@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import memplan
 from memplan.errors import UsageError
 from memplan.runtime.meters import cpu
 from memplan.runtime.meters.records import Reading
@@ -185,3 +186,33 @@ def test_a_missing_library_is_named(make: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("memplan.runtime.monitor.callbacks.import_module", missing)
     with pytest.raises(UsageError, match="is not installed"):
         make(MemoryMonitor(reader=reading))
+
+
+def test_regions_are_those_of_the_recording_in_progress() -> None:
+    with MemoryMonitor() as monitor:
+        assert monitor.check().regions == ()
+        with memplan.profile("run", depth="counters") as run:
+            for _ in range(2):
+                with memplan.profile("step"), memplan.profile("forward"):
+                    torch.empty(1000)
+            with memplan.profile("open"):
+                found = {region.name: region.bytes for region in monitor.check().regions}
+        assert monitor.check().regions == ()
+    # What is still open has no figures yet.
+    assert set(found) == {"step", "step/forward"}
+    told = {"/".join(each.path[1:]): each.growth_bytes for each in run.recording.regions}
+    assert {name: told[name] for name in found} == found
+
+
+@pytest.mark.skipif(not cpu.can_count(), reason="nothing here compiles the counters")
+def test_a_recording_beside_it_takes_no_peak_away() -> None:
+    with MemoryMonitor(count_cpu=True) as monitor:
+        cpu.reset_peak()
+        before = monitor.check().reading.devices[0]
+        with memplan.profile("run", depth="counters"):
+            with memplan.profile("large"):
+                torch.empty(1 << 20)
+            with memplan.profile("small"):
+                torch.empty(1)
+            after = monitor.check().reading.devices[0]
+    assert after.peak_allocated - before.allocated >= 4 << 20

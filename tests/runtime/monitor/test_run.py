@@ -221,6 +221,7 @@ def test_signals_reach_the_command(number: signal.Signals) -> None:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_the_command_outlives_a_monitor_that_is_killed(tmp_path: Path) -> None:
     done = tmp_path / "done"
     code = (

@@ -51,6 +51,26 @@ def test_what_is_no_leak(sizes: list[int]) -> None:
     assert not checks[-1].devices[0].trend.growing
 
 
+def test_growth_that_began_late_is_found() -> None:
+    """130 steps of 200 are flat: of the whole window most pairs of checks say nothing."""
+    noise = random.Random(3)
+    sizes = [10 * GIB + max(0, step - 130) * 40 * MIB + noise.randrange(200 * MIB) for step in range(200)]
+    checks = _checks(sizes)
+    assert not any(check.devices[0].trend.growing for check in checks[20:130])
+    trend = checks[-1].devices[0].trend
+    assert trend.growing
+    assert trend.per_step == pytest.approx(40 * MIB, rel=0.1)
+    assert "MM004" in codes(checks[-1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_jump_under_noise_is_no_leak(seed: int) -> None:
+    noise = random.Random(seed)
+    sizes = [10 * GIB + noise.randrange(200 * MIB) + (GIB if step >= 150 else 0) for step in range(300)]
+    growing = [check.number for check in _checks(sizes) if (trend := check.devices[0].trend) and trend.growing]
+    assert growing == []
+
+
 def test_what_comes_before_the_first_step_is_set_up() -> None:
     history: list = []
     for number in range(80):

@@ -52,6 +52,7 @@ def _plans(model: nn.Module, batch: torch.Tensor, budget: int) -> tuple[object, 
     return torch.compile(model, backend=_eager_backend(partitioner), dynamic=False), plans
 
 
+@pytest.mark.slow
 def test_aot_eager_follows_a_budget_and_computes_the_same_gradients():
     torch.manual_seed(0)
     model, batch = _model()

@@ -111,6 +111,7 @@ def test_a_real_compiled_step_follows_the_file_and_takes_what_it_promises(target
     assert all(map(torch.equal, planned, step.gradients(step.eager)))
 
 
+@pytest.mark.slow
 def test_a_normalisation_of_batches_may_run_again_though_its_statistics_were_updated(tmp_path: Path):
     target = tmp_path / "step.py"
     target.write_text(TARGET.replace("nn.LayerNorm(16)", "nn.BatchNorm1d(64)"))

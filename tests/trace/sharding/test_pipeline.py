@@ -142,6 +142,7 @@ def test_micro_batches_in_flight(schedule, micro_batches):
         assert most_alive(trace, SILU) == in_flight * BLOCKS / 4
 
 
+@pytest.mark.slow
 def test_real_ranks_keep_as_many(tmp_path):
     """Two processes run torch's schedules on pieces of a model cut by hand, and count what waits for backward."""
     given = source(real_layers.Layers, real_layers.batch, loss=real_layers.loss)

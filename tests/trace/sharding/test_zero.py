@@ -88,6 +88,7 @@ def peak_of_step(trace) -> int:
 PADDING = 16 * RANKS * len(list(zero_model.model().parameters()))
 
 
+@pytest.mark.slow
 @needs_deepspeed
 @pytest.mark.parametrize(("parallel", "parameters", "gradients"), [("zero1", 1, 0), ("zero2", 1, 0), ("zero3", 0, 1)])
 def test_states_are_those_of_the_textbook(parallel, parameters, gradients):
@@ -155,6 +156,7 @@ def _fields(zero: Zero) -> dict[str, int]:
     return {name: getattr(zero, name) for name in names}
 
 
+@pytest.mark.slow
 @needs_deepspeed
 def test_ranks_of_a_node_keep_a_second_copy():
     """ZeRO++ hpZ: between forward and step each rank holds its share of the node's copy too."""
@@ -285,6 +287,7 @@ def test_ranks_hold_what_real_ones_do(parallel, zero):
     check_against_real(job(parallel, zero))
 
 
+@pytest.mark.slow
 @needs_deepspeed
 def test_a_rank_holds_what_a_real_one_does():
     check_against_real(job("zero3=2", Zero(**_fields(SMALL) | {"param_persistence_threshold": 2_000})))

@@ -44,6 +44,7 @@ def test_the_order_among_equal_blocks_loses_nothing(data):
         assert any(cost <= seconds and size <= most for cost, size in ordered)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_the_order_of_an_answer_costs_nothing(data):

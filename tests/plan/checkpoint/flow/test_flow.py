@@ -104,6 +104,7 @@ def test_the_promise_is_kept_by_the_plan_file_and_by_a_real_step(tmp_path: Path)
     assert real == pytest.approx(answer.peak_after_bytes, rel=MOST_OFF)
 
 
+@pytest.mark.slow
 def test_an_impossible_budget_is_answered_with_what_is_possible() -> None:
     answer = plan("transformer", "cpu", 0.0)
     assert answer.outcome == "infeasible"
@@ -173,6 +174,7 @@ class Twice(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_a_block_called_twice_is_planned_as_a_whole() -> None:
     given = source(Twice, lambda size: torch.ones(64 * size, 64), loss=lambda output, _: output.sum())
     asked = PlanOptions(budget_bytes=1 << 40, pareto=False)
@@ -184,6 +186,7 @@ def test_a_block_called_twice_is_planned_as_a_whole() -> None:
     assert any("single ops" in sentence for sentence in answer.assumptions)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few_options")
 def test_where_nothing_flat_fits_blocks_of_several_containers_are_nested() -> None:
     given = source(

@@ -53,6 +53,7 @@ def test_a_plan_keeps_its_promise_on_real_tensors():
     assert measured.peak_bytes == figures_of(problem.graph, best).peak_bytes <= budget
 
 
+@pytest.mark.slow
 def test_more_budget_costs_no_more_and_the_bound_stays_below():
     _, _, _, problem = _deep()
     graph = problem.graph
