@@ -2,6 +2,7 @@
 
 import ctypes
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
@@ -16,14 +17,16 @@ def compiled(source: Path, name: str) -> ctypes.CDLL:
 
     Args:
         source: The C++ file.
-        name: Of the library; torch's version is added.
+        name: Of the library; torch's version and the source's hash are added: the folder of what is compiled is one for
+            all environments of a user.
 
     Raises:
         MemplanError: There is no C++ compiler, or it fails.
     """
     from torch.utils import cpp_extension
 
-    full = f"memplan_{name}_{''.join(char if char.isalnum() else '_' for char in torch.__version__)}"
+    version = "".join(char if char.isalnum() else "_" for char in torch.__version__)
+    full = f"memplan_{name}_{version}_{sha256(source.read_bytes()).hexdigest()[:8]}"
     try:
         cpp_extension.load(full, [str(source)], extra_cflags=["-O2"], is_python_module=False)
         folder = Path(cpp_extension._get_build_directory(full, verbose=False))  # noqa: SLF001 - ``load`` does not tell.
