@@ -4,12 +4,14 @@
 
 ``FOLDER`` holds packages that took no part in making the rules, each as ``pip install --no-deps --target FOLDER/NAME
 NAME==VERSION`` leaves it; ``--fetch`` does that for the versions in ``audit_judged.toml``. That file says of every
-finding in them whether it was true, harmless or false, and why. The rules were improved after each set was judged,
-so the blind figures are those of the file, and what is found now is told beside them.
+finding in them whether it was true, harmless or false, and why. The "blind" set comes first: judged by another reader
+than the author of the rules, and no rule changed since. The earlier sets were judged by the author, who improved the
+rules after each; what today's rules find of all of them is told beside.
 """
 
 import argparse
 import math
+import random
 import subprocess
 import sys
 import tempfile
@@ -27,8 +29,12 @@ from memplan.audit.run import audit
 HERE = Path(__file__).parent
 JUDGED = HERE / "audit_judged.toml"
 VERDICTS = ("true", "harmless", "false")
+BLIND = "blind"
+"""The set that was judged with the rules frozen."""
 Z = 1.96
 """Of a 95 % interval."""
+DRAWS = 10_000
+"""Resamples of the packages."""
 
 
 def wilson(false: int, total: int) -> tuple[float, float]:
@@ -50,20 +56,41 @@ def line(name: str, verdicts: Sequence[str]) -> str:
     return f"{name:<28}{len(verdicts):>6}{cells}{share:>8.1%}   {low:.1%} to {high:.1%}"
 
 
+def by_package(findings: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Ends of the 95 % bootstrap interval over packages: findings of one package resemble each other."""
+    packages = Counter(each["package"] for each in findings)
+    false = Counter(each["package"] for each in findings if each["verdict"] == "false")
+    names, draw = sorted(packages), random.Random(0)
+    shares = []
+    for _ in range(DRAWS):
+        drawn = draw.choices(names, k=len(names))
+        shares.append(sum(false[name] for name in drawn) / sum(packages[name] for name in drawn))
+    shares.sort()
+    return shares[int(0.025 * DRAWS)], shares[int(0.975 * DRAWS)]
+
+
 def judged_table(findings: Sequence[Mapping[str, Any]]) -> None:
-    """Per rule, per priority, per set and overall."""
+    """Per rule, per priority and overall."""
     print(f"{'':<28}{'found':>6}{'true':>9}{'harmless':>9}{'false':>9}{'false':>8}   95 % (Wilson)")
     for rule in sorted({each["rule"] for each in findings}):
         print(line(f"{rule} {RULES[rule].priority}", [each["verdict"] for each in findings if each["rule"] == rule]))
-    for priority in PRIORITIES:
-        print(
-            line(
-                f"all of {priority} priority", [e["verdict"] for e in findings if RULES[e["rule"]].priority == priority]
-            )
-        )
-    for name in dict.fromkeys(each["set"] for each in findings):
-        print(line(f"{name} set", [each["verdict"] for each in findings if each["set"] == name]))
-    print(line("all sets", [each["verdict"] for each in findings]))
+    groups = {f"all of {name} priority": [e for e in findings if RULES[e["rule"]].priority == name]
+              for name in PRIORITIES}  # fmt: skip
+    for name, group in (groups | {"all": list(findings)}).items():
+        low, high = by_package(group)
+        print(f"{line(name, [each['verdict'] for each in group])}; {low:.1%} to {high:.1%} by package")
+
+
+def judged_tables(findings: Sequence[Mapping[str, Any]]) -> None:
+    """The blind set, then the earlier ones."""
+    blind = [each for each in findings if each["set"] == BLIND]
+    earlier = [each for each in findings if each["set"] != BLIND]
+    print("blind set: judged by another than the author of the rules, the rules frozen")
+    judged_table(blind)
+    print("\nearlier sets: judged by the author, the rules improved after each")
+    judged_table(earlier)
+    for name in dict.fromkeys(each["set"] for each in earlier):
+        print(line(f"{name} set", [each["verdict"] for each in earlier if each["set"] == name]))
 
 
 def fetch(folder: Path, packages: Mapping[str, str]) -> None:
@@ -80,18 +107,26 @@ def again(folder: Path, packages: Iterable[str], findings: Sequence[Mapping[str,
     before = time.perf_counter(), time.process_time()
     result = audit([folder / name for name in there])
     wall, cpu = time.perf_counter() - before[0], time.process_time() - before[1]
-    found = {(each.code, Path(each.file).relative_to(folder).as_posix(), each.line) for each in result.issues}
-    keyed = {(e["rule"], f"{e['package']}/{e['file']}", e["line"]): e for e in findings if e["package"] in there}
-    kept = [each["verdict"] for key, each in keyed.items() if key in found]
+    found = {
+        (each.code, Path(each.file).relative_to(folder).as_posix(), each.cell, each.line) for each in result.issues
+    }
+    judged = [(_place(each), each["verdict"]) for each in findings if each["package"] in there]
+    kept = [verdict for place, verdict in judged if place in found]
+    new = found - {place for place, _ in judged}
     lines = sum(file.lines for file in result.files)
     print(f"\nthe rules of today over {len(there)} of these packages: {len(result.files):,} files, {lines:,} lines")
     rate = cpu / max(1, len(result.files)) * 1000
     print(f"one process: {wall:.1f} s wall, {cpu:.1f} s CPU; {rate:.1f} s CPU for 1,000 files")
     print(line("judged and found again", kept))
-    gone = Counter(each["verdict"] for key, each in keyed.items() if key not in found)
-    print(f"judged and no longer found: {dict(gone)}; found and not judged: {len(found - keyed.keys())}")
-    for key in sorted(found - keyed.keys()):
-        print("   not judged:", *key)
+    gone = Counter(verdict for place, verdict in judged if place not in found)
+    print(f"judged and no longer found: {dict(gone)}; found and not judged: {len(new)}")
+    for place in sorted(new, key=str):
+        print("   not judged:", *place)
+
+
+def _place(finding: Mapping[str, Any]) -> tuple[str, str, int | None, int]:
+    """Rule, file, cell of a notebook, line."""
+    return finding["rule"], f"{finding['package']}/{finding['file']}", finding.get("cell"), finding["line"]
 
 
 def planted() -> list[tuple[str, str, int]]:
@@ -152,7 +187,7 @@ def main() -> None:
     judged = tomllib.loads(JUDGED.read_text())
     packages = {name: version for each in judged["packages"].values() for name, version in each.items()}
     print(f"memplan audit in {len(packages)} packages that took no part in making its rules, every finding judged\n")
-    judged_table(judged["finding"])
+    judged_tables(judged["finding"])
     if asked.folder:
         if asked.fetch:
             asked.folder.mkdir(exist_ok=True)
