@@ -1,6 +1,7 @@
 """`memplan.runtime.pools`: what a request costs beside `torch.empty`, what is held for it, and a soak."""
 
 import gc
+import os
 import random
 import statistics
 import threading
@@ -8,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import cycle, islice
 from multiprocessing import get_context
 from typing import Any
@@ -37,6 +39,7 @@ def figures(*, quick: bool) -> Iterator[Figure]:
     """All of them."""
     torch.set_num_threads(1)
     yield from overheads(3 if quick else 300)
+    yield from totals(3 if quick else 1000)
     # Apart, too, and not forked: a forked process maps its parent's pages one by one as it comes to them.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         yield from process.submit(soaked, 10_000 if quick else 1_000_000).result()
@@ -104,6 +107,108 @@ def overhead(how: str, size: int, number: int, rounds: int) -> Figure:
         "< 5 %",
         ratio < 0.05,
     )
+
+
+def totals(steps: int) -> Iterator[Figure]:
+    """All of a loop's takes, writes and returns; each in a process that has allocated nothing else before."""
+    # The others in fewer steps: a step of mixed lengths writes 350 MB, twice.
+    for what, share, huge, number in (
+        ("mixed lengths", 0.1, False, steps),
+        ("mixed lengths", 0.3, False, -(-steps // 4)),
+        ("mixed lengths", 0.1, True, -(-steps // 4)),
+        ("equal lengths", 0.1, False, steps),
+        ("small tensors", 0.1, False, steps),
+    ):
+        if huge:
+            os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            yield process.submit(total, what, share, number).result()
+        os.environ.pop("THP_MEM_ALLOC_ENABLE", None)
+    yield alone(-(-steps // 10))
+
+
+def total(what: str, share: float, steps: int) -> Figure:
+    """Seconds of all steps through a pool beside `torch.empty`; every byte of every tensor is written once."""
+    torch.set_num_threads(1)
+    pool, other = TensorPool(max_fragmentation=share), os.environ.get("THP_MEM_ALLOC_ENABLE")
+    workload = {
+        "mixed lengths": mixed_steps(steps),
+        "equal lengths": (step for step in mixed_steps(1) for _ in range(steps)),
+        "small tensors": small_steps(steps),
+    }[what]
+
+    times = []
+    for index, step in enumerate(workload):
+        # In turns, who is first: the second finds the caches full of the other's memory either way.
+        sides = (pool, None) if index % 2 else (None, pool)
+        seconds = {side: _seconds(partial(written, step, side)) for side in sides}
+        times.append((seconds[pool], seconds[None]))
+    mine, peer = (sum(column) for column in zip(*times, strict=True))
+    ratio = statistics.median(one / two for one, two in times) - 1
+    return Figure(
+        f"total of take + write all + return over `torch.empty` + write all + del, {steps} steps of {what}, "
+        f"max_fragmentation={share}" + (", `THP_MEM_ALLOC_ENABLE=1`" if other else ""),
+        f"{mine / peer - 1:+.1%} ({mine:.2f} s beside {peer:.2f}), median of steps {ratio:+.1%}, "
+        f"{pool.statistics().hit_ratio:.1%} hits",
+        "< 5 %",
+        mine / peer < 1.05,
+    )
+
+
+def alone(steps: int, rounds: int = 3) -> Figure:
+    """The same with a process for each side, where glibc's heap ends with the last tensor and goes back each step."""
+    times = []
+    for _ in range(rounds):
+        pair = []
+        for share in (0.1, None):
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+                pair.append(process.submit(seconds_alone, steps, share).result())
+        times.append(pair)
+    ratio = statistics.median(mine / peer for mine, peer in times) - 1
+    mine, peer = (statistics.median(column) for column in zip(*times, strict=True))
+    return Figure(
+        f"total of take + write all + return over `torch.empty` + write all + del, {steps} steps of mixed lengths, "
+        "max_fragmentation=0.1, each side in a process of its own",
+        f"{ratio:+.1%} ({mine:.2f} s beside {peer:.2f})",
+        "< 5 %",
+        ratio < 0.05,
+    )
+
+
+def seconds_alone(steps: int, share: float | None) -> float:
+    """Of one side; None: `torch.empty`."""
+    torch.set_num_threads(1)
+    pool = None if share is None else TensorPool(max_fragmentation=share)
+    return sum(_seconds(partial(written, step, pool)) for step in mixed_steps(steps))
+
+
+def written(step: Sequence[tuple[int, int]], pool: TensorPool | None) -> None:
+    """One step: every byte of every tensor is written once."""
+    if pool is None:
+        tensors: dict[int, torch.Tensor] = {}
+        for key, size in step:
+            if size:
+                tensors[key] = torch.empty(size, dtype=torch.uint8)
+                tensors[key].fill_(1)
+            else:
+                del tensors[key]
+        return
+    leases: dict[int, Any] = {}
+    for key, size in step:
+        if size:
+            leases[key] = pool.take(size, torch.uint8)
+            leases[key].tensor.fill_(1)
+        else:
+            leases.pop(key).give_back()
+
+
+def small_steps(steps: int) -> Iterator[list[tuple[int, int]]]:
+    """Requests of 64 bytes to 600 KB, all of it glibc's own cache."""
+    rng = random.Random(8)
+    for _ in range(steps):
+        sizes = [rng.choice((64, 512, 3072, 9216, 12_288, 70_000, 600_000)) for _ in range(100)]
+        ends = rng.sample(range(100), 100)
+        yield [*enumerate(sizes), *((key, 0) for key in ends)]
 
 
 def fragmentation(steps: int) -> Iterator[Figure]:

@@ -1,12 +1,14 @@
 """What Prometheus reads: the last check as metric families, made when it asks."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, Device, Metric, Of
+from memplan.runtime.metrics.families import family_of, filled, utf8
+from memplan.runtime.metrics.pools import POOL, TAKE, Pool, pool_families
+from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, Device
 from memplan.runtime.monitor.records import Check, Level, Plan
 from memplan.versions import installed
 
@@ -28,10 +30,19 @@ class Collector:
         source: The last check, or None before the first.
         job: The label ``job`` of all that it yields.
         plan: What was predicted.
+        pools: Tensor pools by name: the label ``pool``.
     """
 
-    def __init__(self, source: Callable[[], Check | None], *, job: str, plan: Plan | None) -> None:
+    def __init__(
+        self,
+        source: Callable[[], Check | None],
+        *,
+        job: str,
+        plan: Plan | None,
+        pools: Mapping[str, Pool] | None = None,
+    ) -> None:
         self._source = source
+        self._pools = dict(pools or {})
         self._job = utf8(job)
         self._plan = plan
         self._versions = {"version": installed("memplan"), "torch": installed("torch")}
@@ -44,6 +55,7 @@ class Collector:
         try:
             check = self._source()
             found = list(self._families(check)) if check else []
+            found += pool_families(self._pools, self._job)
         except Exception:  # noqa: BLE001 - training goes on, whatever the source does.
             with self._lock:
                 self._errors += 1
@@ -56,14 +68,17 @@ class Collector:
         from prometheus_client import core
 
         for metric in (*DEVICE, *COMPARED, *TREND):
-            yield _family(metric, ())
+            yield family_of(metric, ())
         for each in JOB:
-            yield _family(each, ())
+            yield family_of(each, ())
+        for accounts in POOL:
+            yield family_of(accounts, ())
         for name in ("memplan_level", "memplan_host_level"):
             yield core.StateSetMetricFamily(name, "")
         for name in ("memplan_reason", "memplan_region_peak_bytes", "memplan_regions"):
             yield core.GaugeMetricFamily(name, "")
-        yield core.HistogramMetricFamily("memplan_allocation_seconds", "")
+        for name in ("memplan_allocation_seconds", TAKE):
+            yield core.HistogramMetricFamily(name, "")
         yield from self._about()
 
     def _about(self) -> "Iterator[Family]":
@@ -83,12 +98,12 @@ class Collector:
 
     def _families(self, check: Check) -> "Iterator[Family]":
         devices = self._devices(check)
-        yield from _filled(DEVICE, _LABELS, devices.items())
+        yield from filled(DEVICE, _LABELS, devices.items())
         compared = ((*labels, of.health.figure) for labels, of in devices.items())
-        yield from _filled(COMPARED, (*_LABELS, "figure"), zip(compared, devices.values(), strict=True))
+        yield from filled(COMPARED, (*_LABELS, "figure"), zip(compared, devices.values(), strict=True))
         with_trend = [((*labels, of.health.trend.by), of) for labels, of in devices.items() if of.health.trend]
-        yield from _filled(TREND, (*_LABELS, "per"), with_trend)
-        yield from _filled(JOB, ("job",), [((self._job,), check)])
+        yield from filled(TREND, (*_LABELS, "per"), with_trend)
+        yield from filled(JOB, ("job",), [((self._job,), check)])
         yield from self._levels(check, devices)
         yield from self._regions(check)
         yield from _histogram(devices)
@@ -138,31 +153,6 @@ class Collector:
         number = core.GaugeMetricFamily("memplan_regions", "Parts of the step that are measured.", labels=["job"])
         number.add_metric([self._job], len(peaks))
         yield number
-
-
-def utf8(text: str) -> str:
-    """Text that can be written as UTF-8, whatever bytes a path or an argument had."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _family(metric: Metric[Of], labels: Sequence[str]) -> Any:
-    from prometheus_client import core
-
-    kind = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
-    return kind(metric.name, metric.help, labels=labels)
-
-
-def _filled(
-    metrics: Iterable[Metric[Of]], labels: Sequence[str], rows: Iterable[tuple[tuple[str, ...], Of]]
-) -> "Iterator[Family]":
-    rows = list(rows)
-    for metric in metrics:
-        family = _family(metric, labels)
-        for values, of in rows:
-            value = metric.value(of)
-            if value is not None:
-                family.add_metric(values, value)
-        yield family
 
 
 def _states(level: Level) -> dict[str, bool]:

@@ -1,12 +1,13 @@
 """Metrics for Prometheus, from a port on loopback."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memplan.errors import UsageError
 from memplan.runtime.metrics.collector import Collector
+from memplan.runtime.metrics.pools import Pool
 from memplan.runtime.monitor.records import Check, Plan
 from memplan.runtime.web.listener import Answer, Listener, Request
 from memplan.runtime.web.recorder import Monitor
@@ -76,6 +77,7 @@ def start(
     job: str = "",
     plan: Plan | None = None,
     registry: "CollectorRegistry | None" = None,
+    pools: Mapping[str, Pool] | None = None,
 ) -> Exporter:
     """Serve the last check as metrics, under ``/metrics``.
 
@@ -86,6 +88,7 @@ def start(
         job: The label ``job``, which tells runs apart.
         plan: What was predicted.
         registry: One that the metrics are to stand in as well.
+        pools: Tensor pools by name: the label ``pool``.
 
     Raises:
         UsageError: Nothing can listen there, ``prometheus_client`` is missing, or the registry has such metrics.
@@ -94,7 +97,7 @@ def start(
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise UsageError("metrics need the package prometheus-client", hint=_HINT) from error
-    return Exporter(Collector(source, job=job, plan=plan), host=host, port=port, also=registry)
+    return Exporter(Collector(source, job=job, plan=plan, pools=pools), host=host, port=port, also=registry)
 
 
 def export_metrics(
@@ -104,6 +107,7 @@ def export_metrics(
     host: str = "127.0.0.1",
     job: str | None = None,
     registry: "CollectorRegistry | None" = None,
+    pools: Mapping[str, Pool] | None = None,
 ) -> Exporter:
     """Serve what a monitor last found, from inside the training process.
 
@@ -113,6 +117,7 @@ def export_metrics(
         host: Address to listen at. Beyond loopback nothing asks for a password.
         job: The label ``job``, which tells runs apart; None takes the name of the script.
         registry: One that the metrics are to stand in as well, such as ``prometheus_client.REGISTRY``.
+        pools: Tensor pools whose accounts are to be served, by name: ``{"replay": pool}``.
 
     Returns:
         The running exporter, with ``address`` and ``close()``; its threads end with the process.
@@ -121,7 +126,7 @@ def export_metrics(
         UsageError: Nothing can listen there, ``prometheus_client`` is missing, or the registry has such metrics.
     """
     name = Path(sys.argv[0]).stem if job is None else job
-    return start(monitor.latest, host=host, port=port, job=name, plan=monitor.plan, registry=registry)
+    return start(monitor.latest, host=host, port=port, job=name, plan=monitor.plan, registry=registry, pools=pools)
 
 
 def _root(request: Request) -> Answer:  # noqa: ARG001

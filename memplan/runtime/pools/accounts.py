@@ -37,29 +37,32 @@ class Accounts:
         self.held += nbytes
         self.peak_held = max(self.peak_held, self.held)
 
-    def take(self, requested: int, nbytes: int) -> None:
-        """A block goes out."""
+    def take(self, requested: int, nbytes: int, is_more: bool, nanoseconds: int) -> None:
+        """A block goes out; more memory was asked for, or not; and it took so long."""
+        if is_more:
+            self.misses += 1
+        else:
+            self.hits += 1
         self.in_use += requested
         self.wasted += nbytes - requested
-        self.peak_live = max(self.peak_live, self.in_use + self.pending_requested)
+        live = self.in_use + self.pending_requested
+        self.peak_live = max(self.peak_live, live)
+        self.nanoseconds += nanoseconds
+        self.times[bisect_left(_BOUNDS, nanoseconds)] += 1
 
-    def give_back(self, requested: int, nbytes: int) -> None:
-        """A block comes back: it is pending until somebody looks."""
+    def give_back(self, requested: int, nbytes: int, is_free: bool) -> None:
+        """A block comes back; where it is not free it is pending until somebody looks."""
         self.returns += 1
         self.in_use -= requested
         self.wasted -= nbytes - requested
-        self.pending += nbytes
-        self.pending_requested += requested
+        if not is_free:
+            self.pending += nbytes
+            self.pending_requested += requested
 
     def settle(self, requested: int, nbytes: int) -> None:
         """Nobody has a tensor in a pending block any more."""
         self.pending -= nbytes
         self.pending_requested -= requested
-
-    def timed(self, nanoseconds: int) -> None:
-        """A request took so long."""
-        self.nanoseconds += nanoseconds
-        self.times[bisect_left(_BOUNDS, nanoseconds)] += 1
 
     def reset_peaks(self) -> None:
         """Let the peaks begin anew."""
@@ -93,29 +96,44 @@ class Demand:
     """The sizes that were asked for, to a tenth of a percent: how many of each were alive at once."""
 
     def __init__(self) -> None:
-        self._alive: Counter[int] = Counter()
-        self._most: Counter[int] = Counter()
+        self._alive: dict[int, int] = {}
+        self._most: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
+        """Size → the size as which it counts, for a few."""
 
     def begin(self, nbytes: int) -> None:
         """One more is alive."""
-        size = stepped(nbytes, TOLD_APART)
-        self._alive[size] += 1
-        self._most[size] = max(self._most[size], self._alive[size])
+        size = self._stepped(nbytes)
+        alive = self._alive[size] = self._alive.get(size, 0) + 1
+        if alive > self._most.get(size, 0):
+            self._most[size] = alive
 
     def end(self, nbytes: int) -> None:
         """One less."""
-        size = stepped(nbytes, TOLD_APART)
-        self._alive[size] -= 1
-        if not self._alive[size]:
+        size = self._stepped(nbytes)
+        alive = self._alive[size] - 1
+        if alive:
+            self._alive[size] = alive
+        else:
             del self._alive[size]
 
     def seed(self, most: Counter[int]) -> None:
         """What is known beforehand."""
-        for size, count in most.items():
-            self._most[stepped(size, TOLD_APART)] += count
+        for nbytes, count in most.items():
+            size = self._stepped(nbytes)
+            self._most[size] = self._most.get(size, 0) + count
 
     def most_alive(self) -> Counter[int]:
         """Size → most alive at once. What came before the last call counts half, so that old sizes are forgotten."""
-        found = +self._most
-        self._most = Counter({size: count // 2 for size, count in found.items() if count > 1}) | self._alive
+        found = +Counter(self._most)
+        halves = Counter({size: count // 2 for size, count in found.items() if count > 1})
+        self._most = dict(halves | Counter(self._alive))
         return found
+
+    def _stepped(self, nbytes: int) -> int:
+        size = self._steps.get(nbytes)
+        if size is None:
+            if len(self._steps) >= TOLD_APART:
+                self._steps.clear()
+            size = self._steps[nbytes] = stepped(nbytes, TOLD_APART)
+        return size

@@ -9,7 +9,6 @@ import torch
 from memplan.errors import UsageError
 from memplan.runtime.pools.block import Block, Line, where
 from memplan.runtime.pools.blocks import Blocks
-from memplan.runtime.pools.memory import tensor_in
 
 
 class _Handle:
@@ -54,7 +53,8 @@ class Lease(_Handle):
     __slots__ = ("_tensor",)
 
     def __init__(self, blocks: Blocks, block: Block, line: Line, tensor: torch.Tensor) -> None:
-        super().__init__(blocks, block, line)
+        # Not through ``super()``: half a microsecond.
+        self._blocks, self._line, self._block = blocks, line, block
         self._tensor: torch.Tensor | None = tensor
 
     @property
@@ -70,8 +70,9 @@ class Lease(_Handle):
 
     def give_back(self) -> None:
         """Give the memory back. It is used again when nobody has a tensor in it: names, views, arrays, graphs."""
-        self._tensor = None
-        super().give_back()
+        block, self._block, self._tensor = self._block, None, None
+        if block is not None:
+            self._blocks.give_back(block)
 
     def __enter__(self) -> torch.Tensor:
         """The tensor."""
@@ -100,7 +101,7 @@ class Movable(_Handle):
         with self._blocks.lock:
             if self._block is None:
                 raise self._gone()
-            return tensor_in(self._block.storage, self._shape, self._dtype)
+            return self._block.tensor(self._shape, self._dtype)
 
     def __enter__(self) -> Self:
         """The handle itself."""

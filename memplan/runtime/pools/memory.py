@@ -1,9 +1,16 @@
 """Where a pool's memory comes from, and tensors in it: the one place that asks the system and PyTorch."""
 
 import mmap
+from contextlib import suppress
 from typing import Protocol
 
 import torch
+
+from memplan.units import MIB
+
+HUGE_PAGE = 2 * MIB
+"""Bytes of a transparent huge page (x86-64 and arm64 with pages of 4 KiB). Where a program must ask for them
+(``transparent_hugepage/enabled`` is ``madvise``), ``malloc`` does not: the pool's memory is faster to write then."""
 
 
 class Memory(Protocol):
@@ -12,8 +19,8 @@ class Memory(Protocol):
     is_kept: bool
     """Does the pool keep what is given back? Not where PyTorch does so itself."""
 
-    def whole(self, nbytes: int) -> torch.UntypedStorage:
-        """Memory of its own."""
+    def whole(self, nbytes: int, old: mmap.mmap | None) -> tuple[torch.UntypedStorage, mmap.mmap | None]:
+        """Memory of its own, and where it lies; ``old`` is no longer of use to anybody else."""
 
     def slab(self, nbytes: int) -> mmap.mmap:
         """Memory to cut pieces of; only where it is kept."""
@@ -31,16 +38,24 @@ class HostMemory:
 
     is_kept = True
 
-    def whole(self, nbytes: int) -> torch.UntypedStorage:
-        """A storage that cannot be resized, so that its size stays the one in the accounts."""
-        return self.piece(self.slab(nbytes), 0, nbytes)
+    def whole(self, nbytes: int, old: mmap.mmap | None) -> tuple[torch.UntypedStorage, mmap.mmap | None]:
+        """A storage that cannot be resized, so that its size stays the one in the accounts.
+
+        The pages of ``old`` are moved there (``mremap``), for a new page must be cleared by the system first.
+        """
+        found = old if old is not None and _is_resized(old, nbytes) else self.slab(nbytes)
+        return self.piece(found, 0, nbytes), found
 
     def slab(self, nbytes: int) -> mmap.mmap:
         """Whole pages, zero until they are written; unmapped when the last storage in it goes."""
-        if hasattr(mmap, "MAP_PRIVATE"):
-            # As ``malloc``'s: a forked process has its own copy.
-            return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return mmap.mmap(-1, nbytes)
+        if not hasattr(mmap, "MAP_PRIVATE"):
+            return mmap.mmap(-1, nbytes)
+        # As ``malloc``'s: a forked process has its own copy.
+        found = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if nbytes >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # A kernel that has none.
+                found.madvise(mmap.MADV_HUGEPAGE)
+        return found
 
     def piece(self, slab: mmap.mmap, offset: int, nbytes: int) -> torch.UntypedStorage:
         """A piece: PyTorch counts who has a tensor in it."""
@@ -55,9 +70,18 @@ class DeviceMemory(HostMemory):
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def whole(self, nbytes: int) -> torch.UntypedStorage:
+    def whole(self, nbytes: int, old: mmap.mmap | None) -> tuple[torch.UntypedStorage, mmap.mmap | None]:  # noqa: ARG002
         """A storage of the caching allocator."""
-        return torch.empty(nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
+        return torch.empty(nbytes, dtype=torch.uint8, device=self._device).untyped_storage(), None
+
+
+def _is_resized(memory: mmap.mmap, nbytes: int) -> bool:
+    """Not where the system has no ``mremap``, or no room, or somebody has a storage in it after all."""
+    try:
+        memory.resize(nbytes)
+    except (BufferError, OSError, SystemError, ValueError):
+        return False
+    return True
 
 
 def memory_of(device: torch.device) -> Memory:

@@ -137,7 +137,7 @@ class TensorPool:
     def statistics(self) -> PoolStatistics:
         """The accounts, exact at this moment."""
         with self._blocks.lock:
-            self._blocks.tidy_all()
+            self._blocks.tidy()
             return self._blocks.accounts.statistics()
 
     def reset_peaks(self) -> None:
@@ -176,7 +176,7 @@ class TensorPool:
     def _take(self, shape: tuple[int, ...] | int, dtype: torch.dtype | None, depth: int) -> Lease:
         block, line, full, kind = self._block(shape, dtype, depth + 1)
         try:
-            return Lease(self._blocks, block, line, tensor_in(block.storage, full, kind))
+            return Lease(self._blocks, block, line, block.tensor(full, kind))
         except BaseException:
             self._blocks.give_back(block)
             raise

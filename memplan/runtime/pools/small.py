@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memplan.runtime.pools.block import Block
-from memplan.runtime.pools.memory import Memory, users
+from memplan.runtime.pools.memory import Memory
 from memplan.runtime.pools.slabs import Place, Slabs
 
 
@@ -33,9 +33,7 @@ class SmallBlocks:
         if place is None:
             return None
         self._empty.discard(place.slab)
-        block = Block(nbytes=place.nbytes, storage=self._piece(place), idle=0, place=place)
-        block.idle = users(block.storage)
-        return block
+        return Block(nbytes=place.nbytes, storage=self._piece(place), place=place)
 
     def add(self, buffer: Any) -> None:
         """One slab more."""
@@ -88,7 +86,7 @@ class SmallBlocks:
             old = block.place
             storage = self._piece(place)
             storage.copy_(block.storage)
-            block.storage, block.place, block.idle = storage, place, users(storage)
+            block.moved(storage, place)
             if old is not None:
                 self.give_back(old)
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from memplan.runtime.metrics.exporter import start
 from memplan.runtime.monitor.records import Thresholds
+from memplan.runtime.pools.pool import TensorPool
 from tests.runtime.metrics.checks import PLAN, check
 from tests.runtime.metrics.dashboard import DASHBOARD, dashboard, queries
 from tests.runtime.metrics.prometheus import EXAMPLES
@@ -22,7 +23,7 @@ NOT_OF_THE_SDK = {"builtIn", "titleFormat", "textFormat", "definition", "mode"}
 
 
 def exported() -> set[str]:
-    exporter = start(lambda: check(3), port=0, plan=PLAN)
+    exporter = start(lambda: check(3), port=0, plan=PLAN, pools={"pool": TensorPool()})
     try:
         families = list(text_string_to_metric_families(scraped(exporter)))
     finally:

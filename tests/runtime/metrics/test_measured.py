@@ -42,10 +42,14 @@ def test_bytes_alive_by_size_are_those_of_the_tensors(monitor: MemoryMonitor) ->
     }
     assert grown == expected
     assert sum(after.sizes) == after.allocated
-    assert sum(after.times) - sum(before.times) == len(sizes)
-    assert after.spent > before.spent
     held.clear()
-    assert monitor.check().reading.devices[0].sizes == before.sizes
+    again = monitor.check().reading.devices[0]
+    assert again.sizes == before.sizes
+    for _ in range(34):
+        torch.empty(1)
+    timed = monitor.check().reading.devices[0]
+    assert sum(timed.times) - sum(again.times) == 2  # One of 17 is timed.
+    assert timed.spent > again.spent
 
 
 def test_what_is_allocated_is_what_is_scraped(monitor: MemoryMonitor) -> None:
@@ -54,12 +58,15 @@ def test_what_is_allocated_is_what_is_scraped(monitor: MemoryMonitor) -> None:
         assert of(samples(scraped(exporter)), "memplan_checks_total") is None
         monitor.check(1)
         before = samples(scraped(exporter))
-        held = [torch.empty(3 * MIB, dtype=torch.uint8) for _ in range(5)]
+        held = [torch.empty(3 * MIB, dtype=torch.uint8) for _ in range(17)]
         monitor.check(2)
         after = samples(scraped(exporter))
     finally:
         exporter.close()
-    for name, grown in (("memplan_torch_allocated_bytes", 15 * MIB), ("memplan_allocation_seconds_count", len(held))):
+    for name, grown in (
+        ("memplan_torch_allocated_bytes", 51 * MIB),
+        ("memplan_allocation_seconds_count", len(held) / 17),
+    ):
         assert of(after, name, gpu="cpu") - of(before, name, gpu="cpu") == grown
     assert of(after, "memplan_step") == 2
 
@@ -97,9 +104,9 @@ def test_the_command_serves_what_happens_in_the_process_that_it_watches(tmp_path
             return f'memplan_torch_allocated_bytes{{gpu="cpu",gpu_uuid="",job="train",rank=""}} {7 << 20:.6e}' in text
 
         try:
-            while not counted():
+            # The page takes checks at its own pace: it may show the one before for a moment.
+            while not (counted() and b'"allocated_bytes":7340032' in asked(addresses["web"], "/data.json")[2]):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
-            assert b'"allocated_bytes":7340032' in asked(addresses["web"], "/data.json")[2]
         finally:
             process.terminate()

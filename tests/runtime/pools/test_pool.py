@@ -207,7 +207,7 @@ def test_cached_memory_goes_where_the_system_has_none(monkeypatch):
 def test_impossible_tensors_take_nothing(pool, monkeypatch):
     with pytest.raises(UsageError, match="-3"):
         pool.take((2, -3))
-    monkeypatch.setattr("memplan.runtime.pools.pool.tensor_in", None)
+    monkeypatch.setattr("memplan.runtime.pools.block.tensor_in", None)
     with pytest.raises(TypeError):
         pool.take((2, 3))
     assert balanced(pool.statistics()).in_use_bytes == 0
