@@ -121,7 +121,7 @@ class Machine(RuleBasedStateMachine):
         assert self.pool.statistics().held_bytes == 0
 
 
-Machine.TestCase.settings = settings(deadline=None, max_examples=20, stateful_step_count=30)
+Machine.TestCase.settings = settings(deadline=None, max_examples=10, stateful_step_count=30)
 TestMachine = Machine.TestCase
 
 
