@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from runtime_figures.figure import Figure
 
-PARTS = ("profile", "monitor", "metrics", "leaks", "adaptive", "pools", "numa")
+PARTS = ("profile", "monitor", "trend", "metrics", "leaks", "adaptive", "pools", "numa")
 """Modules of `runtime_figures`; each has ``figures(*, quick: bool) -> Iterator[Figure]``."""
 
 

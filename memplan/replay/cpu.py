@@ -12,6 +12,14 @@ from memplan.units import Bytes
 class NoCaching:
     """The policy of a device whose memory comes straight from the system."""
 
+    def round_size(self, nbytes: int) -> int:
+        """Size of the block that serves a request, as ``AllocatorPolicy`` says it: that of the request."""
+        return nbytes
+
+    def segment_size(self, size: int) -> int:
+        """Bytes asked of the device for a block, likewise."""
+        return size
+
 
 class PlainAllocator:
     """Counts live bytes; the interface is ``CachingAllocator``'s as far as a replay needs it.

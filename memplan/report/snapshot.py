@@ -19,6 +19,8 @@ _PARTS_SHOWN = 3
 """Library lines shown under an owner."""
 _PART_SHARE = 0.05
 """Share of all that a library line must hold to be shown."""
+_SOURCES = {"default": "PyTorch's defaults (the file does not say)", "none": "no caching allocator"}
+"""Where options come from, where the file has no words of theirs."""
 _CAUSES = {
     OutOfMemoryCause.FRAGMENTATION: "enough was free in all, but in pieces: fragmentation",
     OutOfMemoryCause.FULL: "less was free in all than was asked for",
@@ -63,6 +65,8 @@ def render(
 def _headline(analysis: SnapshotAnalysis) -> Text:
     allocated, reserved = format_bytes(analysis.peak.allocated), format_bytes(analysis.reserved_peak.reserved)
     figures = f"{allocated} allocated{SEPARATOR}{reserved} reserved"
+    if not analysis.caching and not analysis.failures:
+        return Text(f"✓ {'peak' if analysis.events else 'now'} {allocated} allocated", style="bold green")
     if analysis.failures:
         return Text(f"✗ out of memory{SEPARATOR}peak {figures}", style="bold red")
     if not analysis.events:
@@ -78,8 +82,7 @@ def _about(name: str, analyses: Sequence[SnapshotAnalysis], analysis: SnapshotAn
     others = [str(other.device) for other in analyses if other.device != analysis.device]
     if others:
         yield from flow("also", [f"device {', '.join(others)} (--device N shows it)"], width)
-    default = "PyTorch's defaults" + ("" if analysis.policy.source != "default" else " (the file does not say)")
-    yield from flow("conf", [analysis.policy.conf or default], width)
+    yield from flow("conf", [analysis.policy.conf or _SOURCES.get(analysis.policy.source, "PyTorch's defaults")], width)
     if analysis.events:
         yield from _replay(analysis, width)
         yield from flow("peak", _peak(analysis), width)
@@ -88,7 +91,7 @@ def _about(name: str, analyses: Sequence[SnapshotAnalysis], analysis: SnapshotAn
 def _replay(analysis: SnapshotAnalysis, width: int) -> Iterator[Text]:
     replay, difference = analysis.replay, ""
     if replay is None:
-        difference = f"not compared: {analysis.not_compared}"
+        difference = f"{'not compared' if analysis.caching else 'none'}: {analysis.not_compared}"
     else:
         found = f"{'exact: ' if replay.exact else ''}{replay.allocations_matched:,} of {replay.allocations:,} addresses"
         events = f"{replay.segment_events_matched:,} of {replay.segment_events:,} segment events"
@@ -145,6 +148,8 @@ def _figures(size: int, total: int, count: int) -> str:
 
 def _now(analysis: SnapshotAnalysis, width: int) -> list[Text]:
     now = analysis.now
+    if not analysis.caching:
+        return flow("now", [f"{format_bytes(now.allocated)} allocated"], width)
     segments = sum(pool.segments for pool in now.pools)
     items = [
         f"{format_bytes(now.allocated)} allocated of {format_bytes(now.reserved)} reserved",
@@ -186,7 +191,8 @@ def _what_ifs(analysis: SnapshotAnalysis, width: int) -> list[Text]:
     title = "peak under another conf" + (", with what failed" if analysis.failures else "")
     lines = [Text("  " + pad(title, cells) + "".join(f"{head:>12}" for head in heads), style="dim")]
     lines.append(_row("as recorded", (analysis.reserved_peak.reserved, analysis.peak.allocated), None, cells))
-    lines.append(_row("the same conf, replayed from empty", _peaks(analysis.baseline), analysis.baseline, cells))
+    same = "the same conf" if analysis.caching else "PyTorch's defaults"
+    lines.append(_row(f"{same}, replayed from empty", _peaks(analysis.baseline), analysis.baseline, cells))
     lines += [_row(found.conf or "PyTorch's defaults", _peaks(found), found, cells) for found in analysis.what_ifs]
     return lines
 

@@ -21,7 +21,9 @@ def hints(analysis: SnapshotAnalysis) -> Iterator[str]:
             "For peaks, owners and what-ifs, call torch.cuda.memory._record_memory_history() before the work and "
             "_dump_snapshot() after it."
         )
-    elif all(owner.place.kind in {PlaceKind.UNKNOWN, PlaceKind.BEFORE} for owner in analysis.owners):
+    elif analysis.caching and all(
+        owner.place.kind in {PlaceKind.UNKNOWN, PlaceKind.BEFORE} for owner in analysis.owners
+    ):
         yield "For owners, record call stacks: torch.cuda.memory._record_memory_history(context='all')."
 
 

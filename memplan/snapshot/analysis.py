@@ -7,8 +7,9 @@ from operator import sub
 
 from memplan.errors import EstimateError
 from memplan.replay.conf import parse_conf
+from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.validate import validate
+from memplan.replay.validate import Fault, validate
 from memplan.snapshot.comparison import HistoryReplay
 from memplan.snapshot.frames import Place, place_of
 from memplan.snapshot.history import kinds_of_segments, replay_history
@@ -27,6 +28,8 @@ from memplan.units import Bytes
 
 FRAGMENTED = 0.05
 """Share of the reserved peak never in use at once, from which memory counts as fragmented: memplan's own line."""
+NOT_CACHED = "every block is a segment of its own, so there is no allocator to replay"
+"""What stands in place of a comparison for the CPU's memory, predicted or measured."""
 _WINDOWS = re.compile(r"^[A-Za-z]:\\")
 _MICROSECONDS = 1e6
 
@@ -101,6 +104,11 @@ class SnapshotAnalysis:
         return max(0.0, 1 - self.peak.allocated / reserved) if reserved else 0.0
 
     @property
+    def caching(self) -> bool:
+        """Was there a caching allocator? The CPU has none."""
+        return not isinstance(self.policy.policy, NoCaching)
+
+    @property
     def fragmented(self) -> bool:
         """Is that much?"""
         return self.slack >= FRAGMENTED
@@ -149,13 +157,15 @@ def analyse(snapshot: DeviceSnapshot, recorded: RecordedPolicy, replay_confs: Se
         return found
     return replace(
         found,
-        baseline=what_if(snapshot, recorded.policy, recorded.conf, failures=failures),
+        baseline=what_if(snapshot, _caching(recorded.policy), recorded.conf, failures=failures),
         what_ifs=tuple(what_if(snapshot, parse_conf(conf), conf, failures=failures) for conf in confs),
     )
 
 
 def _as_seen(snapshot: DeviceSnapshot, recorded: RecordedPolicy) -> tuple[RecordedPolicy, tuple[str, ...]]:
     """The options with the kind of segments that there really is, and a note where the options say otherwise."""
+    if isinstance(recorded.policy, NoCaching):
+        return recorded, ()
     kinds, asked = kinds_of_segments(snapshot), recorded.policy.expandable_segments
     if len(kinds) != 1 or asked in kinds:
         return recorded, ()
@@ -165,7 +175,14 @@ def _as_seen(snapshot: DeviceSnapshot, recorded: RecordedPolicy) -> tuple[Record
     return replace(recorded, policy=policy), note
 
 
-def _replay(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> tuple[HistoryReplay | None, str]:
+def _caching(policy: AllocatorPolicy | NoCaching) -> AllocatorPolicy:
+    """What other options are held against: PyTorch's defaults, where there were none."""
+    return AllocatorPolicy() if isinstance(policy, NoCaching) else policy
+
+
+def _replay(snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching) -> tuple[HistoryReplay | None, str]:
+    if isinstance(policy, NoCaching):
+        return None, NOT_CACHED
     try:
         return replay_history(snapshot, policy=policy), ""
     except EstimateError as error:
@@ -202,9 +219,15 @@ def _candidates(snapshot: DeviceSnapshot, found: SnapshotAnalysis) -> tuple[str,
 
 
 def _notes(snapshot: DeviceSnapshot, recorded: RecordedPolicy, curves: Timeline) -> list[str]:
+    # Blocks of 512 bytes are the caching allocator's way.
+    wrong = [
+        fault
+        for fault in validate(snapshot.layout)
+        if fault.fault is not Fault.MISALIGNED or not isinstance(recorded.policy, NoCaching)
+    ]
     notes = [
         f"the file contradicts itself{f' at {fault.address:#x}' if fault.address else ''}: {fault.detail}"
-        for fault in validate(snapshot.layout)[:1]
+        for fault in wrong[:1]
     ]
     impossible = (index for index, free in enumerate(map(sub, curves.reserved, curves.allocated)) if free < 0)
     if (index := next(impossible, None)) is not None:

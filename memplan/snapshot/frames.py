@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from memplan.snapshot.recorded_frames import OP, TENSOR
+from memplan.snapshot.recorded_frames import OP, REGION, TENSOR
 from memplan.snapshot.records import Frame
 
 _PYTHON: Final = re.compile(r"\.(py|ipynb)$|^<(?!unknown)")
@@ -36,7 +36,7 @@ class PlaceKind(StrEnum):
     OP = "op"
     """An op called from C++."""
     TRACED = "traced"
-    """A parameter or an op that memplan's own recording names."""
+    """A parameter or an op that memplan's own recording names, or a region of a measured run."""
     BEFORE = "before"
     """Not known: it was there before the recording began, and gone when it ended."""
     UNKNOWN = "unknown"
@@ -79,7 +79,9 @@ def place_of(stack: Sequence[Frame]) -> Place:
         found = pattern and next(filter(None, (pattern.search(frame.function) for frame in stack)), None)
         if found:
             return Place(kind, "", 0, found[1])
-    # What memplan itself recorded: a parameter's name, or an op's.
+    # What memplan itself recorded: a parameter's name, an op's, or a region's whole path.
+    if stack and stack[0].file == REGION:
+        return Place(PlaceKind.TRACED, "", 0, "/".join(frame.function for frame in reversed(stack)))
     own = next((frame for frame in stack if frame.file in (TENSOR, OP)), None)
     return Place(PlaceKind.TRACED, "", 0, own.function) if own else Place(PlaceKind.UNKNOWN, "", 0, "")
 

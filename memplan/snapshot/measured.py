@@ -1,7 +1,7 @@
 """A full recording of a run as a snapshot, so that every viewer of predictions shows what was measured, too.
 
-There is no allocator in a recording: every block is a segment of its own, as in a prediction for the CPU. In place of
-a call stack stand the regions that the thread was in.
+There is no allocator in a recording: every block is a segment of its own, as in a prediction for the CPU, and the
+settings say so. In place of a call stack stand the regions that the thread was in.
 """
 
 from bisect import bisect_right
@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from memplan.errors import UsageError
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.runtime.profile.records import Border, Recording
+from memplan.snapshot.policy import UNCACHED
+from memplan.snapshot.recorded_frames import REGION, Stack
 from memplan.snapshot.records import Action, DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 from memplan.units import Bytes
-
-REGION = "region"
-"""``file`` of a frame that names a region (see ``memplan.snapshot.recorded_frames``)."""
-Stack = tuple[Frame, ...]
 
 
 def measured_snapshot(recording: Recording) -> Snapshot:
@@ -44,7 +42,7 @@ def measured_snapshot(recording: Recording) -> Snapshot:
         events=events,
         block_frames={address: stack for address, (_, stack) in live.items()},
     )
-    return Snapshot(devices=(device,), settings={})
+    return Snapshot(devices=(device,), settings=UNCACHED)
 
 
 def _events(recording: Recording, live: dict[int, tuple[int, Stack]]) -> Iterator[SnapshotEvent]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from memplan.errors import UsageError
 from memplan.replay.conf import parse_conf
+from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import ROUNDUP_INTERVALS, AllocatorPolicy
 from memplan.snapshot.fields import described
 from memplan.units import MIB, Bytes
@@ -15,17 +16,20 @@ _MAX_DIVISIONS = 1 << 20
 CONF_KEY = "PYTORCH_CUDA_ALLOC_CONF"
 """The whole option string, as the process had it (``memory_snapshot.cpp``: ``last_allocator_settings``)."""
 
+UNCACHED: Mapping[str, object] = {"memplan_caching": False}
+"""Settings of a file by memplan in which no caching allocator took part: each block is a segment of its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPolicy:
     """The options that a process ran with."""
 
-    policy: AllocatorPolicy
+    policy: AllocatorPolicy | NoCaching
     """The options."""
     conf: str
     """The option string; empty for PyTorch's defaults, and where the file is too old to say."""
     source: str
-    """Where they come from: ``--conf``, ``snapshot`` or ``default``."""
+    """Where they come from: ``--conf``, ``snapshot``, ``default``, or ``none`` where there is no caching allocator."""
     problem: str = ""
     """What of the options in the file could not be read, if anything."""
 
@@ -44,6 +48,8 @@ def recorded_policy(settings: Mapping[str, object], conf: str | None = None) -> 
         return RecordedPolicy(policy=parse_conf(conf), conf=conf, source="--conf")
     if not settings:
         return RecordedPolicy(policy=AllocatorPolicy(), conf="", source="default")
+    if all(settings.get(key) is value for key, value in UNCACHED.items()):
+        return RecordedPolicy(policy=NoCaching(), conf="", source="none")
     written = settings.get(CONF_KEY)
     text = written if isinstance(written, str) else ""
     try:

@@ -28,6 +28,8 @@ MODULE: Final = "module"
 """… a module by its path."""
 PHASE: Final = "phase"
 """… a phase of the step."""
+REGION: Final = "region"
+"""… a region of a measured run (``memplan.snapshot.measured``)."""
 CATEGORY: Final = "category"
 """… a category of memory; never in the stack of a free."""
 

@@ -16,6 +16,7 @@ from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile, Request
 from memplan.replay.stream import RequestStream
+from memplan.snapshot.policy import UNCACHED
 from memplan.snapshot.recorded_frames import Stack, TraceStacks
 from memplan.snapshot.recorded_segments import Extent, watched
 from memplan.snapshot.records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
@@ -184,7 +185,7 @@ def _microseconds(op: Op, rates: DeviceRates | None) -> float:
 def _settings(policy: AllocatorPolicy | NoCaching) -> Mapping[str, object]:
     """The options under the names that PyTorch writes them (``allocator_settings``)."""
     if isinstance(policy, NoCaching):
-        return {}
+        return UNCACHED
     divisions = policy.roundup_power2_divisions
     return {
         "max_split_size": -1 if policy.max_split_size is None else int(policy.max_split_size),

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 
 from memplan.errors import EstimateError
+from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import SMALL_SEGMENT, SMALL_SIZE, AllocatorPolicy
 from memplan.replay.records import DEFAULT_POOL, BlockLayout, SegmentLayout
 from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
@@ -76,7 +77,7 @@ def free_block(start: int, end: int) -> BlockLayout:
     return BlockLayout(address=start, size=Bytes(end - start), requested=Bytes(0), state="free")
 
 
-def blocks_before(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> Mapping[int, BlockLayout]:
+def blocks_before(snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching) -> Mapping[int, BlockLayout]:
     """Address → block for all that was alive when the history began; sizes without rests that were not split off."""
     live = {
         block.address: block

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import SMALL_SEGMENT, AllocatorPolicy
 from memplan.replay.records import SegmentLayout
 from memplan.snapshot.frames import Place, place_of
@@ -98,7 +99,7 @@ class OutOfMemoryEvent:
     """Where in the program it was asked for."""
 
 
-def state_now(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> StateNow:
+def state_now(snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching) -> StateNow:
     """Describe the state in a snapshot.
 
     Args:
@@ -144,9 +145,9 @@ def _largest_free(segments: Sequence[SegmentLayout]) -> Bytes:
     return max(free, default=Bytes(0))
 
 
-def _releasable(segment: SegmentLayout, policy: AllocatorPolicy) -> int:
+def _releasable(segment: SegmentLayout, policy: AllocatorPolicy | NoCaching) -> int:
     """Whole segments without a live block; of expandable ones the whole units inside free blocks."""
-    if not segment.expandable:
+    if not segment.expandable or isinstance(policy, NoCaching):
         return segment.size if all(block.state == "free" for block in segment.blocks) else 0
     unit = SMALL_SEGMENT if segment.small else policy.large_segment_size
     total = 0
@@ -158,7 +159,7 @@ def _releasable(segment: SegmentLayout, policy: AllocatorPolicy) -> int:
 
 
 def out_of_memory_events(
-    snapshot: DeviceSnapshot, policy: AllocatorPolicy, curves: Timeline
+    snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, curves: Timeline
 ) -> tuple[OutOfMemoryEvent, ...]:
     """Requests in a history that failed, oldest first.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.snapshot.comparison import HistoryReplay
 from memplan.snapshot.frames import BEFORE_RECORDING, Place, inner_place, place_of
@@ -63,7 +64,9 @@ class Owner:
     """The same bytes by the library code in between, largest first; empty where no library lies in between."""
 
 
-def timeline(snapshot: DeviceSnapshot, policy: AllocatorPolicy, replay: HistoryReplay | None = None) -> Timeline:
+def timeline(
+    snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, replay: HistoryReplay | None = None
+) -> Timeline:
     """Curves over a history.
 
     Args:
@@ -80,7 +83,7 @@ def timeline(snapshot: DeviceSnapshot, policy: AllocatorPolicy, replay: HistoryR
 
 
 def holdings(
-    snapshot: DeviceSnapshot, policy: AllocatorPolicy, replay: HistoryReplay | None, index: int
+    snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, replay: HistoryReplay | None, index: int
 ) -> tuple[Holding, ...]:
     """What is alive at an index of the timeline; arguments as for ``timeline``."""
     state = next(islice(_states(snapshot, policy, replay), index, None))
@@ -176,7 +179,9 @@ class _State:
 _NOTHING = Holding(Bytes(0), Bytes(0), ())
 
 
-def _states(snapshot: DeviceSnapshot, policy: AllocatorPolicy, replay: HistoryReplay | None) -> Iterator[_State]:
+def _states(
+    snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, replay: HistoryReplay | None
+) -> Iterator[_State]:
     """The state before the first event and after each one: one object, which changes."""
     state = _state_before(snapshot, policy, replay)
     yield state
@@ -197,7 +202,9 @@ def _states(snapshot: DeviceSnapshot, policy: AllocatorPolicy, replay: HistoryRe
         yield state
 
 
-def _state_before(snapshot: DeviceSnapshot, policy: AllocatorPolicy, replay: HistoryReplay | None) -> _State:
+def _state_before(
+    snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, replay: HistoryReplay | None
+) -> _State:
     # A stack in the snapshot belongs to the last block at its address.
     reused = _recorded_stacks(snapshot)
     sizes = replay.start_sizes if replay is not None else {}

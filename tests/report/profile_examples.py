@@ -120,7 +120,7 @@ def recording_of(events: list[Event], *, start_bytes: int = 0) -> Recording:
         steps=tuple(TICK * first - TICK // 2 for first in firsts),
         events=Events(
             nanoseconds=array("q", (TICK * index for index in range(len(events)))),
-            addresses=array("q", (64 * (event.key + 1) for event in events)),
+            addresses=array("q", ((event.key + 1) << 32 for event in events)),
             sizes=array("q", (event.size for event in events)),
             threads=array("q", (0 for _ in events)),
         ),

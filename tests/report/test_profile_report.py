@@ -1,5 +1,6 @@
 """A recording as text, JSON and export, and the command that writes them."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from memplan.report.html import profile as page
 from memplan.report.profile_overlay import overlay
 from memplan.report.viewer_snapshot import render as viewer
 from memplan.runtime.profile.records import Recording
+from memplan.snapshot.analysis import analyse
 from memplan.snapshot.measured import measured_snapshot
+from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.read import load_snapshot
 from tests.report.profile_examples import EXAMPLE, PROGRAMS, Event, Program, plan_of, played, recording_of
 from tests.runtime.profile.strategies import RECORDINGS
@@ -115,6 +118,39 @@ def test_its_file_is_read_like_one_of_a_card(tmp_path: Path) -> None:
     (tmp_path / "run.pickle").write_bytes(viewer(measured_snapshot(RUN)))
     [device] = load_snapshot(tmp_path / "run.pickle").devices
     assert device.layout == measured_snapshot(RUN).devices[0].layout
+
+
+@settings(max_examples=40, deadline=None)
+@given(PROGRAMS)
+def test_an_analysis_of_it_counts_bytes_as_asked_and_finds_nothing_odd(program: Program) -> None:
+    events = played(program, 2)
+    found = measured_snapshot(recording_of(events))
+    for device in found.devices:
+        analysis = analyse(device, recorded_policy(found.settings))
+        levels = list(itertools.accumulate((event.size for event in events), initial=0))
+        assert analysis.peak.allocated == analysis.reserved_peak.reserved == max(levels)
+        assert analysis.now.allocated == levels[-1]
+        assert (analysis.replay, analysis.caching, analysis.notes, analysis.fragmented) == (None, False, (), False)
+        assert sum(owner.size for owner in analysis.owners) == max(levels)
+
+
+def test_the_snapshot_command_knows_that_the_cpu_has_no_allocator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = RUN.save(tmp_path / "run.json"), tmp_path / "run.pickle"
+    assert main(["report", str(run), "-f", f"snapshot={path}"]) == 0
+    capsys.readouterr()
+    assert main(["snapshot", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "conf no caching allocator replay none: every block is a segment of its own" in text
+    assert "train/forward" in text
+    assert "contradicts" not in text
+    assert "torch.cuda" not in text
+    assert main(["snapshot", str(path), "--json", "--replay-conf", "expandable_segments:True"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["conf"] == {"text": "", "source": "none"}
+    assert (content["replay"]["compared"], content["notes"], content["hints"]) == (False, [], [])
+    assert [each["conf"] for each in content["what_if"]] == ["", "expandable_segments:True"]
 
 
 # ----- the command

@@ -16,7 +16,9 @@ from memplan.replay.records import Request
 from memplan.replay.replay import make_allocator, replay
 from memplan.replay.stream import RequestStream, request_stream
 from memplan.replay.validate import validate
+from memplan.snapshot.analysis import analyse
 from memplan.snapshot.history import replay_history
+from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.recorded_frames import category_of
 from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
 from memplan.snapshot.records import DeviceSnapshot
@@ -183,6 +185,14 @@ def test_the_recording_of_a_measured_step_reaches_the_reported_peaks(gpu: str) -
     (device,) = record(lifetimes, measured.stream, policy=policy, repetitions=repetitions).devices
     assert reserved_peak(device) == measured.memory.peak_reserved
     assert requested_peak(device) == measured.memory.peak_requested
+
+
+def test_a_prediction_for_the_cpu_is_not_read_as_a_cards() -> None:
+    lifetimes = small_step(DeviceTraits.of(load_profile("cpu")))
+    predicted = record(lifetimes, request_stream(lifetimes.trace), policy=NoCaching())
+    analysis = analyse(predicted.devices[0], recorded_policy(predicted.settings))
+    assert analysis.peak.allocated == analysis.reserved_peak.reserved == requested_peak(predicted.devices[0])
+    assert (analysis.caching, analysis.replay, analysis.notes) == (False, None, ())
 
 
 def test_a_step_is_repeated_until_its_peak(step: Lifetimes) -> None:

@@ -19,6 +19,7 @@ _POWERS = 48
 """``kPowers``."""
 _lock = Lock()
 _users = 0
+_keeps_history = False
 
 
 class _Counters(ctypes.Structure):
@@ -117,7 +118,7 @@ def counters() -> CpuCounters | None:
 
 
 def reset_peak() -> None:
-    """Let the peak begin anew at what is alive now."""
+    """Let the peak begin anew at what is alive now; that of ``take`` is another one."""
     _library().memplan_reset_peak()
 
 
@@ -132,8 +133,36 @@ def quick_library() -> ctypes.PyDLL:
 
 
 def start_history(most_events: int) -> None:
-    """Keep every allocation and free from here on, up to so many; 0 ends it and forgets what was kept."""
-    _library().memplan_record_events(most_events)
+    """Keep every allocation and free from here on, up to so many.
+
+    Raises:
+        MemplanError: Somebody else keeps them: there is one history in a process.
+    """
+    global _keeps_history  # noqa: PLW0603
+    library = _library()
+    with _lock:
+        if _keeps_history:
+            raise MemplanError(
+                "a history of CPU allocations is being kept already: there is one in a process",
+                hint="end the other recording first (memplan.profile(depth='full') is one)",
+            )
+        _keeps_history = True
+        library.memplan_record_events(most_events)
+
+
+def end_history() -> tuple[list[CpuEvent], int]:
+    """Keep no more, and forget what was kept; without a history, nothing.
+
+    Returns:
+        As ``history``.
+    """
+    global _keeps_history  # noqa: PLW0603
+    with _lock:
+        try:
+            return history() if _keeps_history else ([], 0)
+        finally:
+            _keeps_history = False
+            _library().memplan_record_events(0)
 
 
 def history() -> tuple[list[CpuEvent], int]:

@@ -35,9 +35,10 @@ class DeviceReading:
     ooms: int = 0
     """Times that it could not serve one."""
     times: tuple[int, ...] = ()
-    """Allocations by time taken: the i-th took less than 2**i nanoseconds; empty where nobody measures it."""
+    """Allocations by time taken, of those timed (one of 17): the i-th took less than 2**i nanoseconds; empty where
+    nobody measures it."""
     spent: int = 0
-    """Nanoseconds that all of them took."""
+    """Nanoseconds that those took."""
     sizes: tuple[int, ...] = ()
     """Bytes alive by size: the i-th is of blocks of less than 2**i bytes; empty where nobody counts them."""
 
@@ -99,9 +100,10 @@ class CpuCounters(NamedTuple):
     total: int
     """Sum of all requests."""
     nanoseconds: tuple[int, ...]
-    """Allocations by time taken: the i-th took less than 2**i nanoseconds and not less than half of that."""
+    """Allocations by time taken: the i-th took less than 2**i nanoseconds and not less than half of that. One of 17 is
+    timed (``kTimed``), for looking at the clock takes longer than all other counting."""
     spent: int
-    """Nanoseconds that all of them took."""
+    """Nanoseconds that those took."""
     sizes: tuple[int, ...]
     """Bytes alive by size: the i-th is of blocks of less than 2**i bytes and not less than half of that."""
 

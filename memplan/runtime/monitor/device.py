@@ -1,14 +1,14 @@
 """The health of one device, of several beside each other, and of the host."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from memplan.runtime.meters.records import DeviceReading, Reading
 from memplan.runtime.monitor.against_plan import comparison
 from memplan.runtime.monitor.reasons import reasons
-from memplan.runtime.monitor.records import Health, Level, Reason, Trend
+from memplan.runtime.monitor.records import Check, Health, Level, Reason, Trend
 from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
-from memplan.runtime.monitor.trend import Point, trend_of
+from memplan.runtime.monitor.trend import Point, growth
 from memplan.units import format_bytes
 
 HOST = "host"
@@ -92,13 +92,16 @@ def _trend(situation: Situation, place: Place) -> Trend | None:
     device, now = place.device, situation.reading
     if device.allocated is None and device.device == "cpu" and situation.step is None:
         return None  # Resident memory grows with every import and every page that is touched first.
-    points = []
-    for check in situation.looked_at:
+    here = (Point(situation.step, now.seconds), _growing(device, now))
+    chosen = [[*_points(window, place), here] for window in situation.windows]
+    return growth(chosen, device.total - demand(device))
+
+
+def _points(window: Sequence[Check], place: Place) -> Iterator[tuple[Point, int]]:
+    for check in window:
         earlier = place.reading_in(check)
         if earlier is not None:
-            points.append((Point(check.step, check.reading.seconds), _growing(earlier, check.reading)))
-    points.append((Point(situation.step, now.seconds), _growing(device, now)))
-    return trend_of(points, device.total - demand(device))
+            yield Point(check.step, check.reading.seconds), _growing(earlier, check.reading)
 
 
 def _growing(device: DeviceReading, reading: Reading) -> int:

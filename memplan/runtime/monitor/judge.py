@@ -8,7 +8,7 @@ from memplan.runtime.monitor.device import device_health, host_health, with_even
 from memplan.runtime.monitor.records import Check, Health, Plan, Recommendation, Region, Thresholds
 from memplan.runtime.monitor.rules import RULES
 from memplan.runtime.monitor.situation import Place, Situation
-from memplan.runtime.monitor.trend import looked_at
+from memplan.runtime.monitor.trend import windows
 
 DEFAULTS = Thresholds()
 
@@ -45,7 +45,7 @@ def judge(
         history=history,
         plan=plan,
         thresholds=thresholds,
-        looked_at=looked_at(history, thresholds.warm_up, stepped=step is not None),
+        windows=windows(history, thresholds.warm_up, stepped=step is not None),
     )
     known = ranks or [None] * len(reading.devices)
     places = [

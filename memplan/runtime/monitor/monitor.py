@@ -18,6 +18,7 @@ from memplan.runtime.monitor.judge import DEFAULTS, judge
 from memplan.runtime.monitor.log import Log, check_document
 from memplan.runtime.monitor.plan import read_plan
 from memplan.runtime.monitor.records import Check, Level, Plan, Region, Thresholds
+from memplan.runtime.profile.profile import recorded_regions
 
 _LOG = logging.getLogger("memplan")
 
@@ -33,7 +34,8 @@ class MemoryMonitor:
         gpu: Name of the profile, where the file has several.
         thresholds: Where levels begin.
         log: File to append a line of JSON to for each check.
-        regions: Asked at each check for the bytes of parts of the step; a profiler has them.
+        regions: Asked at each check for the bytes of parts of the step. None: those of the ``memplan.profile``
+            recording in progress, where there is one.
         count_cpu: Count CPU tensors exactly, with an allocator that is compiled on first use. Where it cannot be,
             checks say that nothing is counted.
         reader: What reads; for tests, and for devices that memplan does not know.
@@ -56,7 +58,7 @@ class MemoryMonitor:
         self.plan = read_plan(plan, gpu) if isinstance(plan, str | Path) else plan
         self.thresholds = thresholds
         self._log = Log(log) if log is not None else None
-        self._regions = regions
+        self._regions = regions or _recorded
         self._read = reader
         self._history: deque[Check] = deque(maxlen=thresholds.window)
         self._lock = Lock()
@@ -77,7 +79,7 @@ class MemoryMonitor:
                 self.thresholds,
                 step=step,
                 ranks=[_rank()] * len(reading.devices),
-                regions=self._regions() if self._regions else (),
+                regions=self._regions(),
             )
             before = self._history[-1].level if self._history else Level.NORMAL
             self._history.append(made)
@@ -135,6 +137,13 @@ def _counts() -> bool:
         _LOG.warning("CPU tensors are not counted: %s", error.what)
         return False
     return True
+
+
+def _recorded() -> Sequence[Region]:
+    """By path below the recording's own name; what a recording took as a whole stands under that."""
+    return [
+        Region(name="/".join(each.path[1:]) or each.path[0], bytes=each.growth_bytes) for each in recorded_regions()
+    ]
 
 
 def _rank() -> int | None:

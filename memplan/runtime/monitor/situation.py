@@ -23,8 +23,8 @@ class Situation:
     """What was predicted."""
     thresholds: Thresholds
     """Where levels begin."""
-    looked_at: Sequence[Check]
-    """Those of ``history`` that trends rest on."""
+    windows: Sequence[Sequence[Check]]
+    """Those of ``history`` that trends rest on: of all of it, and of its end."""
 
     @property
     def last(self) -> Check | None:

@@ -8,7 +8,7 @@ import psutil
 import torch
 
 from memplan.errors import MemplanError, UsageError
-from memplan.runtime.meters import cpu
+from memplan.runtime.meters import cpu, cuda
 from memplan.runtime.profile.ledger import Taken
 from memplan.runtime.profile.records import Source
 
@@ -67,6 +67,8 @@ class CpuCounters:
 class CudaCounters:
     """Reads the caching allocator of one device, whose peak (``max_memory_allocated``) it resets at every look.
 
+    memplan's own readings still have the peak of before.
+
     Args:
         index: As this process counts them.
     """
@@ -83,14 +85,13 @@ class CudaCounters:
 
     def take(self) -> Taken:
         """Before the process uses CUDA there is nothing, and reading creates no context."""
-        stats = torch.cuda.memory_stats(self._index)
+        stats = cuda.keeper.reset(self._index)
         if not stats:
             return Taken(0, 0, 0, 0)
-        torch.cuda.reset_peak_memory_stats(self._index)
         allocated = stats["allocated_bytes.all.current"]
         return Taken(
             allocated,
-            max(stats["allocated_bytes.all.peak"], allocated),
+            max(stats[cuda.ALLOCATED], allocated),
             stats["allocated_bytes.all.allocated"],
             stats["allocation.all.allocated"],
         )

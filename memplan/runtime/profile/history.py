@@ -72,8 +72,7 @@ class CountedHistory:
 
     def finish(self, began: int) -> Written:
         """End."""
-        events, dropped = cpu.history()
-        cpu.start_history(0)
+        events, dropped = cpu.end_history()
         rows = ((each.nanoseconds - began, each.address, each.nbytes, each.thread) for each in events)
         return Written(columns(rows, dropped), {})
 

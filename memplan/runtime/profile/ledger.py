@@ -149,6 +149,8 @@ class Ledger:
 
     def regions(self) -> tuple[Region, ...]:
         """What has been seen of regions that have ended at least once, in the order in which they first began."""
+        with self._lock:
+            ended = [(path, node) for path, node in self._nodes if node.calls]
         return tuple(
             Region(
                 path=path,
@@ -162,7 +164,7 @@ class Ledger:
                 seconds=node.nanoseconds / 1e9,
                 self_seconds=node.own / 1e9,
             )
-            for path, node in self._nodes
+            for path, node in ended
         )
 
     def _look(self) -> Taken:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from memplan.errors import UsageError
-from memplan.runtime.profile.records import DEPTHS, Depth, Recording
+from memplan.runtime.profile.records import DEPTHS, Depth, Recording, Region
 from memplan.runtime.profile.session import Session, Settings
 
 P = ParamSpec("P")
@@ -58,6 +58,12 @@ def profile(
         raise UsageError("; ".join(problems), where="memplan.profile")
     settings = Settings(name=name, depth=depth, device=device, sample_seconds=sample_seconds, most_events=most_events)
     return Profile(name, settings)
+
+
+def recorded_regions() -> tuple[Region, ...]:
+    """Regions of the recording in progress that have ended at least once; none where nobody records."""
+    session = _active
+    return session.ledger.regions() if session is not None else ()
 
 
 class Profile:

@@ -54,6 +54,19 @@ def test_a_training_is_seen_from_within(tmp_path: Path) -> None:
     assert len(kinds) == found.checks + 2
 
 
+@pytest.mark.skipif(not cpu.can_count(), reason="no C++ compiler")
+def test_the_first_tensor_after_the_import_is_counted(capfd: pytest.CaptureFixture[str]) -> None:
+    code = """
+import torch
+kept = torch.empty(1 << 20)
+import sys
+from memplan.runtime.meters import cpu
+print(cpu.counters().allocated)
+"""
+    watched(code, count_cpu=True)
+    assert int(capfd.readouterr().out) == 4 << 20
+
+
 def test_from_outside_nothing_is_put_into_the_command(capfd: pytest.CaptureFixture[str]) -> None:
     found = watched("import os, sys; print(sorted(k for k in os.environ if 'MEMPLAN_MONITOR' in k))", inside=False)
     assert capfd.readouterr().out == "[]\n"

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch import nn
 
 import memplan
 from memplan.errors import MemplanError, UsageError
-from memplan.runtime.meters import cpu
+from memplan.runtime.meters import cpu, cuda
 from memplan.runtime.profile import counters, document
 from memplan.runtime.profile.records import Recording, Region, Sample
 from memplan.runtime.profile.sampler import Sampler
@@ -363,6 +364,9 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "memory_stats", found.stats)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", found.reset)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (0, index))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="Card"))
+    monkeypatch.setattr(cuda, "keeper", cuda.PeakKeeper())
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", found.record)
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", found.snapshot)
     return found
@@ -382,6 +386,24 @@ def test_a_card_is_read_by_its_own_counters(card: Card) -> None:
     assert recording.peak_bytes == 4 * MIB
     assert list(recording.events.sizes)[-3:] == [3 * MIB, -3 * MIB, 512]
     assert card.recording[0] is None
+
+
+def test_a_recording_takes_no_peak_of_a_card_away(card: Card) -> None:
+    card.allocate(MIB, 0)
+    with memplan.profile("run", depth="counters"):
+        with memplan.profile("large"):
+            card.allocate(3 * MIB, 1)
+            card.free(3 * MIB, 1)
+        with memplan.profile("small"):
+            card.allocate(512, 2)
+        inside = cuda.cuda_reading(1)
+    assert inside.allocated == MIB + 512
+    assert inside.peak_allocated == cuda.cuda_reading(1).peak_allocated == 4 * MIB
+    card.allocate(6 * MIB, 3)
+    assert cuda.cuda_reading(1).peak_allocated == 7 * MIB + 512
+    card.free(6 * MIB, 3)
+    cuda.keeper.forget(1)
+    assert cuda.cuda_reading(1).peak_allocated == MIB + 512
 
 
 def test_a_card_that_nobody_uses_yet_gets_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
