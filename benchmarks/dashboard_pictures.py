@@ -117,7 +117,7 @@ def train(network: torch.nn.Module, monitor: Any, regions: list[Any]) -> None:
     from memplan.runtime.monitor.records import Region
 
     optimizer, kept = torch.optim.AdamW(network.parameters()), []
-    # Parts of the step are measured once: a recording lets the allocator's peak begin anew, which the monitor reads.
+    # Parts of the step are measured once, before the loop.
     with memplan.profile("step", depth="counters") as run:
         train_step(network, optimizer, batch(BATCH))
         train_step(network, optimizer, batch(BATCH))

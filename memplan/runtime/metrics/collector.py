@@ -163,7 +163,9 @@ def _histogram(devices: Mapping[tuple[str, ...], Device]) -> "Iterator[Family]":
     from prometheus_client import core
 
     family = core.HistogramMetricFamily(
-        "memplan_allocation_seconds", "How long PyTorch's allocator took for one request.", labels=_LABELS
+        "memplan_allocation_seconds",
+        "How long PyTorch's allocator took for one request; one of 17 is timed.",
+        labels=_LABELS,
     )
     for labels, of in devices.items():
         if not of.read.times:
