@@ -110,12 +110,13 @@ def _saved(graphs: Iterable[tuple[Holder, Any]], storages: set[int], until: floa
 
 def _saved_by(node: Any) -> Iterator[tuple[str, int]]:
     """Names and storages of what a node saves. The raw form: unpacking runs hooks, which compute or load."""
+    raw = hasattr(torch._C._autograd.SavedTensor, "data")  # noqa: SLF001 - torch 2.6 unpacks, or says nothing.
     for name in dir(node):
         if name.startswith("_raw_saved_"):
             try:
-                saved = getattr(node, name)
+                saved = getattr(node, name if raw else name.removeprefix("_raw"))
                 several = saved if isinstance(saved, tuple | list) else (saved,)
-                data = [each.data for each in several]
+                data = [each.data if raw else each for each in several]
             except (RuntimeError, AttributeError):  # Freed by backward.
                 continue
             yield from (

@@ -143,6 +143,7 @@ stats = {"allocated_bytes.all.current": 70 << 30, "reserved_bytes.all.current": 
 class Properties: name, uuid = "Card", "GPU-0"
 torch.cuda.is_initialized = lambda: True
 torch.cuda.device_count = lambda: 1
+torch._C._cuda_hasPrimaryContext = lambda index: True
 torch.cuda.memory_stats = lambda index: stats
 torch.cuda.mem_get_info = lambda index: (3 << 30, 80 << 30)
 torch.cuda.get_device_properties = lambda index: Properties
