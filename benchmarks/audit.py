@@ -31,6 +31,10 @@ JUDGED = HERE / "audit_judged.toml"
 VERDICTS = ("true", "harmless", "false")
 BLIND = "blind"
 """The set that was judged with the rules frozen."""
+JUDGED_PRIORITY: Mapping[str, str] = {code: rule.priority for code, rule in RULES.items()} | {
+    "MA011": "high", "MA048": "low", "MA062": "low",
+}  # fmt: skip
+"""As the rules were when they were judged: MA011 is of medium priority since, and the other two are gone."""
 Z = 1.96
 """Of a 95 % interval."""
 DRAWS = 10_000
@@ -73,8 +77,8 @@ def judged_table(findings: Sequence[Mapping[str, Any]]) -> None:
     """Per rule, per priority and overall."""
     print(f"{'':<28}{'found':>6}{'true':>9}{'harmless':>9}{'false':>9}{'false':>8}   95 % (Wilson)")
     for rule in sorted({each["rule"] for each in findings}):
-        print(line(f"{rule} {RULES[rule].priority}", [each["verdict"] for each in findings if each["rule"] == rule]))
-    groups = {f"all of {name} priority": [e for e in findings if RULES[e["rule"]].priority == name]
+        print(line(f"{rule} {JUDGED_PRIORITY[rule]}", [each["verdict"] for each in findings if each["rule"] == rule]))
+    groups = {f"all of {name} priority": [e for e in findings if JUDGED_PRIORITY[e["rule"]] == name]
               for name in PRIORITIES}  # fmt: skip
     for name, group in (groups | {"all": list(findings)}).items():
         low, high = by_package(group)
@@ -103,6 +107,7 @@ def fetch(folder: Path, packages: Mapping[str, str]) -> None:
 
 def again(folder: Path, packages: Iterable[str], findings: Sequence[Mapping[str, Any]]) -> None:
     """What the rules of today find of what was judged, and what they find besides."""
+    print("\nthe judged sets again, with rules repaired by what they showed: not blind")
     there = [name for name in packages if (folder / name).is_dir()]
     before = time.perf_counter(), time.process_time()
     result = audit([folder / name for name in there])
@@ -118,6 +123,14 @@ def again(folder: Path, packages: Iterable[str], findings: Sequence[Mapping[str,
     rate = cpu / max(1, len(result.files)) * 1000
     print(f"one process: {wall:.1f} s wall, {cpu:.1f} s CPU; {rate:.1f} s CPU for 1,000 files")
     print(line("judged and found again", kept))
+    for name in dict.fromkeys(each["set"] for each in findings):
+        some = [each for each in findings if each["set"] == name and each["package"] in there]
+        print(line(f"  {name} set", [each["verdict"] for each in some if _place(each) in found]))
+    for rule in sorted({each["rule"] for each in findings}):
+        some = [each["verdict"] for each in findings if each["rule"] == rule and _place(each) in found]
+        lost = Counter(each["verdict"] for each in findings if each["rule"] == rule and _place(each) not in found)
+        if lost:
+            print(f"{line(f'  {rule}', some)}   no longer found: {dict(lost)}")
     gone = Counter(verdict for place, verdict in judged if place not in found)
     print(f"judged and no longer found: {dict(gone)}; found and not judged: {len(new)}")
     for place in sorted(new, key=str):

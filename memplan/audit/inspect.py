@@ -40,7 +40,8 @@ def inspect_source(source: Source, wanted: Collection[str]) -> FileAudit:
         try:
             code = Code(source.tree, list(source.lines), source.file)
             rules = [rule for rule in CHECKS if rule in wanted and not (code.is_test and rule in NOT_IN_TESTS)]
-            hits = [each for rule in rules for each in CHECKS[rule](code)]
+            found = [each for rule in rules for each in CHECKS[rule](code)]
+            hits = list({(each.code, each.line, each.column, each.message): each for each in found}.values())
         except RecursionError:
             unread += (Unread(file=source.file, cell=None, line=1, problem="nested too deeply"),)
     excused = excuse(hits, comments(source.lines) if _COMMENTS.search(text) and source.tree else {}, wanted)

@@ -14,6 +14,8 @@ _EVALUATES = re.compile(
 STEP_NAMES = frozenset({"training_step", "train_step", "train_batch", "optimize_parameters"})
 """Functions that are called once a step (Lightning, and what people call their own)."""
 _DATA = re.compile(r"(?:loader|dataset|batches|dataloader|_iter|data)s?$|^dl$|_dl$", re.IGNORECASE)
+_BATCH_PART = re.compile(r"(?:^|_)(?:mini)?batch(?:_(?!loader|iter)\w+)?$", re.IGNORECASE)
+"""One batch or a list of its parts: what goes over it does not grow with the data."""
 _EPOCH = re.compile(r"epoch|fold|trial|seed|round", re.IGNORECASE)
 _OFF = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"})
 _OFF_NAMES = re.compile(r"no_grad|inference_mode|(?:^|_)(?:eval|evaluation|evaluating|inference|predict)(?:_|$)")
@@ -67,10 +69,26 @@ def is_over_data(code: Code, loop: Loop) -> bool:
     """Does it go over batches? ``for batch in tqdm(loader)``."""
     if isinstance(loop, ast.While):
         return False
-    names = [code.dotted(each) for each in ast.walk(loop.iter)]
-    return any(_DATA.search(name.rpartition(".")[2]) for name in names) or any(
-        "batch" in name for name in (code.dotted(each) for each in ast.walk(loop.target))
-    )
+    of_one_batch = any(_BATCH_PART.search(name) for name in _last_names(code, loop.iter))
+    batches = any("batch" in code.dotted(each) for each in ast.walk(loop.target)) and not of_one_batch
+    return batches or any(_DATA.search(name) for name in _last_names(code, loop.iter))
+
+
+def is_over_loader(code: Code, loop: Loop) -> bool:
+    """The same where what is iterated over says so, itself or what it was made of: ``progress = tqdm(loader)``."""
+    if isinstance(loop, ast.While):
+        return False
+    sources: list[ast.expr] = [loop.iter]
+    for each in ast.walk(loop.iter):
+        binding = code.binding(each) if isinstance(each, ast.Name | ast.Attribute) else None
+        if binding is not None and binding.value is not None and not binding.part:
+            sources.append(binding.value)
+    names = [name for source in sources for name in _last_names(code, source)]
+    return any(_DATA.search(name) and not _BATCH_PART.search(name) for name in names)
+
+
+def _last_names(code: Code, node: ast.AST) -> list[str]:
+    return [name.rpartition(".")[2] for name in (code.dotted(each) for each in ast.walk(node)) if name]
 
 
 def evaluates(name: str) -> bool:

@@ -18,7 +18,8 @@ NO_GRAPH = frozenset({
     "clone_detached",
 })  # fmt: skip
 """Methods whose result has no graph."""
-_NO_GRAPH_ATTRIBUTES = frozenset({"data", "grad", "shape", "device", "dtype", "requires_grad", "ndim", "is_cuda"})
+NO_GRAPH_ATTRIBUTES = frozenset({"data", "grad", "shape", "device", "dtype", "requires_grad", "ndim", "is_cuda"})
+"""Attributes without one."""
 SMALL = frozenset({
     "argmax", "argmin", "item", "mean", "sum", "max", "min", "size", "norm", "any", "all", "numel", "loss", "topk",
     "std", "var", "prod", "shape", "sigmoid_", "eq",
@@ -111,7 +112,7 @@ def _graph(code: Code, node: ast.expr | None, depth: int) -> bool:  # noqa: PLR0
         case ast.Name():
             return _name_has_graph(code, node, depth)
         case ast.Attribute(attr=attr, value=value):
-            if attr in _NO_GRAPH_ATTRIBUTES:
+            if attr in NO_GRAPH_ATTRIBUTES:
                 return False
             return _name_has_graph(code, node, depth) or _graph(code, value, depth - 1)
         case ast.Subscript(value=value, slice=key):

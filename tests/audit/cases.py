@@ -51,7 +51,6 @@ def method(name: str, *lines: str, base: str = "nn.Module", init: str = "pass", 
 
 ATTENTION = "def attend(q, k, v, scale, mask, drop):\n"
 BLOCK = "class Block(nn.Module):\n    def forward(self, x):\n        return x\n\n"
-LOADER = "loader = DataLoader(data, batch_size=8, {})\n"
 
 POSITIVE: dict[str, tuple[str, ...]] = {
     "MA001": (
@@ -206,11 +205,6 @@ POSITIVE: dict[str, tuple[str, ...]] = {
         "from torch.nn import DataParallel\nmodel = DataParallel(model, device_ids=[0, 1])  # <-\n",
         "net = torch.nn.parallel.DataParallel(net)  # <-\n",
     ),
-    "MA048": (
-        "for t in range(9):\n    cache_k = torch.cat([cache_k, step(t)], dim=1)  # <-\n",
-        "for batch in loader:\n    feats = torch.cat((feats, model(batch)))  # <-\n",
-        "while True:\n    video = torch.concat([video, frame()], 0)  # <-\n",
-    ),
     "MA049": (
         in_loop("best = copy.deepcopy(model)  # <-"),
         in_loop("if loss < low:", "    best = copy.deepcopy(model.state_dict())  # <-"),
@@ -240,12 +234,6 @@ POSITIVE: dict[str, tuple[str, ...]] = {
         "class Data(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return self.x[i].to(self.device)  # <-\n",
         "def collate(rows):\n    return torch.stack(rows).to('cuda:0')  # <-\nloader = DataLoader(d, collate_fn=collate)\n",
         "class Data(Dataset):\n    def __getitem__(self, i):\n        return torch.tensor(self.x[i], device='cuda')  # <-\n",
-    ),
-    "MA062": (
-        LOADER.format("pin_memory=True)  # <-\n#") + "for x, y in loader:\n    x = x.to(device)\n",
-        LOADER.format("pin_memory=True)  # <-\n#") + "for x, y in loader:\n    x, y = x.cuda(), y.cuda()\n",
-        "train_loader = DataLoader(data, pin_memory=True, num_workers=4)  # <-\nfor i, batch in enumerate(train_loader):\n"
-        "    batch = batch.to('cuda')\n",
     ),
     "MA063": (
         "DataLoader(data, num_workers=8, prefetch_factor=16)  # <-\n",
@@ -470,12 +458,6 @@ NEGATIVE: dict[str, tuple[str, ...]] = {
         "from mine import DataParallel\nmodel = DataParallel(model)\n",
         "if isinstance(model, nn.DataParallel):\n    model = model.module\n",
     ),
-    "MA048": (
-        "for t in range(9):\n    ids = torch.cat([ids, step(t)], dim=1)\n",
-        "for t in range(9):\n    x = torch.cat([skips[t], x], dim=1)\n    x = net(x)\n",
-        "parts = []\nfor b in loader:\n    parts.append(model(b))\nfeats = torch.cat(parts)\n",
-        "for b in loader:\n    feats = torch.cat([b, one])\n",
-    ),
     "MA049": (
         "frozen = copy.deepcopy(model)\n",
         in_loop("conf = copy.deepcopy(config)"),
@@ -508,11 +490,6 @@ NEGATIVE: dict[str, tuple[str, ...]] = {
         "class Batch:\n    def __getitem__(self, i):\n        return self.x[i].cuda()\n",
         "class Data(Dataset):\n    def __getitem__(self, i):\n        return self.x[i].to('cpu')\n",
         "class Data(Dataset):\n    def __getitem__(self, i):\n        return torch.tensor(i, device=self.rows.device)\n",
-    ),
-    "MA062": (
-        LOADER.format("pin_memory=True)\n#") + "for x, y in loader:\n    x = x.to(device, non_blocking=True)\n",
-        LOADER.format("num_workers=2)\n#") + "for x, y in loader:\n    x = x.to(device)\n",
-        LOADER.format("pin_memory=True)\n#") + "for batch in loader:\n    trainer.step(batch)\n",
     ),
     "MA063": (
         "DataLoader(data, num_workers=8, prefetch_factor=2)\n",
@@ -659,15 +636,6 @@ _FURTHER: dict[str, tuple[str, ...]] = {
     "MA046": (
         "class Net(nn.Module):\n    @staticmethod\n    @functools.cache\n    def table(n):\n        return n\n",
     ),
-    "MA048": (
-        "x = torch.cat([x, y])\n",
-        "for t in range(9):\n    y = x = torch.cat([x, t])\n",
-        "for t in range(9):\n    x = torch.cat([x])\n",
-        "for t in range(9):\n    x = torch.stack([x, step(t)])\n",
-        "for t in range(9):\n    if t == 3:\n        x = torch.cat([x, step(t)])\n",
-        "for name, part in parts.items():\n    x = torch.cat([x, part])\n",
-        "for t in range(9):\n    x = torch.cat([a, x, b])\n",
-    ),
     "MA049": (
         in_loop("best = copy.copy(model)"),
         in_loop("host = copy.deepcopy(model).cpu()"),
@@ -697,8 +665,6 @@ _FURTHER: dict[str, tuple[str, ...]] = {
         "class Data(Dataset):\n    def __getitem__(self, i):\n        return open(self.x[i], device=device)\n",
         "class Data(Dataset):\n    def __getitem__(self, i):\n        return self.x[i].to(dtype)\n",
     ),
-    "MA062": (LOADER.format("pin_memory=False)\n#") + "for x, y in loader:\n    x = x.to(device)\n",
-              LOADER.format("pin_memory=True)\n#") + "model.to(device)\nfor x, y in loader:\n    model(x)\n"),
     "MA063": ("DataLoader(data, num_workers=64, prefetch_factor=True)\n",),
     "MA064": (
         "for epoch in range(9):\n    for x in DataLoader(data, num_workers=0):\n        model(x).sum().backward()\n",
@@ -761,3 +727,94 @@ _MORE: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The hazard in one more form."""
 POSITIVE |= {rule: (*POSITIVE[rule], *more) for rule, more in _MORE.items()}
+
+FOREIGN = "from other import Base\n"
+"""A base class whose methods nobody sees."""
+
+
+def as_method(body: str, base: str, more: str = "") -> str:
+    """A function as a method of a class."""
+    inner = "".join(f"    {line}\n" for line in body.replace("def evaluate(", "def evaluate(self, ").splitlines())
+    return f"{FOREIGN}class Detector({base}):\n{inner}{more}"
+
+
+TRIED = ("try:", "    with torch.no_grad():", "        out = model(x)", "except RuntimeError:")
+WRAPPED = (
+    "def load(model, path):\n    model = nn.DataParallel(model){}\n    model.load_state_dict(torch.load(path, 'cpu'))\n"
+)
+_JUDGED_FALSE: dict[str, tuple[str, ...]] = {
+    "MA011": (
+        as_method(evaluation("model(x)"), "Base"),
+        evaluation("out = model(x)", "outs.append(scale(out).to('cpu').numpy())"),
+        evaluation("out = model(x) * 2", "outs.append(out[0].numpy())"),
+        evaluation("outs.append(torch.from_numpy(model(x)['score']))"),
+        "from openvino import CompiledModel\n" + evaluation("model(x)").replace("(model,", "(model: CompiledModel,"),
+        evaluation(*TRIED, "    out = model(x)"),
+    ),
+    "MA013": (
+        evaluation("for batch_x2 in batch_x_parts:", "    outs.append(model(batch_x2))", decorator="@torch.no_grad()"
+                   ).replace("    for x, y in loader:\n", "    if True:\n"),
+        "@torch.no_grad()\ndef run(model, pairs):\n    outs = []\n    for batch in pairs:\n        outs.append(model(batch))\n",
+        "@torch.no_grad()\ndef run(model, batch_data):\n    outs = []\n    for x in batch_data:\n        outs.append(model(x))\n",
+    ),
+    "MA031": (
+        "out = model(x)\nloss = crit(out, y)\ntimed(lambda: loss.backward(retain_graph=True))\n",
+        "def solve(x, metric):\n    def again(p):\n        energy = crit(p, metric)\n"
+        "        return p - torch.autograd.grad(energy, p, retain_graph=True)[0]\n    return again(again(x))\n",
+    ),
+    "MA047": (
+        WRAPPED.format("") + "    model = model.module\n    return model\n",
+        "def load(model):\n    model.eval()\n    model = nn.DataParallel(model)\n    return 1\n",
+    ),
+    "MA081": (
+        "def enter(self):\n    self.dim = _DIM_ALLOCATOR.allocate(self.name)\n    target, id_ = _DIM_ALLOCATOR.allocate(None)\n",
+        "allocator = DimAllocator()\nallocator.allocate(3)\n",
+    ),
+}  # fmt: skip
+"""What a blind judgement found false."""
+NEGATIVE |= {rule: (*NEGATIVE[rule], *more) for rule, more in _JUDGED_FALSE.items()}
+_BESIDE_THEM: dict[str, tuple[str, ...]] = {
+    "MA011": (
+        as_method(evaluation("model(x)  # <-"), "nn.Module"),
+        as_method(evaluation("model(x)  # <-"), "Own", "class Own: pass\n"),
+        as_method(evaluation("model(x)  # <-"), "Base", "    def run(self):\n        self.evaluate(1, 2, 3)\n"),
+        as_method(evaluation("out = model(x)  # <-", "outs.append(out.detach())"), "Base"),
+        FOREIGN + "@Base\n" + evaluation("model(x)  # <-"),
+        evaluation("out = model(x)  # <-", "outs.append(out.detach().cpu().numpy())"),
+        evaluation("out = model(x)  # <-", "outs.append(out.data.numpy())", "y.numpy()"),
+        evaluation("out = model(x)  # <-", "outs.append(out.max(1)[1].numpy())"),
+        evaluation("out = model(x)  # <-", "best, where = out.max(1)", "outs.append(where.numpy())"),
+        evaluation("out = model(x)  # <-", "outs.append(out.numpy(force=True))"),
+        evaluation("y = torch.from_numpy(y)", "model(x)  # <-"),
+        evaluation("model(x)  # <-").replace("(model,", "(model: nn.Module,"),
+        evaluation(*TRIED, "    out = other_model(x)  # <-"),
+        evaluation("try:", "    out = load(x)", "except RuntimeError:", "    out = model(x)  # <-"),
+        evaluation("try:", "    out = model(x)  # <-", "except RuntimeError:", "    pass"),
+        "def evaluate(model, loader, x):\n    try:\n        model(x)\n    except RuntimeError:\n        for x in loader:\n"
+        "            model(x)  # <-\n",
+    ),
+    "MA013": (
+        "@torch.no_grad()\ndef run(model, loader):\n    outs, progress = [], tqdm(loader)\n    for inputs in progress:\n"
+        "        outs.append(model(inputs))  # <-\n",
+        "@torch.no_grad()\ndef run(model, data):\n    outs = []\n    rows = DataLoader(data)\n    for i, x in enumerate(rows):\n"
+        "        outs.append(model(x))  # <-\n",
+        "@torch.no_grad()\ndef run(model, batch_loader):\n    outs = []\n    for x in batch_loader:\n        outs.append(model(x))  # <-\n",
+    ),
+    "MA031": (
+        "class A:\n    def step(self, x, y):\n        loss = crit(x, y)\n        loss.backward(retain_graph=True)  # <-\n",
+    ),
+    "MA047": (
+        WRAPPED.format("  # <-") + "    return model\n",
+        WRAPPED.format("  # <-") + "    def run(x):\n        return model(x)\n    go(run)\n",
+        "def load(self, model):\n    self.model = nn.DataParallel(model)  # <-\n",
+        "def load(model, parts):\n    for x in parts:\n        model(x)\n        model = nn.DataParallel(model)  # <-\n",
+    ),
+    "MA081": (
+        "allocator = BlockMemoryAllocator()\nallocator.allocate(3)  # <-\n",
+        "from memplan.runtime.pools import taken\ndef step(allocator):\n    allocator.allocate(3)  # <-\n",
+        "def step(mem_allocator):\n    mem_allocator.allocate(3)  # <-\n",
+        "def step(arena):\n    arena.allocate(3)  # <-\n",
+    ),
+}  # fmt: skip
+"""The hazard in what looks like those."""
+POSITIVE |= {rule: (*POSITIVE[rule], *more) for rule, more in _BESIDE_THEM.items()}

@@ -75,3 +75,11 @@ def test_unit_tests_may_leak() -> None:
     assert issues(body, "MA011")
     assert not issues(body, "MA011", name="tests/test_model.py")
     assert issues(POSITIVE["MA001"][0], "MA001", name="tests/test_model.py")
+
+
+def test_a_finding_is_told_once() -> None:
+    body = (
+        "def attend(q, k, v, w):\n    scores = q @ k.transpose(-2, -1)\n    probs = torch.softmax(scores, -1)\n"
+        "    return probs @ v + probs @ w\n"
+    )
+    assert [each.line for each in issues(body, "MA042")] == [HEAD.count("\n") + 3]

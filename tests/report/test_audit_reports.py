@@ -151,8 +151,8 @@ def test_sarif_names_rules_places_and_what_was_not_read() -> None:
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
     first = run["results"][0]["locations"][0]["physicalLocation"]
-    assert first["artifactLocation"] == {"uri": "src/eval.py", "uriBaseId": "%SRCROOT%"}
-    assert first["region"] == {"startLine": 7, "startColumn": 9, "endLine": 7, "endColumn": 22}
+    assert first["artifactLocation"] == {"uri": "train.py", "uriBaseId": "%SRCROOT%"}
+    assert first["region"] == {"startLine": 41, "startColumn": 9, "endLine": 41, "endColumn": 22}
     (note,) = run["invocations"][0]["toolExecutionNotifications"]
     assert note["message"]["text"] == "notes.ipynb:cell 2:1: syntax error: invalid syntax"
 

@@ -26,6 +26,7 @@ def retained_graph(code: Code) -> Iterator[Hit]:
             not _made_here(code, call)
             or any(_position(each) > _position(call) for each in others)
             or _goes_round(code, call)
+            or _in_closure(code, call)
         ):
             continue
         yield hit(
@@ -78,6 +79,12 @@ def _goes_round(code: Code, call: ast.Call) -> bool:
         isinstance(each.func, ast.Name | ast.Attribute) and _makes_loss(code, each) for each in code.calls(loops[0])
     )
     return not forwards
+
+
+def _in_closure(code: Code, call: ast.Call) -> bool:
+    """A lambda, or a function in a function, which may be called again on the same graph."""
+    scope = code.scope(call)
+    return isinstance(scope, ast.Lambda) or (isinstance(scope, FUNCTIONS) and code.function(scope) is not None)
 
 
 def _makes_loss(code: Code, call: ast.Call) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from memplan.audit.code import Code
 from memplan.audit.hits import after, constant, forwards_keywords, hit, keyword, words
-from memplan.audit.records import Edit, Hit
-from memplan.audit.steps import is_over_data, is_over_epochs, trains
+from memplan.audit.records import Hit
+from memplan.audit.steps import is_over_epochs, trains
 
 _LOADER = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _MANY = 64
@@ -79,35 +79,6 @@ def _loaders(code: Code) -> Iterator[ast.Call]:
     for call in code.all(ast.Call):
         if code.callee(call) in _LOADER:
             yield call
-
-
-def pinned_for_nothing(code: Code) -> Iterator[Hit]:
-    """MA062."""
-    if "non_blocking" in code.text:
-        return
-    copies = [
-        call for call in code.all(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and _moves(code, call)
-        and any(is_over_data(code, loop) for loop in code.loops(call))
-    ]  # fmt: skip
-    for loader in _loaders(code):
-        asked = keyword(loader, "pin_memory")
-        if asked is not None and constant(asked) is True and copies:
-            edits = tuple(_non_blocking(code, call) for call in copies)
-            yield hit(code, "MA062", asked, f"batches are pinned, but {words(copies[0])} waits for the copy", *edits)
-
-
-def _non_blocking(code: Code, call: ast.Call) -> Edit:
-    last = [*call.args, *(each.value for each in call.keywords)]
-    if last:
-        return after(
-            code, max(last, key=lambda each: (each.end_lineno or 0, each.end_col_offset or 0)), ", non_blocking=True"
-        )
-    line, column = (
-        call.end_lineno or call.lineno,
-        code.column(call.end_lineno or call.lineno, call.end_col_offset or 0) - 1,
-    )
-    return Edit(line=line, column=column, end_line=line, end_column=column, text="non_blocking=True")
 
 
 def fetched_ahead(code: Code) -> Iterator[Hit]:

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from memplan.audit.checks import evidence
 from memplan.audit.code import Code, Function
 from memplan.audit.hits import constant, hit, keyword, line_before, words
 from memplan.audit.records import Hit
@@ -12,6 +13,7 @@ from memplan.audit.steps import (
     evaluates,
     in_step_function,
     is_over_data,
+    is_over_loader,
     step_loop,
     trains,
 )  # fmt: skip
@@ -31,10 +33,10 @@ def gradients_on(code: Code) -> Iterator[Hit]:
     for function in code.functions:
         if _HOOKS.match(function.name) or trains(code, function) or not _is_evaluation(code, function):
             continue
-        call = next((each for each in _model_calls(code, function) if has_graph(code, each)), None)
-        if call is None or _frozen(code, function) or _wants_gradients(code, function):
+        if _frozen(code, function) or _wants_gradients(code, function) or called_without_gradients(code, function):
             continue
-        if called_without_gradients(code, function):
+        call = next((each for each in _model_calls(code, function) if _records(code, function, each)), None)
+        if call is None or evidence.called_from_elsewhere(code, function):
             continue
         edits = (line_before(code, function, "@torch.no_grad()"),) if code.imports.get("torch") == "torch" else ()
         message = f"{function.name}() calls {words(call.func)} in a loop with gradients on and never goes backward"
@@ -52,6 +54,12 @@ def _model_calls(code: Code, function: Function) -> Iterator[ast.Call]:
     for call in code.calls(function):
         if is_model_call(code, call) and any(is_over_data(code, loop) for loop in code.loops(call)):
             yield call
+
+
+def _records(code: Code, function: Function, call: ast.Call) -> bool:
+    """Are gradients on, for all that is seen, and for nothing?"""
+    off = evidence.becomes_numpy(code, function, call) or evidence.is_of_another_runtime(code, function, call)
+    return has_graph(code, call) and not off and not evidence.is_way_out(code, call)
 
 
 def _frozen(code: Code, function: Function) -> bool:
@@ -113,7 +121,7 @@ def outputs_collected(code: Code) -> Iterator[Hit]:
         func = call.func
         if not isinstance(func, ast.Attribute) or func.attr not in ("append", "extend") or len(call.args) != 1:
             continue
-        loops = [loop for loop in code.loops(call) if is_over_data(code, loop)]
+        loops = [loop for loop in code.loops(call) if is_over_loader(code, loop)]
         if not loops or (has_graph(code, call.args[0]) and step_loop(code, call) is not None):
             continue
         name = code.dotted(func.value)

@@ -20,9 +20,6 @@ _CHECKPOINTS = re.compile(
     r"checkpoint(?!_?(?:path|file|dir|name|url|s\b))|GradientCheckpointingLayer|\bremat\b", re.IGNORECASE
 )
 _CACHES = ("functools.lru_cache", "functools.cache")
-_SMALL = re.compile(
-    r"ids?\b|token|mask|pos|index|indices|len|label|target|seq$|idx|^ids|done|reward|score|box|time|grid|bins?$"
-)
 _OPTIMIZERS = re.compile(r"^torch\.optim\.[A-Z]\w+$|^transformers\.(?:AdamW|Adafactor)$|^bitsandbytes\.optim\.\w+$")
 
 
@@ -192,43 +189,34 @@ def _says_tensor(code: Code, annotation: ast.expr | None) -> bool:
 def data_parallel(code: Code) -> Iterator[Hit]:
     """MA047."""
     for call in code.all(ast.Call):
-        if code.callee(call) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
+        if code.callee(call) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel") and not _never_runs(
+            code, call
+        ):
             yield hit(code, "MA047", call, f"{words(call.func)} gathers outputs and gradients on one GPU")
 
 
-def grown(code: Code) -> Iterator[Hit]:
-    """MA048."""
-    for node in code.all(ast.Assign):
-        call, loops = node.value, code.loops(node)
-        if (
-            len(node.targets) != 1
-            or not loops
-            or code.callee(call) not in ("torch.cat", "torch.concat", "torch.concatenate")
-        ):
-            continue
-        assert isinstance(call, ast.Call)  # noqa: S101 - it has a callee
-        parts = call.args[0].elts if call.args and isinstance(call.args[0], ast.Tuple | ast.List) else []
-        name = code.dotted(node.targets[0])
-        own = any(code.dotted(part) == name for part in parts[:1] + parts[-1:])
-        if isinstance(loops[0], ast.For) and code.callee(loops[0].iter).endswith((".items", ".values", ".keys")):
-            continue  # A dict of things, a few.
-        if any(isinstance(each, ast.If) and each in set(code.inside(loops[0], ast.If)) for each in code.above(node)):
-            continue
-        if (
-            name
-            and own
-            and len(parts) > 1
-            and not _SMALL.search(name.rpartition(".")[2])
-            and _only_grows(code, loops[0], node, name)
-        ):
-            yield hit(code, "MA048", node, f"{name} is copied whole, and grows, in every round")
+def _never_runs(code: Code, call: ast.Call) -> bool:
+    """A local one that only reads a state dict with its names, and is unwrapped or dropped."""
+    statement, function = code.parent(call), code.function(call)
+    if not isinstance(statement, ast.Assign) or function is None or code.loops(call):
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name) or len(statement.targets) > 1:
+        return False
+    return all(
+        isinstance(user := code.parent(name), ast.Attribute)
+        and user.attr in ("load_state_dict", "state_dict", "module")
+        for name in _reads(code, function, target.id, statement)
+    )
 
 
-def _only_grows(code: Code, loop: ast.AST, node: ast.Assign, name: str) -> bool:
-    """Does nothing else in the loop give the name a value? A network in the loop brings it back to size."""
-    inner = {id(each) for each in ast.walk(loop)}
-    known = code.bindings(code.names_scope(loop)).get(name, ())
-    return not any(id(each.node) in inner and each.node is not node for each in known)
+def _reads(code: Code, function: Function, name: str, statement: ast.Assign) -> Iterator[ast.Name]:
+    """Where a name means what a statement gave it; those of nested functions may."""
+    for each in ast.walk(function):
+        if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load):
+            binding = code.binding(each)
+            if code.names_scope(each) is not function or (binding is not None and binding.node is statement):
+                yield each
 
 
 def copied(code: Code) -> Iterator[Hit]:

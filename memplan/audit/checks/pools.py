@@ -26,6 +26,9 @@ _OTHER_POOLS = re.compile(
     r"thread|process|executor|worker|conn|session|avg|max|adaptive|spatial|attention|roi|lp_|pooling|str|(?<!b)lock",
     re.IGNORECASE,
 )
+_MEMORY = re.compile(r"pool|buffer|memory|(?:^|_)mem_|arena|staging", re.IGNORECASE)
+_MEMORY_MODULES = re.compile(r"^memplan\.runtime\.pools|^torch\.cuda\.(?:memory\.)?(?:MemPool|CUDAPluggableAllocator)")
+"""What says that a pool holds memory."""
 _POOL_CLASS = re.compile(
     r"^(?:\w*(?:Tensor|Buffer|Memory|Mem|Pinned|Staging|Block|Arena)\w*(?:Pool|Allocator)|MemPool|BufferStore)$"
 )
@@ -41,8 +44,16 @@ def not_given_back(code: Code) -> Iterator[Hit]:
         last = name.rpartition(".")[2]
         if not name or not _POOL.search(last) or _OTHER_POOLS.search(last) or _is_handed_on(code, call):
             continue
-        if not _closed_somewhere(code, call, name):
+        if _is_of_memory(code, name) and not _closed_somewhere(code, call, name):
             yield hit(code, "MA081", call, f"{words(call)} takes from {name}, and nothing gives it back")
+
+
+def _is_of_memory(code: Code, name: str) -> bool:
+    """By its name, that of its class, or the pools that the file imports: Pyro's allocators hand out dimensions."""
+    if _MEMORY.search(name.rpartition(".")[2]) or any(_MEMORY_MODULES.match(each) for each in code.imports.values()):
+        return True
+    made = (each.value for each in code.all(ast.Assign) if any(code.dotted(to) == name for to in each.targets))
+    return any(_MEMORY.search(code.callee(value)) or _MEMORY_MODULES.match(code.callee(value)) for value in made)
 
 
 def _is_handed_on(code: Code, call: ast.Call) -> bool:
