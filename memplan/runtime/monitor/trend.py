@@ -70,6 +70,9 @@ def growth(chosen: Sequence[Sequence[tuple[Point, int]]], headroom: int) -> Tren
     whole = trend_of(chosen[0], headroom)
     if len(chosen) == 1 or whole is None or whole.growing:
         return whole
+    # What does not rise evenly cannot grow, and is told at a tenth of the cost.
+    if not _steady([size for _, size in chosen[1]]):
+        return whole
     late = trend_of(chosen[1], headroom, sure=_SURE_OF_LATE)
     return late if late is not None and late.growing else whole
 
