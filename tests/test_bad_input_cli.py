@@ -121,7 +121,7 @@ OTHER_USAGE_ERRORS = {
     ),
     "calibrate: device": (("validate", "--calibrate", "--device", "tpu"), ("not 'tpu'",)),
     "calibrate: CPU": (("validate", "--calibrate", "--device", "cpu"), ("only a CUDA device is calibrated",)),
-    "unknown finding": (("explain", "MP999"), ("there is no finding 'MP999'", "MP001")),
+    "unknown finding": (("explain", "MP999"), ("there is no finding 'MP999'", "memplan explain lists them")),
 }
 
 
