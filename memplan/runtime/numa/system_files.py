@@ -17,11 +17,6 @@ class SystemFiles:
         self.notes: list[str] = []
         self._texts: dict[str, str] = {}
 
-    @property
-    def is_here(self) -> bool:
-        """Is it this machine?"""
-        return self.root == Path("/")
-
     def text(self, path: str) -> str:
         """A file's text without the last line break; empty where it cannot be read."""
         if path not in self._texts:
