@@ -4,8 +4,9 @@ A crash never exits 1: that code says "policy not met" and nothing else.
 """
 
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,6 +67,19 @@ def _show_version(asked: bool) -> None:
     raise typer.Exit
 
 
+_TAG = re.compile(r"\[(?=[a-z#/@][^\[]*?\])")
+"""Where what Rich takes for markup begins (``rich.markup.RE_TAGS``)."""
+
+
+def command_line() -> Any:
+    """The command line as Click knows it, with help that is text: Typer would let Rich read ``[tool.x]`` as markup."""
+    found: Any = typer.main.get_command(app)
+    for command in (found, *found.commands.values()):
+        for each in (command, *command.params):
+            each.help = each.help and _TAG.sub(r"\\[", each.help)
+    return found
+
+
 @app.callback()
 def _memplan(
     *,
@@ -91,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     if os.environ.get("COLUMNS") == "0":
         del os.environ["COLUMNS"]  # It means "not known"; Rich would take it at its word.
     try:
-        code = _exit_code(app(args=arguments, prog_name="memplan", standalone_mode=False))
+        code = _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
         # Newer versions of Typer take Ctrl-C to themselves and say nothing.
         return _fail("interrupted", code) if code == INTERRUPTED else code
     except MemplanError as error:
