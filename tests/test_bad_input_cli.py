@@ -1,5 +1,6 @@
-"""Bad input through the real command, in a process of its own: exit code, message on stderr, nothing on stdout."""
+"""Bad input through the real command: exit code, message on stderr, nothing on stdout."""
 
+import io
 import json
 import os
 import pickle
@@ -7,8 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
 import pytest
+
+from tests.support.command import Command
 
 ROOT = Path(__file__).parents[1]
 GOOD = """import torch
@@ -33,24 +37,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def memplan(folder: Path, *words: str, command: str = "estimate") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    for name in ("MEMPLAN_DEBUG", "COLUMNS", "PYTHONWARNINGS"):
-        environment.pop(name, None)
-    line = [sys.executable, "-m", "memplan", command, *words]
-    return subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False)
-
-
-def complaint(folder: Path, code: int, *words: str, command: str = "estimate") -> str:
+class Complaint(Protocol):
     """What a command that must fail says."""
-    before = set(folder.iterdir())
-    done = memplan(folder, *words, command=command)
-    assert {path for path in folder.iterdir() if path.name != "__pycache__"} <= before
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    assert done.stderr.lower().count("error: ") >= 1
-    return done.stderr
+
+    def __call__(self, code: int, *words: str, command: str = "estimate") -> str: ...
+
+
+@pytest.fixture
+def complaint(folder: Path, memplan: Command) -> Complaint:
+    def run(code: int, *words: str, command: str = "estimate") -> str:
+        before = set(folder.iterdir())
+        done = memplan(command, *words, folder=folder)
+        assert {path for path in folder.iterdir() if path.name != "__pycache__"} <= before
+        assert done.returncode == code, done.stderr
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
+        assert done.stderr.lower().count("error: ") >= 1
+        return done.stderr
+
+    return run
 
 
 USAGE_ERRORS = {
@@ -77,8 +82,8 @@ USAGE_ERRORS = {
 
 
 @pytest.mark.parametrize(("words", "said"), USAGE_ERRORS.values(), ids=list(USAGE_ERRORS))
-def test_wrong_options_end_with_2(folder: Path, words: tuple[str, ...], said: tuple[str, ...]) -> None:
-    message = complaint(folder, USAGE, *words)
+def test_wrong_options_end_with_2(complaint: Complaint, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+    message = complaint(USAGE, *words)
     assert [part for part in said if part not in message] == []
 
 
@@ -126,32 +131,41 @@ OTHER_USAGE_ERRORS = {
 
 
 @pytest.mark.parametrize(("words", "said"), OTHER_USAGE_ERRORS.values(), ids=list(OTHER_USAGE_ERRORS))
-def test_the_other_commands_complain_alike(folder: Path, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+def test_the_other_commands_complain_alike(
+    folder: Path, complaint: Complaint, words: tuple[str, ...], said: tuple[str, ...]
+) -> None:
     (folder / "empty.pickle").touch()
     (folder / "cut.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": []})[:-5])
     command, *rest = words
-    message = complaint(folder, USAGE, *rest, command=command)
+    message = complaint(USAGE, *rest, command=command)
     assert [part for part in said if part not in message] == []
 
 
-HELP = [(command, "--help") for command in COMMANDS]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_any_encoding_will_do(tmp_path: Path, memplan: Command, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    done = memplan(command, "--help", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert command.encode() in written.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("words", "variables"),
-    [
-        *[(words, {"PYTHONIOENCODING": "ascii"}) for words in HELP],
-        *[(words, {"COLUMNS": "0"}) for words in (HELP[0], ("gpus",))],
-        *[(words, {"TERM": "dumb"}) for words in (HELP[0], ("gpus",))],
-    ],
-    ids=str,
-)
-def test_any_terminal_will_do(words: tuple[str, ...], variables: dict[str, str]) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
-    line = [sys.executable, "-m", "memplan", *words]
-    done = subprocess.run(line, capture_output=True, env=environment | variables, timeout=60, check=False)
+def test_the_encoding_is_that_of_the_process() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    line = [sys.executable, "-m", "memplan", "estimate", "--help"]
+    done = subprocess.run(line, capture_output=True, env=environment, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert words[0].encode() in done.stdout or b"h100-80g" in done.stdout
+    assert b"estimate" in done.stdout
+
+
+@pytest.mark.parametrize("variables", [{"COLUMNS": "0"}, {"TERM": "dumb"}], ids=str)
+@pytest.mark.parametrize(("words", "said"), [(("estimate", "--help"), "estimate"), (("gpus",), "h100-80g")], ids=str)
+def test_any_terminal_will_do(
+    tmp_path: Path, memplan: Command, words: tuple[str, ...], said: str, variables: dict[str, str]
+) -> None:
+    done = memplan(*words, folder=tmp_path, variables=variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -198,16 +212,16 @@ CODE_ERRORS = {
 
 
 @pytest.mark.parametrize(("text", "said"), CODE_ERRORS.values(), ids=list(CODE_ERRORS))
-def test_failing_code_ends_with_3(folder: Path, text: str, said: tuple[str, ...]) -> None:
+def test_failing_code_ends_with_3(folder: Path, complaint: Complaint, text: str, said: tuple[str, ...]) -> None:
     (folder / "model.py").write_text(text)
-    message = complaint(folder, UNKNOWN, "model.py", "--gpu", "t4")
+    message = complaint(UNKNOWN, "model.py", "--gpu", "t4")
     assert [part for part in said if part not in message] == []
 
 
-def test_a_factory_that_hangs_is_ended_where_it_hangs(folder: Path) -> None:
+def test_a_factory_that_hangs_is_ended_where_it_hangs(folder: Path, complaint: Complaint) -> None:
     (folder / "model.py").write_text(GOOD.replace("return nn.Linear(3, 2)", "while True:\n        pass"))
     started = time.monotonic()
-    message = complaint(folder, UNKNOWN, "model.py", "--gpu", "t4", "--timeout", "5")
+    message = complaint(UNKNOWN, "model.py", "--gpu", "t4", "--timeout", "5")
     assert 5 <= time.monotonic() - started < 15
     assert "did not come to an end within 5 seconds" in message
     assert "at model.py:4" in message or "at model.py:5" in message
@@ -215,9 +229,9 @@ def test_a_factory_that_hangs_is_ended_where_it_hangs(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_gigantic_batch_is_answered_by_arithmetic(folder: Path) -> None:
+def test_a_gigantic_batch_is_answered_by_arithmetic(folder: Path, memplan: Command) -> None:
     started = time.monotonic()
-    done = memplan(folder, "model.py", "--gpu", "t4", "--batch-size", str(LARGEST), "--json")
+    done = memplan("estimate", "model.py", "--gpu", "t4", "--batch-size", str(LARGEST), "--json", folder=folder)
     assert time.monotonic() - started < 30
     assert done.returncode == 0, done.stderr
     estimate = json.loads(done.stdout)
@@ -227,16 +241,16 @@ def test_a_gigantic_batch_is_answered_by_arithmetic(folder: Path) -> None:
     assert estimate["peak"]["allocated_bytes"] > LARGEST * 5 * 4
 
 
-def test_code_that_calls_cuda_when_imported_runs(folder: Path) -> None:
+def test_code_that_calls_cuda_when_imported_runs(folder: Path, memplan: Command) -> None:
     text = "import torch\nprint(torch.cuda.get_device_name())\nweight = torch.ones(5, device='cuda').cuda()\n" + GOOD
     (folder / "model.py").write_text(text)
-    done = memplan(folder, "model.py", "--gpu", "t4", "--quiet")
+    done = memplan("estimate", "model.py", "--gpu", "t4", "--quiet", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "FITS" in done.stdout
 
 
-def test_code_that_insists_on_cuda_fails_on_a_cpu_with_a_hint(folder: Path) -> None:
+def test_code_that_insists_on_cuda_fails_on_a_cpu_with_a_hint(folder: Path, complaint: Complaint) -> None:
     (folder / "model.py").write_text(GOOD.replace("nn.Linear(3, 2)", "nn.Linear(3, 2).cuda()"))
-    message = complaint(folder, UNKNOWN, "model.py", "--gpu", "cpu")
+    message = complaint(UNKNOWN, "model.py", "--gpu", "cpu")
     assert "at model.py:4" in message
     assert "torch.cuda.is_available()" in message

@@ -65,13 +65,7 @@ def run_isolated(
         MemplanError: As the function raised it; or an internal error (exit 2), with the child's traceback as its cause.
     """
     call = pickle.dumps(sys.path) + pickle.dumps(pickle.dumps((function, args)))
-    process = subprocess.Popen(  # noqa: S603 - our own interpreter.
-        # -P: a pickle.py in the current folder must not be taken for Python's before the import path is set.
-        [sys.executable, "-P", "-c", _BOOTSTRAP],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = _start()
     _RUNNING.add(process)
     try:
         result: T = pickle.loads(_Conversation(process, timeout, progress).result(call))  # noqa: S301 - our own child wrote it.
@@ -80,6 +74,17 @@ def run_isolated(
         _RUNNING.discard(process)
         _end(process)
     return result
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """Start a child that waits for its call."""
+    return subprocess.Popen(  # noqa: S603 - our own interpreter.
+        # -P: a pickle.py in the current folder must not be taken for Python's before the import path is set.
+        [sys.executable, "-P", "-c", _BOOTSTRAP],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def end_running() -> None:

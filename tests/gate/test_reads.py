@@ -12,6 +12,8 @@ from memplan.job.isolate import run_isolated
 from memplan.job.load import _import_file
 from memplan.job.reads import Reads, record_reads
 
+pytestmark = pytest.mark.usefixtures("fresh_children")  # What an interpreter reads when it starts is part of it.
+
 USER_CODE = """
 import os, json
 from pathlib import Path

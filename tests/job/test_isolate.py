@@ -18,6 +18,8 @@ from memplan.job.isolate import ChildTraceback, run_isolated
 
 SECONDS = 20.0
 
+pytestmark = pytest.mark.usefixtures("fresh_children")
+
 
 def add(left, right):
     return left + right
@@ -127,9 +129,9 @@ def test_user_prints_never_reach_our_output(capfd):
 
 def test_timeout_says_where_the_code_was():
     start = time.monotonic()
-    with pytest.raises(EstimateError, match=r"within 0\.5 seconds") as caught:
-        run_isolated(hang, timeout=0.5)
-    assert 0.5 <= time.monotonic() - start < 5
+    with pytest.raises(EstimateError, match="within 2 seconds") as caught:
+        run_isolated(hang, timeout=2.0)
+    assert 2 <= time.monotonic() - start < 10
     assert caught.value.exit_code == ExitCode.UNKNOWN == 3
     assert "tracing step 1" in caught.value.what
     first = hang.__code__.co_firstlineno
