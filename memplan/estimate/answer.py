@@ -227,13 +227,13 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
 
 
 def _peak_moment(measured: Measured) -> tuple[Event, tuple[StorageId, ...]]:
-    """The event at which the allocator holds most, and what is alive then.
+    """The peak (``MemoryProfile.peak_at``), and what is alive then.
 
     A peak in a later repetition of the step is shown at the same place of the traced one.
     """
     stream = measured.stream
     events = [event for event in measured.lifetimes.trace.events if event.storage in measured.lifetimes.buffers]
-    at = measured.memory.peak_allocated_at
+    at = measured.memory.peak_at
     if at >= len(events):
         at = len(stream.prefix) + (at - len(stream.prefix)) % len(stream.step)
     alive: dict[StorageId, None] = {}

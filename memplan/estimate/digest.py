@@ -1,6 +1,8 @@
 """The digest of a replay: it is played once more, and what a reader can look at is kept."""
 
+from bisect import insort
 from heapq import nlargest
+from typing import NamedTuple
 
 from memplan.estimate.answer import Measured
 from memplan.estimate.digest_records import (
@@ -26,7 +28,7 @@ from memplan.snapshot.recording import repetitions_to_peak
 from memplan.units import StorageId
 
 MOST_SAMPLES = 2000
-"""Samples of the curve: about two for each pixel of a wide page."""
+"""Samples of the curve, the peak aside: about two for each pixel of a wide page."""
 MOST_BUFFERS = 4000
 """Buffers that are kept one by one."""
 
@@ -46,7 +48,7 @@ def digest(profile: GpuProfile, measured: Measured) -> HistoryDigest:
         measured.lifetimes,
         measured.stream,
         policy=NoCaching() if profile.kind == "cpu" else measured.policy,
-        map_at=memory.peak_reserved_at,
+        peak_at=memory.peak_at,
         repetitions=repetitions_to_peak(measured.stream, memory),
         # Only a replay under the device's limit can have given its cache back.
         limit_bytes=profile.usable_bytes - profile.context_bytes if memory.retries else None,
@@ -59,7 +61,7 @@ def replay_digest(
     stream: RequestStream,
     *,
     policy: AllocatorPolicy | NoCaching,
-    map_at: int,
+    peak_at: int,
     repetitions: int = 1,
     limit_bytes: int | None = None,
     device_bytes: int | None = None,
@@ -70,7 +72,7 @@ def replay_digest(
         lifetimes: The trace, with the category of every storage.
         stream: Its requests (``memplan.replay.stream.request_stream`` of the same trace).
         policy: The allocator's options, or ``NoCaching()``.
-        map_at: Event after which the allocator is drawn: the one at which most is reserved.
+        peak_at: The event of the peak (``MemoryProfile.peak_at``), after which the allocator is drawn.
         repetitions: How often the last step is played, where it closes.
         limit_bytes: Memory that the device can give the allocator; None for no limit.
         device_bytes: The device's total memory, where it differs from ``limit_bytes``.
@@ -80,7 +82,7 @@ def replay_digest(
     """
     script = Script(lifetimes, stream, repetitions)
     allocator = make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes)
-    watch = _Watch(lifetimes, script.length)
+    watch = _Watch(lifetimes, script.length, peak_at)
     for index, request in enumerate(script.requests()):
         if request.action == "free":
             allocator.free(watch.freed(index, request.key))
@@ -90,29 +92,43 @@ def replay_digest(
                 break
             watch.allocated(index, request.key, block)
         watch.sample(index, allocator.reserved)
-        if index == map_at and isinstance(allocator, Segments):
+        if index == peak_at and isinstance(allocator, Segments):
             watch.draw(allocator.layout(), expandable=getattr(policy, "expandable_segments", False))
         if script.step_ends(index):
             watch.rename(stream)
     return watch.digest(script.spans(watch.played))
 
 
+class _Sample(NamedTuple):
+    """A moment of the replay."""
+
+    event: int
+    """After it."""
+    allocated: int
+    """Bytes in live blocks."""
+    reserved: int
+    """Most bytes in segments during its stretch."""
+    held: dict[str, int]
+    """``allocated`` by category."""
+
+
 class _Watch:
     """What is kept of a replay in progress."""
 
-    def __init__(self, lifetimes: Lifetimes, length: int) -> None:
+    def __init__(self, lifetimes: Lifetimes, length: int, peak_at: int) -> None:
         self.played = 0
         """Events so far."""
         self._length = length
+        self._peak_at = peak_at
         self._lifetimes = lifetimes
         self._holders: dict[Holder, int] = {}
         self._live: dict[int, tuple[Block, int, Holder]] = {}
         """Key → block, the event of its birth, and whose it is."""
         self._buffers: list[tuple[Holder, int, int, int]] = []
         self._held = dict.fromkeys(map(str, Category), 0)
-        self._samples: list[tuple[int, int, dict[str, int]]] = []
-        """The best moment of each stretch so far: bytes allocated, event, and bytes by category."""
-        self._reserved: list[int] = []
+        self._samples: list[_Sample] = []
+        """The best moment of each stretch so far."""
+        self._peak: _Sample | None = None
         self._reserved_peak = (-1, 0)
         self._segments: tuple[tuple[SegmentLayout, tuple[Holder | None, ...]], ...] = ()
         self._expandable = False
@@ -146,11 +162,13 @@ class _Watch:
         allocated = sum(self._held.values())
         number = index * min(MOST_SAMPLES, self._length) // self._length
         if number == len(self._samples):
-            self._samples.append((allocated, index, self._held.copy()))
-            self._reserved.append(reserved)
-        elif allocated > self._samples[-1][0]:
-            self._samples[-1] = allocated, index, self._held.copy()
-        self._reserved[-1] = max(self._reserved[-1], reserved)
+            self._samples.append(_Sample(index, allocated, reserved, self._held.copy()))
+        elif allocated > self._samples[-1].allocated:
+            self._samples[-1] = _Sample(index, allocated, max(self._samples[-1].reserved, reserved), self._held.copy())
+        elif reserved > self._samples[-1].reserved:
+            self._samples[-1] = self._samples[-1]._replace(reserved=reserved)
+        if index == self._peak_at:
+            self._peak = _Sample(index, allocated, reserved, self._held.copy())
         if reserved > self._reserved_peak[1]:
             self._reserved_peak = index, reserved
 
@@ -174,9 +192,12 @@ class _Watch:
             for holder, nbytes, start, end in sorted(largest, key=lambda buffer: buffer[2])
         )
         segments = tuple(self._segment(segment, holders) for segment, holders in self._segments)
+        if self._peak is not None and all(sample.event != self._peak_at for sample in self._samples):
+            # Its stretch has a moment at which more is allocated, but less reserved.
+            insort(self._samples, self._peak, key=lambda sample: sample.event)
         return HistoryDigest(
             events=self.played,
-            peak_event=max(self._samples, key=lambda sample: sample[0])[1] if self._samples else -1,
+            peak_event=self._peak_at if self._peak is not None else -1,
             reserved_peak_event=self._reserved_peak[0],
             spans=spans,
             curve=self._curve(),
@@ -187,12 +208,12 @@ class _Watch:
         )
 
     def _curve(self) -> Curve:
-        ever = [name for name in self._held if any(held[name] for _, _, held in self._samples)]
+        ever = [name for name in self._held if any(sample.held[name] for sample in self._samples)]
         return Curve(
-            events=tuple(event for _, event, _ in self._samples),
-            allocated=tuple(allocated for allocated, _, _ in self._samples),
-            reserved=tuple(self._reserved),
-            categories={name: tuple(held[name] for _, _, held in self._samples) for name in ever},
+            events=tuple(sample.event for sample in self._samples),
+            allocated=tuple(sample.allocated for sample in self._samples),
+            reserved=tuple(sample.reserved for sample in self._samples),
+            categories={name: tuple(sample.held[name] for sample in self._samples) for name in ever},
         )
 
     def _segment(self, segment: SegmentLayout, holders: tuple[Holder | None, ...]) -> DigestSegment:

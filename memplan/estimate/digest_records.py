@@ -81,10 +81,10 @@ class DigestSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The history in at most ``memplan.estimate.digest.MOST_SAMPLES`` samples.
+    """The history in at most ``memplan.estimate.digest.MOST_SAMPLES`` samples, and the peak.
 
-    Each stands for a stretch of events: it is the moment of that stretch at which most was allocated, so that no peak
-    is lost.
+    Each stands for a stretch of events: it is the moment of that stretch at which most was allocated, so that no
+    maximum is lost. The peak is one more where its stretch has such a moment before it.
     """
 
     events: tuple[int, ...]
@@ -104,9 +104,10 @@ class HistoryDigest:
     events: int
     """How many events it has."""
     peak_event: int
-    """At which most is allocated, for the first time."""
+    """The peak that the estimate describes: of all events at which most is reserved, the first at which most is
+    allocated. -1 where nothing is."""
     reserved_peak_event: int
-    """At which most is reserved, for the first time."""
+    """At which so much is reserved for the first time: the peak or before it."""
     spans: tuple[Span, ...]
     """Phases and steps, one after the other, without a gap."""
     curve: Curve
@@ -118,4 +119,4 @@ class HistoryDigest:
     buffers_left_out: int
     """How many smaller ones there are."""
     segments: tuple[DigestSegment, ...]
-    """The allocator at ``reserved_peak_event``, in address order; empty where there is none (a CPU)."""
+    """The allocator at ``peak_event``, in address order; empty where there is none (a CPU)."""

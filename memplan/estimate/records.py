@@ -65,7 +65,11 @@ class IntervalBasis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakFacts:
-    """The peak and its moment. All bytes are maxima over the replayed steps."""
+    """The peak and its moment. Bytes are maxima over the replayed steps, each of its own.
+
+    *The* peak, which phase, op, owners, breakdown, fragmentation and the allocator's map describe, is one moment: of
+    all events at which most is reserved, the first at which most is allocated.
+    """
 
     requested_bytes: int
     """Asked for and alive at once."""
@@ -131,12 +135,12 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmentation:
-    """Shares at the reserved peak."""
+    """Shares at the peak: of what is reserved there, the breakdown's ``fragmentation`` is both together."""
 
     external: float
-    """Reserved but in no live block."""
+    """Of reserved bytes, those in no live block."""
     internal: float
-    """In live blocks but not asked for."""
+    """Of bytes in live blocks, those that nobody asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,12 +132,13 @@ class MemoryProfile:
     """Most bytes in segments at once."""
     peak_allocated_at: int
     """Index in the stream of the event at which ``peak_allocated`` is first reached."""
-    peak_reserved_at: int
-    """Likewise for ``peak_reserved``."""
-    allocated_at_reserved_peak: Bytes
-    """Bytes in live blocks when ``peak_reserved`` is first reached."""
-    requested_at_reserved_peak: Bytes
-    """Bytes asked for at that moment, of blocks that are live or pending."""
+    peak_at: int
+    """Index of *the peak*, the one moment that reports describe: of all events at which ``peak_reserved`` is reserved,
+    the first at which most is allocated. Where a step repeats, segments are kept and this is the peak of the step."""
+    allocated_at_peak: Bytes
+    """Bytes in live blocks at the peak."""
+    requested_at_peak: Bytes
+    """Bytes asked for at the peak, of blocks that are live or pending."""
     end_reserved: Bytes
     """Bytes in segments at the end."""
     steps_replayed: int
@@ -150,22 +151,22 @@ class MemoryProfile:
     """Times that all cached memory was released to serve one request (``num_alloc_retries``)."""
     out_of_memory: OutOfMemory | None = None
     """The request at which the replay ended early, if one could not be served. Peaks then cover what came before."""
-    pending_at_reserved_peak: Bytes
-    """Bytes in freed blocks that still waited for another stream when ``peak_reserved`` was first reached."""
+    pending_at_peak: Bytes
+    """Bytes in freed blocks that still waited for another stream at the peak."""
     peak_active: Bytes
     """Most bytes in live and pending blocks at once (``active_bytes``): ``peak_allocated`` where no stream shares."""
 
     @property
     def external_fragmentation(self) -> float:
-        """Share of reserved bytes in no live or pending block, at the reserved peak."""
-        return 1 - self._active_at_reserved_peak / self.peak_reserved if self.peak_reserved else 0.0
+        """Share of reserved bytes in no live or pending block, at the peak."""
+        return 1 - self._active_at_peak / self.peak_reserved if self.peak_reserved else 0.0
 
     @property
     def internal_fragmentation(self) -> float:
-        """Share of bytes in live and pending blocks that nobody asked for, at the reserved peak."""
-        active = self._active_at_reserved_peak
-        return 1 - self.requested_at_reserved_peak / active if active else 0.0
+        """Share of bytes in live and pending blocks that nobody asked for, at the peak."""
+        active = self._active_at_peak
+        return 1 - self.requested_at_peak / active if active else 0.0
 
     @property
-    def _active_at_reserved_peak(self) -> int:
-        return self.allocated_at_reserved_peak + self.pending_at_reserved_peak
+    def _active_at_peak(self) -> int:
+        return self.allocated_at_peak + self.pending_at_peak

@@ -172,8 +172,8 @@ class _Run:
         self.live: dict[int, Block] = {}
         self.played = 0
         self.peak_requested = self.peak_allocated = self.peak_active = self.peak_reserved = 0
-        self.allocated_at = self.reserved_at = -1
-        self.at_reserved_peak = (0, 0, 0)
+        self.allocated_at = self.peak_at = -1
+        self.allocated_at_peak = self.requested_at_peak = self.pending_at_peak = 0
         self.out_of_memory: OutOfMemory | None = None
 
     def play(self, requests: Sequence[Request]) -> bool:
@@ -200,9 +200,13 @@ class _Run:
             if allocator.allocated > self.peak_allocated:
                 self.peak_allocated, self.allocated_at = allocator.allocated, index
             self.peak_requested = max(self.peak_requested, allocator.requested)
-            if allocator.reserved > self.peak_reserved:
-                self.peak_reserved, self.reserved_at = allocator.reserved, index
-                self.at_reserved_peak = allocator.allocated, allocator.requested, self.pending
+            reserved = allocator.reserved
+            if reserved > self.peak_reserved or (
+                reserved == self.peak_reserved and allocator.allocated > self.allocated_at_peak
+            ):
+                self.peak_reserved, self.peak_at = reserved, index
+                self.allocated_at_peak, self.requested_at_peak = allocator.allocated, allocator.requested
+                self.pending_at_peak = self.pending
             if self.shared:
                 self.peak_active = max(self.peak_active, allocator.allocated + self.pending)
         return True
@@ -236,22 +240,21 @@ class _Run:
         return self.allocator.fingerprint({old: self.live[old] for old in rename})
 
     def profile(self, *, steps: int, settled: bool) -> MemoryProfile:
-        allocated, requested, pending = self.at_reserved_peak
         return MemoryProfile(
             peak_requested=Bytes(self.peak_requested),
             peak_allocated=Bytes(self.peak_allocated),
             peak_reserved=Bytes(self.peak_reserved),
             peak_allocated_at=self.allocated_at,
-            peak_reserved_at=self.reserved_at,
-            allocated_at_reserved_peak=Bytes(allocated),
-            requested_at_reserved_peak=Bytes(requested),
+            peak_at=self.peak_at,
+            allocated_at_peak=Bytes(self.allocated_at_peak),
+            requested_at_peak=Bytes(self.requested_at_peak),
             end_reserved=Bytes(self.allocator.reserved),
             steps_replayed=steps,
             segments=self.allocator.segments,
             settled=settled,
             retries=self.allocator.retries,
             out_of_memory=self.out_of_memory,
-            pending_at_reserved_peak=Bytes(pending),
+            pending_at_peak=Bytes(self.pending_at_peak),
             # Before the first request about streams both are the same.
             peak_active=Bytes(max(self.peak_active, self.peak_allocated)),
         )

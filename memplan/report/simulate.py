@@ -142,7 +142,7 @@ def spark(shares: Sequence[float], most: float) -> str:
 def legend_lines(simulation: Simulation, width: int) -> list[Text]:
     """What the columns mean, and what else is good to know at once."""
     sentence = (
-        "frag: share of the reserved peak that was never asked for at once; drift: reserved after the last step less "
+        "frag: share of reserved memory that nobody asked for, at the peak; drift: reserved after the last step less "
         "after the first; cost: modelled, orders of magnitude; ticks: frag so far, up to "
         f"{100 * _most(simulation):.0f} %"
     )

@@ -114,8 +114,8 @@ class Player:
         allocator, live = self._allocator, self._live
         allocate, free = allocator.allocate, allocator.free
         before = calls_of(allocator, self._served) if self.steps else DeviceCalls()
-        peak_requested, peak_reserved = allocator.requested, allocator.reserved
-        peak, at_peak = allocator.allocated, (allocator.requested, allocator.reserved)
+        peak_requested, peak_allocated, peak_reserved = allocator.requested, allocator.allocated, allocator.reserved
+        requested_at, allocated_at = peak_requested, peak_allocated
         try:
             for is_free, key, size, stream in stretch:
                 if is_free:
@@ -125,22 +125,23 @@ class Player:
                 if block is None:
                     raise FullError
                 live[key] = block
-                if allocator.allocated > peak:
-                    peak, at_peak = allocator.allocated, (allocator.requested, allocator.reserved)
-                if allocator.requested > peak_requested:  # noqa: PLR1730 - max() costs a call per request
+                allocated, reserved = allocator.allocated, allocator.reserved
+                if allocated > peak_allocated:  # noqa: PLR1730 - max() costs a call per request
+                    peak_allocated = allocated
+                if allocator.requested > peak_requested:  # noqa: PLR1730
                     peak_requested = allocator.requested
-                if allocator.reserved > peak_reserved:  # noqa: PLR1730
-                    peak_reserved = allocator.reserved
+                if reserved > peak_reserved or (reserved == peak_reserved and allocated > allocated_at):
+                    peak_reserved, allocated_at, requested_at = reserved, allocated, allocator.requested
         except KeyError as missing:
             raise MemplanError(f"a step frees allocation {missing}, which is not alive") from None
         self._served += sum(not call.is_free for call in stretch)
         return StepFigures(
             length=length,
             peak_requested=peak_requested,
-            peak_allocated=peak,
+            peak_allocated=peak_allocated,
             peak_reserved=peak_reserved,
-            requested_at_peak=at_peak[0],
-            reserved_at_peak=at_peak[1],
+            requested_at_peak=requested_at,
+            allocated_at_peak=allocated_at,
             end_reserved=allocator.reserved,
             largest_free=allocator.largest_free(),
             calls=calls_of(allocator, self._served).since(before),

@@ -60,7 +60,11 @@ class DeviceCalls(NamedTuple):
 
 
 class StepFigures(NamedTuple):
-    """One step under one policy. *The step's peak* is the first moment of its most allocated bytes."""
+    """One step under one policy.
+
+    *The step's peak* is, of its moments at which most is reserved, the first at which most is allocated, as
+    ``MemoryProfile.peak_at`` has it.
+    """
 
     length: int
     """Tokens per sample; 0 where there are no sequences."""
@@ -72,8 +76,8 @@ class StepFigures(NamedTuple):
     """Most bytes held of the device at once."""
     requested_at_peak: int
     """Bytes asked for and alive at the step's peak."""
-    reserved_at_peak: int
-    """Bytes held of the device at the step's peak."""
+    allocated_at_peak: int
+    """Bytes in live blocks at the step's peak."""
     end_reserved: int
     """Bytes held of the device when the step is over."""
     largest_free: int
@@ -82,14 +86,19 @@ class StepFigures(NamedTuple):
     """Asked of the device during the step."""
 
     @property
+    def fragmentation(self) -> float:
+        """Share of reserved bytes that nobody asked for, at the step's peak: external and internal together."""
+        return 1 - self.requested_at_peak / self.peak_reserved if self.peak_reserved else 0.0
+
+    @property
     def external_fragmentation(self) -> float:
         """Share of reserved bytes in no live block, at the step's peak."""
-        return 1 - self.peak_allocated / self.reserved_at_peak if self.reserved_at_peak else 0.0
+        return 1 - self.allocated_at_peak / self.peak_reserved if self.peak_reserved else 0.0
 
     @property
     def internal_fragmentation(self) -> float:
         """Share of bytes in live blocks that nobody asked for, at the step's peak."""
-        return 1 - self.requested_at_peak / self.peak_allocated if self.peak_allocated else 0.0
+        return 1 - self.requested_at_peak / self.allocated_at_peak if self.allocated_at_peak else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,18 +143,18 @@ class PolicyRun:
 
     @property
     def fragmentation(self) -> float:
-        """Share of the reserved peak that no step ever asked for at once: external and internal together."""
-        return 1 - self.peak_requested / self.peak_reserved if self.peak_reserved else 0.0
+        """Share of reserved bytes that nobody asked for, at the peak: external and internal together."""
+        return self.fragmentation_until(len(self.steps))
 
     @property
     def external_fragmentation(self) -> float:
-        """Share of the reserved peak beyond the allocated peak."""
-        return 1 - self.peak_allocated / self.peak_reserved if self.peak_reserved else 0.0
+        """Share of reserved bytes in no live block, at the peak."""
+        return _at_peak(self.steps).external_fragmentation if self.steps else 0.0
 
     @property
     def internal_fragmentation(self) -> float:
-        """Share of the allocated peak beyond the requested peak."""
-        return 1 - self.peak_requested / self.peak_allocated if self.peak_allocated else 0.0
+        """Share of bytes in live blocks that nobody asked for, at the peak."""
+        return _at_peak(self.steps).internal_fragmentation if self.steps else 0.0
 
     @property
     def drift(self) -> int:
@@ -162,8 +171,12 @@ class PolicyRun:
 
     def fragmentation_until(self, step: int) -> float:
         """``fragmentation`` if the run had ended after so many steps."""
-        reserved = max(figures.peak_reserved for figures in self.steps[:step])
-        return 1 - max(figures.peak_requested for figures in self.steps[:step]) / reserved if reserved else 0.0
+        return _at_peak(self.steps[:step]).fragmentation if step else 0.0
+
+
+def _at_peak(steps: tuple[StepFigures, ...]) -> StepFigures:
+    """The step of the peak: of those in which most is reserved, the first in which most is allocated then."""
+    return max(steps, key=lambda step: (step.peak_reserved, step.allocated_at_peak))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

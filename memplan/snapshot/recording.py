@@ -64,7 +64,7 @@ def record(
 
 def repetitions_to_peak(stream: RequestStream, memory: MemoryProfile) -> int:
     """How often the last step must be played until a replay's peaks are reached; at least once."""
-    latest = max(memory.peak_allocated_at, memory.peak_reserved_at)
+    latest = max(memory.peak_allocated_at, memory.peak_at)
     return 1 + max(0, latest - len(stream.prefix)) // len(stream.step) if stream.step else 1
 
 

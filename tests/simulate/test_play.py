@@ -68,7 +68,7 @@ def test_the_laws_of_every_policy(program, lengths, policy):
     assert max(step.peak_requested for step in steps) == naive.peak_requested, name_of(policy)
     for step in steps:
         assert step.requested_at_peak <= step.peak_requested
-        assert step.requested_at_peak <= step.peak_allocated <= step.reserved_at_peak <= step.peak_reserved
+        assert step.requested_at_peak <= step.allocated_at_peak <= step.peak_allocated <= step.peak_reserved
         assert step.end_reserved <= step.peak_reserved
         assert step.largest_free <= step.end_reserved
         assert 0 <= step.external_fragmentation < 1

@@ -15,7 +15,7 @@ def run_of(name, conf, reserved, requested=GIB, failed=None):
         peak_allocated=requested,
         peak_reserved=reserved,
         requested_at_peak=requested,
-        reserved_at_peak=reserved,
+        allocated_at_peak=requested,
         end_reserved=reserved,
         largest_free=0,
         calls=DeviceCalls(),

@@ -208,7 +208,7 @@ def test_a_step_is_repeated_until_its_peak(step: Lifetimes) -> None:
     found = replay_history(thrice)
     assert found.exact
     memory = measure(step, load_profile("a100-80g")).memory
-    late = dataclasses.replace(memory, peak_reserved_at=len(stream.prefix) + 2 * len(stream.step) + 1)
+    late = dataclasses.replace(memory, peak_at=len(stream.prefix) + 2 * len(stream.step) + 1)
     assert repetitions_to_peak(stream, late) == 3
     assert repetitions_to_peak(RequestStream(prefix=stream.prefix, step=(), rename={}, closes=False), memory) == 1
 

@@ -1,4 +1,4 @@
-// The allocator at its reserved peak: segments one after the other in rows, as text runs, and the blocks inside them.
+// The allocator at the peak: segments one after the other in rows, as text runs, and the blocks inside them.
 
 class AllocatorMap {
   static ROWS = 22;
