@@ -29,9 +29,7 @@ class Command:
 
     captured: pytest.CaptureFixture[str]
 
-    def __call__(
-        self, *words: str | os.PathLike[str], folder: Path, variables: Mapping[str, str] | None = None
-    ) -> Done:
+    def __call__(self, *words: str, folder: Path, variables: Mapping[str, str] | None = None) -> Done:
         """Run ``memplan`` with these words in a folder."""
         self.captured.readouterr()
         with pytest.MonkeyPatch.context() as patch:
