@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import flop_registry
 
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import UNKNOWN_BANDWIDTH, UNKNOWN_FLOPS
@@ -118,7 +118,7 @@ def _graph(modules: ModuleInfo) -> Graph:
 
 
 def _loss(model: nn.Module, batch: Any, of: Callable[[Any, Any], torch.Tensor]) -> torch.Tensor:
-    return of(call_model(model, batch), batch)
+    return of(caller()(model, batch), batch)
 
 
 def _tracked(model: nn.Module, optimizer: torch.optim.Optimizer, step: Callable[[], None]) -> MemTracker:

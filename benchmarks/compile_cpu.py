@@ -210,9 +210,9 @@ def settled(model: nn.Module, batch: Callable[[int], Any], loss: Callable[[Any, 
 
 def called(model: nn.Module, batch: Any) -> Any:
     """The model's output, as memplan's loop calls it."""
-    from memplan.job.defaults import call_model
+    from memplan.job.defaults import caller
 
-    return call_model(model, batch)
+    return caller()(model, batch)
 
 
 def predicted(name: str) -> list[int]:

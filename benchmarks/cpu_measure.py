@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
+from memplan.job.defaults import caller
+from memplan.job.loss_items import loss_items
 from memplan.runtime.profile.kineto import ProfiledEvent as Event
 from memplan.runtime.profile.kineto import Profiler
 from memplan.validate.cpu import STEP
@@ -33,16 +35,6 @@ def load(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
-
-
-def forward(model: torch.nn.Module, batch: Any) -> Any:
-    """Call the model with a batch, by the contract of target files."""
-    if isinstance(batch, dict):
-        return model(**batch)
-    if isinstance(batch, tuple):
-        # Leading items, as many as ``forward`` names (its own first name is self).
-        return model(*batch[: type(model).forward.__code__.co_argcount - 1])
-    return model(batch)
 
 
 def default_loss(output: Any) -> torch.Tensor:
@@ -74,6 +66,8 @@ def plain_steps(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, target: ModuleType, options: argparse.Namespace
 ) -> None:
     """Forward, loss, backward, step, ``zero_grad``; the loop's names live on into the next iteration."""
+    # Which items of a batch are inputs is the contract of target files, and none of the figures that are compared.
+    forward = caller(loss_items(target.loss) if hasattr(target, "loss") else ())
     for _ in range(options.steps):
         with record_function(STEP):
             for _ in range(options.grad_accum):

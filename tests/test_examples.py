@@ -15,7 +15,8 @@ import torch
 from memplan.estimate.local import estimate_here
 from memplan.estimate.records import Estimate
 from memplan.hardware.catalog import load_profile
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
+from memplan.job.loss_items import loss_items
 from memplan.job.spec import FileTarget, HubTarget, JobSpec, Target
 
 ROOT = Path(__file__).parents[1]
@@ -172,7 +173,8 @@ def test_examples_also_run_for_real(path: Path, monkeypatch: pytest.MonkeyPatch)
     if "train_step" in functions:
         assert torch.isfinite(module.train_step(model, optimizer, batch))
         return
-    loss = functions.get("loss", default_loss)(call_model(model, batch), batch)
+    call = caller(loss_items(functions["loss"]) if "loss" in functions else ())
+    loss = functions.get("loss", default_loss)(call(model, batch), batch)
     loss.backward()
     optimizer.step()
     assert torch.isfinite(loss)

@@ -1,10 +1,11 @@
 """How a model is called on a batch, and which scalar is its loss, where the target does not say."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from memplan.errors import EstimateError
+from memplan.job.loss_items import LossItems, places
 
 if TYPE_CHECKING:
     import torch
@@ -12,22 +13,49 @@ if TYPE_CHECKING:
 _LOSS_EXAMPLE = "define it in the target file:  def loss(output, batch): return output.float().mean()"
 
 
-def call_model(model: "torch.nn.Module", batch: object) -> Any:
-    """Call the model on a batch.
+def caller(
+    items: LossItems = (), tell: Callable[[Mapping[str, str], tuple[str, ...]], None] | None = None
+) -> "Callable[[torch.nn.Module, Any], Any]":
+    """How a model is called on a batch.
+
+    A mapping is passed as keywords; a tuple or list as leading items, as many as ``forward`` takes positionally, so
+    that labels may follow; anything else as the only argument. What the loss reads never reaches an optional parameter:
+    ``forward(x, edge_weight=None)`` would take labels for weights.
 
     Args:
-        model: The model, perhaps wrapped (DDP, ``torch.compile``).
-        batch: A mapping is passed as keywords; a tuple or list as as many leading items as ``forward`` takes
-            positionally, so that labels may follow; anything else as the only argument.
+        items: What the target's own loss reads of the batch (``memplan.job.loss_items``).
+        tell: Told, at each call with a tuple or list, which parameter got which item, and which optional ones got none
+            because of the loss.
 
     Returns:
-        What the model returns.
+        ``(model, batch)`` → what the model returns; the model may be wrapped (DDP, ``torch.compile``).
     """
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    if isinstance(batch, tuple | list):
-        return model(*batch[: _positional_count(model)])
-    return model(batch)
+
+    def call(model: "torch.nn.Module", batch: object) -> Any:
+        if isinstance(batch, Mapping):
+            return model(**batch)
+        if not isinstance(batch, tuple | list):
+            return model(batch)
+        named, held_back = _bound(model, batch, items)
+        if tell is not None:
+            tell({name: f"batch[{place}]" for place, name in enumerate(named)}, held_back)
+        return model(*batch[: len(named)])
+
+    return call
+
+
+def _bound(
+    model: "torch.nn.Module", batch: Sequence[object], items: LossItems
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the parameters that get the leading items, and of optional ones that get none because of the loss."""
+    parameters, rest = _positional(model)
+    names = [parameter.name for parameter in parameters][: len(batch)]
+    if rest is not None:
+        names += [f"{rest}[{place}]" for place in range(len(batch) - len(names))]
+    needed = max(1, sum(parameter.default is inspect.Parameter.empty for parameter in parameters))
+    read = [place for place in places(items, batch) if needed <= place < len(names)]
+    end = min(read, default=len(names))
+    return tuple(names[:end]), tuple(names[end:])
 
 
 def default_loss(output: object, batch: object) -> "torch.Tensor":
@@ -54,15 +82,16 @@ def default_loss(output: object, batch: object) -> "torch.Tensor":
     raise EstimateError(f"the model returns {_describe(output)}, which is no loss", hint=_hint(output, batch))
 
 
-def _positional_count(model: "torch.nn.Module") -> int | None:
-    """How many positional arguments ``forward`` takes; None takes any number."""
-    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        # Wrappers (DDP, torch.compile) take anything and pass it on: the wrapped model knows.
-        inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
-        return None if inner is None else _positional_count(inner)
+def _positional(model: "torch.nn.Module") -> tuple[list[inspect.Parameter], str | None]:
+    """The positional parameters of ``forward``, and the name of what takes any number beyond."""
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    rest = next((each.name for each in parameters if each.kind is inspect.Parameter.VAR_POSITIONAL), None)
+    # Wrappers (DDP, torch.compile) take anything and pass it on: the wrapped model knows.
+    inner = None if rest is None else getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+    if inner is not None:
+        return _positional(inner)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(kind in positional for kind in kinds)
+    return [parameter for parameter in parameters if parameter.kind in positional], rest
 
 
 def _is_scalar(value: object) -> "TypeGuard[torch.Tensor]":

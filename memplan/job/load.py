@@ -13,6 +13,7 @@ from typing import Any
 from memplan.errors import UsageError
 from memplan.job.candidates import model_builder, model_name
 from memplan.job.inputs import batch_of
+from memplan.job.loss_items import loss_items
 from memplan.job.places import file_of, place
 from memplan.job.signatures import EXPECTED, check_takes, uniform_batch
 from memplan.job.source import ModelSource
@@ -75,10 +76,12 @@ def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> Mo
         provenance["batch"] = "--input"
     if default_seq_len is not None and spec.seq_len is None:
         provenance["seq_len"] = provenance["batch"]
+    loss = _function(module, "loss", 2)
     return ModelSource(
         model=model_builder(module, name),
         batch=batch,
-        loss=_function(module, "loss", 2),
+        loss=loss,
+        loss_items=loss_items(loss) if loss else (),
         optimizer=_function(module, "optimizer", 1),
         train_step=_function(module, "train_step", 3),
         parallelize=_function(module, "parallelize", 2),

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from memplan.job.loss_items import LossItems
+
 if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
@@ -19,6 +21,8 @@ class ModelSource:
     """``(batch_size, seq_len)`` → a tensor, a dict (keywords) or a tuple (leading positional items)."""
     loss: "Callable[[Any, Any], torch.Tensor] | None" = None
     """``(output, batch)`` → scalar; None takes ``output.loss`` or a scalar output."""
+    loss_items: LossItems = ()
+    """What ``loss`` reads of the batch."""
     optimizer: "Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None" = None
     """``(parameters)`` → optimizer; None takes the one the options name."""
     train_step: "Callable[[torch.nn.Module, torch.optim.Optimizer, Any], Any] | None" = None

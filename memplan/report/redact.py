@@ -145,7 +145,7 @@ def redacted_estimate(estimate: Estimate, names: Names) -> Estimate:
             for owner in estimate.owners
         ),
         peak=replace(peak, module=names.module(peak.module), op=names.op(peak.op), source=names.source(peak.source)),
-        provenance={name: _origin(origin) for name, origin in estimate.provenance.items()},
+        provenance=dict(_origin(*item, names) for item in estimate.provenance.items()),
         assumptions=names.sentences(estimate.assumptions),
         not_modelled=names.sentences(estimate.not_modelled),
     )
@@ -166,6 +166,9 @@ def _word(value: str) -> str:
     return value if value in ("none", "full") else HIDDEN
 
 
-def _origin(origin: str) -> str:
-    """Where a value came from: an option or a default, but no file."""
-    return origin if origin == "default" or re.fullmatch(r"--[a-z-]+", origin) else HIDDEN
+def _origin(name: str, origin: str, names: Names) -> tuple[str, str]:
+    """A field and where its value came from: an option, a default or an item of the batch, but no file."""
+    if name.startswith("forward."):
+        name = f"forward.{names.module(name.removeprefix('forward.'))}"
+    shown = origin == "default" or re.fullmatch(r"--[a-z-]+|batch\[\d+\]", origin)
+    return name, origin if shown else HIDDEN

@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from memplan.errors import UsageError
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
 from memplan.job.optimizers import make_optimizer
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, Precision
@@ -119,10 +119,11 @@ def _autocast_precision(source: ModelSource, spec: JobSpec) -> Precision:
 
 
 def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Callable[..., Any]:
+    call = caller(source.loss_items, surroundings.called)
     if spec.mode == "train" and source.train_step is None:
-        return saving(call_model, spec, surroundings.kind)
+        return saving(call, spec, surroundings.kind)
     if spec.mode != "generate":
-        return call_model
+        return call
     if source.generate is None:
         count = spec.max_new_tokens
         surroundings.assume(f"generate() decodes {count} tokens greedily, and no sequence ends before the last")

@@ -86,7 +86,8 @@ def trace_job(
             steps=tuple(steps.ranges),
             repeats=steps.repeats,
             seq_len=spec.seq_len or source.default_seq_len,
-            provenance=dict(source.provenance),
+            provenance=dict(source.provenance)
+            | {f"forward.{name}": item for name, item in surroundings.arguments.items()},
             assumptions=(*values.assumptions, *means.assumptions(names), *compiled.assumptions),
             not_modelled=(*means.not_modelled(names), *compiled.not_modelled(), *kernels, *_sparse(names)),
             trace_seconds=time.perf_counter() - started,

@@ -4,7 +4,7 @@ The loop itself (``prepare``, ``loop``) is the same whether its steps are traced
 (``memplan.validate``); what differs stands behind this interface.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -36,6 +36,9 @@ class Surroundings(Protocol):
     def loaded(self, batch: Any) -> None:
         """Note a batch as the data loader hands it over."""
 
+    def called(self, items: Mapping[str, str], held_back: tuple[str, ...]) -> None:
+        """Note which parameter of ``forward`` gets which item of the batch, and which gets none because of the loss."""
+
     def cached(self, output: Any) -> None:
         """Note what a model that generates caches, from the output of a forward."""
 
@@ -59,6 +62,8 @@ class Recorded:
     def __init__(self, recorder: Recorder) -> None:
         self.batch: tuple[Bytes, ...] = ()
         """Sizes of the tensors of the last batch that a loader would have handed over."""
+        self.arguments: Mapping[str, str] = {}
+        """Parameter of ``forward`` → item of the batch, where the batch is a tuple or list."""
         self.cache: tuple[CacheLayer, ...] = ()
         """Layers of the last cache of keys and values."""
         self._recorder = recorder
@@ -89,6 +94,12 @@ class Recorded:
     def loaded(self, batch: Any) -> None:
         """Note the sizes of its tensors."""
         self.batch = tuple(Bytes(tensor.nbytes) for _, tensor in batch_tensors(batch))
+
+    def called(self, items: Mapping[str, str], held_back: tuple[str, ...]) -> None:
+        """Note what goes where, and say what does not."""
+        self.arguments = items
+        if held_back:
+            self.assume(f"forward() gets no {' and no '.join(held_back)}: the loss reads that item of the batch")
 
     def cached(self, output: Any) -> None:
         """Note the shapes of its cache."""

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from memplan.errors import UsageError
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
 from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
@@ -29,13 +29,14 @@ class WholeStep(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> None:
         super().__init__()
         self.model = model
+        self._call = caller(source.loss_items)
         self._loss = source.loss or default_loss
         self._autocast = precision.autocast(spec.precision, "cpu")
 
     def forward(self, batch: Any) -> torch.Tensor:
         """The loss of a batch."""
         with self._autocast():
-            return self._loss(call_model(self.model, batch), batch)
+            return self._loss(self._call(self.model, batch), batch)
 
 
 def whole_step(spec: JobSpec) -> tuple[WholeStep, Any, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """The real surroundings of a job's loop: tensors with data on the device at hand (``memplan.trace.surroundings``)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -50,6 +50,9 @@ class RealDevice:
         return map_batch(make(), move)
 
     def loaded(self, batch: Any) -> None:
+        """Nothing needs to be told."""
+
+    def called(self, items: Mapping[str, str], held_back: tuple[str, ...]) -> None:
         """Nothing needs to be told."""
 
     def cached(self, output: Any) -> None:

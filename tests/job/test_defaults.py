@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from memplan.errors import EstimateError, ExitCode
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
 
 ONE, TWO, LABEL = torch.tensor(1.0), torch.tensor(2.0), torch.tensor(9.0)
 
@@ -64,7 +64,35 @@ class Pair(NamedTuple):
     ],
 )
 def test_calls(model, batch, result):
-    assert call_model(model, batch) == result
+    assert caller()(model, batch) == result
+
+
+class Graph(nn.Module):
+    def forward(self, x, edges, weight=None, size=None):
+        return x, edges, weight, size
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "items", "result", "told"),
+    [
+        (Graph(), (1, 2, 3), (2,), (1, 2, None, None), ({"x": "batch[0]", "edges": "batch[1]"}, ("weight",))),
+        (Graph(), (1, 2, 3), (-1,), (1, 2, None, None), ({"x": "batch[0]", "edges": "batch[1]"}, ("weight",))),
+        # What comes behind an item of the loss would reach the wrong parameter.
+        (Graph(), (1, 2, 3, 4), (2,), (1, 2, None, None), ({"x": "batch[0]", "edges": "batch[1]"}, ("weight", "size"))),
+        # An item that comes before it is an input, and so is what the model cannot do without.
+        (Graph(), (1, 2, 3, 4), (3,), (1, 2, 3, None),
+         ({"x": "batch[0]", "edges": "batch[1]", "weight": "batch[2]"}, ("size",))),
+        (Graph(), (1, 2), (0, 1), (1, 2, None, None), ({"x": "batch[0]", "edges": "batch[1]"}, ())),
+        (Echo(), (1, 2), (slice(None),), (1, None), ({"first": "batch[0]"}, ("second",))),
+        (Star(), [1, 2], (1,), (1,), ({"items[0]": "batch[0]"}, ("items[1]",))),
+        (Wrapper(Echo()), (1, 2), (1,), (1, None), ({"first": "batch[0]"}, ("second",))),
+        (Echo(), (1, 2, 3), (2,), (1, 2), ({"first": "batch[0]", "second": "batch[1]"}, ())),
+    ],
+)  # fmt: skip
+def test_what_the_loss_reads_reaches_no_optional_parameter(model, batch, items, result, told):
+    heard = []
+    assert caller(items, lambda *words: heard.append(words))(model, batch) == result
+    assert heard == [told]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from memplan.errors import UsageError
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
 from memplan.job.parallel import Parallel
 from memplan.trace.sharding.chain import Chain, Signature
 from memplan.trace.sharding.stand_ins import Crossing, Earlier, Later, Left
@@ -51,7 +51,7 @@ class Stage(nn.Module):
         super().__init__()
         self.model = model
         self.index, self.received, self.sent = index, received, sent
-        self.run: Run = running(call_model, default_loss, nullcontext)
+        self.run: Run = running(caller(), default_loss, nullcontext)
         self._crossing = crossing
 
     def forward(self, *received: torch.Tensor, batch: Any) -> Any:

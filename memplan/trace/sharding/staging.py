@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from memplan.errors import UsageError
-from memplan.job.defaults import call_model, default_loss
+from memplan.job.defaults import caller, default_loss
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
@@ -58,7 +58,8 @@ def each_stage(
 
 def _chain(model: nn.Module, source: ModelSource, spec: JobSpec, here: world.World) -> Chain:
     seq_len = spec.seq_len or source.default_seq_len
-    run = running(call_model, source.loss or default_loss, precision.autocast(spec.precision, here.mesh.device_type))
+    autocast = precision.autocast(spec.precision, here.mesh.device_type)
+    run = running(caller(source.loss_items), source.loss or default_loss, autocast)
     around = sequence_shared(here.mesh["cp"], seq_len) if spec.parallel.context > 1 else nullcontext
     # What runs here is no part of a step: none of it is on the device.
     place, here.recorder.default_place = here.recorder.default_place, "host"
