@@ -10,7 +10,7 @@ import pytest
 
 from memplan.audit.rules import RULES
 from memplan.cli.app import main
-from tests.test_imports import light
+from tests.support.light import light
 
 ROOT = Path(__file__).parents[2]
 LEAK = (
@@ -133,6 +133,6 @@ def test_a_program_of_one_s_own_can_use_several_processes(project: Path) -> None
 
 
 def test_it_imports_nothing_heavy(project: Path) -> None:
-    done = light("audit", str(project), "-f", "text", "-f", f"sarif={project}/out", "-f", f"json={project}/report")
+    (done,) = light(("audit", str(project), "-f", "text", "-f", f"sarif={project}/out", "-f", f"json={project}/report"))
     assert done.returncode == 0, done.stderr
     assert "1 high" in done.stdout

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from memplan.estimate.records import Estimate
+from tests.cli.conftest import Library
+from tests.report.example_estimates import FITS, OOM, UNKNOWN
+from tests.support.command import Command, Done
+
 ROOT = Path(__file__).parents[2]
 # Runs the command line with the library call replaced by one expression.
 INJECT = """
 import sys
-sys.path.insert(0, sys.argv.pop(1))
 from tests.report.example_estimates import *
 from memplan.estimate import compose
 def answer(*_, **__):
@@ -21,11 +25,12 @@ compose.estimate = answer
 from memplan.cli.app import main
 sys.exit(main())
 """
+TARGET = ("estimate", "preset:gpt2", "--gpu", "h100-80g")
 MAX_LIGHT_SECONDS = 0.4
 """CPU time of a light command (issue: speed); doubled in the test, which shares the machine with others."""
 
 
-def memplan(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+def python(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     environment.pop("MEMPLAN_DEBUG", None)
     return subprocess.run(
@@ -33,27 +38,47 @@ def memplan(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def injected(body: str, *words: str) -> subprocess.CompletedProcess[str]:
-    target = ["estimate", "preset:gpt2", "--gpu", "h100-80g", *words]
-    return memplan("-c", INJECT.format(body=body), str(ROOT / "tests" / "report"), *target)
+@pytest.mark.parametrize(
+    ("body", "words", "code"),
+    [("return (OOM,)", ("--fail-on", "oom"), 1), ("raise KeyboardInterrupt", (), 130)],
+)
+def test_exit_codes_as_a_shell_sees_them(body: str, words: tuple[str, ...], code: int) -> None:
+    done = python("-c", INJECT.format(body=body), *TARGET, *words)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("body", "words", "code"),
+    ("answer", "words", "code"),
     [
-        ("return (FITS,)", (), 0),
-        ("return (OOM,)", (), 0),
-        ("return (OOM,)", ("--fail-on", "oom"), 1),
-        ("return (UNKNOWN,)", (), 3),
-        ("raise RuntimeError('crash')", ("--fail-on", "oom"), 2),
-        ("raise KeyboardInterrupt", (), 130),
-        ("sys.exit(1)", (), 2),
+        (FITS, (), 0),
+        (OOM, (), 0),
+        (OOM, ("--fail-on", "oom"), 1),
+        (UNKNOWN, (), 3),
+        (RuntimeError("crash"), ("--fail-on", "oom"), 2),
+        (KeyboardInterrupt(), (), 130),
+        (SystemExit(1), (), 2),
     ],
 )
-def test_exit_codes(body: str, words: tuple[str, ...], code: int) -> None:
-    done = injected(body, *words)
+def test_exit_codes(
+    answer: Estimate | BaseException,
+    words: tuple[str, ...],
+    code: int,
+    library: Library,
+    memplan: Command,
+    tmp_path: Path,
+) -> None:
+    if isinstance(answer, BaseException):
+        library.failure = answer
+    else:
+        library.answers = (answer,)
+    done = memplan(*TARGET, *words, folder=tmp_path)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def told_as_wrong(done: Done | subprocess.CompletedProcess[str]) -> bool:
+    return done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -66,19 +91,24 @@ def test_exit_codes(body: str, words: tuple[str, ...], code: int) -> None:
         ("--no-such-option",),
     ],
 )
-def test_wrong_usage_is_2(words: tuple[str, ...]) -> None:
-    done = memplan("-m", "memplan", *words)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
+def test_wrong_usage_is_2(words: tuple[str, ...], memplan: Command, tmp_path: Path) -> None:
+    assert told_as_wrong(memplan(*words, folder=tmp_path))
 
 
-def test_version_and_help_are_0() -> None:
-    assert memplan("-m", "memplan", "--version").stdout.startswith("memplan ")
-    assert memplan("-m", "memplan", "--help").returncode == 0
+def test_version_help_and_wrong_usage_as_a_shell_sees_them(memplan: Command, tmp_path: Path) -> None:
+    assert python("-m", "memplan", "--version").stdout.startswith("memplan ")
+    assert told_as_wrong(python("-m", "memplan", "no-such-command"))
+    assert memplan("--help", folder=tmp_path).returncode == 0
 
 
-@pytest.mark.parametrize("words", [("--help",), ("estimate", "--help"), ("gpus",), ("explain", "MP001")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("gpus",),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (("estimate", "--help"), ("explain", "MP001"))),
+    ],
+)
 def test_a_reader_that_goes_away_is_no_failure(words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # Gone before the first word.
@@ -96,15 +126,23 @@ def test_a_reader_that_goes_away_does_not_change_the_verdict() -> None:
     os.close(reading)
     with os.fdopen(writing, "w") as nobody:
         done = subprocess.run(
-            [sys.executable, "-c", INJECT.format(body="return (OOM,)"), str(ROOT / "tests" / "report"),
-             "estimate", "preset:gpt2", "--gpu", "h100-80g", "--fail-on", "oom"],
+            [sys.executable, "-c", INJECT.format(body="return (OOM,)"), *TARGET, "--fail-on", "oom"],
             cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("words", [["--help"], ["estimate", "--help"], ["gpus"], ["presets"], ["explain", "MP001"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["gpus"],
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (["--help"], ["estimate", "--help"], ["presets"], ["explain", "MP001"])
+        ),
+    ],
+)
 def test_light_commands_are_light(words: list[str]) -> None:
     code = (
         "import sys\nfrom memplan.cli.app import main\n"
@@ -113,7 +151,7 @@ def test_light_commands_are_light(words: list[str]) -> None:
         " file=sys.stderr)"
     )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = memplan("-c", code)
+    done = python("-c", code)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stderr.splitlines()[-1] == "[]"
     seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

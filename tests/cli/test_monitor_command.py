@@ -15,7 +15,7 @@ import pytest
 
 from memplan.cli.app import main
 from memplan.cli.monitor_rows import BottomRows
-from tests.test_imports import light
+from tests.support.light import light
 
 PYTHON = sys.executable
 COUNT = "for i in range(12): print('line', i, flush=True); import time; time.sleep(0.05)"
@@ -114,8 +114,7 @@ def test_a_page_is_served_while_the_command_runs(capfd: pytest.CaptureFixture[st
 
 
 def test_watching_needs_no_torch() -> None:
-    for words in (("--help",), ("-q", "--", "true")):
-        done = light("monitor", *words)
+    for done in light(("monitor", "--help"), ("monitor", "-q", "--", "true")):
         assert done.returncode == 0, done.stderr
 
 

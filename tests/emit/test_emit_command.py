@@ -11,7 +11,7 @@ from memplan.job.setup_file import write_setup
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
 from tests.emit.setups import setup
-from tests.test_imports import light
+from tests.support.light import light
 
 
 @pytest.fixture
@@ -60,14 +60,11 @@ def test_what_cannot_be_is_wrong_usage(
     assert message in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("to", ["deepspeed", "accelerate", "hf", "axolotl"])
-def test_configuration_files_need_nothing_heavy(to: str, plan: Path, tmp_path: Path) -> None:
-    done = light("emit", str(plan), "--to", to, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(("to", "parallel"), [("fsdp2", "fsdp=8"), ("torchtitan", "fsdp=8"), ("torch", "ddp=8")])
-def test_code_needs_nothing_heavy(to: str, parallel: str, tmp_path: Path) -> None:
-    (tmp_path / "setup.json").write_text(write_setup(setup(parallel=parse_parallel(parallel))))
-    done = light("emit", str(tmp_path / "setup.json"), "--to", to, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+def test_emitting_needs_nothing_heavy(plan: Path, tmp_path: Path) -> None:
+    made = dict.fromkeys(("deepspeed", "accelerate", "hf", "axolotl"), plan)
+    for to, parallel in (("fsdp2", "fsdp=8"), ("torchtitan", "fsdp=8"), ("torch", "ddp=8")):
+        made[to] = tmp_path / f"{to}.json"
+        made[to].write_text(write_setup(setup(parallel=parse_parallel(parallel))))
+    ended = light(*(("emit", str(file), "--to", to, "--out", str(tmp_path)) for to, file in made.items()))
+    for to, done in zip(made, ended, strict=True):
+        assert done.returncode == 0, (to, done.stderr)

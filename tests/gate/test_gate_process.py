@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.gate.projects import COMMAND, environment, memplan, write_project
-from tests.test_imports import FORBID
+from tests.support.light import FORBID
 
 pytestmark = pytest.mark.slow
 
-NO_TORCH = FORBID.partition("from memplan")[0]
 INTERRUPTIBLE = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
@@ -30,7 +29,7 @@ def test_from_the_first_baseline_to_a_regression(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stdout + made.stderr
     baseline = (tmp_path / "baseline.json").read_bytes()
     # Nothing has changed: no process, no torch, and the same baseline.
-    again = memplan(tmp_path, "gate", "--update-baseline", prefix=NO_TORCH)
+    again = memplan(tmp_path, "gate", "--update-baseline", prefix=FORBID)
     assert again.returncode == 0, again.stderr
     assert "1 of 1 unchanged" in again.stdout
     assert (tmp_path / "baseline.json").read_bytes() == baseline
@@ -53,14 +52,14 @@ def test_from_the_first_baseline_to_a_regression(tmp_path: Path) -> None:
     assert accepted.returncode == 0
     assert memplan(tmp_path, "gate").returncode == 0
     write_project(tmp_path, blocks=2)
-    back = memplan(tmp_path, "gate", prefix=NO_TORCH)
+    back = memplan(tmp_path, "gate", prefix=FORBID)
     assert back.returncode == 0, "the first state is still in the cache"
     assert "1 of 1 unchanged" in back.stdout
 
-    shown = memplan(tmp_path, "report", "gate.json", "-f", "json=again.json", prefix=NO_TORCH)
+    shown = memplan(tmp_path, "report", "gate.json", "-f", "json=again.json", prefix=FORBID)
     assert shown.returncode == 0, shown.stderr
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "gate.json").read_bytes()
-    compared = memplan(tmp_path, "diff", "gate.json", "baseline.json", prefix=NO_TORCH)
+    compared = memplan(tmp_path, "diff", "gate.json", "baseline.json", prefix=FORBID)
     assert compared.stdout.endswith("nothing changed\n"), compared.stdout
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from memplan.pytest_plugin import estimates
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +57,18 @@ def tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     return pytester
 
 
+OPTIONS = ("-p", PLUGIN, "--strict-markers", "-W", "error")
+
+
 def run(tests: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return tests.runpytest_subprocess("-p", PLUGIN, "--strict-markers", "-W", "error", *words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimates, "run", estimates.run)  # What the run's own conftest.py replaces.
+        return tests.runpytest_inprocess(*OPTIONS, *words)
+
+
+def run_alone(tests: pytest.Pytester, *words: str) -> pytest.RunResult:
+    """In a process of its own, which shows what it imports and what it has workers do."""
+    return tests.runpytest_subprocess(*OPTIONS, *words)
 
 
 def test_a_failure_is_one_sentence_with_figures_and_owners(tests: pytest.Pytester) -> None:
@@ -213,14 +225,14 @@ def test_workers_of_xdist_send_their_figures(tests: pytest.Pytester) -> None:
     """
     tests.makepyfile(many.replace("{more}", "0"))
     words = ("-p", "xdist", "-n", "2", "--memplan-fail-on-increase")
-    first = run(tests, *words)
+    first = run_alone(tests, *words)
     first.assert_outcomes(passed=5, failed=1)
     assert sum("train.py:model on h100-80g" in line for line in first.outlines) == 6
     kept = json.loads((tests.path / ".pytest_cache/v/memplan/figures").read_text())
     assert sorted(kept.values()) == [batch << 30 for batch in range(20, 26)]
-    run(tests, *words).assert_outcomes(passed=5, failed=1)
+    run_alone(tests, *words).assert_outcomes(passed=5, failed=1)
     tests.makepyfile(many.replace("{more}", "1"))
-    run(tests, *words).assert_outcomes(failed=6)
+    run_alone(tests, *words).assert_outcomes(failed=6)
 
 
 def test_nothing_is_said_where_nothing_is_estimated(tests: pytest.Pytester) -> None:
@@ -240,7 +252,7 @@ def test_the_plugin_imports_nothing_of_memplan_until_it_is_used(tests: pytest.Py
             assert "torch" not in sys.modules
         """
     )
-    run(tests).assert_outcomes(passed=1)
+    run_alone(tests).assert_outcomes(passed=1)
 
 
 def test_the_marker_is_listed(tests: pytest.Pytester) -> None:
@@ -272,14 +284,14 @@ def test_a_real_estimate_is_made_once_and_kept(tests: pytest.Pytester) -> None:
     (tests.path / "train.py").write_text(TARGET)
     tests.makepyfile(MARKED.format(limit="2 GiB", batch=8) + LIGHT)
     words = ("-o", "memplan_cache_dir=kept")
-    first = run(tests, *words)
+    first = run_alone(tests, *words)
     first.assert_outcomes(passed=2)
     assert any("of 2.00 GiB" in line and "train.py:model on h100-80g" in line for line in first.outlines)
-    again = run(tests, *words)
+    again = run_alone(tests, *words)
     again.assert_outcomes(passed=2)
     assert again.duration < first.duration / 2, "nothing was traced again"
     (tests.path / "train.py").write_text(TARGET.replace("256", "32768"))
-    grown = run(tests, *words)
+    grown = run_alone(tests, *words)
     grown.assert_outcomes(passed=1, failed=1)
     grown.stdout.fnmatch_lines(["predicted * over the limit of 2 GiB: *"])
 

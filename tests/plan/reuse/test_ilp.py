@@ -9,10 +9,10 @@ from memplan.plan.reuse import ilp
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.records import Buffer, Infeasible, Optimal, Problem
 from tests.plan.reuse.problems import lowest_height, problems
+from tests.support.laws import swept
 
 
-@settings(max_examples=60)
-@given(problem=problems(most=6, size=7))
+@swept(quick=15, full=60, problem=problems(most=6, size=7))
 def test_the_program_finds_the_lowest_placement(problem):
     result = ilp.solve(problem, time_limit=60)
     assert isinstance(result, Optimal)

@@ -45,7 +45,9 @@ def test_orderings_come_close_to_the_bound(name, ratio):
     assert found.height <= ratio * most_alive(problem)
 
 
-@pytest.mark.parametrize("name", ["somas_tensors_resnet50", "iopddl_G_1", "somas_tensors_pangu_2.6B"])
+@pytest.mark.parametrize(
+    "name", ["somas_tensors_resnet50", "iopddl_G_1", pytest.param("somas_tensors_pangu_2.6B", marks=pytest.mark.slow)]
+)
 def test_real_graphs_reach_the_bound(name):
     problem = instance(f"idealloc/{name}")
     result = portfolio.solve(problem, time_limit=60)
@@ -55,7 +57,7 @@ def test_real_graphs_reach_the_bound(name):
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="takes minutes where loops are not compiled")
-@pytest.mark.parametrize("name", "ABCDEFGHIJK")
+@pytest.mark.parametrize("name", [pytest.param("A", marks=pytest.mark.slow), *"BCDEFGHIJK"])
 def test_the_challenges_fit_their_capacity(name):
     problem = instance(f"minimalloc/{name}.1048576", capacity=1_048_576)
     found = best_of(portfolio.solve(problem, time_limit=60))
@@ -63,6 +65,7 @@ def test_the_challenges_fit_their_capacity(name):
     assert found.height <= 1_048_576
 
 
+@pytest.mark.slow
 def test_sixty_thousand_buffers_of_a_training_run():
     problem = training_run(layers=48, micro_batches=80)
     assert len(problem.buffers) > 60_000

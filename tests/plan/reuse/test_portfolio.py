@@ -13,10 +13,10 @@ from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.ending import best_of, bound_of
 from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Problem, TimedOut
 from tests.plan.reuse.problems import lowest_height, problems
+from tests.support.laws import swept
 
 
-@settings(max_examples=60)
-@given(problem=problems(most=6), seed=st.integers())
+@swept(quick=15, full=60, problem=problems(most=6), seed=st.integers())
 def test_between_the_bound_and_greedy_in_any_order(problem, seed):
     shuffled = list(problem.buffers)
     random.Random(seed).shuffle(shuffled)

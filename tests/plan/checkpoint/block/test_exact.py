@@ -14,12 +14,12 @@ from memplan.plan.checkpoint.block.rows import rows_of
 from memplan.plan.checkpoint.block.symmetry import earliest_first, ordered_pairs
 from memplan.units import Bytes
 from tests.plan.checkpoint.block.problems import Shape, block_problems, flat_choices, formula_bytes
+from tests.support.laws import swept
 
 LIMIT = 20.0
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])
-@given(st.data())
+@swept(quick=40, full=300, suppress=[HealthCheck.filter_too_much], data=st.data())
 def test_the_order_among_equal_blocks_loses_nothing(data):
     problem = data.draw(block_problems(Shape(blocks=(2, 3), options=4, skips=False, alike=True)))
     if data.draw(st.booleans()):

@@ -63,10 +63,12 @@ def _few_options(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         # A mask made before the first block is a constant to all of them.
         ("transformer", "cpu", {}, True),
-        ("transformer", "h100-80g", {"precision": "bf16-mixed", "grad_accum": 2}, True),
+        pytest.param(
+            "transformer", "h100-80g", {"precision": "bf16-mixed", "grad_accum": 2}, True, marks=pytest.mark.slow
+        ),
         ("residual", "h100-80g", {"precision": "bf16"}, True),
         ("unet", "cpu", {}, False),
-        ("translator", "cpu", {}, False),
+        pytest.param("translator", "cpu", {}, False, marks=pytest.mark.slow),
     ],
 )
 def test_the_formula_is_the_traced_curve(name: str, gpu: str, options: dict[str, object], *, is_chain: bool) -> None:
@@ -85,11 +87,11 @@ def six(request: pytest.FixtureRequest) -> tuple[Tracer, Probing, BlockProblem, 
 @pytest.mark.parametrize(
     "choice",
     [
-        Choice(options=(1, 1, 0, 1, 1, 0), segments=((0, 3), (3, 6))),
+        pytest.param(Choice(options=(1, 1, 0, 1, 1, 0), segments=((0, 3), (3, 6))), marks=pytest.mark.slow),
         Choice(options=(1, 1, 1, 1, 0, 0), segments=((0, 4), (0, 2))),
         # While a segment inside another first runs, who calls it holds its input.
         Choice(options=(0, 1, 0, 1, 1, 1), segments=((0, 6), (2, 6), (4, 6))),
-        Choice(options=(0, 1, 0, 1, 1, 0), segments=((0, 6), (1, 5), (2, 4))),
+        pytest.param(Choice(options=(0, 1, 0, 1, 1, 0), segments=((0, 6), (1, 5), (2, 4))), marks=pytest.mark.slow),
     ],
 )
 def test_the_formula_knows_segments_that_no_probe_has_shown(
