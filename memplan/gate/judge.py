@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memplan.errors import MemplanError
+from memplan.estimate.over import over
 from memplan.estimate.records import Advice, Estimate, Verdict
 from memplan.gate.place import Places
 from memplan.gate.records import Comparison, Finding, Level, Outcome, Place
@@ -122,16 +123,15 @@ def _no_figure(case: Case) -> Finding:
 def _verdict(case: Case, estimate: Estimate) -> Iterator[Finding]:
     peak, usable = estimate.peak, estimate.gpu.usable_bytes
     fails = estimate.verdict in _FAILING[case.policy.fail_on]
+    beyond = over(peak.device_bytes, peak.high_bytes, usable)
     match estimate.verdict:
         case Verdict.OOM:
-            over = format_bytes(peak.device_bytes - usable)
-            words = f"peak {format_bytes(peak.device_bytes)}, {over} over the {format_bytes(usable)} usable"
+            words = f"peak {format_bytes(peak.device_bytes)}, {beyond} the {format_bytes(usable)} usable"
+        case Verdict.TIGHT if beyond:
+            fits = " fits" if peak.device_bytes <= usable else ""
+            words = f"peak {format_bytes(peak.device_bytes)}{fits}, {beyond} the {format_bytes(usable)} usable"
         case Verdict.TIGHT:
-            over = format_bytes(peak.high_bytes - usable)
-            words = (
-                f"peak {format_bytes(peak.device_bytes)} fits, the upper end of its interval is {over} over the "
-                f"{format_bytes(usable)} usable"
-            )
+            words = f"peak {format_bytes(peak.device_bytes)} fits if the allocator gives its cache back"
         case _:
             return
     hint = _changes(estimate, usable) or ("memplan recommend looks for a setup that fits" if fails else "")

@@ -65,7 +65,7 @@ def _block(profile: GpuProfile, answer: BatchAnswer, width: int, *, explain: boo
         *(Text(line, style="dim") for words in _remarks(answer, explain=explain) for line in _lines(words, width)),
         Text(heading, style="dim"),
         *(
-            Text(f"{point.value:>15}{format_bytes(point.device_bytes):>{FIGURE_CELLS}}{_kind(point)}")
+            Text(f"{point.value:>15}{format_bytes(point.device_bytes):>{FIGURE_CELLS}}{_kind(point, answer)}")
             for point in answer.curve
         ),
     ]
@@ -75,8 +75,10 @@ def _lines(words: str, width: int) -> Iterable[str]:
     return hanging("  ", words, width)
 
 
-def _kind(point: BatchPoint) -> str:
-    return ("" if point.fits else "  does not fit") + ("" if point.traced else "  by its sizes")
+def _kind(point: BatchPoint, answer: BatchAnswer) -> str:
+    within = not answer.limit_bytes or point.device_bytes <= answer.limit_bytes
+    lost = "  its upper end does not fit" if within else "  does not fit"
+    return ("" if point.fits else lost) + ("" if point.traced else "  by its sizes")
 
 
 def _remarks(answer: BatchAnswer, *, explain: bool) -> Iterator[str]:

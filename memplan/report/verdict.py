@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from memplan.estimate.over import over
 from memplan.estimate.records import Advice, Estimate, Verdict
 from memplan.report.layout import pad, shorten, spread
 from memplan.units import format_bytes
@@ -40,14 +41,18 @@ def statement(estimate: Estimate) -> str:
         case Verdict.UNKNOWN:
             return "no trustworthy figure"
         case Verdict.OOM:
-            return f"{format_bytes(-estimate.headroom_bytes)} over {format_bytes(usable)} usable"
+            return f"{_over(estimate)} {format_bytes(usable)} usable"
         case _ if not usable:
             return "no fixed limit"
         case Verdict.TIGHT:
-            over = format_bytes(estimate.peak.high_bytes - usable)
-            return f"{format_bytes(estimate.headroom_bytes)} free, upper end {over} over"
+            free = [f"{format_bytes(estimate.headroom_bytes)} free"] if estimate.headroom_bytes >= 0 else []
+            return ", ".join([*free, *([_over(estimate)] if _over(estimate) else [])])
         case Verdict.FITS:
             return f"{format_bytes(estimate.headroom_bytes)} free of {format_bytes(usable)} usable"
+
+
+def _over(estimate: Estimate) -> str:
+    return over(estimate.peak.device_bytes, estimate.peak.high_bytes, estimate.gpu.usable_bytes)
 
 
 def _verdict_line(estimate: Estimate, name_cells: int, width: int, *, with_peak: bool) -> Text:

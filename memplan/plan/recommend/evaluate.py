@@ -11,6 +11,7 @@ from functools import partial
 from memplan.errors import MemplanError
 from memplan.estimate.answer import compose
 from memplan.estimate.local import measure
+from memplan.estimate.over import over
 from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
@@ -28,6 +29,8 @@ from memplan.trace.run import trace_job
 from memplan.trace.sharding.ranks import ranks_to_trace
 from memplan.units import Bytes, format_bytes
 
+GIVES_BACK = "the allocator must give its cache back"
+"""Why a step does not fit that fits otherwise: it would stall again and again."""
 MICRO_BATCHES = 3
 """Micro-batches traced at most: the third already repeats the second."""
 
@@ -209,9 +212,9 @@ def _trace(spec: JobSpec, profile: GpuProfile, rank: int) -> Trace:
 def _reason(estimate: Estimate, limits: Limits, profile: GpuProfile, *, host_bytes: int, step_seconds: float) -> str:
     """Why a candidate is over a limit; empty if it is not."""
     if not is_within(estimate, limits.utilization):
-        taken = estimate.peak.device_bytes if limits.utilization else estimate.peak.high_bytes
-        over = taken - limit_of(profile, limits.utilization)
-        return f"{format_bytes(over)} over the device" if over > 0 else "the allocator must give its cache back"
+        limit = limit_of(profile, limits.utilization)
+        beyond = over(estimate.peak.device_bytes, estimate.peak.high_bytes, limit)
+        return f"{beyond} the {format_bytes(limit)} for the step" if beyond else GIVES_BACK
     if limits.host_bytes is not None and host_bytes > limits.host_bytes:
         return f"{format_bytes(host_bytes - limits.host_bytes)} over the host memory of a rank"
     if limits.step_seconds is not None and step_seconds > limits.step_seconds:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Literal
 
 from memplan.errors import EstimateError
+from memplan.estimate.over import over
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.headroom import limit_of
@@ -310,10 +311,12 @@ class _Searching:
 
     def _skip(self, ways: Iterable[Combination]) -> None:
         """Remember what was not traced because it should not fit."""
-        found = [(self._over(predicted), each.candidate) for each, predicted in self._predicted(ways)]
+        found = [(self._over(predicted), predicted, each.candidate) for each, predicted in self._predicted(ways)]
         large = sorted((each for each in found if each[0] > (SLACK - 1) * self._limit), key=lambda each: each[0])
-        for over, candidate in large[:NAMED]:
-            reason = f"about {format_bytes(int(over))} over the device, by the traces nearest to it"
+        for beyond, predicted, candidate in large[:NAMED]:
+            limit = int(self._limit)
+            words = over(predicted.device_bytes, int(beyond) + limit, limit)
+            reason = f"about {words} the {format_bytes(limit)} for the step, by the traces nearest to it"
             self._skipped.append(Rejected(candidate=candidate, reason=reason, traced=False))
 
     # Traces.
