@@ -213,7 +213,7 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     if trace.seq_len is not None:
         texts["seq_len"] = str(trace.seq_len)
     if spec.mode == "train":
-        texts["optimizer"] = spec.optimizer or ("its own" if "optimizer" in trace.provenance else "adamw")
+        texts["optimizer"] = optimizer_in_words(spec, trace)
         texts["optimizer_impl"] = spec.optimizer_impl
         texts["grad_accum"] = str(spec.grad_accum)
         texts |= {name: "yes" for name in ("optimizer_in_backward", "offload_activations") if getattr(spec, name)}
@@ -224,6 +224,16 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
         if spec.clip_grad_norm is not None:
             texts["clip_grad_norm"] = str(spec.clip_grad_norm)
     return texts
+
+
+def optimizer_in_words(spec: JobSpec, trace: Trace) -> str:
+    """``adamw``, as options name what memplan makes; else what steps: ``own SGD``, or nothing of torch's."""
+    named = spec.optimizer or "adamw"
+    if not {"optimizer", "train_step"} & trace.provenance.keys():
+        return named
+    if not trace.optimizers:
+        return "no torch optimizer" if "train_step" in trace.provenance else "own optimizer"
+    return " + ".join(f"own {name}" if name else named for name in trace.optimizers)
 
 
 def _peak_moment(measured: Measured) -> tuple[Event, tuple[StorageId, ...]]:

@@ -76,8 +76,7 @@ def _leading(field: str, options: Mapping[str, str]) -> str:
             return f"batch {options[field]}" + (f" x seq {options['seq_len']}" if options.get("seq_len") else "")
         case "optimizer":
             implementation = options.get("optimizer_impl", "auto")
-            name = "own optimizer" if options[field] == "its own" else options[field]
-            return name + (f" ({implementation})" if implementation != "auto" else "")
+            return options[field] + (f" ({implementation})" if implementation != "auto" else "")
         case "seq_len" | "optimizer_impl":  # said together with their leaders
             return ""
         case "checkpoint":

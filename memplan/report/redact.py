@@ -139,7 +139,7 @@ def redacted_estimate(estimate: Estimate, names: Names) -> Estimate:
     return replace(
         estimate,
         target=estimate.target if estimate.target.startswith("preset:") else HIDDEN,
-        options={name: value if name in OPTIONS else _word(value) for name, value in estimate.options.items()},
+        options={name: _option(name, value) for name, value in estimate.options.items()},
         owners=tuple(
             replace(owner, module=names.module(owner.module), source=names.source(owner.source))
             for owner in estimate.owners
@@ -160,6 +160,13 @@ def redacted_digest(digest: HistoryDigest, names: Names) -> HistoryDigest:
         for holder in digest.holders
     )
     return replace(digest, holders=tuple(holders))
+
+
+def _option(name: str, value: str) -> str:
+    """A target's own optimizer may be of a class of its own."""
+    if name == "optimizer":
+        return re.sub(r"\bown \w+", "own optimizer", value)
+    return value if name in OPTIONS else _word(value)
 
 
 def _word(value: str) -> str:

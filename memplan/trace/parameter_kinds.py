@@ -1,5 +1,9 @@
-"""Plain parameters and DTensors of several meshes side by side, which one call of an optimizer cannot take together."""
+"""Parameters that are not plain tensors: packed ones, and DTensors of several meshes side by side.
 
+One call of an optimizer or of clipping cannot take tensors of several meshes together.
+"""
+
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +23,20 @@ def optimizer_groups(parameters: list[torch.Tensor]) -> list[Any]:
     """The parameters as an optimizer takes them: as they are, or in one group for each kind."""
     found = kinds(parameters)
     return parameters if len(found) == 1 else [{"params": each} for each in found]
+
+
+PACKED = {getattr(torch, "float4_e2m1fn_x2", None): 2}
+"""Numbers in one element of a dtype. Source: c10/core/ScalarType.h of torch 2.8, Float4_e2m1fn_x2."""
+
+
+def elements(parameter: torch.Tensor) -> int:
+    """The numbers that a parameter stands for.
+
+    bitsandbytes packs two codes of 4 bits into each byte, and keeps the shape before that in ``quant_state`` (its
+    functional.py, ``QuantState.shape``).
+    """
+    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+    return math.prod(shape) if shape is not None else parameter.numel() * PACKED.get(parameter.dtype, 1)
 
 
 def clip(parameters: Iterable[torch.Tensor], most: float) -> None:

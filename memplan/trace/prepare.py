@@ -90,7 +90,7 @@ def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundi
     trains, device = spec.mode == "train", surroundings.kind
     return loop.Parts(
         model=model,
-        optimizer=_updates(source, model, spec) if trains else None,
+        optimizer=_updates(source, model, spec, surroundings) if trains else None,
         next_batch=lambda: _next_batch(source, spec, surroundings),
         call=_call(source, model, spec, surroundings),
         loss=source.loss or default_loss,
@@ -141,16 +141,18 @@ IN_BLOCKS = (
 )
 
 
-def _updates(source: ModelSource, model: torch.nn.Module, spec: JobSpec) -> Any:
+def _updates(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Any:
     """What updates the weights: an optimizer, or what stands in its place."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not spec.optimizer_in_backward or source.train_step is not None:
-        return _optimizer(source, model.parameters(), spec)
+        return _optimizer(source, model.parameters(), spec, surroundings)
     in_backward.check(spec)
-    return in_backward.InBackward(trainable, lambda parameters: _optimizer(source, parameters, spec))
+    return in_backward.InBackward(trainable, lambda parameters: _optimizer(source, parameters, spec, surroundings))
 
 
-def _optimizer(source: ModelSource, parameters: Iterable[torch.nn.Parameter], spec: JobSpec) -> torch.optim.Optimizer:
+def _optimizer(
+    source: ModelSource, parameters: Iterable[torch.nn.Parameter], spec: JobSpec, surroundings: Surroundings
+) -> torch.optim.Optimizer:
     if spec.optimizer is None and source.optimizer is not None:
         if spec.optimizer_impl != "auto":
             what = "--optimizer-impl would change nothing: the target makes its own optimizer"
@@ -160,7 +162,9 @@ def _optimizer(source: ModelSource, parameters: Iterable[torch.nn.Parameter], sp
     trainable: list[torch.Tensor] = [parameter for parameter in parameters if parameter.requires_grad]
     if not trainable:
         raise UsageError("no parameter of the model requires a gradient", hint="use --mode inference")
-    return make_optimizer(spec.optimizer or "adamw", optimizer_groups(trainable), impl=spec.optimizer_impl)
+    made = make_optimizer(spec.optimizer or "adamw", optimizer_groups(trainable), impl=spec.optimizer_impl)
+    surroundings.given(made)
+    return made
 
 
 def _next_batch(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> Any:

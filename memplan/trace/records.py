@@ -129,7 +129,7 @@ class ModelFacts:
     """Counts of the traced model."""
 
     parameters: int
-    """Elements of all parameters, shared ones once."""
+    """Elements of all parameters, shared ones once; packed ones (4 bits each) as the numbers that they stand for."""
     trainable_parameters: int
     """Those that require a gradient."""
 
@@ -186,5 +186,8 @@ class Trace:
     """In files on this rank's disk: what was offloaded to NVMe."""
     batch: tuple[Bytes, ...] = ()
     """Each tensor of one batch as ``batch()`` returns it, before anything is cast: what a data loader hands over."""
+    optimizers: tuple[str, ...] = ()
+    """Classes of the optimizers that step, as far as they are torch's or made like torch's; an empty name is the one
+    that memplan made of the options."""
     cache: tuple[CacheLayer, ...] = ()
     """Keys and values after the last forward of a generation by transformers."""

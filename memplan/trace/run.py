@@ -10,6 +10,7 @@ from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.trace.compiled import compiling
+from memplan.trace.parameter_kinds import elements
 from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, Trace
@@ -74,7 +75,8 @@ def trace_job(
         model = _shared(model, source, spec)
         compiled.whole(model)
         steps = Steps(recorder)
-        steps.run(make_loop(source, model, spec, surroundings), progress)
+        with surroundings.steppers.watching():
+            steps.run(make_loop(source, model, spec, surroundings), progress)
         names = {op.name for op in recorder.ops}
         # Still inside the fake world: there the garbage collector is off, which walks all these records otherwise.
         return Trace(
@@ -95,6 +97,7 @@ def trace_job(
             constants=recorder.step_graph.graph.constants,
             nvme_bytes=offloaded.nbytes,
             batch=surroundings.batch,
+            optimizers=surroundings.steppers.names,
             cache=surroundings.cache,
         )
 
@@ -133,6 +136,6 @@ def _sparse(names: set[str]) -> tuple[str, ...]:
 def _facts(model: torch.nn.Module) -> ModelFacts:
     parameters = list(model.parameters())
     return ModelFacts(
-        parameters=sum(parameter.numel() for parameter in parameters),
-        trainable_parameters=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        parameters=sum(map(elements, parameters)),
+        trainable_parameters=sum(elements(parameter) for parameter in parameters if parameter.requires_grad),
     )

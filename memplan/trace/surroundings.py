@@ -14,6 +14,7 @@ from memplan.runtime.checkpoint.blocks import bare
 from memplan.trace.caches import cache_layers
 from memplan.trace.place import batch_tensors, map_batch, place_batch, place_model
 from memplan.trace.recorder import Recorder
+from memplan.trace.steppers import Steppers
 from memplan.units import Bytes
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Surroundings(Protocol):
 
     def called(self, items: Mapping[str, str], held_back: tuple[str, ...]) -> None:
         """Note which parameter of ``forward`` gets which item of the batch, and which gets none because of the loss."""
+
+    def given(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note an optimizer that memplan made."""
 
     def cached(self, output: Any) -> None:
         """Note what a model that generates caches, from the output of a forward."""
@@ -66,6 +70,8 @@ class Recorded:
         """Parameter of ``forward`` → item of the batch, where the batch is a tuple or list."""
         self.cache: tuple[CacheLayer, ...] = ()
         """Layers of the last cache of keys and values."""
+        self.steppers = Steppers()
+        """Optimizers that step."""
         self._recorder = recorder
         self._kept: list[torch.Tensor] = []
 
@@ -100,6 +106,10 @@ class Recorded:
         self.arguments = items
         if held_back:
             self.assume(f"forward() gets no {' and no '.join(held_back)}: the loss reads that item of the batch")
+
+    def given(self, optimizer: torch.optim.Optimizer) -> None:
+        """It has the name that the options have for it."""
+        self.steppers.give(optimizer)
 
     def cached(self, output: Any) -> None:
         """Note the shapes of its cache."""

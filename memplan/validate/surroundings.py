@@ -55,6 +55,9 @@ class RealDevice:
     def called(self, items: Mapping[str, str], held_back: tuple[str, ...]) -> None:
         """Nothing needs to be told."""
 
+    def given(self, optimizer: torch.optim.Optimizer) -> None:
+        """Nothing needs to be told."""
+
     def cached(self, output: Any) -> None:
         """Nothing needs to be told."""
 

@@ -21,6 +21,27 @@ def train_step(model, optimizer, batch):
     optimizer.step()
     optimizer.zero_grad()
 """
+OWN = STEP.replace("    optimizer.step()", "    torch.optim.Adagrad(model.parameters()).step()")
+TWO = STEP.replace("    optimizer.step()", "    torch.optim.Adagrad(model.parameters()).step()\n    optimizer.step()")
+NONE = STEP.replace("    optimizer.step()", "    for each in model.parameters():\n        each.data -= 0.1 * each.grad")
+DUCK = (
+    STEP[: STEP.index("def train_step")]
+    + """
+def loss(output, batch):
+    return output.sum()
+class Signs:
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+    def step(self):
+        for each in self.parameters:
+            each.data -= 0.1 * each.grad.sign()
+    def zero_grad(self):
+        for each in self.parameters:
+            each.grad = None
+def optimizer(parameters):
+    return Signs(parameters)
+"""
+)
 OPTIMIZER = "def optimizer(parameters):\n    return torch.optim.SGD(parameters, lr=0.1)\n"
 
 
@@ -41,11 +62,19 @@ def test_a_module_is_imported_anew_for_each_kind_of_device(tmp_path: Path, monke
 
 @pytest.mark.parametrize(
     ("text", "options", "shown"),
-    [(STEP, {}, "adamw"), (STEP, {"optimizer": "sgd"}, "sgd"), (STEP + OPTIMIZER, {}, "its own")],
+    [
+        (STEP, {}, "adamw"),
+        (STEP, {"optimizer": "sgd"}, "sgd"),
+        (STEP + OPTIMIZER, {}, "own SGD"),
+        (STEP + OPTIMIZER, {"optimizer": "adam"}, "adam"),
+        (OWN, {}, "own Adagrad"),
+        (TWO, {}, "own Adagrad + adamw"),
+        (NONE, {}, "no torch optimizer"),
+        (DUCK, {}, "own optimizer"),
+    ],
+    ids=["default", "option", "own", "option before own", "in its step", "two", "by hand", "not torch's"],
 )
-def test_the_optimizer_that_a_step_is_given_is_named(
-    tmp_path: Path, text: str, options: dict[str, str], shown: str
-) -> None:
+def test_the_optimizer_that_steps_is_named(tmp_path: Path, text: str, options: dict[str, str], shown: str) -> None:
     (tmp_path / "model.py").write_text(text)
     (answer,) = answers(FileTarget(path=tmp_path / "model.py"), "t4", **options)
     assert answer.options["optimizer"] == shown

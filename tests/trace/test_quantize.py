@@ -239,3 +239,9 @@ def test_without_bitsandbytes_the_error_says_what_to_install(monkeypatch: pytest
     with pytest.raises(UsageError, match="needs bitsandbytes") as error:
         mixed(quantize="nf4")
     assert error.value.hint == "pip install bitsandbytes"
+
+
+@pytest.mark.parametrize("how", ["nf4", "nf4-double", "int8"])
+def test_packed_weights_count_as_the_numbers_that_they_stand_for(how: Quantize) -> None:
+    plain, packed = traced(mode="inference"), traced(mode="inference", quantize=how)
+    assert packed.model.parameters == plain.model.parameters

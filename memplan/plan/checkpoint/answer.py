@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from memplan.estimate.answer import optimizer_in_words
 from memplan.estimate.answer import options as step_options
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
@@ -70,8 +71,7 @@ def step_in_words(spec: JobSpec, trace: Trace) -> str:
     """``batch 8 x seq 2048 · bf16 · adamw``."""
     samples = f"batch {spec.batch_size}" if trace.seq_len is None else f"batch {spec.batch_size} x seq {trace.seq_len}"
     micro = [f"{spec.grad_accum} micro-batches"] if spec.grad_accum > 1 else []
-    optimizer = spec.optimizer or ("own optimizer" if "optimizer" in trace.provenance else "adamw")
-    return " · ".join([samples, *micro, spec.precision, optimizer])
+    return " · ".join([samples, *micro, spec.precision, optimizer_in_words(spec, trace)])
 
 
 def _with_promise(planned: Planned, step: str, overhead: float) -> CheckpointPlan:
