@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from memplan.errors import MemplanError
 from memplan.estimate.records import Advice, Estimate, Verdict
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, Precision
 
+Half = Literal["bf16", "fp16"]
 Attempt = Callable[[JobSpec], Estimate]
 """Estimates a changed job on the same device."""
 
@@ -21,34 +22,36 @@ class Change(NamedTuple):
     """The job after it."""
 
 
-def advise(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> tuple[Advice, ...]:
+def advise(spec: JobSpec, estimate: Estimate, attempt: Attempt, half: Half = "bf16") -> tuple[Advice, ...]:
     """Changes after which a step that does not fit does, cheapest in time first.
 
     Args:
         spec: The job.
         estimate: Its estimate; one that fits needs no advice.
         attempt: Estimates a changed job on the same device.
+        half: What its cores multiply in half precision.
 
     Returns:
         Only changes whose own estimate fits.
     """
     if estimate.verdict not in (Verdict.OOM, Verdict.TIGHT):
         return ()
-    found = [_advice(change, spec, estimate, attempt) for change in single_changes(spec)]
+    found = [_advice(change, spec, estimate, attempt) for change in single_changes(spec, half)]
     found.append(_smaller_batch(spec, estimate, attempt))
     return tuple(sorted((advice for advice in found if advice is not None), key=lambda advice: advice.slowdown))
 
 
-def single_changes(spec: JobSpec) -> Iterator[Change]:
+def single_changes(spec: JobSpec, half: Half = "bf16") -> Iterator[Change]:
     """Changes worth trying for a job, batch size aside."""
     if spec.mode != "train":
         if spec.precision == "fp32":
-            yield Change("--precision bf16", dataclasses.replace(spec, precision="bf16"))
+            yield Change(f"--precision {half}", dataclasses.replace(spec, precision=half))
         return
     if spec.checkpoint == "none":
         yield Change("--checkpoint full", dataclasses.replace(spec, checkpoint="full"))
     if spec.precision == "fp32":
-        yield Change("--precision bf16-mixed", dataclasses.replace(spec, precision="bf16-mixed"))
+        mixed: Precision = "bf16-mixed" if half == "bf16" else "fp16-mixed"
+        yield Change(f"--precision {mixed}", dataclasses.replace(spec, precision=mixed))
     if spec.optimizer in (None, "adam", "adamw"):
         if spec.optimizer_impl in ("auto", "foreach"):
             yield Change("--optimizer-impl fused", dataclasses.replace(spec, optimizer_impl="fused"))

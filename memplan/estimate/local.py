@@ -161,7 +161,7 @@ class _Tracer:
                 raise EstimateError(NOT_ALL_TRIED)
             return self.estimate(profile, changed)
 
-        found = advise(spec, answer, attempt)
+        found = advise(spec, answer, attempt, "fp16" if "bfloat16" in profile.lacks else "bf16")
         return dataclasses.replace(answer, advice=found, assumptions=(*answer.assumptions, *said))
 
     def history(self, profile: GpuProfile, spec: JobSpec) -> Snapshot:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Kind = Literal["cuda", "rocm", "cpu"]
+LEAST_CAPABILITY: Final = {"bfloat16": (8, 0), "float8": (8, 9)}
+"""Dtype → the compute capability from which NVIDIA's cores have it. Sources: torch/cuda/__init__.py is_bf16_supported;
+aten/src/ATen/native/cuda/ScaledBlas.cpp _scaled_mm_allowed_device, which refuses others (torch 2.13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +50,9 @@ class GpuProfile:
     """Field name → source and date."""
     aliases: tuple[str, ...] = ()
     """Other names for it, in the form of ``name``."""
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Dtypes that its cores cannot multiply, which other cards can (``LEAST_CAPABILITY``)."""
+        capability = self.compute_capability
+        return tuple(name for name, least in LEAST_CAPABILITY.items() if capability is not None and capability < least)

@@ -85,6 +85,8 @@ class Recorder(TorchDispatchMode):
         """Name of the op that runs now; of the one that failed, after an error."""
         self.recording = False
         """Do ops go to the graph? In set-up only storages are followed."""
+        self.dtypes: set[torch.dtype] = set()
+        """Of the tensors that ops of the steps made."""
         self.default_place: Place = "device"
         """Where tensors go that nothing else places."""
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -322,6 +324,8 @@ class Recorder(TorchDispatchMode):
             # An in-place op returns its argument: from here on the tensor is what this node left in it.
             ref.node, ref.path = running.node, path
             return ref.storage
+        if self.recording:
+            self.dtypes.add(tensor.dtype)
         storage = storage_of(tensor)
         identity = None if storage is None else self._entered(running, storage, path)
         pin(tensor, Ref(running.node, path, identity, nbytes_of(tensor)))

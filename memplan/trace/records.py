@@ -40,6 +40,9 @@ class DeviceTraits:
     total_bytes: int = 80 * 2**30
     """Its memory, for libraries that go by it; the same for all GPUs where none does, so that they share a trace."""
 
+    lacks: tuple[str, ...] = ()
+    """Dtypes that its cores cannot multiply (``GpuProfile.lacks``)."""
+
     @classmethod
     def of(cls, profile: "GpuProfile") -> "DeviceTraits":
         """The traits of a hardware profile."""
@@ -51,6 +54,7 @@ class DeviceTraits:
             sm_count=profile.sm_count,
             threads_per_sm=profile.threads_per_sm,
             cublas_workspace_bytes=profile.cublas_workspace_bytes,
+            lacks=profile.lacks,
         )
 
 

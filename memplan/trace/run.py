@@ -10,6 +10,7 @@ from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.trace.compiled import compiling
+from memplan.trace.dtypes import lacking
 from memplan.trace.parameter_kinds import elements
 from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
@@ -91,7 +92,13 @@ def trace_job(
             provenance=dict(source.provenance)
             | {f"forward.{name}": item for name, item in surroundings.arguments.items()},
             assumptions=(*values.assumptions, *means.assumptions(names), *compiled.assumptions),
-            not_modelled=(*means.not_modelled(names), *compiled.not_modelled(), *kernels, *_sparse(names)),
+            not_modelled=(
+                *lacking(device, recorder.dtypes),
+                *means.not_modelled(names),
+                *compiled.not_modelled(),
+                *kernels,
+                *_sparse(names),
+            ),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
             constants=recorder.step_graph.graph.constants,

@@ -99,7 +99,7 @@ class _Searching:
         self._raise_if_hopeless()
         self._given = self._best_base()
         given = self._outcome(self._given)
-        changes = changes_for(self._given.spec, self._search, experts=given.experts)
+        changes = self._changes(experts=given.experts)
         known = {change.text: change for change in changes}
         self._predictor = Predictor(self._given, known, self._profile.context_bytes)
         for outcome in self._outcomes.values():
@@ -132,9 +132,15 @@ class _Searching:
 
     def _likely(self) -> Iterator[Candidate]:
         if len(self._bases) == 1:
-            for change in changes_for(self._given.spec, self._search):
+            for change in self._changes():
                 if change.text in LIKELY:
                     yield self._alone(change)
+
+    def _changes(self, *, experts: bool = False) -> tuple[Change, ...]:
+        """What may be changed, without a precision that the device only emulates."""
+        found = changes_for(self._given.spec, self._search, experts=experts)
+        emulated = ("bf16", "bf16-mixed") if "bfloat16" in self._profile.lacks else ()
+        return tuple(each for each in found if dict(each.fields).get("precision") not in emulated)
 
     def _begin(self) -> None:
         """Let the time count from the start, but leave half of it."""
