@@ -140,12 +140,12 @@ def _last(checks: tuple[Check, ...]) -> Iterator[Text]:
     if not checks:
         return
     end, on_cpu = checks[-1].reading.seconds, checks[-1].reading.devices[0].device == "cpu"
-    # The CPU has no segments, and what the kernel looks at is resident memory.
-    heads = ("in use", "allocated", "resident" if on_cpu else "reserved")
+    # The CPU has no segments, and what the kernel looks at is what the host has left.
+    heads = ("in use", "allocated", "host has left" if on_cpu else "reserved")
     yield Text(f"  {'before the last':<16}{'step':>7}" + "".join(f"{head:>14}" for head in heads), style="dim")
     for check in checks:
         device = max(zip(check.reading.devices, check.devices, strict=True), key=lambda pair: pair[1].utilisation)[0]
-        sizes = (device.used, device.allocated, check.reading.host.resident if on_cpu else device.reserved)
+        sizes = (device.in_use, device.allocated, check.reading.host.available if on_cpu else device.reserved)
         cells = "".join(f"{'-' if size is None else format_bytes(size):>14}" for size in sizes)
         step = "-" if check.step is None else str(check.step)
         yield Text(f"  {end - check.reading.seconds:>13.1f} s {step:>7}{cells}")

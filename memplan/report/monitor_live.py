@@ -66,22 +66,25 @@ def _devices(check: Check, width: int) -> Iterator[Text]:
 
 def _device(device: DeviceReading, health: Health, more: str, width: int) -> Text:
     name = device.device if health.rank is None else f"{device.device} r{health.rank}"
-    items = [f"{format_bytes(health.demand)} of {format_bytes(health.limit)}"]
+    # What all processes hold of the host's memory stands in the host's row.
+    taken = health.demand if device.resident is None else device.resident
+    items = [f"{format_bytes(taken)} of {format_bytes(health.limit)}"]
     if device.allocated is not None:
         items.append(f"alloc {format_bytes(device.allocated)}")
     if health.fragmentation is not None:
         items.append(f"frag {100 * health.fragmentation:.0f} %")
     if health.measured is not None and health.predicted:
         items.append(f"{100 * health.measured / health.predicted:.0f} % of plan")
-    return Text.assemble(_bar(name, health), shorten(SEPARATOR.join(items) + more, width - _BAR - 12))
+    share = taken / health.limit if health.limit else 0.0
+    return Text.assemble(_bar(name, health, share), shorten(SEPARATOR.join(items) + more, width - _BAR - 12))
 
 
 def _host(check: Check) -> Text:
     host = check.reading.host
     items = [f"{format_bytes(host.available)} left of {format_bytes(host.total)}", f"run {format_bytes(host.resident)}"]
-    return Text.assemble(_bar("host", check.host), SEPARATOR.join(items))
+    return Text.assemble(_bar("host", check.host, check.host.utilisation), SEPARATOR.join(items))
 
 
-def _bar(name: str, health: Health) -> Text:
-    filled = bar(round(8 * _BAR * min(1.0, health.utilisation)))
+def _bar(name: str, health: Health, share: float) -> Text:
+    filled = bar(round(8 * _BAR * min(1.0, share)))
     return Text.assemble((f"{shorten(name, 9):<9} ", "dim"), (f"{filled:<{_BAR}}", STYLES[health.level]), "  ")

@@ -40,6 +40,7 @@ def cpu_reading(host: HostReading | None = None) -> DeviceReading:
         peak_reserved=None,
         used=host.total - host.available,
         total=host.total,
+        resident=host.resident,
         times=counted.nanoseconds if counted else (),
         spent=counted.spent if counted else 0,
         sizes=counted.sizes if counted else (),

@@ -30,6 +30,8 @@ class DeviceReading:
     """Taken by all processes together, CUDA contexts included."""
     total: int
     """All there is; for ``cpu`` what the host, or the container's limit, gives."""
+    resident: int | None = None
+    """``cpu``: resident memory of the process that read it, or of all of a run; None for what has memory of its own."""
     retries: int = 0
     """Times that the allocator gave its cache back to serve a request."""
     ooms: int = 0
@@ -41,6 +43,11 @@ class DeviceReading:
     """Nanoseconds that those took."""
     sizes: tuple[int, ...] = ()
     """Bytes alive by size: the i-th is of blocks of less than 2**i bytes; empty where nobody counts them."""
+
+    @property
+    def in_use(self) -> int:
+        """What reports show: all that is taken of a card, but of a host only what the processes read hold."""
+        return self.used if self.resident is None else self.resident
 
     @property
     def free(self) -> int:

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from memplan.runtime.meters.cuda import device_count
 from memplan.runtime.meters.read import read
+from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.wire import INTERVAL, SNAPSHOTS, Message, encode
 
 _LOG = logging.getLogger("memplan")
@@ -26,18 +28,15 @@ _SENT_WITHIN = 0.5
 """Seconds that the last words of a process may wait for room in the socket."""
 
 
-def run(address: str) -> None:
-    """Read and send until the process ends, or nobody listens any more.
+def start(address: str) -> None:
+    """Hear of steps and of the end from now on, and read in a thread until the process ends, or nobody listens.
 
     Args:
         address: Path of the monitor's socket.
     """
-    try:
-        agent = Agent(address)
-        agent.attach()
-        agent.loop(float(os.environ.get(INTERVAL, "1")))
-    except Exception:  # noqa: BLE001 - the process has its own work to do.
-        _LOG.debug("the monitor's agent ended", exc_info=True)
+    agent = Agent(address)
+    agent.attach()
+    threading.Thread(target=agent.run, name="memplan-monitor", daemon=True).start()
 
 
 class Agent:
@@ -56,8 +55,14 @@ class Agent:
         register_optimizer_step_post_hook(self._stepped)
         atexit.register(self.last_words)
 
-    def loop(self, interval: float) -> None:
-        """Send a reading now and after every interval."""
+    def run(self) -> None:
+        """What its thread does."""
+        try:
+            self._loop(float(os.environ.get(INTERVAL, "1")))
+        except Exception:  # noqa: BLE001 - the process has its own work to do.
+            _LOG.debug("the monitor's agent ended", exc_info=True)
+
+    def _loop(self, interval: float) -> None:
         while self.send(self._message("reading", reading=read())):
             self._observe()
             time.sleep(interval)
@@ -90,11 +95,10 @@ class Agent:
             _LOG.debug("no word of the failed allocation", exc_info=True)
 
     def last_words(self) -> None:
-        """Tell which exception ends the process: the interpreter keeps the one that it has printed."""
+        """Read once more, and tell which exception ends the process: the interpreter keeps what it has printed."""
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        if error is not None:
-            why = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
-            self._last(self._message("end", why=why.removeprefix("builtins.")[:_WORDS]))
+        why = f"{type(error).__module__}.{type(error).__qualname__}: {error}" if error is not None else ""
+        self._last(self._message("end", reading=_last_reading(), why=why.removeprefix("builtins.")[:_WORDS]))
 
     def _last(self, message: Message) -> None:
         self._socket.settimeout(_SENT_WITHIN)
@@ -121,6 +125,14 @@ class Agent:
     def _message(self, kind: str, **what: Any) -> Message:
         step = max(self._steps.values(), default=None)
         return Message(kind=kind, pid=self._pid, rank=_rank(), step=step, **what)
+
+
+def _last_reading() -> Reading | None:
+    """None where what ended the process stands in its way, too."""
+    try:
+        return read()
+    except Exception:  # noqa: BLE001 - why it ended is worth more.
+        return None
 
 
 def _rank() -> int | None:

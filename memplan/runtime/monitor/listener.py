@@ -33,7 +33,7 @@ class Listener:
         self._thread.start()
 
     def readings(self) -> dict[int, Message]:
-        """Process → its last reading."""
+        """Process → what it read last; at its end, where it had one to speak of."""
         with self._lock:
             return dict(self._readings)
 
@@ -73,7 +73,7 @@ class Listener:
             if message is None:
                 continue
             with self._lock:
-                if message.kind == "reading":
+                if message.kind in {"reading", "end"} and message.reading is not None:
                     self._readings[message.pid] = message
-                else:
+                if message.kind != "reading":
                     self._others.append(message)

@@ -39,7 +39,7 @@ def merge(said: Mapping[int, Message], cards: Sequence[DeviceReading], host: Hos
     ]
     if cards and not any(device.device != "cpu" for device, _ in found):
         found = [(card, None) for card in cards]
-    devices = [(_with_host(device, host), rank) for device, rank in found] or [(cpu_from_outside(host), None)]
+    devices = [(_with_host(device, host, rank), rank) for device, rank in found] or [(cpu_from_outside(host), None)]
     steps = [message.step for message in speakers if message.step is not None]
     return Merged(
         reading=Reading(seconds=seconds, devices=tuple(device for device, _ in devices), host=host),
@@ -67,9 +67,12 @@ def _weight(message: Message) -> tuple[bool, int]:
     return any(device.device != "cpu" for device in message.reading.devices), message.reading.host.resident
 
 
-def _with_host(device: DeviceReading, host: HostReading) -> DeviceReading:
-    """The CPU's reading as of now; a GPU's stays as its process has read it."""
-    return replace(device, used=host.total - host.available, total=host.total) if device.device == "cpu" else device
+def _with_host(device: DeviceReading, host: HostReading, rank: int | None) -> DeviceReading:
+    """The CPU's reading as of now; a GPU's stays as its process has read it. Of ranks each has memory of its own."""
+    if device.device != "cpu":
+        return device
+    resident = host.resident if rank is None else device.resident
+    return replace(device, used=host.total - host.available, total=host.total, resident=resident)
 
 
 def cpu_from_outside(host: HostReading) -> DeviceReading:
@@ -86,4 +89,5 @@ def cpu_from_outside(host: HostReading) -> DeviceReading:
         peak_reserved=None,
         used=host.total - host.available,
         total=host.total,
+        resident=host.resident,
     )

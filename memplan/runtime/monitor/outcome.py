@@ -72,7 +72,7 @@ class Peak:
     total: int
     """All there is."""
     used: int
-    """Of all processes."""
+    """Of all processes; on the CPU of those of the run."""
     allocated: int | None
     """In live blocks: the allocator's own peak."""
     reserved: int | None

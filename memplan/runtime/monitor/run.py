@@ -14,6 +14,7 @@ from memplan.runtime.monitor import wire
 from memplan.runtime.monitor.child import Wanted, started
 from memplan.runtime.monitor.judge import judge
 from memplan.runtime.monitor.log import Log, check_document, end_document, oom_document, start_document
+from memplan.runtime.monitor.merge import Merged
 from memplan.runtime.monitor.outcome import Change, Ending, Outcome
 from memplan.runtime.monitor.post_mortem import post_mortem
 from memplan.runtime.monitor.processes import oom_kills
@@ -65,6 +66,7 @@ class Watch:
             with started(wanted, sources.address) as child:
                 self._follow(child, sources, tally, log)
             seconds, words = time.monotonic() - clock, sources.last_words()
+            self._safely(lambda: self._check(sources.last(), tally, log), tally)
             ending = _ending(child.returncode, seconds, words, oom_kills() - killed)
             for message in words:
                 _write(log, oom_document(message, seconds=time.time()) if message.kind == "oom" else None)
@@ -79,21 +81,23 @@ class Watch:
                 child.wait(timeout=max(0.0, due - time.monotonic()))
             except subprocess.TimeoutExpired:
                 due = time.monotonic() + self._wanted.interval
-                self._check_safely(child.pid, sources, tally, log)
+                self._safely(lambda: self._check(sources.read(child.pid), tally, log), tally)
             else:
                 return
 
-    def _check_safely(self, pid: int, sources: Sources, tally: Tally, log: Log | None) -> None:
+    def _safely(self, check: Callable[[], None], tally: Tally) -> None:
         try:
-            self._check(pid, sources, tally, log)
+            check()
         except Exception as error:  # noqa: BLE001 - the command goes on, and is waited for.
             if not self._failed:
                 _LOG.exception("a check failed")
                 tally.notes.append(f"checks failed: {type(error).__name__}: {error}")
             self._failed = True
 
-    def _check(self, pid: int, sources: Sources, tally: Tally, log: Log | None) -> None:
-        wanted, found = self._wanted, sources.read(pid)
+    def _check(self, found: Merged | None, tally: Tally, log: Log | None) -> None:
+        if found is None:
+            return
+        wanted = self._wanted
         check = judge(
             found.reading, tally.history, wanted.plan, wanted.thresholds, step=found.step, ranks=found.ranks
         )  # fmt: skip
@@ -106,7 +110,7 @@ class Watch:
 
 def _ending(code: int, seconds: float, words: Sequence[wire.Message], killed: int) -> Ending:
     ooms = [message for message in words if message.kind == "oom"]
-    reasons = [message.why for message in words if message.kind == "end"]
+    reasons = [message.why for message in words if message.kind == "end" and message.why]
     return Ending(
         code=code,
         seconds=seconds,

@@ -1,6 +1,7 @@
 """All that a run can be read from: its own processes, the driver, the kernel. Torch-free."""
 
 import time
+from dataclasses import replace
 
 import psutil
 
@@ -52,6 +53,16 @@ class Sources:
             return ()
         self._listener.drain()
         return self._listener.others()
+
+    def last(self) -> Merged | None:
+        """What processes read as they ended, once ``last_words`` has heard them; None where none did."""
+        said = self._listener.readings() if self._listener else {}
+        read = [message.reading for message in said.values() if message.reading is not None]
+        if not any(message.kind == "end" for message in said.values()):
+            return None
+        latest = max(read, key=lambda each: each.seconds)
+        host = replace(latest.host, resident=sum(each.host.resident for each in read))
+        return merge(said, (), host, seconds=latest.seconds)
 
     def close(self) -> None:
         """Listen no more."""

@@ -111,7 +111,7 @@ def _higher(before: Peak | None, device: DeviceReading, health: Health) -> Peak:
         name=device.name,
         rank=health.rank,
         total=device.total,
-        used=max(device.used, before.used if before else 0),
+        used=max(device.in_use, before.used if before else 0),
         allocated=_larger(before.allocated if before else None, device.peak_allocated),
         reserved=_larger(before.reserved if before else None, device.peak_reserved),
         figure=health.figure,

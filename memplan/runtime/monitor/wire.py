@@ -24,7 +24,7 @@ class Message:
     """What a watched process says."""
 
     kind: str
-    """``reading``; ``blind`` (it cannot be read from inside, ``why``); ``oom``; ``end`` (an exception ended it)."""
+    """``reading``; ``blind`` (it cannot be read from inside, ``why``); ``oom``; ``end``."""
     pid: int
     """Who says it."""
     rank: int | None = None
@@ -34,7 +34,7 @@ class Message:
     reading: Reading | None = None
     """What it read last."""
     why: str = ""
-    """``blind``: the error; ``end``: the exception with its message."""
+    """``blind``: the error; ``end``: the exception that ended it, with its message, if one did."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """``oom``: ``device``, ``asked``, ``device_total``, ``device_free`` as the allocator says; ``snapshot``, a file."""
 

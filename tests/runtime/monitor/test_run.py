@@ -54,6 +54,29 @@ def test_a_training_is_seen_from_within(tmp_path: Path) -> None:
     assert len(kinds) == found.checks + 2
 
 
+def test_nothing_is_missed_between_the_import_and_the_end(tmp_path: Path) -> None:
+    """Five steps, 256 MiB and a refused allocation, all of them between two readings, the last ones just at the end."""
+    log = tmp_path / "log.jsonl"
+    code = """
+import resource, torch
+optimizer = torch.optim.SGD([torch.ones(4, requires_grad=True)], lr=0.1)
+for _ in range(5):
+    optimizer.step()
+kept = torch.ones(256 << 18)
+resource.setrlimit(resource.RLIMIT_AS, (40 << 30, 40 << 30))
+torch.empty(60 << 30, dtype=torch.uint8)
+"""
+    found = Watch(Wanted(command=(sys.executable, "-c", code), interval=60.0, log=log)).run()
+    assert found.steps == 5
+    assert found.post_mortem is not None
+    assert found.post_mortem.code == "MM104"
+    # The host runs other things, and what they hold is none of the command's.
+    [peak] = found.peaks
+    assert peak.used == found.resident
+    assert 256 << 20 <= peak.used < 2 * GIB
+    assert [json.loads(line)["kind"] for line in log.read_text().splitlines()][-2:] == ["check", "end"]
+
+
 @pytest.mark.skipif(not cpu.can_count(), reason="no C++ compiler")
 def test_the_first_tensor_after_the_import_is_counted(capfd: pytest.CaptureFixture[str]) -> None:
     code = """

@@ -1,7 +1,7 @@
 """What Python runs at the start of every process that ``memplan monitor`` watches, as other watchers do it.
 
 It may be any Python of any age, without memplan, so that it is short, imports the standard library alone, and swallows
-every error. Nothing happens until the process imports torch: then a daemon thread begins to read (``agent``).
+every error. Nothing happens until the process has imported torch: then a daemon thread begins to read (``agent``).
 """
 
 # ruff: noqa: PTH100, PTH120, BLE001, S110, UP031, ARG002
@@ -37,16 +37,13 @@ class _UntilTorch:
             return None
         sys.meta_path.remove(self)
         try:
-            import threading
-
-            threading.Thread(target=_watch, name="memplan-monitor", daemon=True).start()
-            return _counting_spec() if os.environ.get(ADDRESS + "_COUNT_CPU") == "1" else None
+            return _watched_spec()
         except Exception:
             return None
 
 
-def _counting_spec() -> object:
-    """How torch is imported, with the counting of CPU tensors begun before any can be made."""
+def _watched_spec() -> object:
+    """How torch is imported, with the watching begun before its importer goes on: no step, no error is missed."""
     from importlib.util import find_spec
 
     spec = find_spec("torch")
@@ -54,33 +51,32 @@ def _counting_spec() -> object:
         return None
     load = spec.loader.exec_module
 
-    def load_and_count(module: object) -> None:
+    def load_and_watch(module: object) -> None:
         load(module)
-        try:
-            from memplan.runtime.meters import cpu
+        _watch()
 
-            cpu.start_counting()
-        except Exception:
-            pass  # Readings then have no counts, which the monitor says.
-
-    spec.loader.exec_module = load_and_count
+    spec.loader.exec_module = load_and_watch
     return spec
 
 
 def _watch() -> None:
-    """Wait until torch is there, then read."""
-    import time
-
     try:
-        while getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", True):
-            time.sleep(0.02)
-            if "torch" not in sys.modules:
-                return  # The import failed.
+        if os.environ.get(ADDRESS + "_COUNT_CPU") == "1":
+            _count()
         from memplan.runtime.monitor import agent
+
+        agent.start(os.environ[ADDRESS])
     except Exception as error:
         _say_why_not(error)
-    else:
-        agent.run(os.environ[ADDRESS])
+
+
+def _count() -> None:
+    try:
+        from memplan.runtime.meters import cpu
+
+        cpu.start_counting()
+    except Exception:
+        pass  # Readings then have no counts, which the monitor says.
 
 
 def _say_why_not(error: Exception) -> None:
