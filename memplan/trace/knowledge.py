@@ -18,6 +18,8 @@ class Knowledge:
     """Share of true (non-zero) elements."""
     classes: int | None = None
     """Elements are indices below this, evenly spread."""
+    last: int | None = None
+    """One element is this, and none is greater: where an ``arange`` ends."""
     uniform: bool = False
     """Elements are drawn evenly from [0, 1)."""
 

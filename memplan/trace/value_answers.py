@@ -108,6 +108,19 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
     return padded.new_empty((total, *padded.shape[2:])), torch.empty(longest, dtype=torch.int64)
 
 
+def _looked_up(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """An index beyond the table is an error on every device; fake tensors would not see it."""
+    table, indices = args[0], args[1]
+    known = values.knowledge_of(indices)
+    last = known.last
+    if known.value is not None and known.value.numel():
+        with unset_fake_temporarily():
+            last = int(known.value.max())
+    if last is not None and last >= table.shape[0]:
+        raise IndexError(f"index out of range in self: {last}, in an embedding of {table.shape[0]}")
+    return values.results.run(func, args, kwargs)
+
+
 def _same(values: "Guesses", *_: Any) -> bool:
     values.assume("data-dependent conditions hold")
     return True
@@ -123,6 +136,7 @@ ANSWERS: dict[Any, Answer] = {
     aten.unique_consecutive.default: _unique,
     aten.repeat_interleave.Tensor: _repeat_interleave,
     aten._pack_padded_sequence.default: _packed,
+    aten.embedding.default: _looked_up,
     aten.equal.default: _same,
     aten.allclose.default: _same,
 }

@@ -197,6 +197,14 @@ def _random_below(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], re
     return Knowledge(density=1 - 1 / high) if result.dtype is torch.bool else Knowledge(classes=high)
 
 
+def _counted(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    """``arange(end)``, ``arange(start, end[, step])``."""
+    first, step = args[0] if len(args) > 1 else 0, args[2] if len(args) > 2 else 1
+    if result.is_floating_point() or not result.numel() or step < 0:
+        return NOTHING
+    return Knowledge(last=int(first + (result.numel() - 1) * step))
+
+
 RULES: Mapping[Any, Rule] = {
     aten.nonzero.default: _positions,
     aten.bincount.default: _even_counts,
@@ -237,6 +245,9 @@ RULES: Mapping[Any, Rule] = {
     aten.bernoulli_.float: _tossed,
     aten.randint.default: _random_below,
     aten.randint.low: _random_below,
+    aten.arange.default: _counted,
+    aten.arange.start: _counted,
+    aten.arange.start_step: _counted,
 }
 RESULT_CLASSES: Mapping[Any, int] = {aten.topk.default: 2, aten.sort.default: 1, aten.max.dim: 1, aten.min.dim: 1}
 """Ops whose second result are indices into a dimension → position of the argument that names it."""
@@ -276,3 +287,8 @@ KEEPERS = frozenset(
         aten.contiguous.default,
     }
 )
+"""Ops whose results have the elements of their argument, or some of them."""
+PICKERS = frozenset(
+    {aten.select.int, aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default, aten.slice.Tensor}
+)
+"""Those of them whose results may lack some."""

@@ -6,6 +6,7 @@ Knowledge of elements travels with tensors, each kind where it is known:
   tensors are also run for real;
 * the *density* of a mask: the share of elements that are true or one (one-hot routing over E experts: 1/E);
 * the number of *classes* of an index tensor (``topk`` over E experts, ``randint(0, V)``);
+* the *last* of positions (``arange(length)``), which a table of learned positions has or has not;
 * whether elements are *uniform* draws from [0, 1), which decide what is dropped at random.
 
 ``value_rules`` says what each op's results inherit, ``value_answers`` answers the ops that need data. Whatever is not
@@ -24,7 +25,7 @@ from memplan.trace.guesses import Guesses
 from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
 from memplan.trace.nested import tensors_in
 from memplan.trace.value_answers import ANSWERS
-from memplan.trace.value_rules import CONSTANTS, KEEPERS, RESULT_CLASSES, RULES, classes_of_dim
+from memplan.trace.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSES, RULES, classes_of_dim
 
 TEACHERS = frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS
 """Ops whose results something is known of whatever their arguments are."""
@@ -67,7 +68,10 @@ class Values(Guesses):
         if func in RESULT_CLASSES:
             return NOTHING, classes_of_dim(RESULT_CLASSES[func])(self, args, kwargs, result)
         if known and func in KEEPERS:
-            kept = Knowledge(density=known[0].density, classes=known[0].classes, uniform=known[0].uniform)
+            last = None if func in PICKERS else known[0].last
+            kept = Knowledge(
+                density=known[0].density, classes=known[0].classes, last=last, uniform=known[0].uniform
+            )  # fmt: skip
             return [kept for _ in tensors_in(result)]
         return ()
 

@@ -253,3 +253,31 @@ def test_a_trace_says_what_it_assumed(option: str, said: str) -> None:
         op.flops for op in traced.ops if op.module.startswith("experts.0") and op.phase == "forward" and op.flops
     ]
     assert set(forward) == {2 * rows * WIDTH * WIDTH}
+
+
+# ---------------------------------------------------------------------- positions
+
+
+@pytest.mark.parametrize("tokens", [9, 2048])
+def test_positions_beyond_a_table_are_refused_as_on_every_device(tokens: int) -> None:
+    with recording():
+        table = torch.nn.Embedding(tokens - 1, 4)
+        assert table(torch.arange(tokens - 1)[None].expand(2, -1)).shape == (2, tokens - 1, 4)
+        with pytest.raises(IndexError, match=f"index out of range in self: {tokens - 1}"):
+            table(torch.arange(tokens)[None].expand(2, -1))
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        lambda: torch.arange(2048)[:100],
+        lambda: torch.arange(2048).clamp_(max=99),
+        lambda: torch.arange(2048) % 100,
+        lambda: torch.arange(2048).split(100)[0],
+        lambda: torch.arange(2047, -1, -1)[2000:],
+        lambda: torch.arange(0, 1000, 10),
+    ],
+)
+def test_positions_that_may_be_in_the_table_are_not(positions: Callable[[], torch.Tensor]) -> None:
+    with recording():
+        assert torch.nn.Embedding(1000, 4)(positions()).shape[1] == 4
