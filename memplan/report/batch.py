@@ -15,6 +15,7 @@ OPTIONS = {"batch_size": "--batch-size", "seq_len": "--seq-len"}
 ENDINGS = {
     "exact": "every storage of the trace there has the bytes that two traces foretold",
     "confirmed": "traced there and at one more; some storage differs from what two traces foretold",
+    "refused": "traced there; one more is refused by the program itself",
     "limit": "the largest that was traced and fits: the search ran out of traces, a larger one may fit too",
     "none": "the smallest that was traced does not fit either",
 }
@@ -84,6 +85,8 @@ def _kind(point: BatchPoint, answer: BatchAnswer) -> str:
 def _remarks(answer: BatchAnswer, *, explain: bool) -> Iterator[str]:
     traced = ", ".join(map(str, sorted(answer.traced)))
     yield f"{ENDINGS[answer.ended]} (traced: {traced}; {answer.seconds:.1f} s)"
+    if answer.refused:
+        yield f"at {answer.value + 1}: {clean(answer.refused)}"
     if explain and answer.value:
         yield f"{answer.differing} storages of the trace at the answer have other bytes than were foretold"
         yield "a size between traces is a polynomial of the value, storage by storage; the peak is its replay"

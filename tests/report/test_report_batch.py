@@ -29,6 +29,10 @@ def answer() -> BatchAnswer:
 
 NOTHING = replace(answer(), value=0, ended="none", device_bytes=Bytes(30 * GIB), curve=answer().curve[-1:])
 
+REFUSED = replace(
+    answer(), ended="refused", next_device_bytes=None, refused="IndexError: 12", curve=answer().curve[:-1]
+)
+
 
 def _text(*answers: BatchAnswer, width: int = 80) -> str:
     found = [(PROFILE, each) for each in answers]
@@ -57,7 +61,12 @@ def test_the_verdict_is_what_can_be_typed() -> None:
     assert "--batch-size 11" in line.plain
 
 
-@pytest.mark.parametrize("given", [answer(), NOTHING])
+def test_a_refusal_is_said() -> None:
+    assert "one more is refused by the program itself" in _text(REFUSED)
+    assert "at 12: IndexError: 12" in _text(REFUSED)
+
+
+@pytest.mark.parametrize("given", [answer(), NOTHING, REFUSED])
 def test_json_obeys_its_schema(given: BatchAnswer) -> None:
     document = json.loads(batch_json.render("preset:gpt2", [(PROFILE, given)]))
     jsonschema.Draft202012Validator(batch_json.schema()).validate(document)

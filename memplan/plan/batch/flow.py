@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from memplan.errors import UsageError
+from memplan.errors import EstimateError, MemplanError, UsageError
 from memplan.estimate.answer import compose
 from memplan.estimate.local import measure
 from memplan.hardware.profile import GpuProfile
@@ -25,8 +25,8 @@ FIRST_LENGTH = 256
 HALVES = 4
 """Points of the curve: the answer, half of it, and so on."""
 
-Traces = dict[tuple[DeviceTraits, int], Trace]
-"""Kind of device and value → trace."""
+Traces = dict[tuple[DeviceTraits, int], Trace | MemplanError]
+"""Kind of device and value → trace, or why the program refuses it."""
 
 
 def largest_here(
@@ -68,10 +68,11 @@ def largest_here(
             changed = _at(spec, variable, value)
             words = f"{variable.replace('_', ' ')} {value}: "
             with forgotten_modules():
-                known[traits, value] = trace_job(
-                    partial(load_source, changed), changed, traits, progress=lambda text: progress(words + text)
-                )
-        return known[traits, value]
+                known[traits, value] = _traced(changed, traits, lambda text: progress(words + text))
+        found = known[traits, value]
+        if isinstance(found, MemplanError):
+            raise found
+        return found
 
     def judge(value: int, traced: Trace) -> Judged:
         answer = compose(_at(spec, variable, value), profile, measure(build_lifetimes(traced), profile))
@@ -89,7 +90,7 @@ def _curve(search: Search, found: Found) -> Iterator[BatchPoint]:
     """The answer and one more, halves below it, and all that was traced between."""
     halves = {found.value >> times for times in range(HALVES)} - {0}
     near = {value for value in found.judged if value <= found.value + 1}
-    for value in sorted(halves | near | {found.value + 1}):
+    for value in sorted(each for each in halves | near | {found.value + 1} if search.is_known(each)):
         judged, traced = search.at(value), search.is_traced(value)
         yield BatchPoint(value=value, device_bytes=Bytes(judged.device_bytes), fits=judged.fits, traced=traced)
 
@@ -101,13 +102,21 @@ def answer_of(found: Found, variable: Variable, limit: int, seconds: float) -> B
         variable=variable,
         value=found.value,
         device_bytes=Bytes(known.device_bytes),
-        next_device_bytes=Bytes(found.beyond.device_bytes),
+        next_device_bytes=None if found.beyond is None else Bytes(found.beyond.device_bytes),
         limit_bytes=Bytes(limit),
         ended=found.ended,
+        refused=found.refused,
         traced=tuple(found.traces),
         differing=found.differing,
         seconds=seconds,
     )
+
+
+def _traced(spec: JobSpec, traits: DeviceTraits, progress: Callable[[str], None]) -> Trace | MemplanError:
+    try:
+        return trace_job(partial(load_source, spec), spec, traits, progress=progress)
+    except (EstimateError, UsageError) as error:
+        return error
 
 
 def _at(spec: JobSpec, variable: Variable, value: int) -> JobSpec:

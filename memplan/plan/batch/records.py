@@ -7,9 +7,10 @@ from memplan.units import Bytes
 
 Variable = Literal["batch_size", "seq_len"]
 """What is enlarged."""
-Ended = Literal["exact", "confirmed", "limit", "none"]
+Ended = Literal["exact", "confirmed", "refused", "limit", "none"]
 """``exact``: the answer and one more were traced, and every storage has the bytes that the polynomials of the traces
-before foretold; ``confirmed``: both were traced, and some storage differs; ``limit``: the search ran out of traces, and
+before foretold; ``confirmed``: both were traced, and some storage differs; ``refused``: the answer was traced, and one
+more is refused by the program itself; ``limit``: the search ran out of traces, and
 the answer is the largest traced that fits; ``none``: not even 1 fits. Sizes alone do not prove that one more is too
 many: a padded one may stand still there."""
 
@@ -38,8 +39,8 @@ class BatchAnswer:
     """The answer; 0 where nothing fits."""
     device_bytes: Bytes
     """Device peak there, traced; of the smallest that was traced where nothing fits."""
-    next_device_bytes: Bytes
-    """Device peak at one more; traced, but where the search ran out of traces."""
+    next_device_bytes: Bytes | None
+    """Device peak at one more; traced, but where the search ran out of traces; None where the program refuses it."""
     limit_bytes: Bytes
     """What may be taken: the device's usable bytes, or the share of them that was asked for."""
     ended: Ended
@@ -50,6 +51,8 @@ class BatchAnswer:
     """Storages that the trace at the answer has with other bytes than the polynomials said before it."""
     seconds: float
     """Wall time."""
+    refused: str = ""
+    """What the program says at one more, where it refuses that."""
     curve: tuple[BatchPoint, ...] = ()
     """Peaks at the answer, one more, and a few below, in order."""
 

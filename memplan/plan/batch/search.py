@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from memplan.errors import UsageError
+from memplan.errors import EstimateError, MemplanError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
 from memplan.plan.batch.records import Ended
 from memplan.trace.records import Trace
@@ -15,7 +15,8 @@ LARGEST = 1 << 24
 """Where a search begins to fall: no step has more samples or tokens."""
 FARTHEST = 4
 """Times the largest traced value that a line through two peaks is followed, where the traces ran different ops."""
-
+LEAP = 64
+"""Times the largest traced value that is tried next where memory sets no bound: four leaps from 2 to ``LARGEST``."""
 BISECTED = 3
 """Every so often a step of the search halves what is left."""
 
@@ -40,8 +41,10 @@ class Found:
     """How."""
     judged: Mapping[int, Judged]
     """All that was traced."""
-    beyond: Judged
-    """One more than the answer."""
+    beyond: Judged | None
+    """One more than the answer; None where the program refuses it."""
+    refused: str
+    """What it says then."""
     differing: int
     """Storages at the answer that were not foreseen."""
     traces: Mapping[int, Trace]
@@ -68,6 +71,7 @@ class Search:
         self._judged: dict[int, Judged] = {}
         self._promised: dict[int, Judged] = {}
         self._traces: dict[int, Trace] = {}
+        self._refused: dict[int, MemplanError] = {}
         self._differing: dict[int, int] = {}
         self._families: tuple[TraceFamily, ...] = ()
 
@@ -76,15 +80,26 @@ class Search:
 
         Args:
             first: Where to begin; twice that comes next. 1 is avoided: layouts of one sample are others.
+
+        Raises:
+            EstimateError, UsageError: The program refuses the first value, and 1 too.
         """
-        for value in (max(2, first), 2 * max(2, first)):
-            self._look(value)
-        while len(self._traces) < MOST_TRACES:
+        first = max(2, first)
+        if self._look(first):
+            self._look(2 * first)
+        elif not self._look(1):
+            raise self._refused[first]
+        # To find where refusals begin halves what is left, at most as often as ``LARGEST`` has halves.
+        while len(self._traces) < MOST_TRACES + (LARGEST.bit_length() if self._refused else 0):
             guess = self._guess()
+            if guess in self._refused:  # 1, where nothing that is larger fits.
+                return self._found(0, "none")
             if guess not in self._traces:
                 self._look(guess)
             elif not self._fitting:
                 return self._found(0, "none")
+            elif guess + 1 in self._refused:
+                return self._found(guess, "refused")
             elif guess + 1 in self._traces:
                 foreseen = not self._differing[guess] and not self._differing[guess + 1]
                 return self._found(guess, "exact" if foreseen else "confirmed")
@@ -104,12 +119,18 @@ class Search:
         """Was a value traced?"""
         return value in self._traces
 
+    def is_known(self, value: int) -> bool:
+        """Was it traced, or do other traces foretell it?"""
+        foretold = any(len(family.traces) > 1 for family in self._families)
+        return self.is_traced(value) or (foretold and value not in self._refused)
+
     def _found(self, value: int, ended: Ended) -> Found:
         return Found(
             value=value,
             ended=ended,
             judged=self._judged,
-            beyond=self.at(value + 1),
+            beyond=None if value + 1 in self._refused else self.at(value + 1),
+            refused=self._refused[value + 1].what if value + 1 in self._refused else "",
             differing=self._differing.get(value, 0),
             traces=self._traces,
         )
@@ -118,9 +139,13 @@ class Search:
     def _fitting(self) -> list[int]:
         return [value for value, judged in self._judged.items() if judged.fits]
 
-    def _look(self, value: int) -> None:
-        """Trace a value, judge it, and count what was not foreseen."""
-        truth = self._trace(value)
+    def _look(self, value: int) -> bool:
+        """Trace a value, judge it, and count what was not foreseen; False where the program refuses it."""
+        try:
+            truth = self._trace(value)
+        except (EstimateError, UsageError) as error:
+            self._refused[value] = error
+            return False
         known = [family for family in self._families if len(family.traces) > 1]
         nearest = min(known, key=lambda family: _distance(family, value), default=None)
         self._differing[value] = len(truth.storages) if nearest is None else differing(nearest.at(value), truth)
@@ -128,15 +153,24 @@ class Search:
         self._judged[value] = self._judge(value, truth)
         self._families = families(self._traces)
         self._promised.clear()
+        return True
 
     def _family_near(self, value: int) -> TraceFamily:
         """The family to ask: one of several members rather than a nearer one that knows no slope."""
         return min(self._families, key=lambda family: (len(family.traces) == 1, _distance(family, value)))
 
     def _guess(self) -> int:
-        """The largest value that should fit: lines through what is known on both sides, until they meet."""
+        """The largest value that should fit; where all that run should, one that tells where refusals begin."""
         below = max(self._fitting, default=0)
+        wall = min((value for value in self._refused if value > below), default=LARGEST)
         above = min((value for value, judged in self._judged.items() if not judged.fits), default=LARGEST)
+        if len(self._judged) == 1 and wall < LARGEST:
+            return _likely_limit(below, min(above, wall))
+        guess = self._largest_fitting(below, min(above, wall))
+        return _likely_limit(below, wall) if guess + 1 == wall else guess
+
+    def _largest_fitting(self, below: int, above: int) -> int:
+        """By lines through what is known on both sides, until they meet."""
         known = {value: judged.device_bytes for value, judged in self._judged.items()}
         if all(len(family.traces) == 1 for family in self._families):
             # Nothing says how sizes follow from the value: only what was traced does.
@@ -146,7 +180,10 @@ class Search:
                 else below
             )
         if above == LARGEST and self.at(LARGEST).fits:
-            raise UsageError("nothing in this step grows with what is searched", hint="leave the search out")
+            if LARGEST in self._traces or self.at(LARGEST).device_bytes == known[max(known)]:
+                raise UsageError("nothing in this step grows with what is searched", hint="leave the search out")
+            # Memory sets no bound; perhaps the program does.
+            return min(LARGEST, LEAP * max(known))
         for step in count(1):
             if above - below <= 1:
                 break
@@ -157,6 +194,16 @@ class Search:
             known[value] = judged.device_bytes
             below, above = (value, above) if judged.fits else (below, value)
         return max(1, below)
+
+
+def _likely_limit(runs: int, refused: int) -> int:
+    """The value between them to try: what programs take ends at a round number, most often at a power of two."""
+    if refused - runs <= 1:
+        return max(1, runs)
+    if runs & (runs - 1) == 0 and refused <= 2 * runs:
+        return runs + 1
+    rounded = (refused - 1 >> bits << bits for bits in reversed(range(refused.bit_length())))
+    return next(value for value in rounded if value > runs)
 
 
 def _distance(family: TraceFamily, value: int) -> int:

@@ -64,3 +64,35 @@ def test_the_call_runs_in_a_child_and_leaves_the_room_asked_for(job: JobSpec) ->
     profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
     answer = largest_batch(job, profile, utilization="conservative")
     assert answer.device_bytes <= 0.85 * (2 << 30) < answer.next_device_bytes
+
+
+POSITIONS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.positions = torch.nn.Embedding(POSITIONS, 8)
+        self.head = torch.nn.Linear(8, 8)
+
+    def forward(self, tokens):
+        return self.head(self.positions(torch.arange(tokens.shape[1], device=tokens.device)))
+
+def model():
+    return Model()
+
+def batch(batch_size, seq_len=16):
+    return torch.randint(8, (batch_size, seq_len))
+
+def loss(output, batch):
+    return output.sum()
+"""
+
+
+def test_a_length_that_the_model_has_no_positions_for_is_not_the_answer(tmp_path: Path) -> None:
+    path = tmp_path / "positions.py"
+    path.write_text(POSITIONS.replace("POSITIONS", "64"), encoding="utf-8")
+    spec = JobSpec(target=FileTarget(path=path), seq_len=16)
+    answer = largest_here(spec, load_profile("rtx-3060"), variable="seq_len")
+    assert (answer.value, answer.ended, answer.next_device_bytes) == (64, "refused", None)
+    assert "index out of range in self: 64, in an embedding of 64" in answer.refused

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.errors import UsageError
+from memplan.errors import EstimateError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
 from memplan.plan.batch.search import Judged, Search
 from memplan.trace.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
@@ -138,3 +138,42 @@ def test_the_most_that_a_library_may_take_follows_too() -> None:
 
     (family,) = families({2: at(2), 4: at(4)})
     assert family.at(10).storages[0].most_bytes == 90
+
+
+@given(limit=st.integers(1, 5_000), most=st.integers(1, 3_000), first=st.sampled_from((1, 2, 7, 256)))
+def test_what_the_program_refuses_bounds_the_search(limit: int, most: int, first: int) -> None:
+    tried: list[int] = []
+
+    def trace(value: int) -> Trace:
+        tried.append(value)
+        if value > most:
+            raise EstimateError(f"IndexError: {value}")
+        return _trace(value)
+
+    found = _search(trace, limit).run(first)
+    assert found.value == min(limit, most)
+    assert found.refused == (f"IndexError: {most + 1}" if most <= limit else "")
+    assert (found.ended == "refused") == (most <= limit)
+    assert len(tried) == len(set(tried)) <= 30
+
+
+def test_a_limit_of_a_power_of_two_is_found_in_few_traces() -> None:
+    tried: list[int] = []
+
+    def trace(value: int) -> Trace:
+        tried.append(value)
+        if value > 1024:
+            raise UsageError("positions")
+        return _trace(value)
+
+    found = _search(trace, 6_826).run(256)
+    assert (found.value, found.ended, found.beyond) == (1024, "refused", None)
+    assert len(tried) <= 7
+
+
+def test_a_program_that_refuses_everything_says_why() -> None:
+    def trace(value: int) -> Trace:
+        raise EstimateError(f"no {value}")
+
+    with pytest.raises(EstimateError, match="no 4"):
+        _search(trace, 100).run(4)
