@@ -31,6 +31,7 @@ from memplan.cli.snapshot import snapshot
 from memplan.cli.sweep import sweep
 from memplan.cli.validate import validate
 from memplan.errors import ExitCode, MemplanError
+from memplan.job.noise import hushed
 
 # The base of Typer's usage errors (bad value < usage error < this). Its home moved in Typer 0.26, its place did not.
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
     if os.environ.get("COLUMNS") == "0":
         del os.environ["COLUMNS"]  # It means "not known"; Rich would take it at its word.
     try:
-        code = _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
+        with hushed():
+            code = _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
         # Newer versions of Typer take Ctrl-C to themselves and say nothing.
         return _fail("interrupted", code) if code == INTERRUPTED else code
     except MemplanError as error:

@@ -1,15 +1,22 @@
 """``memplan init``: the first project file of a repository."""
 
 from pathlib import Path
-from typing import Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
 from memplan.cli import check, console, groups, options
 from memplan.cli.estimate import load_profiles
+from memplan.errors import MemplanError
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, Target
 from memplan.project.keys import key_of
 from memplan.project.write import init_project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memplan.hardware.profile import GpuProfile
+    from memplan.job.spec import JobSpec
 
 DEFAULT_GPU = "h100-80g"
 
@@ -31,7 +38,8 @@ Name = Annotated[
 def init(target: Wanted = None, *, gpu: Gpus = None, name: Name = None, job: groups.JobOptions) -> None:
     """Write the first job of a repository into its project file.
 
-    That is pyproject.toml, or where there is none memplan.toml. Options of estimate become keys of the job.
+    That is pyproject.toml, or where there is none memplan.toml. Options of estimate become keys of the job, which is
+    traced once, to say whether it can be.
     """
     problems = check.Problems()
     profiles = problems.of(load_profiles, gpu or [DEFAULT_GPU], []) or ()
@@ -41,8 +49,27 @@ def init(target: Wanted = None, *, gpu: Gpus = None, name: Name = None, job: gro
     problems.raise_if_any()
     table = None if spec is None else {"name": name or _name(spec.target), "target": target, **_keys(job)}
     file, text = init_project(Path(), [profile.name for profile in profiles], table)
-    next_command = "memplan gate" if table is not None else f"add a job to {file}, then: memplan gate"
-    console.write_plain(f"wrote to {file}:\n\n{text}\nnext: {next_command}\n")
+    console.write_plain(f"wrote to {file}:\n\n{text}\n")
+    if spec is None:
+        console.write_plain(f"next: add a job to {file}, then: memplan gate\n")
+        return
+    wrong = _what_is_wrong(spec, profiles, job.timeout)
+    if wrong:
+        console.write_plain(f"next: put right what keeps this job from being traced, then: memplan gate\n{wrong}\n")
+        return
+    console.write_plain("next: memplan gate\n")
+
+
+def _what_is_wrong(spec: "JobSpec", profiles: "Sequence[GpuProfile]", timeout: float) -> str:
+    """Why the gate would have no figure of a job; empty where it has one. The job is traced, as the gate does it."""
+    from memplan.estimate.compose import estimate
+    from memplan.estimate.records import Verdict
+
+    try:
+        found = estimate(spec, profiles[:1], timeout=timeout)
+    except MemplanError as error:
+        return str(error)
+    return "" if found[0].verdict is not Verdict.UNKNOWN else "; ".join(found[0].not_modelled)
 
 
 def _keys(job: groups.JobOptions) -> dict[str, Any]:

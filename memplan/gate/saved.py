@@ -18,6 +18,7 @@ from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.document import SCHEMA_VERSION, document
 from memplan.estimate.read import checked_version, read_estimate
 from memplan.estimate.records import Estimate, Verdict
+from memplan.job.setup_file import FORMAT as SETUP
 from memplan.job.usercode import installed_part
 
 Entries = Mapping[tuple[str, str], Estimate]
@@ -63,10 +64,22 @@ def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str]
     except (TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"its parts are not what they should be ({error})", where=where) from None
     if not found and content.get("command") not in ("baseline", "gate"):
-        what = f"no estimates in the result of {content.get('command')!r}"
-        raise UsageError(what, where=where, hint="estimate -f json, gate -f json and baselines have some")
+        raise _without_estimates(content, where)
     estimates = [(job, read_estimate(each, f"{where}, {job}" if job else where)) for job, each in found]
     return {(job or estimate.target, estimate.gpu.name): estimate for job, estimate in estimates}
+
+
+def _without_estimates(content: Mapping[str, Any], where: str) -> UsageError:
+    """What a file is instead, and who reads it."""
+    if content.get("format") == SETUP:
+        hint = "memplan emit writes it for a framework; memplan estimate TARGET --config FILE estimates it"
+        return UsageError("this is a setup, which holds no estimates", where=where, hint=hint)
+    if "blocks" in content and "command" not in content:
+        hint = "memplan estimate TARGET --checkpoint FILE estimates it, memplan.apply(model, FILE) applies it"
+        return UsageError("this is a checkpoint plan, which holds no estimates", where=where, hint=hint)
+    command = content.get("command")
+    what = f"the result of memplan {command} holds no estimates" if isinstance(command, str) else "no result of memplan"
+    return UsageError(what, where=where, hint="estimate -f json, gate -f json and baselines have some")
 
 
 def read_digests(content: Mapping[str, Any], where: str) -> dict[tuple[str, str], HistoryDigest]:

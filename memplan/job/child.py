@@ -52,6 +52,9 @@ def main(requests: BinaryIO) -> NoReturn:
     call = pickle.load(requests)  # noqa: S301 - our own parent wrote it.
     channel = _take_over_standard_streams()
     _CHANNEL.append(channel)
+    from memplan.job.noise import hush_libraries
+
+    hush_libraries()
     kind, body = _outcome(call)
     for stream in (sys.stdout, sys.stderr):
         # User code may have closed or replaced them.

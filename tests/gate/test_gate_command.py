@@ -69,7 +69,7 @@ def test_exit_codes(
         ("", ("-f", "pdf"), "must be one of text, json"),
         ("", ("--baseline", "broken.json"), "is no JSON"),
         ("", ("--baseline", "future.json"), "schema_version 7.1 is not read here"),
-        ("", ("--baseline", "other.json"), "no estimates in the result of 'simulate'"),
+        ("", ("--baseline", "other.json"), "the result of memplan simulate holds no estimates"),
         ("", ("--baseline", "gate.json", "--update-baseline"), "is no baseline, but the result of 'gate'"),
     ],
 )  # fmt: skip

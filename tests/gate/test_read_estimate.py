@@ -13,6 +13,7 @@ from memplan.estimate.answer import unknown
 from memplan.estimate.document import document
 from memplan.estimate.read import read_estimate
 from memplan.estimate.records import Estimate, IntervalBasis, KvCache, Verdict
+from memplan.gate.saved import read_entries
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.lifetime.records import Category
@@ -105,3 +106,19 @@ def test_a_file_that_lost_a_part_is_read_or_refused_but_never_crashes(data: st.D
         inside = inside[key]
     with suppress(UsageError):
         assert isinstance(read_estimate(content), Estimate)
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "hint"),
+    [
+        ({"format": "memplan-setup", "schema_version": "1.0"}, "this is a setup", "memplan emit"),
+        ({"schema_version": "1.0", "blocks": []}, "this is a checkpoint plan", "--checkpoint FILE"),
+        ({"schema_version": "1.0", "command": "batch"}, "the result of memplan batch", "estimate -f json"),
+        ({"schema_version": "1.0"}, "no result of memplan", "estimate -f json"),
+    ],
+)
+def test_a_file_without_estimates_is_named_with_who_reads_it(content: dict[str, object], said: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_entries(content, "a.json")
+    assert said in str(refused.value)
+    assert hint in str(refused.value)

@@ -1,6 +1,8 @@
 """``memplan init``: what it writes is a project, and nothing that was there changes."""
 
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.cli.app import main
-from memplan.errors import UsageError
-from memplan.job.spec import FileTarget
+from memplan.errors import EstimateError, UsageError
+from memplan.estimate import compose
+from memplan.estimate.records import Estimate, Verdict
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import FileTarget, JobSpec
 from memplan.project.read import load_project
 from memplan.project.write import init_project, section
+from tests.report.example_estimates import FITS
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +26,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("def model(): ...\n")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
+    """The jobs that were traced; what is written does not depend on it."""
+    asked: list[JobSpec] = []
+
+    def estimate(spec: JobSpec, profiles: tuple[GpuProfile, ...], timeout: float) -> tuple[Estimate, ...]:
+        assert timeout > 0
+        assert len(profiles) == 1
+        asked.append(spec)
+        return (FITS,)
+
+    monkeypatch.setattr(compose, "estimate", estimate)
+    return asked
+
+
+def _fails(spec: JobSpec, profiles: object, timeout: float) -> None:
+    raise EstimateError("model() raised ValueError: no", where=f"{spec.target}:3, {bool(profiles)}, {timeout}")
+
+
+def _has_no_answer(*_: object, **__: object) -> tuple[Estimate, ...]:
+    return (replace(FITS, verdict=Verdict.UNKNOWN, not_modelled=("aten.odd has no answer",)),)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [(_fails, "model() raised ValueError: no"), (_has_no_answer, "aten.odd has no answer")]
+)
+def test_a_job_that_cannot_be_traced_is_not_ready_for_the_gate(
+    answer: Callable[..., object], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compose, "estimate", answer)
+    assert main(["init", "model.py"]) == 0
+    out = capsys.readouterr().out
+    assert "next: memplan gate" not in out
+    assert "next: put right what keeps this job from being traced, then: memplan gate" in out
+    assert says in out
 
 
 def test_options_become_keys(capsys: pytest.CaptureFixture[str]) -> None:
