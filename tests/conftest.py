@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -8,6 +9,10 @@ from hypothesis import settings
 from memplan.job import isolate
 from tests.support.command import Command
 from tests.support.forked_child import ForkedChild
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
 # No test is timed: a busy machine must not turn a law into a failure.
 settings.register_profile("untimed", deadline=None)
@@ -34,3 +39,11 @@ def fresh_children(monkeypatch: pytest.MonkeyPatch) -> None:
 def memplan(capfd: pytest.CaptureFixture[str]) -> Command:
     """The command line, in this process."""
     return Command(captured=capfd)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
+    """A file's tests run in one worker, so that what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - not every run has it.
+
+    return LoadFileScheduling(config, log)

@@ -8,8 +8,8 @@ import typer
 from memplan.cli.app import app, main
 from memplan.plan.batch import compose
 from memplan.plan.batch.records import BatchAnswer
-from tests.cli.test_cli_surface import ESTIMATE
-from tests.report.test_report_batch import NOTHING, answer
+from tests.cli.options import ESTIMATE
+from tests.report.example_batches import NOTHING, answer
 
 BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {"--of", "--utilization"}
 

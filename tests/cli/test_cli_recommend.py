@@ -12,8 +12,8 @@ from memplan.cli.app import app, main
 from memplan.job.setup_file import load_setup
 from memplan.plan.recommend import compose
 from memplan.plan.recommend.records import Recommendation, Search
-from tests.cli.test_cli_surface import ESTIMATE
-from tests.report.test_report_recommend import answer
+from tests.cli.options import ESTIMATE
+from tests.report.example_recommendations import answer
 
 RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
     "--gpus", "--utilization", "--host-memory", "--target-batch", "--step-time", "--allow", "--keep", "--alpha",

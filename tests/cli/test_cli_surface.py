@@ -5,17 +5,7 @@ import typer
 from memplan.cli.app import app
 from memplan.cli.groups import JOB_FIELDS
 from memplan.cli.options import flag
-
-ESTIMATE = {
-    "target", "--gpu", "--profile-dir", "--alloc-conf",
-    "--allow-network", "--trust-remote-code", "--timeout", "--config",
-    "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
-    "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--float8",
-    "--loss-chunks", "--optimizer-in-backward", "--offload-activations", "--compress-activations", "--data-workers",
-    "--prefetch", "--pin-memory", "--replay-buffer", "--replay-buffer-on", "--compile", "--mode", "--max-new-tokens",
-    "--kv-block-size", "--data-dependent",
-    "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
-}  # fmt: skip
+from tests.cli.options import ESTIMATE
 
 
 def test_commands() -> None:

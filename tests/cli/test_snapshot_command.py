@@ -1,17 +1,13 @@
 """``memplan snapshot``: what it prints, what it writes, and how it fails."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.cli.app import main
-from memplan.units import MIB
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from memplan.replay.records import Request
+from memplan.units import MIB
 from tests.snapshot.snapshot_files import event, expandable_snapshot_of, small_program, snapshot_of, write
 
 STREAM = [

@@ -14,7 +14,7 @@ from memplan.job.parallel import parse_parallel
 from memplan.job.setup_file import Prediction, make_setup
 from memplan.job.spec import FileTarget, HubTarget, JobSpec
 from memplan.units import Bytes
-from tests.emit.test_what_files_say import written
+from tests.emit.files import written
 
 NET = """
 import torch

@@ -1,37 +1,18 @@
 """What memplan writes, the frameworks themselves load: each file goes through its framework's own reader."""
 
-import argparse
 import importlib
 import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from memplan.emit.formats import emit
 from memplan.job.adapters import Lora
 from memplan.job.parallel import parse_parallel
-from memplan.job.setup_file import Setup
 from memplan.job.zero import Zero
+from tests.emit.frameworks import launched, needed, write
 from tests.emit.setups import setup
-
-
-def needed(module: str, version: str = "") -> ModuleType:
-    """A framework's module, or the test is skipped: the extra ``frameworks`` installs them."""
-    # Frameworks warn of each other's versions while they are imported; that is nothing of memplan's.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip(module, minversion=version or None, exc_type=ImportError)
-
-
-def write(made: Setup, to: str, folder: Path) -> Path:
-    emitted = emit(made, to)
-    for name, content in emitted.files.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return folder / next(iter(emitted.files))
-
 
 ZERO_3 = Zero(
     stage=3,
@@ -83,13 +64,6 @@ def test_deepspeed_refuses_its_file_on_another_number_of_ranks(tmp_path: Path, m
     monkeypatch.setattr(config_module.dist, "get_world_size", lambda *_: 4)
     with pytest.raises(AssertionError, match="train_batch_size"):
         config_module.DeepSpeedConfig(json.loads(path.read_text()))
-
-
-def launched(path: Path) -> argparse.Namespace:
-    """Arguments of ``accelerate launch`` after it has read its file, as it does before it starts anything."""
-    launch = importlib.import_module("accelerate.commands.launch")
-    args = launch.launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
-    return launch._validate_launch_command(args)[0]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from memplan.job.parallel import parse_parallel
+from tests.emit.frameworks import launched, needed, write
 from tests.emit.setups import setup
-from tests.emit.test_frameworks import launched, needed, write
 
 ROOT = Path(__file__).parents[2]
 RUN = Path(__file__).parent / "real_run.py"

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 
 from memplan.cli.app import main
 from memplan.emit.formats import FORMATS, emit
-from memplan.emit.records import Emitted
 from memplan.errors import UsageError
 from memplan.job.adapters import parse_lora
 from memplan.job.config_files.read import FileSettings, read_config
@@ -22,6 +21,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.zero import Zero
 from memplan.units import format_bytes
 from tests.emit import setups as setups_module
+from tests.emit.files import written
 from tests.emit.setups import setup, setups
 
 READ_BACK = ("deepspeed", "accelerate", "hf", "axolotl")
@@ -30,13 +30,6 @@ ASSUMED = {
     "trust_remote_code", "provenance",
 }  # fmt: skip
 """What only a prediction needs."""
-
-
-def written(emitted: Emitted, folder: Path) -> Path:
-    """The files in a folder; the path of the first."""
-    for name, content in emitted.files.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return folder / next(iter(emitted.files))
 
 
 def plain(job: JobSpec) -> JobSpec:

@@ -12,7 +12,7 @@ from memplan.estimate.records import Estimate, Verdict
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
-from tests.estimate.test_answer import LIMIT, TARGET
+from tests.estimate.targets import LIMIT, TARGET
 from tests.report.example_estimates import make_estimate
 
 SIZES = {"usable_bytes": LIMIT, "total_bytes": LIMIT, "context_low_bytes": 0, "context_high_bytes": 0}

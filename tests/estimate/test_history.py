@@ -1,6 +1,5 @@
 """The history behind an estimate has the estimate's peaks, also where the allocator must give its cache back."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from memplan.job.spec import FileTarget, JobSpec
 from memplan.job.target import parse_target
 from memplan.lifetime.records import Lifetimes
 from memplan.snapshot.records import DeviceSnapshot
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from tests.snapshot.recorded_traces import small_step
 
 MIB = 1 << 20

@@ -1,7 +1,6 @@
 """The interval: what its ends earn, what they are made of, and that the committed tables give what is shipped."""
 
 import dataclasses
-import importlib.util
 import json
 import math
 import random
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,27 +28,12 @@ from memplan.report.interval import CLASSES, interval_facts, interval_line
 from memplan.report.json import schema
 from memplan.units import Bytes
 from tests.report.example_estimates import FITS, make_estimate
+from tests.support.benchmarks import benchmark
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
 
 
-def script(name: str) -> ModuleType:
-    """A benchmark's module; by its path, since ``coverage`` is also the name of a package."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        described = importlib.util.spec_from_file_location(f"interval_{name}", BENCHMARKS / f"{name}.py")
-        assert described
-        assert described.loader
-        module = importlib.util.module_from_spec(described)
-        sys.modules[described.name] = module
-        described.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-conformal, measured_runs, coverage = script("conformal"), script("measured_runs"), script("interval_coverage")
+conformal, measured_runs, coverage = benchmark("conformal"), benchmark("measured_runs"), benchmark("interval_coverage")
 VALUES = st.floats(-1, 1, allow_nan=False)
 MANY = st.lists(VALUES, min_size=20, max_size=60, unique=True)
 

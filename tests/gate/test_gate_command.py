@@ -13,7 +13,7 @@ from memplan.gate.saved import load_entries, render_baseline
 from memplan.units import GIB
 from tests.gate.conftest import Jobs, failure
 from tests.report.example_estimates import FITS
-from tests.report.html.test_page import Reader
+from tests.report.html.reader import Reader
 
 Gate = Callable[..., int]
 Keys = Callable[[str], None]

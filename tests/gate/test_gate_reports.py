@@ -13,20 +13,20 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.errors import EstimateError, ExitCode, UsageError
-from memplan.estimate.records import Advice, Estimate, Owner, Verdict
+from memplan.estimate.records import Advice, Estimate, Owner
 from memplan.gate.compare import compare
 from memplan.gate.diff import difference
 from memplan.gate.judge import Case, judge, limits, outcome
-from memplan.gate.records import Finding, GateResult, Place, Row
+from memplan.gate.records import GateResult, Row
 from memplan.project.records import Amount, Policy
 from memplan.report import diff as report_diff
 from memplan.report import gate as report_gate
 from memplan.report import gate_json
 from memplan.report.json import schema as estimate_schema
-from memplan.rules import RULES
 from memplan.units import GIB, MIB
 from tests.gate.cases import PLACES
-from tests.report.estimate_strategies import LAW, NAMES, SIZES, estimates
+from tests.gate.results import RESULTS
+from tests.report.estimate_strategies import LAW, NAMES, estimates
 from tests.report.example_estimates import A100, FITS, H100, OOM, UNKNOWN
 
 
@@ -87,44 +87,8 @@ def test_text_quiet(snapshot: SnapshotAssertion) -> None:
     assert text(quiet=True) == snapshot
 
 
-def findings() -> st.SearchStrategy[Finding]:
-    places = st.builds(Place, file=NAMES, line=st.integers(1, 10**6))
-    levels = st.sampled_from(["error", "warning", "note"])
-    return st.builds(
-        Finding, code=st.sampled_from(sorted(RULES)), level=levels, message=NAMES, place=places, hint=NAMES
-    )
-
-
-@st.composite
-def rows(draw: st.DrawFn) -> Row:
-    estimate = draw(st.none() | estimates())
-    before = draw(st.none() | estimates())
-    known = estimate is not None and estimate.verdict is not Verdict.UNKNOWN
-    comparable = known and before is not None and before.verdict is not Verdict.UNKNOWN
-    return Row(
-        job=draw(NAMES),
-        gpu=draw(NAMES),
-        outcome=draw(st.sampled_from(["passed", "failed", "unknown"])),
-        estimate=estimate if known else None,
-        comparison=compare(before, estimate) if comparable else None,
-        findings=tuple(draw(st.lists(findings(), max_size=3))),
-        limit=draw(st.none() | SIZES),
-        informational=draw(st.booleans()),
-        cached=draw(st.booleans()),
-    )
-
-
 FEW = settings(LAW, max_examples=20)
 """Each example is a handful of estimates."""
-PATHS = st.sampled_from([Path("memplan.toml"), Path("a/b c.toml"), Path("/x/y")])
-RESULTS = st.builds(
-    GateResult,
-    project=PATHS,
-    baseline=st.none() | PATHS,
-    rows=st.lists(rows(), max_size=3).map(tuple),
-    notes=st.lists(NAMES, max_size=2).map(tuple),
-    seconds=st.floats(0, 1e6),
-)
 
 
 @FEW

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memplan.job.strict import values_of
 from memplan.project.keys import TOP, job_keys
 from memplan.report.project_schema import document
-from tests.project.test_project_read import BAD, JOB, KEYS, TYPED
+from tests.project.cases import BAD, JOB, KEYS, TYPED
 
 SCHEMA = json.loads((files("memplan.report") / "schema" / "project-1.0.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -1,24 +1,17 @@
 """The pool of fixed block sizes: its laws, and where its blocks lie."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.replay.bucketed import BucketedAllocator
 from memplan.units import MIB
+from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
 
 quick = settings(deadline=None, max_examples=60)
 buckets = st.lists(st.integers(512, 40 * MIB), min_size=0, max_size=6, unique=True).map(sorted)
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
-
-
-def no_overlap(blocks):
-    """Compare all pairs of neighbours by address, the plain way."""
-    extents = sorted((block.address, block.address + block.size) for block in blocks if block.size)
-    return all(end <= start for (_, end), (start, _) in pairwise(extents))
 
 
 @quick

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from memplan.replay.compacting import GROWTH, CompactingAllocator
 from memplan.units import MIB
+from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
-from tests.replay.test_bucketed import no_overlap
 
 quick = settings(deadline=None, max_examples=80)
 shares = st.sampled_from([0.0, 0.05, 0.2, 0.5, 1.0])

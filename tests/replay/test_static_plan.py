@@ -9,8 +9,8 @@ from memplan.replay.caching import CachingAllocator
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.static_plan import ARENA_ADDRESS, PlannedAllocator, Slot
 from memplan.units import MIB
+from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
-from tests.replay.test_bucketed import no_overlap
 
 quick = settings(deadline=None, max_examples=60)
 

@@ -1,7 +1,6 @@
 """Histories for tests of the exports: random ones, a recorded step, and real snapshots where they are at hand."""
 
 import os
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.stream import request_stream
 from memplan.snapshot.recording import record
 from memplan.snapshot.records import Snapshot
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from tests.replay.replay_streams import requests
 from tests.snapshot.recorded_traces import lifetimes_of, small_step
 

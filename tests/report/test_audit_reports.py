@@ -19,7 +19,7 @@ from memplan.report import audit, audit_json
 from memplan.report.audit_findings import LEVELS, told
 from memplan.report.layout import clean
 from tests.report.example_audit import EMPTY, OUTSIDE, example
-from tests.report.test_gate_formats import CODE_QUALITY, commands, sarif_schema
+from tests.report.formats import CODE_QUALITY, commands, sarif_schema
 
 EXAMPLE = example()
 FEW = settings(max_examples=30, deadline=None)

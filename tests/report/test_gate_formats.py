@@ -23,11 +23,11 @@ from memplan.report import gate_badge, gate_github, gate_gitlab, gate_json, gate
 from memplan.report.layout import clean
 from memplan.rules import RULES
 from memplan.units import GIB
-from tests.gate.test_gate_reports import RESULTS
+from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import LAW
 from tests.report.example_gate import example, renamings
+from tests.report.formats import CODE_QUALITY, SCHEMAS, commands, sarif_schema
 
-SCHEMAS = Path(__file__).parent / "schemas"
 EXAMPLE = example()
 EMPTY = GateResult(project=Path("memplan.toml"), rows=(), baseline=None)
 FEW = settings(LAW, max_examples=30)
@@ -46,26 +46,6 @@ def test_final_text(name: str, snapshot: SnapshotAssertion) -> None:
 
 # What the formats' own schemas say.
 
-LINES = {"type": "object", "required": ["begin"], "properties": {"begin": {"type": "integer", "minimum": 1}}}
-CODE_QUALITY = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["description", "check_name", "fingerprint", "severity", "location"],
-        "properties": {
-            "description": {"type": "string", "minLength": 1},
-            "check_name": {"type": "string", "minLength": 1},
-            "fingerprint": {"type": "string", "minLength": 1},
-            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
-            "location": {
-                "type": "object",
-                "required": ["path", "lines"],
-                "properties": {"path": {"type": "string"}, "lines": LINES},
-            },
-        },
-    },
-}
-"""docs.gitlab.com/ci/testing/code_quality, "Code Quality report format"."""
 BADGE = {
     "type": "object",
     "required": ["schemaVersion", "label", "message"],
@@ -78,12 +58,6 @@ BADGE = {
     },
 }
 """shields.io/badges/endpoint-badge, and the colours that it names."""
-
-
-@cache
-def sarif_schema() -> jsonschema.Draft4Validator:
-    schema = json.loads((SCHEMAS / "sarif-2.1.0-rtm.5.json").read_text(encoding="utf-8"))
-    return jsonschema.Draft4Validator(schema, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
 
 
 def check(name: str, text: str) -> None:
@@ -132,25 +106,6 @@ def test_the_schemas_refuse_what_is_wrong() -> None:
 
 
 # GitHub's workflow commands.
-
-
-def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
-    """Read workflow commands as the runner does (github.com/actions/runner, ActionCommand.cs)."""
-
-    def unescaped(value: str, codes: str) -> str:
-        for code in codes.split():
-            value = value.replace(code, chr(int(code[1:], 16)))
-        return value
-
-    found = []
-    for line in text.removesuffix("\n").split("\n") if text else []:
-        end = line.index("::", 2)
-        command, _, listed = line[2:end].partition(" ")
-        pairs = (pair.split("=", 1) for pair in listed.split(","))
-        properties = {key: unescaped(value, "%0D %0A %3A %2C %25") for key, value in pairs}
-        assert line.startswith("::")
-        found.append((command, properties, unescaped(line[end + 2 :], "%0D %0A %25")))
-    return found
 
 
 def test_commands_of_github_lead_to_the_line() -> None:

@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from memplan.gate.records import GateResult, Place
 from memplan.report import gate_comment, gate_markdown, markdown
 from memplan.report.layout import clean
-from tests.gate.test_gate_reports import RESULTS
+from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import LAW
 from tests.report.example_gate import FRAGMENTS, HOSTILE, OUTSIDE, example, renamings
 

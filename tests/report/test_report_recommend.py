@@ -9,53 +9,10 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from memplan.job.spec import JobSpec, PresetTarget
-from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Rejected, Remedy, WhatIf
-from memplan.plan.time.records import StepTime
+from memplan.plan.recommend.records import UNREACHED, Recommendation, Remedy
 from memplan.report import recommend, recommend_html, recommend_json, recommend_svg
-from memplan.units import GIB, Bytes, format_bytes
-
-JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=8)
-
-LOST = "3.00 GiB over the 80.00 GiB for the step"
-
-
-def _candidate(*changes: str) -> Candidate:
-    return Candidate(spec=JOB, changes=changes, groups=("checkpoint",) * len(changes))
-
-
-def _evaluated(gib: float, seconds: float, *changes: str, fits: bool = True) -> Evaluated:
-    size = Bytes(int(gib * GIB))
-    time = StepTime(
-        compute=seconds, optimizer=0.0, launch=0.0, communication=0.0, exposed_communication=0.0, offload=0.0,
-        bubble=0.0, total=seconds,
-    )  # fmt: skip
-    return Evaluated(
-        candidate=_candidate(*changes), device_bytes=size, high_bytes=size, allocated_bytes=size, reserved_bytes=size,
-        host_bytes=Bytes(0), fits=fits, reason="" if fits else LOST, time=time, cost=seconds,
-        traced_micro_batches=1,
-    )  # fmt: skip
-
-
-def answer() -> Recommendation:
-    given = _evaluated(27.0, 1.0, fits=False)
-    rows = (_evaluated(20.0, 1.2, "--checkpoint full"), _evaluated(11.0, 1.6, "--offload-activations"))
-    cheap = WhatIf(candidate=rows[0].candidate, allowed=True, saved_bytes=7 * GIB, extra_time=0.2, fits=True, reason="")
-    untold = replace(cheap, candidate=_candidate("--lora r=16"), saved_bytes=None, extra_time=None, fits=False,
-                     allowed=False, reason="there is no linear layer")  # fmt: skip
-    return Recommendation(
-        target="preset:gpt2", gpu="rtx-4090", gpu_title="NVIDIA GeForce RTX 4090", gpus=1,
-        usable_bytes=Bytes(24 * GIB), limit_bytes=Bytes(24 * GIB), thresholds=None, global_batch=8, baseline=given,
-        rows=rows, pareto=(rows[1], rows[0], given), what_ifs=(cheap, untold),
-        rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap, remedies=(),
-        critical=critical_batch(64, 8), ended="complete", candidates=12, traces=3, seconds=4.0,
-        assumptions=("a sentence",), not_modelled=("a phrase",),
-        options={"precision": "fp32", "batch_size": "8", "data_dependent": "balanced"},
-        provenance={"precision": "--precision", "batch_size": "default", "data_dependent": "default"},
-        parameters=124_000_000, trainable_parameters=124_000_000, torch_version="2.13",
-        memplan_version="0.1.0",
-    )  # fmt: skip
+from memplan.units import format_bytes
+from tests.report.example_recommendations import JOB, LOST, answer, candidate, evaluated
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 300])
@@ -82,14 +39,14 @@ def test_the_job_is_told_as_estimate_tells_it() -> None:
 
 
 def test_what_was_not_reached_is_one_sentence() -> None:
-    late = [replace(answer().what_ifs[1], candidate=_candidate(f"--option {name}"), reason=UNREACHED) for name in "abc"]
+    late = [replace(answer().what_ifs[1], candidate=candidate(f"--option {name}"), reason=UNREACHED) for name in "abc"]
     text = "\n".join(line.plain for line in recommend.render(replace(answer(), what_ifs=tuple(late)), width=120))
     assert "not reached in the time for single changes: --option a, --option b, --option c" in text
     assert UNREACHED not in text
 
 
 def test_a_split_comes_with_what_it_takes_for_granted() -> None:
-    smaller = replace(_candidate("--batch-size 4 --grad-accum 2"), spec=replace(JOB, batch_size=4, grad_accum=2))
+    smaller = replace(candidate("--batch-size 4 --grad-accum 2"), spec=replace(JOB, batch_size=4, grad_accum=2))
     rows = (replace(answer().rows[0], candidate=smaller),)
     said = [
         " ".join(word for line in recommend.render(each) for word in line.plain.split())
@@ -104,7 +61,7 @@ def test_that_nothing_fits_is_said() -> None:
 
 
 def test_what_more_would_have_to_be_allowed_stands_at_the_top() -> None:
-    remedy = Remedy(allow=("precision",), evaluated=_evaluated(12.0, 0.5, "--precision bf16", "--checkpoint full"))
+    remedy = Remedy(allow=("precision",), evaluated=evaluated(12.0, 0.5, "--precision bf16", "--checkpoint full"))
     nothing = replace(answer(), rows=(), remedies=(remedy,))
     words = " ".join(word for line in recommend.render(nothing, quiet=True) for word in line.plain.split())
     assert "fits with --allow precision: --precision bf16 --checkpoint full (12.00 GiB, 16.00 samples/s" in words

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from memplan.plan.sweep.records import Sweep, SweepRow
 from memplan.report import recommend_json, sweep, sweep_json
-from tests.report.test_report_recommend import answer
+from tests.report.example_recommendations import answer
 
 
 def example() -> Sweep:

@@ -2,40 +2,9 @@
 
 import pytest
 
-from memplan.replay.records import OutOfMemory
 from memplan.simulate.recommend import options_in, recommend
-from memplan.simulate.records import DeviceCalls, PolicyRun, StepFigures
-from memplan.units import GIB, MIB, Bytes
-
-
-def run_of(name, conf, reserved, requested=GIB, failed=None):
-    step = StepFigures(
-        length=0,
-        peak_requested=requested,
-        peak_allocated=requested,
-        peak_reserved=reserved,
-        requested_at_peak=requested,
-        allocated_at_peak=requested,
-        end_reserved=reserved,
-        largest_free=0,
-        calls=DeviceCalls(),
-    )
-    full = OutOfMemory(rounded=Bytes(1), wanted=Bytes(1), allocated=Bytes(1), reserved=Bytes(1), stream=0)
-    return PolicyRun(
-        name=name,
-        conf=conf,
-        steps=(step,),
-        settled_at=None,
-        out_of_memory=full if failed else None,
-        failed_step=failed,
-        limited=False,
-        floor=None,
-        notes=(),
-        seconds=0.0,
-    )
-
-
-NATIVE, EXPANDABLE = ("native", ""), ("expandable", "expandable_segments:True")
+from memplan.units import GIB, MIB
+from tests.simulate.runs import EXPANDABLE, NATIVE, run_of
 
 
 def chosen(*runs, costs=None):

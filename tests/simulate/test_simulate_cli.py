@@ -20,7 +20,7 @@ from memplan.simulate.lengths import Fixed, Uniform
 from memplan.simulate.recommend import recommend
 from memplan.simulate.records import Simulation
 from memplan.units import GIB, MIB
-from tests.simulate.test_recommend import EXPANDABLE, NATIVE, run_of
+from tests.simulate.runs import EXPANDABLE, NATIVE, run_of
 from tests.simulate.workloads import workload
 
 ROOT = Path(__file__).parents[2]

@@ -1,9 +1,5 @@
 """The CPU scratch table against the CPU allocator itself: every case runs its op for real under torch.profiler."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
@@ -15,9 +11,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from memplan.trace.records import DeviceTraits
 from memplan.trace.scratch.cpu_table import CPU_RULES
 from memplan.trace.scratch.rules import Call, Script
+from tests.support.benchmarks import benchmark
 
 aten = torch.ops.aten
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 # Block sizes inside oneDNN depend on its version and on the instruction set; the table states those it was measured on.
 measured_machine = pytest.mark.skipif(
@@ -393,19 +389,8 @@ def test_each_thread_gathers_the_pixels_of_a_strided_pointwise_convolution():
     compare(aten.convolution.default, *convolution(4, 32, 20, 64, 1, stride=2))
 
 
-def _benchmark(name):
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return module
-
-
 def test_the_benchmark_measures_what_can_be_counted_by_hand():
-    measure = _benchmark("cpu_measure")
+    measure = benchmark("cpu_measure")
 
     def body():
         with torch.profiler.record_function(measure.STEP):

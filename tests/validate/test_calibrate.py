@@ -19,7 +19,7 @@ from memplan.validate import calibrate as calibrate_module
 from memplan.validate.calibrate import write_profile
 from memplan.validate.calibrate_here import Bench, calibrate_here
 from memplan.validate.calibration_records import HOST_TO_DEVICE, WITHIN_DEVICE, Calibration, Transfer
-from tests.validate.test_profiles import H200
+from tests.validate.profiles import H200
 
 TODAY = dt.date(2026, 11, 20)
 MEASURED = Calibration(

@@ -1,7 +1,6 @@
 """The GPU benchmark's parts that need no GPU, and the results that one left behind."""
 
 import argparse
-import importlib
 import json
 import random
 import subprocess
@@ -17,13 +16,10 @@ from hypothesis import strategies as st
 from memplan.errors import EstimateError
 from memplan.validate.device import facts_here
 from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun
+from tests.support.benchmarks import benchmark
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
-sys.path.insert(0, str(FOLDER))
-packing = importlib.import_module("packing")
-workloads = importlib.import_module("workloads")
-compare = importlib.import_module("compare")
-run = importlib.import_module("run")
+packing, workloads, compare, run = (benchmark(name, FOLDER) for name in ("packing", "workloads", "compare", "run"))
 RESULTS = sorted((FOLDER / "results").glob("*.json"))
 QUICK = ("mlp-big-batch", "checkpoint-dropout")
 """Workloads whose traces take a second; the others are held against their results by ``-m slow``."""

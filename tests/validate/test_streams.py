@@ -1,8 +1,6 @@
 """Streams out of traces and out of real histories; the recorded snapshots are read a second time by another reader."""
 
-import importlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,13 +15,13 @@ from memplan.trace.run import trace_job
 from memplan.validate.compare import compare
 from memplan.validate.records import PARTS, AllocationStream, Cause
 from memplan.validate.streams import StreamWriter, predicted_stream, recorded_stream
+from tests.support.benchmarks import benchmark
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("MEMPLAN_DATA", ROOT.parent / "shared" / "data")) / "snapshots"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the recorded snapshots (MEMPLAN_DATA)")
-sys.path.insert(0, str(ROOT / "benchmarks"))
-programs = importlib.import_module("cuda_streams.programs")
-snapshot = importlib.import_module("cuda_streams.snapshot")
+programs = benchmark("cuda_streams.programs")
+snapshot = benchmark("cuda_streams.snapshot")
 
 
 @pytest.fixture(scope="module")

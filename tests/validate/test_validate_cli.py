@@ -16,7 +16,7 @@ from memplan.validate import calibrate, compose
 from memplan.validate.compare import compare
 from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun, Validation
 from tests.report.example_estimates import FITS
-from tests.validate.test_profiles import H200
+from tests.validate.profiles import H200
 
 
 def stream(sizes: list[int], what: str) -> AllocationStream:

@@ -10,7 +10,7 @@ from memplan.job.spec import FileTarget, JobSpec
 from memplan.plan.recommend import evaluate
 from memplan.plan.recommend.evaluate import attempt, evaluate_here, not_traced
 from memplan.plan.recommend.records import Candidate, Limits
-from tests.plan.recommend.test_recommend import MODEL
+from tests.plan.recommend.models import MODEL
 
 PROFILE = load_profile("rtx-4090")
 

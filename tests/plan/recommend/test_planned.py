@@ -12,8 +12,8 @@ from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.plan.recommend.compose import recommend
 from memplan.plan.recommend.planned import can_be_planned, in_its_place
 from memplan.plan.recommend.records import Candidate, Evaluated, Search
-from tests.plan.recommend.test_recommend import MODEL
-from tests.report.test_report_recommend import answer
+from tests.plan.recommend.models import MODEL
+from tests.report.example_recommendations import answer
 
 
 def _evaluated(*changes: str, **fields: Any) -> Evaluated:

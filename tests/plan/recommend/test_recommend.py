@@ -15,27 +15,7 @@ from memplan.plan.recommend.compose import recommend
 from memplan.plan.recommend.evaluate import Outcome, evaluate_here
 from memplan.plan.recommend.records import Candidate, Limits, Recommendation, Search
 from memplan.plan.recommend.workers import Workers
-
-MODEL = """
-import torch
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(256, 4096), torch.nn.Linear(4096, 256)
-
-    def forward(self, x):
-        return x + self.down(torch.nn.functional.gelu(self.up(x)))
-
-def model():
-    return torch.nn.Sequential(*[Block() for _ in range(6)])
-
-def batch(batch_size):
-    return torch.randn(batch_size, 1024, 256)
-
-def loss(output, batch):
-    return output.float().mean()
-"""
+from tests.plan.recommend.models import MODEL
 
 
 @pytest.fixture(scope="module")

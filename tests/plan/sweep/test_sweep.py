@@ -24,7 +24,7 @@ from memplan.plan.sweep.task import run_task
 from memplan.project.overrides import Overrides
 from memplan.project.read import load_project
 from memplan.report import recommend_json, sweep_json
-from tests.report.test_report_recommend import answer
+from tests.report.example_recommendations import answer
 
 MODEL = """
 import torch

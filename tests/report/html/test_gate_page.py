@@ -12,7 +12,7 @@ from memplan.report.html.gate import render
 from memplan.units import format_bytes
 from tests.report.html.chromium import Chromium
 from tests.report.html.gate_example import AFTER, GROWN, RESULT
-from tests.report.html.test_page import Reader
+from tests.report.html.reader import Reader
 
 
 def test_every_row_and_finding_is_told() -> None:

@@ -13,7 +13,7 @@ from memplan.estimate import compose
 from memplan.estimate.digest_document import timeline_document
 from memplan.estimate.records import RecordedEstimate
 from tests.report.html.conftest import TARGET
-from tests.report.html.test_page import Reader
+from tests.report.html.reader import Reader
 
 Run = Callable[..., int]
 

@@ -15,17 +15,10 @@ from memplan.report.html.estimate import render
 from memplan.units import format_bytes
 from tests.report.estimate_strategies import CATEGORIES
 from tests.report.html.chromium import Chromium
+from tests.report.html.drawn import CHART, MAP, OWNERS, TREE, colour_of, colours, texts
 
 HELPERS = Path(shared_page.__file__).parent / "assets" / "helpers.js"
-CHART, MAP, TREE, OWNERS = (f"[data-part={name}]" for name in ("timeline", "map", "treemap", "owners"))
 TILES = f"[...document.querySelectorAll('{TREE} .treemap button')]"
-PIXELS = """(() => { const canvas = document.querySelector(%s), copy = new OffscreenCanvas(canvas.width, canvas.height);
-  const pen = copy.getContext("2d", {willReadFrequently: true});
-  pen.drawImage(canvas, 0, 0);
-  const at = pen.getImageData(0, 0, canvas.width, canvas.height).data, seen = new Set();
-  for (let index = 0; index < at.length; index += 4)
-    if (at[index + 3] > 250) seen.add(`${at[index]},${at[index + 1]},${at[index + 2]}`);
-  return [...seen]; })()"""
 PAIRS = [
     *(("ink", "ground"), ("muted", "ground"), ("muted", "panel"), ("accent", "ground")),
     *((verdict, "ground") for verdict in ("good", "warn", "bad")),
@@ -53,26 +46,12 @@ def shown(chromium: Chromium, page: Path) -> Chromium:
     return chromium
 
 
-def texts(browser: Chromium, selector: str) -> list[str]:
-    return browser.js(f"[...document.querySelectorAll({json.dumps(selector)})].map(each => each.innerText.trim())")
-
-
 def embedded(browser: Chromium) -> dict:
     return json.loads(browser.js("document.getElementById('memplan-data').textContent"))
 
 
 def view(browser: Chromium) -> tuple[int, int]:
     return browser.js(f"(data => [+data.from, +data.to])(document.querySelector('{CHART}').dataset)")
-
-
-def colours(browser: Chromium, selector: str) -> set[str]:
-    """Colours of a canvas as ``r,g,b``."""
-    return set(browser.js(PIXELS % json.dumps(selector)))
-
-
-def colour_of(browser: Chromium, name: str) -> str:
-    value = browser.js(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")
-    return ",".join(str(int(value[start : start + 2], 16)) for start in (1, 3, 5))
 
 
 def inside_chart(browser: Chromium, across: float) -> tuple[float, float]:

@@ -5,7 +5,6 @@ import json
 import re
 from base64 import b64encode
 from hashlib import sha256
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,51 +22,10 @@ from memplan.report.html.view import anchors
 from memplan.report.layout import clean
 from tests.report.estimate_strategies import estimates
 from tests.report.example_estimates import CPU, FITS, OOM, UNKNOWN, make_estimate
+from tests.report.html.reader import Reader
 
 LAW = settings(max_examples=40, deadline=None)
 ASSETS = Path(html.__file__).parent / "assets"
-VOID = {"meta", "br", "img", "link", "input", "hr"}
-
-
-class Reader(HTMLParser):
-    """What stands in a page: text, attributes, and whether every element is closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.text: list[str] = []
-        self.content: dict[str, list[str]] = {"script": [], "style": []}
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attributes]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attributes]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in self.content:
-            self.content[self.open[-1]].append(data)
-        else:
-            self.text.append(data)
-
-    @property
-    def policy(self) -> str:
-        return next(
-            value for tag, name, value in self.attributes if (tag, name) == ("meta", "content") and "src" in value
-        )
-
-    @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.text).split())
 
 
 def page_of(*found: Estimate) -> Reader:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from memplan.report import checkpoint_html, recommend_html, reuse_html
-from tests.report import test_report_checkpoint, test_report_recommend, test_report_reuse
+from tests.report import example_checkpoint_plans, example_recommendations, example_reuse_plans
 from tests.report.html.chromium import Chromium
 
 PAGES: dict[str, Callable[[], str]] = {
-    "checkpoint": lambda: checkpoint_html.render(test_report_checkpoint.answer()),
-    "recommend": lambda: recommend_html.render(test_report_recommend.answer()),
-    "reuse": lambda: reuse_html.render(test_report_reuse.answer()),
+    "checkpoint": lambda: checkpoint_html.render(example_checkpoint_plans.answer()),
+    "recommend": lambda: recommend_html.render(example_recommendations.answer()),
+    "reuse": lambda: reuse_html.render(example_reuse_plans.answer()),
 }
 
 

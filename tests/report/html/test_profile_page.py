@@ -8,7 +8,7 @@ from memplan.report.html import profile as page
 from memplan.report.profile_overlay import overlay
 from memplan.runtime.profile.records import Sample
 from tests.report.html.chromium import Chromium
-from tests.report.html.test_in_chromium import CHART, colour_of, colours, texts
+from tests.report.html.drawn import CHART, colour_of, colours, texts
 from tests.report.profile_examples import EXAMPLE, plan_of, played, recording_of
 
 EVENTS = played(EXAMPLE, 3)

@@ -12,7 +12,7 @@ from memplan.runtime.checkpoint.plan_file import parse_plan, plan_text
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, SavedOp, Segment
 from memplan.runtime.checkpoint.snippet import stand_alone_code
 from tests.runtime.checkpoint.chains import Block, Chain, Plain, assert_equal, seeded, step
-from tests.runtime.checkpoint.test_saved_bytes import ROW, kept
+from tests.runtime.checkpoint.saved import ROW, kept
 
 DEPTH = 5
 KINDS = (Block, Plain)

@@ -9,7 +9,7 @@ import memplan
 from memplan.runtime.checkpoint.blocks import repeated_blocks
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
 from tests.runtime.checkpoint.chains import assert_equal
-from tests.runtime.checkpoint.test_huggingface import SAVED, seeded, step
+from tests.runtime.checkpoint.library import SAVED, seeded, step
 
 # Importing peft takes long, and warns of the packages that it does without.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -17,7 +17,7 @@ from memplan.runtime.checkpoint.plan_file import parse_plan, write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
 from memplan.runtime.checkpoint.snippet import short_code, stand_alone_code
 from tests.runtime.checkpoint.chains import PLANS, Chain, Plain, assert_equal, pair, seeded, step
-from tests.runtime.checkpoint.test_saved_bytes import kept
+from tests.runtime.checkpoint.saved import kept
 
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 

@@ -7,32 +7,15 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
-from memplan.runtime.metrics.exporter import start
 from memplan.runtime.monitor.records import Thresholds
-from memplan.runtime.pools.pool import TensorPool
-from tests.runtime.metrics.checks import PLAN, check
 from tests.runtime.metrics.dashboard import DASHBOARD, dashboard, queries
+from tests.runtime.metrics.exported import exported, rules
 from tests.runtime.metrics.prometheus import EXAMPLES
-from tests.runtime.metrics.test_exporter import scraped
 
 NAME = re.compile(r"(?<![\w\"])memplan_\w+(?![\w]*\s*=[~\"])")
 NOT_OF_THE_SDK = {"builtIn", "titleFormat", "textFormat", "definition", "mode"}
 """Keys that Grafana writes and its SDK of 10.1 does not know (``mode`` of a heatmap's tooltip came later)."""
-
-
-def exported() -> set[str]:
-    exporter = start(lambda: check(3), port=0, plan=PLAN, pools={"pool": TensorPool()})
-    try:
-        families = list(text_string_to_metric_families(scraped(exporter)))
-    finally:
-        exporter.close()
-    return {sample.name for family in families for sample in family.samples}
-
-
-def rules() -> list[dict[str, Any]]:
-    return yaml.safe_load((EXAMPLES / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
 
 
 def test_every_metric_of_the_dashboard_and_the_alerts_is_exported() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.metrics.test_dashboard import exported, rules
+from tests.runtime.metrics.exported import exported, rules
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text("utf-8")
 

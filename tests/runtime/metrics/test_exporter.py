@@ -5,7 +5,6 @@ import math
 import socket
 import subprocess
 import sys
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -19,26 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from memplan.errors import UsageError
 from memplan.runtime.metrics.collector import MOST_REGIONS, Collector
-from memplan.runtime.metrics.exporter import Exporter, export_metrics, start
+from memplan.runtime.metrics.exporter import export_metrics, start
 from memplan.runtime.monitor.records import Check, Level, Region
 from tests.runtime.metrics.checks import GIB, PLAN, check, device, health
+from tests.runtime.metrics.scraping import OPENMETRICS, of, samples, scraped
 
 LAW = settings(max_examples=30, deadline=None)
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-
-
-def scraped(exporter: Exporter, accept: str = "text/plain", path: str = "/metrics") -> str:
-    request = urllib.request.Request(f"http://{exporter.address}{path}", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.read().decode("utf-8")
-
-
-def samples(text: str, parse: Any = plain) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Name and labels → value; every series once."""
-    found = [sample for family in parse(text) for sample in family.samples]
-    keyed = {(each.name, frozenset(item for item in each.labels.items() if item[1])): each.value for each in found}
-    assert len(keyed) == len(found)
-    return keyed
 
 
 def collected(
@@ -48,10 +33,6 @@ def collected(
     registry = CollectorRegistry(auto_describe=True)
     registry.register(Collector(lambda: check, job=job, plan=more.get("plan", PLAN)))
     return samples(generate_latest(registry).decode())
-
-
-def of(found: dict[Any, float], name: str, **labels: str) -> float | None:
-    return found.get((name, frozenset({"job": "run", **labels}.items())))
 
 
 CARD = {"gpu": "cuda:0", "gpu_uuid": "GPU-0000"}

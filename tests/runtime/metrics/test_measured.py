@@ -16,8 +16,8 @@ from memplan.runtime.meters import cpu
 from memplan.runtime.metrics.exporter import export_metrics
 from memplan.runtime.monitor.monitor import MemoryMonitor
 from memplan.runtime.web.server import serve_dashboard
-from tests.runtime.metrics.test_exporter import of, samples, scraped
-from tests.runtime.web.test_server import asked
+from tests.runtime.metrics.scraping import of, samples, scraped
+from tests.runtime.web.asking import asked
 
 pytestmark = pytest.mark.skipif(not cpu.can_count(), reason="nothing here compiles the counters")
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from memplan.runtime.metrics.exporter import Exporter, start
 from memplan.runtime.pools.pool import TensorPool
 from memplan.runtime.pools.records import PoolStatistics
 from memplan.units import MIB
-from tests.runtime.metrics.test_exporter import OPENMETRICS, samples, scraped
+from tests.runtime.metrics.scraping import OPENMETRICS, samples, scraped
 
 
 def used() -> TensorPool:

@@ -10,7 +10,7 @@ from memplan.runtime.monitor.records import Check, Level
 from tests.runtime.metrics.checks import GIB, PLAN, check, device, health
 from tests.runtime.metrics.dashboard import queries
 from tests.runtime.metrics.prometheus import EXAMPLES, PROMETHEUS, PROMTOOL, Prometheus
-from tests.runtime.metrics.test_exporter import scraped
+from tests.runtime.metrics.scraping import scraped
 
 pytestmark = pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason="no Prometheus: apt install prometheus")
 

@@ -1,6 +1,5 @@
 """The page's server over HTTP: whom it answers, what it tells, and what it never lets happen to training."""
 
-import http.client
 import json
 import multiprocessing
 import re
@@ -19,17 +18,9 @@ from memplan.runtime.web.listener import Answer, Listener
 from memplan.runtime.web.recorder import MOST_COLUMNS, MOST_POINTS, MOST_TURNS, Recorder
 from memplan.runtime.web.server import SCRIPTS, Dashboard, page, start
 from tests.runtime.metrics.checks import GIB, PLAN, REASON, SIZES, check, device, health
+from tests.runtime.web.asking import asked
 
 ASSETS = Path(web.__file__).parent / "assets"
-
-
-def asked(address: str, path: str = "/", *, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(address, timeout=10)
-    connection.request(method, path, headers=headers)
-    answer = connection.getresponse()
-    found = answer.status, dict(answer.getheaders()), answer.read()
-    connection.close()
-    return found
 
 
 @pytest.fixture

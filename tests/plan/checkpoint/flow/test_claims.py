@@ -12,7 +12,7 @@ from memplan.plan.checkpoint.claims import NO_GAP, bound_for, gap, is_proved, ou
 from memplan.plan.checkpoint.planned import Planned
 from memplan.plan.checkpoint.proof import Proof
 from memplan.units import GIB, Bytes
-from tests.plan.checkpoint.flow.test_prove import BLOCKS, CONTEXT, Device, problem
+from tests.plan.checkpoint.flow.problems import BLOCKS, CONTEXT, Device, problem
 
 BUDGET = 1400
 UNPLANNED = Choice(options=(0,) * BLOCKS)

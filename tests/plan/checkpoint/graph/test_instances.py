@@ -1,6 +1,5 @@
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import networkx as nx
@@ -11,10 +10,7 @@ from hypothesis import strategies as st
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.instances import read_instance
-
-DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[4].parent / "shared" / "data")) / "remat"
-files = sorted(DATA.glob("*.json"))
-needs_data = pytest.mark.skipif(not files, reason="no research data (MEMPLAN_DATA)")
+from tests.plan.checkpoint.graph.published import files, needs_data
 
 CHECKMATE = {
     "directed": True,

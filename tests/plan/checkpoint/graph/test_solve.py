@@ -21,7 +21,7 @@ from memplan.plan.checkpoint.graph.records import (
 )
 from memplan.plan.checkpoint.graph.solve import solve_schedule
 from tests.plan.checkpoint.graph.graphs import cheapest, graphs
-from tests.plan.checkpoint.graph.test_instances import DATA, needs_data
+from tests.plan.checkpoint.graph.published import DATA, needs_data
 
 
 def solve(graph: RematGraph, budget: int, *known: Schedule) -> ScheduleResult:
