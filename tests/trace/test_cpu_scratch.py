@@ -154,6 +154,50 @@ def test_convolution_backward_takes_what_the_table_says(arguments):
     compare(aten.convolution_backward.default, *gradients(arguments, mask), slack=slack)
 
 
+CHANNELS_LAST = {
+    f"{source}, {weight}, {gradient}": (source, weight, gradient)
+    for source in ("source as it lies", "source turned")
+    for weight in ("weight as it lies", "weight turned")
+    for gradient in ("gradient as it lies", "gradient turned")
+}
+
+
+@pytest.mark.parametrize("turned", CHANNELS_LAST.values(), ids=CHANNELS_LAST.keys())
+def test_one_channels_last_operand_turns_the_others(turned):
+    source, weight, gradient = (
+        torch.randn(shape).to(memory_format=torch.channels_last if "turned" in name else torch.contiguous_format)
+        for shape, name in zip(((4, 16, 24, 24), (32, 16, 3, 3), (4, 32, 24, 24)), turned, strict=True)
+    )
+    rest = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    # brgemm takes two pages of buffers that the table leaves out.
+    compare(aten.convolution.default, source, weight, torch.randn(32), *rest, slack=9_000)
+    compare(aten.convolution_backward.default, gradient, source, weight, [32], *rest, [True] * 3, slack=9_000)
+
+
+def test_a_weight_that_does_not_lie_dense_is_copied():
+    # The gradient of a gradient convolves with a turned gradient in the place of the weights.
+    source, weight = torch.randn(8, 4, 16, 16).transpose(0, 1), torch.randn(8, 8, 16, 16).transpose(0, 1)
+    compare(aten.convolution.default, source, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, slack=9_000)
+
+
+avx2_machine = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX2" or not torch.__version__.startswith("2.13"),
+    reason="oneDNN's formulas are stated for torch 2.13, these for AVX2",
+)
+
+
+@avx2_machine
+@pytest.mark.parametrize(("inputs", "outputs", "size"), [(8, 24, (48, 32)), (3, 24, (32, 32)), (32, 96, (128,))])
+@pytest.mark.parametrize("dilation", [2, 4])
+def test_dilated_filters_and_wide_margins_are_matrix_products_on_avx2(inputs, outputs, size, dilation):
+    rank = len(size)
+    source, weight = torch.randn(4, inputs, *size), torch.randn(outputs, inputs, *[3] * rank)
+    rest = ([1] * rank, [dilation] * rank, [dilation] * rank, False, [0] * rank, 1)
+    compare(aten.convolution.default, source, weight, None, *rest)
+    gradient = torch.randn(4, outputs, *size)
+    compare(aten.convolution_backward.default, gradient, source, weight, None, *rest, [True, True, False], slack=512)
+
+
 @measured_machine
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "channels last"])

@@ -9,6 +9,7 @@ weights before the result, the result itself afterwards, in aten/src/ATen/native
 import torch
 
 from memplan.trace.scratch.cpu_convolution_shape import (
+    AVX2_LANES,
     SCRATCH_ALIGNMENT,
     Convolution,
     block,
@@ -25,6 +26,8 @@ from memplan.trace.scratch.rules import Call, Scratch, Script
 
 _STRIDED_BACKWARD_PAGES = 5
 """Buffers of brgemm's strided backward beside its copy of the gradient (measured)."""
+_AVX2_PIXELS = 3
+"""Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
 _NARROW_OUTPUT = 32
 """Channels that copy has at least (measured)."""
 
@@ -35,13 +38,11 @@ def strided_backward_bytes(conv: Convolution, channels: int, area: int) -> int:
     return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES
 
 
-def _forward_onednn(conv: Convolution, weight: torch.Tensor) -> Script | None:
+def _forward_onednn(conv: Convolution) -> Script | None:
     if conv.pointwise and conv.channels_last:
         return None
     if conv.channels_last:
-        plain = nbytes(weight)
-        packed = filters_bytes(conv, 1, lanes())
-        return around({"weight": plain}, {"packed": packed}, keeps=("weight",))
+        return around({}, {"packed": filters_bytes(conv, 1, lanes())}, keeps=())
     if conv.transposed and conv.strided:
         copy = image_bytes(conv, conv.outputs, conv.result_area, 1)
         before = {
@@ -52,7 +53,7 @@ def _forward_onednn(conv: Convolution, weight: torch.Tensor) -> Script | None:
         }
         return around(before, {}, keeps=("result",), also={"dense": copy})
     width = block(conv)
-    if width == 1:
+    if width == 1 or _beyond_avx2(conv):
         return around(
             {"columns": columns_bytes(conv), "result": image_bytes(conv, conv.outputs, conv.result_area, 1)},
             {},
@@ -72,6 +73,11 @@ def _forward_onednn(conv: Convolution, weight: torch.Tensor) -> Script | None:
     return around(before, {}, keeps=("result",))
 
 
+def _beyond_avx2(conv: Convolution) -> bool:
+    """Rows padded by more pixels than the AVX2 kernel computes at once (jit_avx2_conv_kernel_f32.cpp init_conf)."""
+    return lanes() == AVX2_LANES and conv.margin > _AVX2_PIXELS and not conv.transposed
+
+
 def around(
     before: dict[str, int], after: dict[str, int], keeps: tuple[str, ...], also: dict[str, int] | None = None
 ) -> Script:
@@ -83,17 +89,16 @@ def around(
     return Script(before=tuple(first), after=tuple(Scratch("alloc", key, size) for key, size in after.items() if size))
 
 
-def dense_first(script: Script | None, *tensors: torch.Tensor) -> Script:
-    """Tensors that lie in no image layout are made contiguous before anything else (Convolution.cpp _convolution)."""
+def dense_first(script: Script | None, conv: Convolution, *tensors: torch.Tensor) -> Script:
+    """Tensors that lie otherwise than the convolution wants are copied before anything else.
+
+    Convolution.cpp ``_convolution`` and ``convolution_backward``: ``contiguous(backend_memory_format)``.
+    """
     script = script or Script()
-    sizes = [0 if tensor.is_contiguous(memory_format=_layout(tensor)) else nbytes(tensor) for tensor in tensors]
+    layout = torch.channels_last if conv.channels_last else torch.contiguous_format
+    sizes = [0 if tensor.is_contiguous(memory_format=layout) else nbytes(tensor) for tensor in tensors]
     copies = tuple(Scratch("alloc", f"contiguous {index}", size) for index, size in enumerate(sizes) if size)
     return Script(before=copies + script.before, after=script.after)
-
-
-def _layout(tensor: torch.Tensor) -> torch.memory_format:
-    is_channels_last = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if is_channels_last else torch.contiguous_format
 
 
 def forward(call: Call) -> Script | None:
@@ -101,8 +106,8 @@ def forward(call: Call) -> Script | None:
     source, weight = call.args[0], call.args[1]
     conv = parse(source, weight, call.out, call, offset=0, bias=call.args[2] is not None)
     if by_onednn(source, conv):
-        return dense_first(_forward_onednn(conv, weight), source)
-    return dense_first(around({"columns": unrolled_bytes(conv)}, {}, keeps=("columns",)), source)
+        return dense_first(_forward_onednn(conv), conv, source, weight)
+    return dense_first(around({"columns": unrolled_bytes(conv)}, {}, keeps=("columns",)), conv, source, weight)
 
 
 def unrolled_bytes(conv: Convolution) -> int:

@@ -95,7 +95,9 @@ def _to_weight(conv: Convolution) -> _Pass:
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
     plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0
     is_wide = conv.kernel[-1] > _WIDEST_BLOCKED
-    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide:
+    # The AVX2 kernel refuses dilated filters (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights).
+    is_spread = conv.dilated and lanes() == AVX2_LANES
+    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide or is_spread:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
         reduced = 4 * torch.get_num_threads() * weight + SCRATCH_ALIGNMENT
@@ -124,9 +126,9 @@ def backward(call: Call) -> Script | None:
     if not by_onednn(source, conv):
         columns = unrolled_bytes(conv) if wants_weight else 0
         copies = {"contiguous gradient": copy_bytes(gradient)}
-        return dense_first(around(copies, {"columns": columns}, keeps=tuple(copies)), source)
+        return dense_first(around(copies, {"columns": columns}, keeps=tuple(copies)), conv, source, weight)
     if conv.channels_last:
-        return _backward_channels_last(conv, weight)
+        return dense_first(_backward_channels_last(conv, weight), conv, source, weight, gradient)
     # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies
     # are counted smaller by the others, and where the others are copied out, they stand in for part of the copies.
     late = sum(nbytes(tensor) for tensor in results(call)[1:] if tensor is not None)
@@ -142,7 +144,7 @@ def backward(call: Call) -> Script | None:
     copied = copy_bytes(gradient)
     if copied:
         work = Script(before=(Scratch("alloc", "contiguous gradient", copied), *work.before), after=work.after)
-    return dense_first(work, source)
+    return dense_first(work, conv, source, weight)
 
 
 def _first_pass(work: _Pass, late: int) -> tuple[int, list[Scratch]]:
@@ -166,10 +168,9 @@ def _second_pass(work: _Pass, counted: int) -> list[Scratch]:
 
 
 def _backward_channels_last(conv: Convolution, weight: torch.Tensor) -> Script:
-    """Images stay as they lie; only the weights are copied (to channels-last, then to oneDNN's blocks)."""
+    """Images stay as they lie; only the weights are copied to oneDNN's blocks."""
     packed = filters_bytes(conv, 1, lanes())
     return Script(
-        before=(Scratch("alloc", "weight", nbytes(weight)),),
         after=(Scratch("alloc", "packed", packed), Scratch("alloc", "copied out", nbytes(weight))),
     )
 

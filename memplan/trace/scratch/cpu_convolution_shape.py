@@ -53,6 +53,8 @@ class Convolution:
     """Pixels of the source per pixel of the result."""
     dilated: bool
     padded: bool
+    margin: int
+    """Padding before each row."""
     transposed: bool
     itemsize: int
     channels_last: bool
@@ -114,13 +116,18 @@ def parse(
         stride_area=product(stride),
         dilated=any(step != 1 for step in dilation),
         padded=any(step != 0 for step in padding),
+        margin=padding[-1],
         transposed=bool(call.args[6 + offset]),
         itemsize=source.element_size(),
-        channels_last=source.ndim == 4
-        and not source.is_contiguous()
-        and source.is_contiguous(memory_format=torch.channels_last),
+        channels_last=lies_channels_last(source) or lies_channels_last(weight),
         bias=bias,
     )
+
+
+def lies_channels_last(tensor: torch.Tensor) -> bool:
+    """Does a tensor ask for channels-last images (ConvUtils.h mkldnn_conv_use_channels_last)? Source or weight may."""
+    is_image = tensor.ndim == 4 and not tensor.is_contiguous()
+    return is_image and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def by_onednn(source: torch.Tensor, conv: Convolution) -> bool:
