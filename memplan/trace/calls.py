@@ -9,6 +9,7 @@ from torch.utils.flop_counter import flop_registry
 
 from memplan.trace.nested import tensors_in
 from memplan.trace.scratch.rules import Rule, RuleTable
+from memplan.trace.sparse.table import BODIES, Body
 from memplan.trace.triton_kernels import body_of
 
 
@@ -36,6 +37,8 @@ class Operator:
     """Rule for its kernel's scratch, if there is one."""
     body: Callable[..., Any] | None = None
     """Python that it is made of, which allocates for itself (``torch.library.triton_op``)."""
+    sparse: Body | None = None
+    """What it does with the parts of sparse tensors."""
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The tensors among a call's arguments that it writes."""
@@ -45,8 +48,8 @@ class Operator:
         return tensors_in([*found, *(kwargs.get(name) for name in self.mutated_keywords)])
 
 
-def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
-    """Look an operator up in its schema, torch's FLOP registry and the scratch table."""
+def describe(func: torch._ops.OpOverload, rules: RuleTable, bodies: Mapping[str, Body] = BODIES) -> Operator:
+    """Look an operator up in its schema, torch's FLOP registry and the tables of scratch and of sparse kernels."""
     arguments = func._schema.arguments
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
     shares = any(result.alias_info is not None for result in func._schema.returns)
@@ -67,6 +70,7 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable) -> Operator:
         flops=flops_formula(func),
         scratch=rules.get(str(func)),
         body=body_of(func),
+        sparse=bodies.get(str(func)),
     )
 
 

@@ -1,7 +1,7 @@
 """What is taken for granted where values are not known, and the record of it for the report."""
 
-from collections.abc import Callable
-from math import ceil
+from collections.abc import Callable, Sequence
+from math import ceil, expm1, log1p, prod
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -48,6 +48,30 @@ class Guesses:
                 # (batch, sequence): what is looked for, the end of a sequence, is there at least once in each.
                 count = max(count, mask.shape[0])
         return count
+
+    def distinct(self, indices: torch.Tensor, sizes: Sequence[int]) -> int:
+        """How many different columns a sparse tensor's indices have.
+
+        Args:
+            indices: One row for each sparse dimension.
+            sizes: Lengths of all dimensions.
+        """
+        known = self.knowledge_of(indices)
+        if known.value is not None:
+            with unset_fake_temporarily():
+                return int(known.value.unique(dim=1).shape[1])  # type: ignore[no-untyped-call]
+        count = int(indices.shape[1])
+        places = prod(sizes[: indices.shape[0]])
+        if known.classes is None or self.worst_case:
+            self.assume("indices of a sparse tensor that is coalesced are all different")
+            return min(count, places)
+        self.assume("indices of a sparse tensor that is coalesced are drawn evenly, and so often the same")
+        return self.occupied(count, prod(min(size, known.classes) for size in sizes[: indices.shape[0]]))
+
+    @staticmethod
+    def occupied(draws: int, places: int) -> int:
+        """How many of these places are hit by so many even draws, on average."""
+        return round(places * -expm1(draws * log1p(-1 / places))) if places > 1 else min(draws, places)
 
     def assume(self, sentence: str) -> None:
         """Note an assumption for the report."""

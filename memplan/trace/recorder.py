@@ -37,7 +37,9 @@ from memplan.trace.refs import (
 from memplan.trace.replacements import decompose
 from memplan.trace.running import Running
 from memplan.trace.scratch.player import Player
-from memplan.trace.scratch.rules import RuleTable
+from memplan.trace.scratch.rules import RuleTable, Script
+from memplan.trace.sparse.parts import any_sparse, is_sparse
+from memplan.trace.sparse.table import ALWAYS, BODIES, NATIVE, Body
 from memplan.trace.step_graph import StepGraph
 from memplan.trace.values import TEACHERS, Values
 from memplan.units import Bytes, OpIndex, StorageId
@@ -59,6 +61,9 @@ _MOVERS = ("copy", "index", "pack")
 """Parts of the names of ops that take host and device tensors together (``Tensor.to``, ``x[i]``, packed sequences)."""
 
 
+_MOST_OF_PARTS = 8
+"""Bytes that an unknown kernel may take for each byte of its operands: no known one needs as many (CSR to dense 6)."""
+
 PlaceRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Place | None]
 """(operator, args, kwargs) → place of its new storages; None: where its tensor arguments are."""
 
@@ -71,9 +76,17 @@ class Recorder(TorchDispatchMode):
         rules: Scratch of its kernels.
         place_rule: Tells device from host; None where all memory is one.
         values: Answers ops that need data.
+        bodies: What kernels do with sparse tensors.
     """
 
-    def __init__(self, device: DeviceTraits, rules: RuleTable, place_rule: PlaceRule | None, values: Values) -> None:
+    def __init__(
+        self,
+        device: DeviceTraits,
+        rules: RuleTable,
+        place_rule: PlaceRule | None,
+        values: Values,
+        bodies: Mapping[str, Body] = BODIES,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device = device
         self.values = values
@@ -91,7 +104,10 @@ class Recorder(TorchDispatchMode):
         """Where tensors go that nothing else places."""
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
         """The context of user code that runs inside an operator."""
+        self.unknown_sparse: dict[str, None] = {}
+        """Names of ops that met sparse tensors, of whose elements nothing is known then."""
         self._rules = rules
+        self._bodies = bodies
         self._place_rule = place_rule
         self._operators: dict[Any, Operator] = {}
         self._asked_device = 0
@@ -140,13 +156,15 @@ class Recorder(TorchDispatchMode):
             return
         if is_wrapper(tensor):
             for part in parts_of(tensor):
-                self.adopt(part, role=role, name=name, moves=False)
-            return
+                self.adopt(part, role=role, name=name, moves=moves and is_sparse(tensor))
+            if not is_sparse(tensor):
+                return
         storage = storage_of(tensor)
         identity = None if storage is None else self._adopted(storage, role, name, moves=moves)
         ref = Ref(self.step_graph.placeholder(name), (), identity, nbytes_of(tensor))
-        if role == "input":
-            # What a batch was made of is known; parameters change, and buffers are rarely asked for values.
+        if role == "input" or identity is None:
+            # What a batch was made of is known, and the indices of a sparse buffer; parameters change, and dense
+            # buffers are rarely asked for values.
             self._learn.enter(ref, knowledge_of(tensor))
         pin(tensor, ref)
 
@@ -175,9 +193,6 @@ class Recorder(TorchDispatchMode):
             tensor = torch._C._functorch.get_unwrapped(tensor)
         if is_wrapper(tensor):
             return all(self.is_host(part) for part in parts_of(tensor))
-        if tensor.layout is not torch.strided:
-            # Of a sparse tensor only the parts have a place, once they are asked for; it is mostly a gradient.
-            return False
         identity = self._identity(tensor)
         return (self.default_place if identity is None else self.ledger.entries[identity].place) != "device"
 
@@ -215,7 +230,12 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         operator = self._operators.get(func)
         if operator is None:
-            operator = self._operators[func] = describe(func, self._rules)
+            operator = self._operators[func] = describe(func, self._rules, self._bodies)
+        result = self._taken_apart(operator, func, args, kwargs)
+        return self._follow(Running(func, operator, args, kwargs)) if result is NotImplemented else result
+
+    def _taken_apart(self, operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that is made of others, which come back here; NotImplemented where it is one op."""
         if operator.composite and torch.is_inference_mode_enabled():
             # Under inference mode composites arrive whole; their inner allocations would be lost.
             with self:
@@ -225,7 +245,10 @@ class Recorder(TorchDispatchMode):
         if operator.body is not None:
             with self, self.user_code():
                 return operator.body(*args, **kwargs)
-        return self._follow(Running(func, operator, args, kwargs))
+        if operator.sparse is not None and (operator.name in ALWAYS or any_sparse(args)):
+            with torch._C.DisableTorchFunction(), self:
+                return operator.sparse(self.values, func, args, kwargs)
+        return NotImplemented
 
     def _random_state(self) -> torch.Tensor:
         """A state of the random generator, as an op that makes it."""
@@ -245,10 +268,15 @@ class Recorder(TorchDispatchMode):
         result = self.values.run(running.func, running.args, running.kwargs)
         tensors = tensors_in([*running.args, *running.kwargs.values()])
         place = self._place(running, (self._identity(tensor) for tensor in tensors))
+        # Of a GPU's kernels only what lives beyond set-up counts; on the CPU a batch is made where the step runs.
+        script = self._player.script(running, result) if self.device.kind == "cpu" else Script()
+        self._player.play(script.before)
         for tensor in tensors_in(result):
             storage = storage_of(tensor)
             if storage is not None and self.ledger.find(storage) is None:
                 self.ledger.allocate(storage, place=place)
+        self._player.play(script.after)
+        self._player.end()
         if self._teaches(running.func, running.operator) or any(
             knowledge_of(tensor) is not NOTHING for tensor in tensors
         ):
@@ -353,6 +381,9 @@ class Recorder(TorchDispatchMode):
 
     def _note(self, running: Running, result: Any, writes: list[StorageId]) -> None:
         operator, reads = running.operator, running.reads
+        read = tuple([ref.storage for ref in reads if ref.storage is not None])
+        if len(read) < len(reads):
+            self._note_sparse(running)
         moved = 0
         if not operator.is_view:
             made = [self._ref(tensor) for tensor in tensors_in(result)]
@@ -365,11 +396,20 @@ class Recorder(TorchDispatchMode):
             source=running.owner.source,
             flops=operator.flops(*running.args, **running.kwargs, out_val=result) if operator.flops else 0,
             bytes_moved=Bytes(moved),
-            reads=tuple([ref.storage for ref in reads if ref.storage is not None]),
+            reads=read,
             writes=tuple(writes),
         )
         self.ops.append(op)
         running.node.op = op
+
+    def _note_sparse(self, running: Running) -> None:
+        """An op read a sparse tensor; where no body says what of it, its result has lost all elements."""
+        name = running.operator.name
+        if name in NATIVE or running.operator.sparse is not None or name in self.unknown_sparse:
+            return
+        self.unknown_sparse[name] = None
+        most = _MOST_OF_PARTS * sum(ref.nbytes for ref in running.reads)
+        self.ledger.scratch(0, role="workspace", name=name, most=most)
 
     # ------------------------------------------------------------------ where tensors are
 
@@ -390,6 +430,8 @@ class Recorder(TorchDispatchMode):
         if identity is None and storage is not None:
             identity = self.ledger.allocate(storage, place=self.default_place, role="buffer")
         ref = Ref(self.step_graph.placeholder("stray"), (), identity, nbytes_of(tensor))
+        if identity is None:
+            self._learn.enter(ref, knowledge_of(tensor))
         pin(tensor, ref)
         return ref
 

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from memplan.trace.knowledge import NOTHING, Knowledge
 from memplan.trace.nested import Path
+from memplan.trace.sparse.parts import is_sparse, storages_of
 from memplan.units import StorageId
 
 if TYPE_CHECKING:
@@ -72,12 +73,16 @@ def aside(tensor: torch.Tensor, storage: StorageId | None) -> Aside:
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:
-    """Is a tensor made of others, as a DTensor is?"""
-    return type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor)
+    """Is a tensor made of others, as a DTensor or a sparse tensor is?"""
+    if type(tensor) in PLAIN:
+        return is_sparse(tensor)
+    return is_traceable_wrapper_subclass(tensor)
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that a wrapper subclass is made of: of a DTensor the one of this rank."""
+    """The tensors that another is made of: of a DTensor the one of this rank, of a sparse tensor indices and values."""
+    if is_sparse(tensor):
+        return storages_of(tensor)
     held = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])  # type: ignore[attr-defined]
     return [each for each in held if isinstance(each, torch.Tensor)]
 
@@ -88,7 +93,9 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def nbytes_of(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements."""
+    """Bytes of a tensor's elements; of a sparse tensor those of its parts."""
+    if is_sparse(tensor):
+        return sum(nbytes_of(part) for part in storages_of(tensor))
     return 0 if tensor.layout is not torch.strided else tensor.numel() * tensor.element_size()
 
 

@@ -18,6 +18,7 @@ from memplan.trace.records import DeviceTraits, ModelFacts, Trace
 from memplan.trace.semantics import semantics
 from memplan.trace.sharding.zero.disk import Disk
 from memplan.trace.sharding.zero.settings import is_zero
+from memplan.trace.sparse.table import bodies_of
 from memplan.trace.steps import Steps
 from memplan.trace.surroundings import Recorded
 from memplan.trace.tracing_branches import fakes_pass_for_real
@@ -58,7 +59,7 @@ def trace_job(
         stack.enter_context(fakes_pass_for_real())
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
-        recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
+        recorder = Recorder(device, means.scratch_rules, means.place_rule, values, bodies_of(device))
         means.ask_host(recorder.is_host)
         means.ask_pinned(recorder.is_pinned)
         means.ask_stream(recorder.use_stream)
@@ -97,7 +98,7 @@ def trace_job(
                 *means.not_modelled(names),
                 *compiled.not_modelled(),
                 *kernels,
-                *_sparse(names),
+                *_unknown(recorder),
             ),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,
@@ -135,9 +136,8 @@ def _shared(model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> torch
     return share(model, source, spec)
 
 
-def _sparse(names: set[str]) -> tuple[str, ...]:
-    """Fake sparse tensors forget their elements when they are copied or coalesced, so an optimizer sees none."""
-    return ("sparse tensors: what is made of their parts",) if "aten._values.default" in names else ()
+def _unknown(recorder: Recorder) -> list[str]:
+    return [f"{name}: what it makes of a sparse tensor" for name in recorder.unknown_sparse]
 
 
 def _facts(model: torch.nn.Module) -> ModelFacts:

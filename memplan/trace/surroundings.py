@@ -14,6 +14,7 @@ from memplan.runtime.checkpoint.blocks import bare
 from memplan.trace.caches import cache_layers
 from memplan.trace.place import batch_tensors, map_batch, place_batch, place_model
 from memplan.trace.recorder import Recorder
+from memplan.trace.refs import nbytes_of
 from memplan.trace.steppers import Steppers
 from memplan.units import Bytes
 
@@ -99,7 +100,7 @@ class Recorded:
 
     def loaded(self, batch: Any) -> None:
         """Note the sizes of its tensors."""
-        self.batch = tuple(Bytes(tensor.nbytes) for _, tensor in batch_tensors(batch))
+        self.batch = tuple(Bytes(nbytes_of(tensor)) for _, tensor in batch_tensors(batch))
 
     def called(self, items: Mapping[str, str], held_back: tuple[str, ...]) -> None:
         """Note what goes where, and say what does not."""

@@ -167,6 +167,10 @@ def _filled(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any
     return Knowledge(density=float(args[1])) if args[1] in (0, 1) else NOTHING
 
 
+def _diagonal(_: "Guesses", __: tuple[Any, ...], ___: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    return Knowledge(density=1 / max(*result.shape, 1))
+
+
 def _combined(combine: Callable[[bool, bool], bool]) -> Rule:
     """``&`` and ``|`` of masks that are true everywhere or nowhere (which sequences of a batch are finished)."""
 
@@ -238,6 +242,8 @@ RULES: Mapping[Any, Rule] = {
     aten.ones_like.default: _certain(1.0),
     aten.zeros.default: _certain(0.0),
     aten.full.default: _filled,
+    aten.eye.default: _diagonal,
+    aten.eye.m: _diagonal,
     aten.bitwise_and.Tensor: _combined(operator.and_),
     aten.bitwise_or.Tensor: _combined(operator.or_),
     aten.rand.default: _drawn,
@@ -285,6 +291,9 @@ KEEPERS = frozenset(
         aten._to_copy.default,
         aten.to.dtype,
         aten.contiguous.default,
+        # What is known of a sparse tensor is what is known of its indices.
+        aten._sparse_coo_tensor_with_dims_and_tensors.default,
+        aten._indices.default,
     }
 )
 """Ops whose results have the elements of their argument, or some of them."""

@@ -1,0 +1,1 @@
+"""Sparse tensors: what PyTorch's sparse kernels do, played on the parts of fake sparse tensors."""
