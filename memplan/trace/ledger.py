@@ -54,10 +54,16 @@ class Ledger:
         return self._ids.get(storage._cdata)
 
     def allocate(
-        self, storage: torch.UntypedStorage, *, place: Place, role: Role = "intermediate", name: str = ""
+        self,
+        storage: torch.UntypedStorage,
+        *,
+        place: Place,
+        role: Role = "intermediate",
+        name: str = "",
+        borrowed: bool = False,
     ) -> StorageId:
-        """Enter a storage not seen before as a new allocation of its size."""
-        identity = self._enter(storage.nbytes(), place, role, name)
+        """Enter a storage not seen before as a new allocation of its size, or of none where torch did not allocate."""
+        identity = self._enter(0 if borrowed else storage.nbytes(), place, role, name)
         self._watch(storage, identity)
         return identity
 

@@ -26,6 +26,7 @@ from memplan.trace.refs import (
     Aside,
     Ref,
     aside,
+    is_borrowed,
     is_wrapper,
     knowledge_of,
     nbytes_of,
@@ -61,6 +62,8 @@ _MOVERS = ("copy", "index", "pack")
 """Parts of the names of ops that take host and device tensors together (``Tensor.to``, ``x[i]``, packed sequences)."""
 
 
+_LIFT = "aten.lift_fresh.default"
+"""Takes in a tensor that Python made of data."""
 _MOST_OF_PARTS = 8
 """Bytes that an unknown kernel may take for each byte of its operands: no known one needs as many (CSR to dense 6)."""
 
@@ -105,7 +108,7 @@ class Recorder(TorchDispatchMode):
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
         """The context of user code that runs inside an operator."""
         self.unknown_sparse: dict[str, None] = {}
-        """Names of ops that met sparse tensors, of whose elements nothing is known then."""
+        """Names of ops that met sparse tensors, and whose kernels are not known."""
         self._rules = rules
         self._bodies = bodies
         self._place_rule = place_rule
@@ -246,6 +249,8 @@ class Recorder(TorchDispatchMode):
             with self, self.user_code():
                 return operator.body(*args, **kwargs)
         if operator.sparse is not None and (operator.name in ALWAYS or any_sparse(args)):
+            if self.device.kind == "cuda" and self.recording and any_sparse(args):
+                self._note_sparse(operator.name, tensors_in(args))
             with torch._C.DisableTorchFunction(), self:
                 return operator.sparse(self.values, func, args, kwargs)
         return NotImplemented
@@ -274,7 +279,7 @@ class Recorder(TorchDispatchMode):
         for tensor in tensors_in(result):
             storage = storage_of(tensor)
             if storage is not None and self.ledger.find(storage) is None:
-                self.ledger.allocate(storage, place=place)
+                self.ledger.allocate(storage, place=place, borrowed=self._borrows(running))
         self._player.play(script.after)
         self._player.end()
         if self._teaches(running.func, running.operator) or any(
@@ -370,7 +375,11 @@ class Recorder(TorchDispatchMode):
             self.ledger.join(storage, running.overwritten)
             return running.overwritten
         place: Place = "host" if (running.operator.name, path) in _HOST_RESULTS else running.place
-        return self.ledger.allocate(storage, place=place, role=running.role)
+        return self.ledger.allocate(storage, place=place, role=running.role, borrowed=self._borrows(running))
+
+    def _borrows(self, running: Running) -> bool:
+        """Does an op's result show memory that is not of torch's allocator? On a CUDA job's host all of it counts."""
+        return self.device.kind == "cpu" and running.operator.name == _LIFT and is_borrowed(running.args[0])
 
     def _teaches(self, func: Any, operator: Operator) -> bool:
         """Can an op change what is known, even where nothing is known of its arguments?"""
@@ -382,8 +391,8 @@ class Recorder(TorchDispatchMode):
     def _note(self, running: Running, result: Any, writes: list[StorageId]) -> None:
         operator, reads = running.operator, running.reads
         read = tuple([ref.storage for ref in reads if ref.storage is not None])
-        if len(read) < len(reads):
-            self._note_sparse(running)
+        if len(read) < len(reads) and operator.name not in NATIVE and operator.sparse is None:
+            self._note_sparse(operator.name, tensors_in([*running.args, *running.kwargs.values()]))
         moved = 0
         if not operator.is_view:
             made = [self._ref(tensor) for tensor in tensors_in(result)]
@@ -402,13 +411,12 @@ class Recorder(TorchDispatchMode):
         self.ops.append(op)
         running.node.op = op
 
-    def _note_sparse(self, running: Running) -> None:
-        """An op read a sparse tensor; where no body says what of it, its result has lost all elements."""
-        name = running.operator.name
-        if name in NATIVE or running.operator.sparse is not None or name in self.unknown_sparse:
+    def _note_sparse(self, name: str, tensors: Iterable[torch.Tensor]) -> None:
+        """An op works on sparse tensors of which it is not known what its kernel takes, or what it makes of them."""
+        if name in self.unknown_sparse:
             return
         self.unknown_sparse[name] = None
-        most = _MOST_OF_PARTS * sum(ref.nbytes for ref in running.reads)
+        most = _MOST_OF_PARTS * sum(nbytes_of(tensor) for tensor in tensors)
         self.ledger.scratch(0, role="workspace", name=name, most=most)
 
     # ------------------------------------------------------------------ where tensors are

@@ -92,6 +92,11 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     return tensor.untyped_storage() if tensor.layout is torch.strided else None
 
 
+def is_borrowed(tensor: torch.Tensor) -> bool:
+    """Is this a real tensor in memory that torch did not allocate (NumPy's)? Such storages cannot grow."""
+    return type(tensor) is torch.Tensor and not tensor.untyped_storage().resizable()
+
+
 def nbytes_of(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements; of a sparse tensor those of its parts."""
     if is_sparse(tensor):

@@ -137,7 +137,9 @@ def _shared(model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> torch
 
 
 def _unknown(recorder: Recorder) -> list[str]:
-    return [f"{name}: what it makes of a sparse tensor" for name in recorder.unknown_sparse]
+    """On the CPU an unknown op's result has no elements; for CUDA what kernels take is the CPU's."""
+    what = "work space of its kernel" if recorder.device.kind == "cuda" else "what it makes of them"
+    return [f"sparse tensors in {name}: {what}" for name in recorder.unknown_sparse]
 
 
 def _facts(model: torch.nn.Module) -> ModelFacts:

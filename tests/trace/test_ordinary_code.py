@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -247,3 +248,17 @@ def test_comparing_whole_tensors_is_answered_by_assumption() -> None:
 
     recorded = trace(source(lambda: torch.nn.Linear(4, 4), lambda size: torch.randn(size, 4), loss=loss), batch_size=2)
     assert "data-dependent conditions hold" in recorded.assumptions
+
+
+def test_an_array_of_numpy_is_copied_once():
+    array = np.zeros((1000, 16), np.float32)
+
+    def model():
+        table = nn.Embedding(1000, 16)
+        table.weight.data = torch.tensor(array, requires_grad=True)
+        return table
+
+    job = trace(source(model, lambda size: torch.randint(1000, (size, 3)), loss=lambda output, batch: output.sum()))
+    made = [job.storages[event.storage].nbytes for event in job.events[: job.steps[0].first_event]]
+    # The table, its copy and the free of the table: of the array itself torch allocates nothing.
+    assert [nbytes for nbytes in made if nbytes] == [array.nbytes] * 3

@@ -238,7 +238,7 @@ def bags(rows, width, *, sparse):
         lambda parameters: torch.optim.SparseAdam(list(parameters)),
         lambda parameters: torch.optim.SGD(parameters, lr=0.1),
         lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
-        lambda parameters: torch.optim.Adagrad(parameters),
+        torch.optim.Adagrad,
     ],
     ids=["sparse adam", "sgd", "momentum", "adagrad"],
 )
