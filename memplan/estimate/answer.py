@@ -38,6 +38,8 @@ class Measured:
     """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
     most: MemoryProfile
     """What comes of it where it is all that it may be."""
+    otherwise: "tuple[Measured, ...]" = ()
+    """The same job where what nobody knows of its data turns out otherwise."""
     jitter: Jitter = NO_JITTER
     """How far the order of allocations may move the reserved peak."""
     policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)

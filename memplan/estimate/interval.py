@@ -1,9 +1,9 @@
 """The interval around the device peak, and what it rests on.
 
-Four parts make it: how far measured runs of this class of workload were from their predictions (``residuals.toml``,
+Five parts make it: how far measured runs of this class of workload were from their predictions (``residuals.toml``,
 written by ``benchmarks/interval_coverage.py`` from committed measurements), the range of contexts measured on such
-cards, the work space whose size only closed libraries know, and with several CUDA streams what the order of allocations
-leaves open.
+cards, the work space whose size only closed libraries know, with several CUDA streams what the order of allocations
+leaves open, and where data decide what the step does, what it would take if they decided otherwise.
 """
 
 import math
@@ -143,6 +143,13 @@ def interval(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) ->
         basis: How far measured runs of such jobs were off. Unless they tell of reserved bytes, the low end has no
             fragmentation either: that the allocator wastes as much as its replay is then unproved.
     """
+    low, high = _of_one(profile, measured, basis)
+    others = [_of_one(profile, each, basis) for each in measured.otherwise]
+    return min([low, *(other for other, _ in others)]), max([high, *(other for _, other in others)])
+
+
+def _of_one(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) -> tuple[int, int]:
+    """Ends of the interval if the data are as they were taken to be."""
     likely, band = measured.memory.peak_reserved + profile.context_bytes, measured.jitter
     needed, most = (_upper(memory, profile, basis, band.above) for memory in (measured.needed, measured.most))
     low = min(likely, _lower(measured.least, profile, basis, band.below))

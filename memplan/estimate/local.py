@@ -28,6 +28,7 @@ from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import Policy, replay, replay_steps
 from memplan.replay.stream import RequestStream, request_stream, resized
 from memplan.snapshot.records import Snapshot
+from memplan.trace.decisions import Way
 from memplan.trace.records import DeviceTraits, Trace
 from memplan.trace.run import trace_job
 from memplan.trace.sharding.ranks import ranks_to_trace
@@ -137,7 +138,7 @@ class _Tracer:
         self._progress = progress
         self._conf = alloc_conf
         self._policy = parse_conf(alloc_conf)
-        self._lifetimes: dict[tuple[str, DeviceTraits, int], Lifetimes] = {}
+        self._lifetimes: dict[tuple[str, DeviceTraits, int, Way], Lifetimes] = {}
         self._ops = 0
         """Ops traced so far."""
 
@@ -179,22 +180,35 @@ class _Tracer:
             lifetimes = self._trace(profile, spec, rank)
             self._progress(f"replaying on {profile.name}")
             measured[rank] = measure(lifetimes, profile, self._policy)
+            otherwise = tuple(self._otherwise(profile, spec, rank, measured[rank]))
+            measured[rank] = dataclasses.replace(measured[rank], otherwise=otherwise)
         rank = max(measured, key=lambda each: measured[each].memory.peak_reserved)
         return rank, measured[rank]
 
-    def _trace(self, profile: GpuProfile, spec: JobSpec, rank: int) -> Lifetimes:
+    def _otherwise(self, profile: GpuProfile, spec: JobSpec, rank: int, measured: Measured) -> Iterator[Measured]:
+        """What the job takes where what nobody knows of its data turns out otherwise."""
+        for way in measured.lifetimes.trace.unsure:
+            try:
+                lifetimes = self._trace(profile, spec, rank, way)
+            except EstimateError:
+                # The program cannot take that way, so that it is none of its peaks.
+                continue
+            yield measure(lifetimes, profile, self._policy)
+
+    def _trace(self, profile: GpuProfile, spec: JobSpec, rank: int, way: Way = "likely") -> Lifetimes:
         traits = DeviceTraits.of(profile)
         if is_zero(spec.parallel) and profile.total_bytes:
             # DeepSpeed looks how much is free, and flattens weights on the host where it is too little.
             traits = dataclasses.replace(traits, total_bytes=profile.total_bytes)
-        key = repr(spec), traits, rank
+        key = repr(spec), traits, rank, way
         if key not in self._lifetimes:
             if self._lifetimes:
                 # Garbage of the trace before goes; what then lives stays to the end, and is not walked again.
                 gc.collect()
                 gc.freeze()
             with forgotten_modules():
-                trace = trace_job(partial(load_source, spec), spec, traits, rank=rank, progress=self._progress)
+                load = partial(load_source, spec)
+                trace = trace_job(load, spec, traits, rank=rank, way=way, progress=self._progress)
             self._ops += len(trace.ops)
             self._lifetimes[key] = build_lifetimes(trace)
         return self._lifetimes[key]

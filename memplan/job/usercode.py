@@ -110,7 +110,7 @@ def location(error: BaseException) -> str | None:
 
 def innermost(frames: Sequence[tuple[str, int]]) -> str | None:
     """The innermost frame (file, line; innermost last) that the user can change, by the rule of ``location``."""
-    for is_theirs in (is_user_file, _is_foreign):
+    for is_theirs in (is_user_file, is_foreign):
         for filename, line in reversed(frames):
             if is_theirs(filename):
                 return f"{display(filename)}:{line}"
@@ -132,7 +132,7 @@ def told(error: BaseException) -> MemplanError:
 
 def is_user_file(filename: str) -> bool:
     """Is this source file the user's: neither memplan, nor installed, nor the standard library, nor generated?"""
-    return _is_foreign(filename) and not any(part in _INSTALLED for part in Path(filename).parts)
+    return is_foreign(filename) and not any(part in _INSTALLED for part in Path(filename).parts)
 
 
 def display(filename: str | Path) -> str:
@@ -162,7 +162,7 @@ def forgotten_modules() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _is_foreign(filename: str) -> bool:
+def is_foreign(filename: str) -> bool:
     """Is it code of neither memplan, torch nor Python itself?"""
     if filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in _own_folders()):
         return False

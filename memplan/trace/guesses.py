@@ -6,6 +6,7 @@ from math import ceil, expm1, log1p, prod
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from memplan.trace.decisions import Decisions, Way
 from memplan.trace.knowledge import NOTHING, Knowledge
 from memplan.trace.results import Results
 
@@ -16,17 +17,30 @@ class Guesses:
     Args:
         worst_case: Count every element as selected instead of assuming balance.
         knowledge_of: What is known of a fake tensor.
+        decisions: What is taken for the answer where the program asks data.
     """
 
     def __init__(
-        self, *, worst_case: bool, knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING
+        self,
+        *,
+        worst_case: bool,
+        knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING,
+        decisions: Decisions | None = None,
     ) -> None:
         self.worst_case = worst_case
         self.knowledge_of = knowledge_of
+        self.decisions = decisions or Decisions()
         self.assumptions: dict[str, None] = {}
         """Assumptions made so far, in order, each a sentence."""
         self.results = Results()
         """Of ops that need no data."""
+
+    @property
+    def unsure(self) -> tuple[Way, ...]:
+        """In which other ways what nobody knows could turn out, so that the step would be another one."""
+        if self.worst_case or self.decisions.way != "likely":
+            return ()
+        return tuple(self.decisions.ways)
 
     def selected(self, mask: torch.Tensor) -> int:
         """How many elements of a mask are true."""
@@ -36,7 +50,8 @@ class Guesses:
                 return int(torch.count_nonzero(known.value))
         if known.density is None or self.worst_case:
             self.assume("masks and other data-dependent selections take every element")
-            return mask.numel()
+            self.decisions.ways["other"] = None
+            return 0 if self.decisions.way == "other" else mask.numel()
         return self.true_elements(mask, known.density)
 
     def true_elements(self, mask: torch.Tensor, density: float) -> int:

@@ -16,6 +16,8 @@ class Knowledge:
     """The elements themselves, a real tensor."""
     density: float | None = None
     """Share of true (non-zero) elements."""
+    is_assumed: bool = False
+    """Is the density nothing but an assumption?"""
     classes: int | None = None
     """Elements are indices below this, evenly spread."""
     last: int | None = None

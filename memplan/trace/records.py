@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from memplan.hardware.profile import GpuProfile
+    from memplan.trace.decisions import Way
     from memplan.trace.step_graph import CallGraph
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
@@ -193,5 +194,7 @@ class Trace:
     optimizers: tuple[str, ...] = ()
     """Classes of the optimizers that step, as far as they are torch's or made like torch's; an empty name is the one
     that memplan made of the options."""
+    unsure: tuple["Way", ...] = ()
+    """In which other ways what nobody knows of the data could turn out, so that the step would be another one."""
     cache: tuple[CacheLayer, ...] = ()
     """Keys and values after the last forward of a generation by transformers."""

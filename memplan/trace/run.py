@@ -9,7 +9,9 @@ import torch
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
+from memplan.trace.attempts import attempt
 from memplan.trace.compiled import compiling
+from memplan.trace.decisions import Decisions, Way
 from memplan.trace.dtypes import lacking
 from memplan.trace.parameter_kinds import elements
 from memplan.trace.prepare import build_model, make_loop
@@ -33,6 +35,7 @@ def trace_job(
     device: DeviceTraits,
     *,
     rank: int = 0,
+    way: Way = "likely",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Trace:
     """Run a job's steps on fake tensors and record them.
@@ -42,6 +45,7 @@ def trace_job(
         spec: The job.
         device: What the step is traced for.
         rank: Which of several ranks is traced.
+        way: How what nobody knows of the data turns out.
         progress: Told, in a few words, what happens now.
 
     Returns:
@@ -51,8 +55,20 @@ def trace_job(
         UsageError: The options do not fit the target.
         EstimateError: User code fails, or an op has no answer on fake tensors.
     """
+    return attempt(lambda decisions: _trace(load, spec, device, rank=rank, decisions=decisions, progress=progress), way)
+
+
+def _trace(
+    load: Callable[[], ModelSource],
+    spec: JobSpec,
+    device: DeviceTraits,
+    *,
+    rank: int,
+    decisions: Decisions,
+    progress: Callable[[str], None],
+) -> Trace:
     started = time.perf_counter()
-    values = Values(worst_case=spec.data_dependent == "worst")
+    values = Values(worst_case=spec.data_dependent == "worst", decisions=decisions)
     with ExitStack() as stack:
         offloaded = stack.enter_context(_deepspeed(spec))
         stack.enter_context(fake_world())
@@ -92,7 +108,7 @@ def trace_job(
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance)
             | {f"forward.{name}": item for name, item in surroundings.arguments.items()},
-            assumptions=(*values.assumptions, *means.assumptions(names), *compiled.assumptions),
+            assumptions=(*values.assumptions, *decisions.said, *means.assumptions(names), *compiled.assumptions),
             not_modelled=(
                 *lacking(device, recorder.dtypes),
                 *means.not_modelled(names),
@@ -107,6 +123,7 @@ def trace_job(
             batch=surroundings.batch,
             optimizers=surroundings.steppers.names,
             cache=surroundings.cache,
+            unsure=values.unsure,
         )
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+import torch
+
 from memplan.errors import EstimateError
 from memplan.job.usercode import user_code
 from memplan.trace.nested import tensors_in
@@ -13,6 +15,8 @@ LEAST_STEPS = 2
 """The first step creates gradients and optimizer state; the second shows what every later one does."""
 MOST_STEPS = 5
 """A step that has not repeated by then grows (a leak, a cache); the report says so."""
+MOST_OPS_OF_HISTORY = 400_000
+"""Ops after which no further step is traced to fill an optimizer's history: about a minute of them."""
 
 
 class Steps:
@@ -39,17 +43,27 @@ class Steps:
         Raises:
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
-        while len(self.ranges) < LEAST_STEPS or (not self.repeats and len(self.ranges) < MOST_STEPS):
+        while len(self.ranges) < LEAST_STEPS or (not self.repeats and self._goes_on()):
             progress(f"tracing step {len(self.ranges) + 1}")
             growth = self._run_one(loop)
         if not self.repeats:
             grows = f", the last one by {format_bytes(growth)}" if growth > 0 else ""
-            self._recorder.values.assume(f"the first {MOST_STEPS} steps differ{grows}; later ones are not predicted")
+            count = len(self.ranges)
+            self._recorder.values.assume(f"the first {count} steps differ{grows}; later ones are not predicted")
+
+    def _goes_on(self) -> bool:
+        """Is there a further step to trace? An optimizer that says how long its history may be fills it first."""
+        if len(self.ranges) < MOST_STEPS:
+            return True
+        optimizers = self._recorder.attribution.optimizers
+        longest = max((length for each in optimizers for length in _histories(each)), default=0)
+        return len(self.ranges) < MOST_STEPS + longest and len(self._recorder.ops) < MOST_OPS_OF_HISTORY
 
     def _run_one(self, loop: Iterator[None]) -> int:
         """Record one step; by how many bytes what lives has grown."""
         ledger = self._recorder.ledger
         first_op, first_event, before = len(self._recorder.ops), len(ledger.events), ledger.live_sizes()
+        self._recorder.values.decisions.begin_step()
         self._recorder.recording = True
         self._advance(loop)
         self._recorder.recording = False
@@ -83,3 +97,8 @@ class Steps:
             for parameter, state in optimizer.state.items():
                 for tensor in tensors_in(list(state.values()) if isinstance(state, dict) else []):
                     self._recorder.claim(tensor, role="optimizer_state", of=parameter)
+
+
+def _histories(optimizer: torch.optim.Optimizer) -> Iterator[int]:
+    """How many earlier steps an optimizer remembers at most (``torch.optim.LBFGS``); nothing without a history."""
+    return (int(group["history_size"]) for group in optimizer.param_groups if group.get("history_size"))

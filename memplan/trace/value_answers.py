@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from memplan.trace.knowledge import NOTHING, Knowledge
+
 if TYPE_CHECKING:
     from memplan.trace.guesses import Guesses
 
@@ -24,15 +26,19 @@ def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any
     if value is not None:
         with unset_fake_temporarily():
             return value.item()
-    density = values.knowledge_of(tensor).density
-    if tensor.dtype is torch.bool and density is not None:
-        # One element of a mask: what most of them are.
-        return density >= 0.5
     if tensor.dtype is torch.bool:
-        values.assume("data-dependent conditions hold")
-        return True
+        return _condition(values, values.knowledge_of(tensor))
     values.assume("numbers read from tensors (.item()) are 1")
-    return 1.0 if tensor.is_floating_point() else 1
+    if tensor.is_complex():
+        return complex(values.decisions.falling())
+    return values.decisions.falling() if tensor.is_floating_point() else int(values.decisions.number(1))
+
+
+def _condition(values: "Guesses", known: "Knowledge") -> bool:
+    if known.density is not None and not known.is_assumed:
+        # One element of a mask: what most of them are.
+        return known.density >= 0.5
+    return values.decisions.holds(known.density is None or known.density >= 0.5)
 
 
 def _nonzero(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
@@ -122,8 +128,7 @@ def _looked_up(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapp
 
 
 def _same(values: "Guesses", *_: Any) -> bool:
-    values.assume("data-dependent conditions hold")
-    return True
+    return _condition(values, NOTHING)
 
 
 ANSWERS: dict[Any, Answer] = {

@@ -105,7 +105,7 @@ def _unequal(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 
 def _opposite(known: Knowledge) -> Knowledge:
-    return NOTHING if known.density is None else Knowledge(density=1 - known.density)
+    return NOTHING if known.density is None else Knowledge(density=1 - known.density, is_assumed=known.is_assumed)
 
 
 def _below(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
@@ -152,7 +152,7 @@ def _any(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any
     density = values.knowledge_of(args[0]).density
     if density is None:
         values.assume("nothing exceptional is in the data: what is asked of any element holds for none")
-    return Knowledge(density=float((density or 0.0) > 0))
+    return Knowledge(density=float((density or 0.0) > 0), is_assumed=density is None)
 
 
 def _all(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
@@ -160,7 +160,7 @@ def _all(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any
     density = values.knowledge_of(args[0]).density
     if density is None:
         values.assume("checks of the data hold: what is asked of all elements is true")
-    return Knowledge(density=float(density is None or density == 1))
+    return Knowledge(density=float(density is None or density == 1), is_assumed=density is None)
 
 
 def _filled(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], ___: Any) -> Knowledge:

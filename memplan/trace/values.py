@@ -14,6 +14,7 @@ known is assumed, and the report says so: routing is balanced (or, with ``worst`
 mask selects everything, what is asked of all elements holds, what is asked of any does not, numbers are one.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,9 +70,7 @@ class Values(Guesses):
             return NOTHING, classes_of_dim(RESULT_CLASSES[func])(self, args, kwargs, result)
         if known and func in KEEPERS:
             last = None if func in PICKERS else known[0].last
-            kept = Knowledge(
-                density=known[0].density, classes=known[0].classes, last=last, uniform=known[0].uniform
-            )  # fmt: skip
+            kept = dataclasses.replace(known[0], value=None, last=last)
             return [kept for _ in tensors_in(result)]
         return ()
 

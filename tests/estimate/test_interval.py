@@ -238,6 +238,7 @@ def replays(
     trace = SimpleNamespace(model=SimpleNamespace(**counts), storages=(weights,))
     return SimpleNamespace(
         lifetimes=SimpleNamespace(trace=trace),
+        otherwise=(),
         least=replayed(*least), memory=replayed(*memory), needed=replayed(*needed), most=replayed(*most),
         jitter=Jitter(),
     )  # fmt: skip

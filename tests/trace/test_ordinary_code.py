@@ -247,7 +247,7 @@ def test_comparing_whole_tensors_is_answered_by_assumption() -> None:
         return output.sum()
 
     recorded = trace(source(lambda: torch.nn.Linear(4, 4), lambda size: torch.randn(size, 4), loss=loss), batch_size=2)
-    assert "data-dependent conditions hold" in recorded.assumptions
+    assert any("taken to be true, so that the program goes on" in each for each in recorded.assumptions)
 
 
 def test_an_array_of_numpy_is_copied_once():

@@ -1,0 +1,217 @@
+"""What is taken for the answer where a program asks data: whether a condition holds, what a number is.
+
+An answer that makes the program fail, or leave a function or a loop, is taken to be the exception: it is not given,
+as far as the program's text tells (``program_text``). A loop that only data would end is left after a few rounds. If
+the program fails all the same, the last answer was wrong: ``attempts`` runs it again with that one the other way.
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+import torch
+
+from memplan.job.usercode import display, is_foreign, is_user_file
+from memplan.trace.program_text import Question, question
+
+Way = Literal["likely", "early", "other", "most"]
+"""How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
+what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long."""
+
+ROUNDS: Mapping[Way, int] = {"likely": 3, "early": 1, "other": 3, "most": 12}
+"""Rounds of a loop that only data ends: three show what a round leaves behind for the next."""
+VISITS = 100
+"""How often a question inside a loop is answered alike in a step; few loops that end by themselves are longer."""
+MOST_VISITS = 10_000
+"""The same, where no loop is in sight: it may be in another function."""
+LOW, HIGH = -1e9, 1e9
+"""What a number that is compared may be at least and at most, for the ends of the interval."""
+_COMPARED: Mapping[Way, float] = {"other": LOW, "most": HIGH}
+EXTREMES = (HIGH, 0.0, LOW)
+"""Numbers one of which ends any loop that waits for a number."""
+DECAY = 2.0**-12
+"""By what share each number read is below the one before: a loss that falls, as if nothing had converged yet."""
+
+CHECKS = "what libraries check in the data is in order"
+AS_LONG_AS_IT_MAY = "taken to be as long as its options allow"
+_OPTIMIZERS = Path(torch.optim.__file__).parent
+
+Place = tuple[str, int, int]
+"""File, line, column."""
+
+
+class Decisions:
+    """Answers questions, and remembers which and how.
+
+    Args:
+        way: How what nobody knows turns out.
+        forced: Answers that were found out before, by place.
+    """
+
+    def __init__(self, way: Way = "likely", forced: Mapping[Place, bool] | None = None) -> None:
+        self.way: Way = way
+        self.made: dict[Place, bool] = {}
+        """Answers given, the one given last at the end."""
+        self.asked = 0
+        """Questions so far."""
+        self.said: dict[str, None] = {}
+        """What was taken for granted, each a sentence."""
+        self.ways: dict[Way, None] = {}
+        """Other ways in which the program might go."""
+        self._forced = dict(forced or {})
+        self._visits: dict[Place, int] = {}
+        self._numbers = 0
+
+    def begin_step(self) -> None:
+        """Forget how often each question was asked."""
+        self._visits.clear()
+
+    def holds(self, default: bool) -> bool:
+        """Does a condition hold of data that nobody knows?
+
+        Args:
+            default: The answer where the program's text does not say what hangs on it.
+        """
+        self.asked += 1
+        frame = _asking()
+        if frame is None:
+            self._note("data-dependent conditions hold")
+            return default
+        asked = question(frame)
+        place = asked.file, asked.line, asked.column
+        answer = self._forced[place] if place in self._forced else self._answer(asked, place, default)
+        self.made.pop(place, None)
+        self.made[place] = answer
+        self._say(asked, answer)
+        return answer
+
+    def number(self, likely: float) -> float:
+        """A number that nobody knows.
+
+        Args:
+            likely: What it would be, if there is no reason for another.
+        """
+        self.asked += 1
+        self._numbers += 1
+        frame = _asking()
+        if frame is None:
+            return likely
+        asked = question(frame)
+        place = asked.file, asked.line, asked.column
+        self.made.pop(place, None)
+        self.made[place] = self._forced.get(place, True)
+        over = self._count(place) - self._patience(asked)
+        if over > 0:
+            self._bound(asked)
+            return EXTREMES[over % len(EXTREMES)]
+        if asked.is_compared and _minds(asked):
+            self._note(f"the number read at {_shown(asked)} is taken to be about 1")
+            self.ways |= dict.fromkeys(("other", "most"))
+            if place not in self._forced and self.way in _COMPARED:
+                return _COMPARED[self.way]
+        return likely if self.made[place] else 0.0
+
+    def falling(self) -> float:
+        """A floating-point number that nobody knows: about one, and each a little below the one before."""
+        return self.number((1.0 - DECAY) ** self._numbers)
+
+    # ------------------------------------------------------------------ which answer
+
+    def _answer(self, asked: Question, place: Place, default: bool) -> bool:
+        leaves = asked.leaves_on
+        if leaves is None or (asked.kind == "exit" and not _minds(asked)):
+            return (not default) if self.way == "other" and _minds(asked) else default
+        if asked.kind == "failure":
+            return not leaves
+        if self.way == "early" and asked.kind == "exit":
+            return leaves
+        if self._count(place) <= self._patience(asked):
+            return not leaves
+        self._visits[place] = 0
+        if not _searches(asked):
+            self._bound(asked)
+        return leaves
+
+    def _patience(self, asked: Question) -> int:
+        """How often a question is answered alike within a step."""
+        if _searches(asked):
+            return 1
+        if asked.endless or (asked.kind == "loop" and self.way == "early"):
+            return ROUNDS[self.way]
+        return VISITS if asked.in_while or asked.kind == "exit" else MOST_VISITS
+
+    def _count(self, place: Place) -> int:
+        self._visits[place] = self._visits.get(place, 0) + 1
+        return self._visits[place]
+
+    def _note(self, sentence: str) -> None:
+        self.said[sentence] = None
+
+    def _bound(self, asked: Question) -> None:
+        self.ways["most"] = None
+        self._note(f"data end the loop at {_shown(asked)}: taken to be after {self._patience(asked)} rounds")
+
+    def _say(self, asked: Question, answer: bool) -> None:
+        if not _minds(asked):
+            self._note("data-dependent conditions hold" if answer else CHECKS)
+            return
+        if asked.kind != "failure":
+            self.ways["other" if asked.leaves_on is None else "early"] = None
+        if _is_optimizer(asked.file):
+            self._note(f"{_library_part(asked.file)}: data decide how often it goes on; {AS_LONG_AS_IT_MAY}")
+            return
+        if asked.kind == "loop" or asked.endless:
+            self._note(f"data end the loop at {_shown(asked)}: taken to be after {self._patience(asked)} rounds")
+            return
+        word = "true" if answer else "false"
+        self._note(f"data decide at {_shown(asked)}: taken to be {word}{_because(asked, answer)}")
+
+
+def _because(asked: Question, answer: bool) -> str:
+    if asked.leaves_on is None or answer == asked.leaves_on:
+        return ""
+    return ", so that the program goes on" if asked.kind == "failure" else ", so that nothing ends early"
+
+
+def _shown(asked: Question) -> str:
+    return f"{display(asked.file)}:{asked.line}"
+
+
+@cache
+def _is_library(filename: str) -> bool:
+    return not is_user_file(filename) and not _is_optimizer(filename)
+
+
+@cache
+def _is_optimizer(filename: str) -> bool:
+    return Path(filename).is_relative_to(_OPTIMIZERS)
+
+
+def _searches(asked: Question) -> bool:
+    """Is it the search for a step's length along a direction? It seldom goes beyond the second try."""
+    return any(word in asked.function.lower() for word in ("wolfe", "line_search", "linesearch", "backtrack"))
+
+
+def _library_part(filename: str) -> str:
+    return "torch.optim." + Path(filename).stem
+
+
+def _minds(asked: Question) -> bool:
+    """Is it the user's own control flow, or that of an optimizer, and no check inside a library?"""
+    return not _is_library(asked.file)
+
+
+@cache
+def _may_ask(filename: str) -> bool:
+    return is_foreign(filename) or _is_optimizer(filename)
+
+
+def _asking() -> FrameType | None:
+    """The innermost frame of a program: neither of memplan nor of torch, but for its optimizers."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not _may_ask(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
