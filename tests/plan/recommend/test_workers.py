@@ -55,6 +55,7 @@ def test_none_begins_late_and_those_that_run_may_finish() -> None:
     assert list(workers.run(_candidates(0.0), _lasting, begin_until=started)) == []
 
 
+@pytest.mark.slow
 def test_a_trace_that_hangs_is_an_error_where_time_is_left() -> None:
     with pytest.raises(EstimateError, match="did not come to an end within 2 seconds"):
         list(_workers(timeout=2.0).run(_candidates(LONG), _lasting))

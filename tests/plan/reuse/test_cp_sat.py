@@ -6,13 +6,13 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
-from hypothesis import given, settings
 
 from memplan.errors import UsageError
 from memplan.plan.reuse import cp_sat
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.records import Buffer, Infeasible, Optimal, Problem
 from tests.plan.reuse.problems import lowest_height, problems
+from tests.support.laws import swept
 
 needs_ortools = pytest.mark.skipif(find_spec("ortools") is None, reason="needs ortools")
 
@@ -24,8 +24,7 @@ def test_cp_sat_that_is_not_installed_is_told(monkeypatch):
 
 
 @needs_ortools
-@settings(max_examples=30)
-@given(problem=problems(most=6, size=7))
+@swept(quick=8, full=30, problem=problems(most=6, size=7))
 def test_cp_sat_finds_the_lowest_placement(problem):
     result = cp_sat.solve(problem, time_limit=60)
     assert isinstance(result, Optimal)
@@ -34,8 +33,7 @@ def test_cp_sat_finds_the_lowest_placement(problem):
 
 
 @needs_ortools
-@settings(max_examples=20)
-@given(problem=problems(most=5, size=7))
+@swept(quick=8, full=20, problem=problems(most=5, size=7))
 def test_cp_sat_excludes_one_byte_less(problem):
     lowest = lowest_height(problem)
     if lowest:

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
@@ -10,10 +10,10 @@ from memplan.plan.reuse.decompose import joined, part_of, sections_of
 from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.records import Buffer, Problem
 from tests.plan.reuse.problems import load, moments, problems
+from tests.support.laws import swept
 
 
-@settings(max_examples=300)
-@given(problem=problems())
+@swept(quick=75, full=300, problem=problems())
 def test_parts_hold_every_buffer_once_and_never_meet(problem):
     sections = sections_of(problem)
     assert sorted(i for section in sections for i in section) == [

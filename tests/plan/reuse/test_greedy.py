@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
@@ -16,10 +16,10 @@ from memplan.plan.reuse.fit import Room, place_in_order, place_rows, place_rows_
 from memplan.plan.reuse.records import Buffer, Infeasible, Optimal, Problem, TimedOut
 from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import load, lowest_height, moments, problems
+from tests.support.laws import swept
 
 
-@settings(max_examples=200)
-@given(problem=problems())
+@swept(quick=50, full=200, problem=problems())
 def test_every_ordering_is_right_and_not_below_the_load(problem):
     table = table_of(problem)
     for found in greedy.placements(table):
@@ -28,8 +28,7 @@ def test_every_ordering_is_right_and_not_below_the_load(problem):
         assert placement.height >= found.height >= load(problem)
 
 
-@settings(max_examples=100)
-@given(problem=problems(), seed=st.integers())
+@swept(quick=25, full=100, problem=problems(), seed=st.integers())
 def test_permuting_buffers_changes_nothing(problem, seed):
     shuffled = list(problem.buffers)
     random.Random(seed).shuffle(shuffled)
@@ -38,8 +37,7 @@ def test_permuting_buffers_changes_nothing(problem, seed):
     assert {b.name: o for b, o in zip(shuffled, after.offsets, strict=True)} == by_name
 
 
-@settings(max_examples=200)
-@given(problem=problems(most=20), tightest=st.booleans(), seed=st.integers(0, 2**32))
+@swept(quick=50, full=200, problem=problems(most=20), tightest=st.booleans(), seed=st.integers(0, 2**32))
 def test_loops_and_arrays_place_alike(problem, tightest, seed):
     table = table_of(problem)
     order = np.random.default_rng(seed).permutation(len(table.sizes))
@@ -69,8 +67,7 @@ def test_collapsed_moments_meet_as_the_given_ones(problem):
             assert bool(one & two) == bool(moments(problem.buffers[index]) & moments(problem.buffers[index2]))
 
 
-@settings(max_examples=100)
-@given(problem=problems(most=5), capacity=st.integers(0, 40))
+@swept(quick=25, full=100, problem=problems(most=5), capacity=st.integers(0, 40))
 def test_endings_tell_the_truth(problem, capacity):
     lowest = lowest_height(problem)
     result = greedy.solve(replace(problem, capacity=capacity), time_limit=60)

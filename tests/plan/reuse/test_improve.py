@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
-
 from memplan.plan.reuse import greedy, improve
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.check import problems_of
@@ -13,18 +11,17 @@ from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.records import Buffer, Optimal, Problem
 from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import problems
+from tests.support.laws import swept
 
 
-@settings(max_examples=60)
-@given(problem=problems())
+@swept(quick=18, full=60, problem=problems())
 def test_solver_is_not_above_greedy(problem):
     found = best_of(improve.solve(problem, time_limit=0.02))
     assert problems_of(problem, found) == ()
     assert lower_bound(problem).bytes <= found.height <= best_of(greedy.solve(problem, time_limit=60)).height
 
 
-@settings(max_examples=200)
-@given(problem=problems(most=14))
+@swept(quick=60, full=200, problem=problems(most=14))
 def test_whoever_is_placed_by_pushing_is_placed_right(problem):
     """After any number of pushes: of those that have a place none shares a byte, and all end at the target."""
     table = table_of(problem)

@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.plan.reuse import greedy, portfolio
@@ -32,8 +31,7 @@ def test_between_the_bound_and_greedy_in_any_order(problem, seed):
         assert results[0].placement.height == results[1].placement.height
 
 
-@settings(max_examples=60)
-@given(problem=problems(most=5), capacity=st.integers(0, 40))
+@swept(quick=15, full=60, problem=problems(most=5), capacity=st.integers(0, 40))
 def test_endings_tell_the_truth(problem, capacity):
     lowest = lowest_height(problem)
     match portfolio.solve(replace(problem, capacity=capacity), time_limit=0.2):
