@@ -89,7 +89,7 @@ def test_wrong_options_end_with_2(complaint: Complaint, words: tuple[str, ...], 
 
 OTHER_USAGE_ERRORS = {
     "no snapshot": (("snapshot", "none.pickle"), ("there is no file 'none.pickle'", "_dump_snapshot")),
-    "snapshot: folder": (("snapshot", "."), ("this is not a file",)),
+    "snapshot: folder": (("snapshot", "."), ("cannot read the snapshot: Is a directory",)),
     "snapshot: text": (("snapshot", "model.py"), ("not a CUDA memory snapshot", "at model.py", "_dump_snapshot")),
     "snapshot: empty": (("snapshot", "empty.pickle"), ("not a CUDA memory snapshot", "at empty.pickle")),
     "snapshot: cut": (("snapshot", "cut.pickle"), ("not a CUDA memory snapshot", "at cut.pickle")),

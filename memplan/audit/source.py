@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memplan.audit.records import Unread
+from memplan.files.read import UnreadableError, read_bytes
 
 NOTEBOOK = ".ipynb"
 _LARGEST = 8 << 20
@@ -48,11 +49,9 @@ def read_source(path: Path, name: str) -> Source:
         name: What it is called in reports.
     """
     try:
-        if path.stat().st_size > _LARGEST:
-            return _nothing(name, "larger than 8 MiB")
-        content = path.read_bytes()
-    except OSError as error:
-        return _nothing(name, error.strerror or str(error))
+        content = read_bytes(path, _LARGEST)
+    except UnreadableError as error:
+        return _nothing(name, str(error))
     return parse_notebook(content, name) if path.suffix == NOTEBOOK else parse_python(content, name)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.cli.gate import AtOnce, GpusInstead, ProjectFile
+from memplan.files.read import is_file
 
 if TYPE_CHECKING:
     from memplan.estimate.records import Estimate
@@ -77,4 +78,4 @@ def _entries(name: str | None, how: "Run", tell: Callable[[str], None] | None) -
     if name is None:
         return estimates_here(how, tell)
     # A revision may be called like a folder, never like a file that somebody would want to compare.
-    return load_entries(Path(name)) if Path(name).is_file() else estimates_at(name, how, tell)
+    return load_entries(Path(name)) if is_file(name) else estimates_at(name, how, tell)

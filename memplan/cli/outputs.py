@@ -1,7 +1,6 @@
 """``--format`` and ``--json``: which reports and exports are written, and where."""
 
 import io
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from memplan.cli import console
 from memplan.errors import UsageError
-from memplan.files import write_whole
+from memplan.files.write import write_whole
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -167,7 +166,7 @@ def write_exports(output: Output, results: "Sequence[RecordedEstimate]") -> None
     for result in results:
         gpu = result.estimate.gpu.name
         if result.history is None:
-            console.write_plain(f"no {output.format} for {gpu}: its verdict is UNKNOWN\n", sys.stderr)
+            console.tell(f"no {output.format} for {gpu}: its verdict is UNKNOWN\n")
             continue
         named = output.file and output.file.with_name(output.file.name.replace(GPU_PLACE, gpu))
         write_export(Output(format=output.format, file=named), result.history, f"{result.estimate.target} on {gpu}")

@@ -12,6 +12,7 @@ from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.options import option
 from memplan.errors import ExitCode, UsageError
+from memplan.files.read import is_file as readable
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
@@ -138,6 +139,6 @@ def _file(target: str, gpu: str | None, job: groups.JobOptions) -> Path:
     if given:
         raise UsageError(f"{', '.join(given)} would change nothing: the buffers of a file are what they are")
     path = Path(target)
-    if not path.is_file():
+    if not readable(path):
         raise UsageError(f"there is no file '{target}'")
     return path

@@ -10,6 +10,7 @@ from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.options import option
 from memplan.errors import UsageError
+from memplan.files.read import is_file as readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +135,7 @@ def _snapshot(target: str, job: groups.JobOptions, seq_len_dist: str | None) -> 
     if given:
         raise UsageError(f"{', '.join(given)} would change nothing: a snapshot's history is what it is")
     path = Path(target)
-    if not path.is_file():
+    if not readable(path):
         hint = "write one with torch.cuda.memory._dump_snapshot(path)"
         raise UsageError(f"there is no file '{target}'", hint=hint)
     return path

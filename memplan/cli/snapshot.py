@@ -8,6 +8,7 @@ import typer
 from memplan.cli import check, console, options, outputs
 from memplan.cli.options import option
 from memplan.errors import UsageError
+from memplan.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,9 @@ def snapshot(
             metavar="CONF",
         ),
     ] = None,
+    max_size: Annotated[
+        str | None, option("max_size", None, "Largest file that is read.", metavar="BYTES", default="1GiB")
+    ] = None,
     top: Annotated[int, option("top", None, "Owners to list.", metavar="N", default="8")] = DEFAULT_TOP,
     formats: options.FormatsAndExports = None,
     as_json: options.AsJson = False,
@@ -58,19 +62,20 @@ def snapshot(
     from memplan.replay.conf import parse_conf
     from memplan.snapshot.analysis import analyse
     from memplan.snapshot.policy import recorded_policy
-    from memplan.snapshot.read import load_snapshot
+    from memplan.snapshot.read import MOST, load_snapshot
 
     problems = check.Problems()
     reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
     for text in [*([conf] if conf is not None else []), *(replay_conf or [])]:
         problems.of(parse_conf, text)
+    most = problems.of(_most, max_size)
     if top < 1:
         problems.add(f"--top must be at least 1, not {top}")
     problems.raise_if_any()
     with console.progress(enabled=not quiet) as tell:
         if tell:
             tell("reading")
-        found = load_snapshot(file)
+        found = load_snapshot(file, most or MOST)
         recorded = recorded_policy(found.settings, conf)
         chosen = _chosen(found, device, file)
         if tell:
@@ -81,6 +86,13 @@ def snapshot(
             outputs.write_export(report, found, file.name)
         else:
             _write(report, file.name, analyses, top=top, quiet=quiet)
+
+
+def _most(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--max-size") from error
 
 
 def _chosen(found: "Snapshot", device: int | None, file: Path) -> "list[DeviceSnapshot]":

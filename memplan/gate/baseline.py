@@ -5,7 +5,7 @@ from pathlib import Path
 
 from memplan.errors import UsageError
 from memplan.estimate.records import Verdict
-from memplan.files import write_whole
+from memplan.files.write import alone, write_whole
 from memplan.gate.records import Row
 from memplan.gate.saved import Entries, load_content, load_entries, read_entries, render_baseline
 from memplan.project.records import Project
@@ -51,23 +51,26 @@ def _existing(path: Path, *, update: bool) -> Entries:
     return read_entries(content, str(path))
 
 
-def update(path: Path, rows: Sequence[Row], entries: Entries) -> str:
-    """Write the figures of the rows that pass; those of others stay as they were.
+def update(path: Path, rows: Sequence[Row]) -> str:
+    """Write the figures of the rows that pass; those of others stay as they are.
+
+    Others may have written theirs since this run began, so what stands in the file is read again.
 
     Returns:
         A sentence about it.
 
     Raises:
-        UsageError: The file cannot be written.
+        UsageError: The file cannot be written, or has become something else.
     """
     passed = {
         (row.job, row.gpu): row.estimate
         for row in rows
         if row.outcome == "passed" and row.estimate is not None and row.estimate.verdict is not Verdict.UNKNOWN
     }
-    text = render_baseline({**entries, **passed})
     try:
-        write_whole(path, text.encode())
+        with alone(path):
+            entries = _existing(path, update=True) if path.exists() else {}
+            write_whole(path, render_baseline({**entries, **passed}).encode())
     except OSError as error:
         raise UsageError(f"cannot write the baseline '{path}': {error.strerror}") from error
     left = len(rows) - len(passed)

@@ -9,6 +9,7 @@ Timelines lie in a file beside their entry, read only where somebody looks at th
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import platform
@@ -28,7 +29,9 @@ from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.document import document
 from memplan.estimate.read import read_estimate
 from memplan.estimate.records import RecordedEstimate
-from memplan.files import write_whole
+from memplan.files.documents import parse_json, read_json
+from memplan.files.read import DATA, read_bytes
+from memplan.files.write import write_whole
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads, file_digest, variable_digest
 from memplan.project.records import ProjectJob
@@ -102,7 +105,7 @@ class Cache:
     def _entry(self, path: Path, *, timelines: bool) -> tuple[RecordedEstimate, ...] | None:
         """What an entry holds, if it still holds; None for one that is broken, too."""
         try:
-            content = json.loads(path.read_bytes())
+            content = read_json(path)
             reads = content["reads"]
             same = all(self._file_digest(file) == digest for file, digest in reads["files"].items())
             same = same and all(variable_digest(name) == digest for name, digest in reads["environment"].items())
@@ -133,7 +136,8 @@ def _packed(digests: Sequence[HistoryDigest | None]) -> bytes:
 
 
 def _unpacked(path: Path) -> list[HistoryDigest | None]:
-    content = json.loads(gzip.decompress(path.read_bytes()))
+    with gzip.open(io.BytesIO(read_bytes(path))) as file:
+        content = parse_json(file.read(DATA))
     return [None if each is None else read_timeline(each) for each in content]
 
 

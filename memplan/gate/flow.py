@@ -59,7 +59,7 @@ def gate(project: Project, asked: Asked, progress: Callable[[str], None] | None 
     rows = tuple(map(_row, with_advice(judged, run_all)))
     notes = [*_notes(project, rows, entries, asked)]
     if asked.update_baseline and project.baseline is not None:
-        notes.append(update(project.baseline, rows, entries or {}))
+        notes.append(update(project.baseline, rows))
     return GateResult(
         project=project.file,
         rows=rows,

@@ -18,6 +18,8 @@ from memplan.estimate.digest_records import HistoryDigest
 from memplan.estimate.document import SCHEMA_VERSION, document
 from memplan.estimate.read import checked_version, read_estimate
 from memplan.estimate.records import Estimate, Verdict
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 from memplan.job.setup_file import FORMAT as SETUP
 from memplan.job.usercode import installed_part
 
@@ -41,11 +43,9 @@ def load_content(path: Path) -> Mapping[str, Any]:
         UsageError: The file cannot be read, is no JSON, or is none of memplan's results of this version.
     """
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the file is no JSON: {error}", where=str(path)) from error
+        content = read_json(path)
+    except UnreadableError as error:
+        raise UsageError(f"the file cannot be read: {error}", where=str(path)) from error
     return checked_version(content, str(path))
 
 

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import platformdirs
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_toml
+from memplan.files.read import UnreadableError
 from memplan.hardware.profile import GpuProfile
 from memplan.hardware.schema import make_profile
 
@@ -124,8 +125,8 @@ def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read_toml(path)[0]
+    except UnreadableError as error:
         raise UsageError(f"cannot read GPU profile '{path.stem}': {error}", where=str(path)) from error
 
 

@@ -1,12 +1,13 @@
 """What is trained of a model, and in what form the rest is held: low-rank adapters and quantised weights."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import SETTINGS, UnreadableError
 
 Quantize = Literal["none", "nf4", "nf4-double", "int8"]
 
@@ -75,8 +76,8 @@ def parse_lora(text: str, folder: Path = Path()) -> Lora:
 
 def _read_config(path: Path) -> Lora:
     try:
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        config = read_json(path, SETTINGS)
+    except UnreadableError as error:
         raise UsageError(f"--lora cannot read '{path}': {error}", hint=_FORM) from error
     kind = config.get("peft_type") if isinstance(config, dict) else None
     if kind != "LORA":

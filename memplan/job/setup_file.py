@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from memplan.errors import UsageError
+from memplan.files.documents import parse_json
+from memplan.files.read import SETTINGS, UnreadableError, read_text
 from memplan.job.setup_values import FILE, plain_job
 from memplan.job.spec import JobSpec
 from memplan.job.strict import WrongValuesError
@@ -94,8 +96,8 @@ def read_setup(text: str, where: str | None = None) -> Setup:
         UsageError: It is no setup of this major version; names every problem.
     """
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text)
+    except UnreadableError as error:
         raise UsageError(f"the setup cannot be read: {error}", where=where) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UsageError("this is no setup file", where=where, hint=f'a setup says "format": "{FORMAT}"')
@@ -119,8 +121,8 @@ def load_setup(path: Path) -> Setup:
         UsageError: It cannot be read or is no setup.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        text = read_text(path, SETTINGS)
+    except UnreadableError as error:
         raise UsageError(f"the setup cannot be read: {error}", where=str(path)) from error
     setup = read_setup(text, str(path))
     if setup.job.checkpoint in ("none", "full"):

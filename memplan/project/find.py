@@ -1,11 +1,12 @@
 """Where a project file is, and the table that it holds."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.files import documents
+from memplan.files.read import UnreadableError
 
 OWN, SHARED = "memplan.toml", "pyproject.toml"
 """A file of memplan's own, and one that other tools read too: there its table is ``[tool.memplan]``."""
@@ -76,11 +77,9 @@ def read_toml(file: Path) -> tuple[dict[str, Any], str]:
         UsageError: It cannot be read, or is no TOML; says at which line.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-        return tomllib.loads(text), text
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{file} cannot be read: {reason}") from error
+        return documents.read_toml(file)
+    except UnreadableError as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
 
 
 def _tools(content: dict[str, Any]) -> dict[str, Any]:

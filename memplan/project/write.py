@@ -9,7 +9,8 @@ import tomlkit
 import tomlkit.items
 
 from memplan.errors import UsageError
-from memplan.files import write_whole
+from memplan.files.read import SETTINGS, read_text
+from memplan.files.write import write_whole
 from memplan.project.find import OWN, SHARED, has_section, read_toml
 
 BASELINE = "memplan-baseline.json"
@@ -77,7 +78,7 @@ def section(gpus: Sequence[str], job: Mapping[str, Any] | None, *path: str) -> s
 def _append(file: Path, text: str) -> None:
     """Put a section at the end of a file, every other byte of which stays what it is."""
     before, _ = read_toml(file)
-    raw = file.read_bytes().decode("utf-8")
+    raw = read_text(file, SETTINGS)
     end = "\r\n" if "\r\n" in raw else "\n"
     gap = "" if not raw.strip() else end if raw.endswith("\n") else end * 2
     whole = raw + gap + text.replace("\n", end)

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from memplan.errors import UsageError
+from memplan.files.read import UnreadableError, read_text
 
 LONGEST = 2**31
 """Largest length accepted: beyond it PyTorch's 32-bit indexing ends, as for ``--seq-len``."""
@@ -188,11 +189,9 @@ def _check_share(distribution: NormalDist, low: float, high: float, text: str) -
 
 def _listed(path: Path, text: str) -> Listed:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise _refusal(text, "it is neither a distribution nor a file that can be read") from None
-    except ValueError:
-        raise _refusal(text, "the file is not text", hint="one length per line") from None
+        lines = read_text(path).splitlines()
+    except UnreadableError as error:
+        raise _refusal(text, f"it is neither a distribution nor a file that can be read ({error})") from None
     words = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
     wrong = [(number, word) for number, word in words if word and not re.fullmatch(r"0*[1-9]\d*", word)]
     if wrong:

@@ -14,12 +14,15 @@ _INTEGER: Final = (
     rb"|[IL]-?[0-9]{1,20}L?\n)"
 )
 """At most eight bytes, as PyTorch writes them."""
-_ITEM: Final = rb"(?:(?:\x95.{3}\x00{5})?" + _INTEGER + rb")"
+_SMALL: Final = rb"(?:K.|M.{2}|J.{4}|\x8a(?:\x00|\x01.|\x02.{2}|\x03.{3}|\x04.{4})|[IL]-?[0-9]{1,10}L?\n)"
+"""At most four bytes: a counter."""
+_ITEM: Final = rb"(?:(?:\x95.{3}\x00{5})?" + _SMALL + rb")"
 """A number in a tuple, where Python's pickler may begin a frame (of 64 KiB, so far below the 16 MiB allowed here)."""
-_TUPLE: Final = rb"\)|" + rb"|".join(
-    [_ITEM + rb"\x85", _ITEM + rb"{2}\x86", _ITEM + rb"{3}\x87", rb"\(" + _ITEM + rb"*+t"]
-)
-"""Tuples of numbers only (``segment_pool_id``): tuples inside tuples are how hashing takes for ever."""
+_TUPLE: Final = rb"\)|" + rb"|".join([_ITEM + rb"\x85", _ITEM + rb"{2}\x86", rb"\(" + _ITEM + rb"{0,2}+t"])
+"""Pairs of counters (``segment_pool_id``), and shorter. Tuples may be keys, too, and their hashes (64 bits) are not
+salted: more or longer numbers make any number of tuples with one hash, whose dict takes the square of its size in time;
+tuples inside tuples take for ever to be hashed at all.
+"""
 _ATOM: Final = rb"N|\x88|\x89|G.{8}|F[^\n]{1,40}\n|V[^\n]*\n"
 _CONTAINER: Final = rb"[\](}aelsud]"
 """Lists and dicts, and what fills them."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Never, get_args
 
 from memplan.errors import UsageError
+from memplan.files.read import MissingError, TooLargeError, UnreadableError, read_bytes
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.snapshot.fields import (
     MalformedError,
@@ -58,14 +59,18 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it refers to {described(pid)} outside the file")
 
 
+MOST = 1 << 30
+"""Bytes of a snapshot. One of 100 MB, a million events with their stacks, takes about a GiB of memory to read."""
 _WRITE_ONE = "write one with torch.cuda.memory._dump_snapshot(path)"
+_RAISE = "memplan snapshot --max-size allows more; reading takes about ten times the file in memory"
 
 
-def load_snapshot(path: Path) -> Snapshot:
+def load_snapshot(path: Path, most: int = MOST) -> Snapshot:
     """Read a snapshot.
 
     Args:
-        path: A pickle written by ``torch.cuda.memory._dump_snapshot``.
+        path: A pickle written by ``torch.cuda.memory._dump_snapshot``, or a pipe that one comes through.
+        most: Bytes that it may have.
 
     Returns:
         Its devices; fields that old versions did not write are empty.
@@ -74,16 +79,13 @@ def load_snapshot(path: Path) -> Snapshot:
         UsageError: There is no such file, or it is damaged, hostile or something else.
     """
     try:
-        if path.exists() and not path.is_file():
-            # Reading a pipe or a device might never end.
-            raise UsageError("this is not a file", where=str(path))
-        data = path.read_bytes()
-    except FileNotFoundError:
+        data = read_bytes(path, most)
+    except MissingError:
         raise UsageError(f"there is no file '{path}'", hint=_WRITE_ONE) from None
-    except OSError as error:
-        raise UsageError(f"cannot read the snapshot: {error.strerror or error}", where=str(path)) from None
-    except ValueError:
-        raise UsageError("cannot read the snapshot: no file can have this name", where=str(path)) from None
+    except TooLargeError as error:
+        raise UsageError(f"cannot read the snapshot: {error}", where=str(path), hint=_RAISE) from None
+    except UnreadableError as error:
+        raise UsageError(f"cannot read the snapshot: {error}", where=str(path)) from None
     with _without_collector():
         try:
             return _snapshot(_unpickled(data), len(data))

@@ -23,7 +23,7 @@ def test_options_of_estimate() -> None:
 
 
 SNAPSHOT = {
-    "file", "--device", "--conf", "--replay-conf", "--top", "--format", "-f", "--json", "--quiet", "-q",
+    "file", "--device", "--conf", "--replay-conf", "--max-size", "--top", "--format", "-f", "--json", "--quiet", "-q",
 }  # fmt: skip
 
 

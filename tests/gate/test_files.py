@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memplan.files import write_whole
+from memplan.files.write import write_whole
 
 
 def test_a_file_is_written_and_replaced_and_nothing_else_stays(tmp_path: Path) -> None:

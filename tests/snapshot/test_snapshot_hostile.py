@@ -128,6 +128,32 @@ def frames_shared():
     return {"segments": [written_example()], "device_traces": [trace]}
 
 
+def one_hash(count):
+    """Tuples that all have one hash: the second number undoes what the first did (CPython, tupleobject.c)."""
+    prime_1, prime_2, seed, bits = 11400714785074694791, 14029467366897019727, 2870177450012600261, (1 << 64) - 1
+    undone, pairs, first = pow(prime_2, -1, 1 << 64), [], 0
+    while len(pairs) < count:
+        first += 1
+        lane = (seed + first * prime_2) & bits
+        middle = (lane << 31 | lane >> 33) * prime_1 & bits
+        second = (12345 - middle) * undone & bits
+        if second < (1 << 61) - 1:  # Below its modulus, a number is its own hash.
+            pairs.append((first, second))
+    assert len({hash(pair) for pair in pairs}) == 1
+    return pairs
+
+
+def colliding(count):
+    """A dict with these keys, written without one: making it here would take just as long."""
+    head = pickle.PROTO + b"\x04" + pickle.EMPTY_DICT + pickle.MARK
+    items = [b"".join(map(number, pair)) + pickle.TUPLE2 + pickle.NONE for pair in one_hash(count)]
+    return head + b"".join(items) + pickle.SETITEMS + pickle.STOP
+
+
+def number(value):
+    return pickle.LONG1 + b"\x08" + little(value, 8)
+
+
 GIB = 1 << 30
 HOSTILE = {
     "8 EiB of text": b"\x80\x04\x8d" + little((1 << 63) - 1, 8) + b"x.",
@@ -145,6 +171,7 @@ HOSTILE = {
     "deep": deep(),
     "10 million lists": b"\x80\x04" + pickle.EMPTY_LIST * 10_000_000 + pickle.STOP,
     "itself": itself(),
+    "tuples with one hash": colliding(60_000),
 }
 
 

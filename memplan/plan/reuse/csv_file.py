@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memplan.errors import UsageError
+from memplan.files.read import UnreadableError, read_text
 from memplan.plan.reuse.records import Buffer, Placement, Problem
 
 SAME = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id", "end": "upper"}
@@ -38,11 +39,11 @@ def read_problem(path: Path, *, capacity: int | None = None) -> Problem:
         UsageError: The file cannot be read, or a line of it says nothing that can be placed; with the line.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return Problem(buffers=tuple(_buffers(path, file)), capacity=capacity)
-    except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
-    except (UnicodeDecodeError, csv.Error) as error:
+        text = io.StringIO(read_text(path).removeprefix("\ufeff"), newline="")
+        return Problem(buffers=tuple(_buffers(path, text)), capacity=capacity)
+    except UnreadableError as error:
+        raise UsageError(f"the file cannot be read: {error}", where=str(path)) from error
+    except csv.Error as error:
         raise UsageError(f"the file is no CSV: {error}", where=str(path)) from error
 
 

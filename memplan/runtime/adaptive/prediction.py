@@ -1,11 +1,12 @@
 """A batch size that was foretold: a number, or what ``memplan batch -f json`` wrote. Torch-free."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 
 _HOW = "make one with `memplan batch TARGET --gpu NAME -f json=FILE`"
 
@@ -33,8 +34,8 @@ def predicted_size(prediction: int | str | Path | Mapping[str, Any], *, gpu: str
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(path)
+    except UnreadableError as error:
         raise UsageError(f"the prediction cannot be read: {error}", where=str(path), hint=_HOW) from error
 
 

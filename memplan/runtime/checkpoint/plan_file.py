@@ -20,6 +20,8 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 from memplan.runtime.checkpoint.check import check_plan, refuse
 from memplan.runtime.checkpoint.records import (
     VERSION,
@@ -73,8 +75,8 @@ def read_plan(path: Path) -> CheckpointPlan:
         UsageError: It cannot be read or is no consistent plan; names every problem.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except UnreadableError as error:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path)) from error
     return parse_plan(content, where=str(path))
 

@@ -1,11 +1,12 @@
 """Reads a prediction out of what ``memplan estimate -f json=FILE`` wrote. Torch-free, and free of the estimator."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 from memplan.runtime.monitor.records import Plan, PlanCurve
 
 _HOW = "make one with `memplan estimate TARGET --gpu NAME -f json=FILE` (--timeline adds the curve)"
@@ -23,8 +24,8 @@ def read_plan(path: Path | str, gpu: str | None = None) -> Plan:
         UsageError: It cannot be read, is something else, has no figures, or has several GPUs and none is named.
     """
     try:
-        content = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except UnreadableError as error:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path), hint=_HOW) from error
     return parse_plan(content, gpu=gpu, where=str(path))
 

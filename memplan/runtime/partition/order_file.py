@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.partition.records import VERSION, JointOp, OrderPlan, OrderPromise
 from memplan.units import Bytes
@@ -50,8 +52,8 @@ def read_order(path: Path) -> OrderPlan:
         UsageError: It cannot be read or is no op-level plan.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except UnreadableError as error:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path)) from error
     if not isinstance(content, dict) or content.get("level") != "op":
         hint = "memplan.apply takes plans of blocks"

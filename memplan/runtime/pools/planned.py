@@ -1,11 +1,12 @@
 """Sizes that a plan says will be alive at once. Torch-free."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 
 
 def planned_sizes(path: Path) -> Counter[int]:
@@ -21,8 +22,8 @@ def planned_sizes(path: Path) -> Counter[int]:
         UsageError: It cannot be read, or says no sizes (an estimate has totals only).
     """
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except UnreadableError as error:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path)) from error
     buffers = content.get("buffers") if isinstance(content, dict) else None
     if not isinstance(buffers, list):

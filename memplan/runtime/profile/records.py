@@ -150,7 +150,7 @@ class Recording:
         Raises:
             OSError: It cannot be written.
         """
-        from memplan.files import write_whole
+        from memplan.files.write import write_whole
         from memplan.runtime.profile.document import render
 
         write_whole(Path(path), render(self).encode("utf-8"))

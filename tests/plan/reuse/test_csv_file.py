@@ -71,7 +71,7 @@ MORE = "id,lower,upper,size,alignment,gaps,offset\n"
     (MORE + "a,0,9,4,1,,-4\n", 2, "cannot lie at -4"), (MORE + "a,2,9,4,1,1-3,\n", 2, "outside"),
     (MORE + "a,2,9,4,1,4,\n", 2, "start-end"), (MORE + "a,2,9,4,1,5-4,\n", 2, "empty"),
     (MORE + "a,2,9,4,1,4-5@0:2,\n", 2, "some of the bytes"), (MORE + "a,2,9,4,1,x-5,\n", 2, "not a whole"),
-    (HEAD + 'a,0,1,"2\n', None, "no CSV"), (b"\xff\xfe\x00i", None, "no CSV"),
+    (HEAD + 'a,0,1,"2\n', None, "no CSV"), (b"\xff\xfe\x00i", None, "no text in UTF-8"),
     (HEAD + "a\x00,0,1\x00,2\n", 2, "not a whole"),
 ])  # fmt: skip
 def test_malformed_files_are_told_with_their_line(tmp_path, text, line, what):

@@ -5,13 +5,14 @@ an ``id`` and come in any order: networkx sorts them. Moccasin's random layered 
 ``out_cost`` under a ``name``, keep their edges under ``"0"`` and ``"1"``, and state their order in ``graph.order``.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from memplan.errors import UsageError
+from memplan.files.documents import read_json
+from memplan.files.read import UnreadableError
 from memplan.plan.checkpoint.graph.records import RematGraph
 
 _HINT = "give a networkx node-link JSON file of a directed acyclic graph with the costs and sizes of its nodes"
@@ -52,11 +53,9 @@ def read_instance(path: Path) -> RematGraph:
         UsageError: The file cannot be read, or is not such a graph; it says what is wrong and where.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read the graph: {error.strerror}", where=str(path)) from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"the graph is not JSON: {error}", where=str(path), hint=_HINT) from error
+        document = read_json(path)
+    except UnreadableError as error:
+        raise UsageError(f"cannot read the graph: {error}", where=str(path), hint=_HINT) from error
     return _Reader(path).graph(document)
 
 

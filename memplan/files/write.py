@@ -1,9 +1,18 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and changed by one process at a time."""
 
 import contextlib
 import errno
+import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows.
+    fcntl = None
 
 _CANNOT_STAND_BESIDE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV})
 """A folder that takes no new file, or a file that cannot be replaced: one that is mounted into a container."""
@@ -29,6 +38,29 @@ def write_whole(path: Path, content: bytes) -> None:
         if error.errno not in _CANNOT_STAND_BESIDE or not path.exists():
             raise
         path.write_bytes(content)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold off others who want to change the same file: what is read inside is still so when it is written.
+
+    The folder is locked, not the file, which is another one after each ``write_whole``; so no lock file stays behind.
+    It ends with the process at the latest. Systems without such locks go on without one.
+
+    Raises:
+        OSError: The folder cannot be opened.
+    """
+    if fcntl is None:
+        yield
+        return
+    folder = os.open(path.resolve().parent, os.O_RDONLY)
+    try:
+        # Some network file systems have no locks.
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _replace(path: Path, content: bytes) -> None:
