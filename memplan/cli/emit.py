@@ -1,6 +1,5 @@
 """``memplan emit``: a setup file as configuration of the framework that runs it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from memplan.cli.options import option
 from memplan.emit import formats
 from memplan.emit.records import Emitted
 from memplan.errors import UsageError
+from memplan.files.write import write_whole
 from memplan.job.setup_file import load_setup
 
 File = Annotated[
@@ -36,7 +36,7 @@ def emit(plan: File, *, to: To, out: Out = None) -> None:
         raise UsageError(f"--out: there is no folder '{out}'")
     written = formats.emit(load_setup(plan), to)
     _write(written, out)
-    console.write_plain("".join(f"note: {note}\n" for note in written.notes), sys.stderr)
+    console.tell("".join(f"note: {note}\n" for note in written.notes))
 
 
 def _write(written: Emitted, folder: Path | None) -> None:
@@ -48,7 +48,7 @@ def _write(written: Emitted, folder: Path | None) -> None:
         return
     for name, content in written.files.items():
         try:
-            (folder / name).write_text(content, encoding="utf-8")
+            write_whole(folder / name, content.encode("utf-8"))
         except OSError as error:
             raise UsageError(f"cannot write '{folder / name}': {error.strerror}") from error
         console.write_plain(f"{folder / name}\n")

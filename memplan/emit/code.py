@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from memplan.emit import words
+from memplan.emit import quote, words
 from memplan.job.optimizers import TORCH_OPTIMIZERS
 from memplan.job.setup_file import Setup
 from memplan.job.spec import HubTarget, JobSpec, OptimizerImpl, OptimizerName, PresetTarget
@@ -128,7 +128,7 @@ def is_of_a_library(job: JobSpec) -> bool:
 
 def docstring(setup: Setup, title: str) -> str:
     """The head as a docstring of a module."""
-    return "\n".join([f'"""{title}', "", *words.head(setup), '"""', ""])
+    return "\n".join([f'"""{title}', "", *map(quote.in_docstring, words.head(setup)), '"""', ""])
 
 
 def optimizer_function(job: JobSpec) -> str:
@@ -207,9 +207,9 @@ def _lora(job: JobSpec) -> str:
     if lora is None:
         return ""
     if lora.config is not None:
-        return f"LoraConfig(**{dict(lora.config)!r})"
+        return f"LoraConfig(**{quote.python(dict(lora.config))})"
     targets = "all-linear" if lora.targets == ("all-linear",) else list(lora.targets)
     return (
-        f"LoraConfig(r={lora.rank}, lora_alpha={lora.alpha!r}, lora_dropout={lora.dropout!r}, "
-        f"target_modules={targets!r}, use_dora={lora.dora})"
+        f"LoraConfig(r={lora.rank}, lora_alpha={quote.python(lora.alpha)}, lora_dropout={quote.python(lora.dropout)}, "
+        f"target_modules={quote.python(targets)}, use_dora={lora.dora})"
     )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from importlib import import_module
 
+from memplan.emit.quote import check, one_line
 from memplan.emit.records import Emitted
 from memplan.errors import UsageError
 from memplan.job.setup_file import Setup
@@ -28,9 +29,10 @@ def emit(setup: Setup, to: str) -> Emitted:
         to: One of ``FORMATS``.
 
     Raises:
-        UsageError: The framework cannot do what the setup says.
+        UsageError: The framework cannot do what the setup says, or a file would not be of its language.
     """
     if setup.job.mode != "train":
         raise UsageError(f"the setup is for {setup.job.mode}; only training has a configuration to write")
     written: Emitted = import_module(f"memplan.emit.{_MODULES[to]}").render(setup)
-    return written
+    check(written.files)
+    return Emitted(files=written.files, notes=tuple(map(one_line, written.notes)))

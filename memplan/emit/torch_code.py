@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memplan.emit import code, words
+from memplan.emit import code, quote, words
 from memplan.emit.records import Emitted
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
@@ -59,7 +59,7 @@ def _train(job: JobSpec) -> str:
     lines += ["        scaler.scale(value).backward()" if scaled else "        value.backward()"]
     if job.clip_grad_norm is not None:
         lines += ["    scaler.unscale_(optimizer)"] if scaled else []
-        lines += [f"    torch.nn.utils.clip_grad_norm_(model.parameters(), {job.clip_grad_norm!r})"]
+        lines += [f"    torch.nn.utils.clip_grad_norm_(model.parameters(), {quote.python(job.clip_grad_norm)})"]
     lines += ["    scaler.step(optimizer)", "    scaler.update()"] if scaled else ["    optimizer.step()"]
     lines += ["    optimizer.zero_grad()"]
     head = [

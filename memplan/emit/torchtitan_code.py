@@ -7,7 +7,7 @@ turned off.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memplan.emit import code, words
+from memplan.emit import code, quote, words
 from memplan.emit.records import Emitted
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
@@ -55,7 +55,9 @@ def _text(setup: Setup) -> str:
 
 
 def _replaced(section: str, changes: Mapping[str, Any]) -> str:
-    return code.call("replace", [f"base.{section}", *(f"{name}={value!r}" for name, value in changes.items())], 8)
+    return code.call(
+        "replace", [f"base.{section}", *(f"{name}={quote.python(value)}" for name, value in changes.items())], 8
+    )
 
 
 def _training(job: JobSpec) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
+from memplan.emit.quote import one_line
 from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
 from memplan.job.setup_file import Setup, setup_hash
@@ -42,7 +43,7 @@ _HINTS: Mapping[str, str] = {
 
 
 def head(setup: Setup) -> tuple[str, ...]:
-    """Lines for the head of a file: who made it of what, and what was predicted."""
+    """Lines for the head of a file: who made it of what, and what was predicted. Not quoted for any language yet."""
     predicted = setup.predicted
     parts = [
         f"device peak {format_bytes(predicted.device_bytes)}",
@@ -59,7 +60,7 @@ def head(setup: Setup) -> tuple[str, ...]:
 
 def commented(setup: Setup) -> str:
     """The head as comments that begin with ``#``."""
-    return "".join(f"# {line}\n" for line in head(setup))
+    return "".join(f"# {one_line(line)}\n" for line in head(setup))
 
 
 def left_out(job: JobSpec, said: frozenset[str], todo: Mapping[str, str] | None = None) -> Iterator[str]:
