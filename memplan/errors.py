@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
     """Wrong usage or configuration, or an internal error."""
     UNKNOWN = 3
     """No trustworthy estimate could be made."""
+    INTERRUPTED = 130
+    """Ctrl-C; the shell's convention: 128 + SIGINT."""
 
 
 class MemplanError(Exception):

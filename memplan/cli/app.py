@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memplan.cli import console
 from memplan.cli.audit import audit
 from memplan.cli.batch import batch
 from memplan.cli.checkpoint_plan import checkpoint_plan
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     _TyperError = typer.BadParameter
 else:
     _TyperError = typer.BadParameter.__mro__[2]
-INTERRUPTED = 130
-"""Shell convention: 128 + SIGINT."""
 
 app = typer.Typer(
     name="memplan",
@@ -109,19 +108,31 @@ def main(arguments: list[str] | None = None) -> int:
         with hushed():
             code = _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
         # Newer versions of Typer take Ctrl-C to themselves and say nothing.
-        return _fail("interrupted", code) if code == INTERRUPTED else code
-    except MemplanError as error:
-        return _fail(str(error), error.exit_code)
-    except _TyperError as error:
-        error.show()
-        return ExitCode.USAGE
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", INTERRUPTED)
-    except SystemExit as stop:
-        # Typer turns a closed pipe into exit 1, which would read as "policy not met".
-        return ExitCode.DONE if not stop.code or isinstance(stop.__context__, BrokenPipeError) else _crash(stop)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: any crash is exit 2
-        return _crash(error)
+        return _fail("interrupted", code) if code == ExitCode.INTERRUPTED else code
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - the last line of defence.
+        return _told(error)
+
+
+def _told(error: BaseException) -> int:
+    """Tell what ended a command; the exit code that it means."""
+    match error:
+        case MemplanError():
+            code = _fail(str(error), error.exit_code)
+        case _TyperError():
+            error.show()
+            code = ExitCode.USAGE
+        case KeyboardInterrupt() | typer.Abort():
+            code = _fail("interrupted", ExitCode.INTERRUPTED)
+        case SystemExit() if not error.code or isinstance(error.__context__, BrokenPipeError):
+            # Typer turns a closed pipe into exit 1, which would read as "policy not met".
+            code = ExitCode.DONE
+        case OSError() if error.filename is not None:
+            # Not a defect: a folder that may not be looked into, a link that leads to itself.
+            _show_place(error)
+            code = _fail(f"'{error.filename}' cannot be used: {error.strerror}", ExitCode.USAGE)
+        case _:
+            code = _crash(error)
+    return code
 
 
 def _exit_code(result: object) -> int:
@@ -129,15 +140,19 @@ def _exit_code(result: object) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    typer.echo(f"error: {message}", err=True)
+    console.tell(f"error: {message}\n")
     return code
 
 
 def _crash(error: BaseException) -> int:
-    if os.environ.get("MEMPLAN_DEBUG") == "1":
-        sys.excepthook(type(error), error, error.__traceback__)
+    _show_place(error)
     return _fail(
         f"internal error, please report it: {type(error).__name__}: {error}\n"
         "  hint: MEMPLAN_DEBUG=1 shows where it happened",
         ExitCode.USAGE,
     )
+
+
+def _show_place(error: BaseException) -> None:
+    if os.environ.get("MEMPLAN_DEBUG") == "1":
+        sys.excepthook(type(error), error, error.__traceback__)

@@ -1,7 +1,6 @@
 """From what was typed to a ``JobSpec``: every field checked, every complaint at once, every origin kept."""
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +54,7 @@ def _of_files(paths: Iterable[Path], problems: "Problems") -> "FileSettings":
 
     read = [problems.of(read_config, path) for path in paths]
     found = merge(file for file in read if file is not None)
-    console.write_plain("".join(f"note: {note}\n" for note in found.notes), sys.stderr)
+    console.tell("".join(f"note: {note}\n" for note in found.notes))
     return found
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from memplan.errors import UsageError
@@ -34,6 +34,15 @@ def write_plain(text: str, file: TextIO | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if not isinstance(error, BrokenPipeError):
             raise UsageError(f"cannot write the output: {error.strerror}") from error
+
+
+def tell(text: str) -> None:
+    """Write to standard error, line by line. What stands in the text from outside commands no terminal."""
+    from memplan.report.layout import clean
+
+    # Whoever cannot be told still gets the exit code.
+    with suppress(UsageError):
+        write_plain("\n".join(clean(line) for line in text.split("\n")), sys.stderr)
 
 
 def write_lines(lines: Iterable["Text"], file: TextIO | None = None) -> None:

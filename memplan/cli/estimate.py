@@ -52,7 +52,7 @@ def estimate(
     """
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.ESTIMATE_FORMATS) or ()
-    problems.add(*check.wrong_values({"fail_on": fail_on or "oom"}))
+    problems.add(*check.wrong_values({"fail_on": fail_on} if fail_on is not None else {}))
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.of(outputs.check_exports, wanted, profiles or ())

@@ -10,6 +10,7 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.errors import ExitCode, UsageError
+from memplan.files.read import is_file
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -112,6 +113,11 @@ def gate(
     )
     if jobs is not None and jobs < 1:
         problems.add(f"--jobs must be at least 1, not {jobs}")
+    if baseline is not None and not update_baseline and not is_file(baseline):
+        # The project's own need not exist yet; what was typed was meant to.
+        problems.add(
+            f"there is no baseline '{baseline}': memplan gate --update-baseline --baseline {baseline} makes it"
+        )
     loaded: Project | None = problems.of(load_project, project, overrides)
     problems.of(check_files, loaded, wanted)
     problems.raise_if_any()

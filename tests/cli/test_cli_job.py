@@ -112,11 +112,13 @@ def test_an_endless_timeout_is_refused_and_an_endless_norm_is_not(run: Run, libr
 
 @pytest.mark.parametrize("option", ["--precision", "--optimizer", "--optimizer-impl", "--attention", "--mode",
                                     "--data-dependent", "--fail-on", "--format"])  # fmt: skip
-def test_a_word_that_is_no_choice_is_refused_with_the_choices(run: Run, capsys, option: str) -> None:
-    assert run(option, "fancy") == 2
-    error = capsys.readouterr().err
-    assert f"{option} must be one of " in error
-    assert "not 'fancy'" in error
+@pytest.mark.parametrize("word", ["fancy", ""])
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(run: Run, capsys, option: str, word: str) -> None:
+    assert run(option, word) == 2
+    told = capsys.readouterr()
+    assert f"{option} must be one of " in told.err
+    assert f"not '{word}'" in told.err
+    assert told.out == ""
 
 
 @pytest.mark.parametrize(

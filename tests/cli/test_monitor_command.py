@@ -30,6 +30,13 @@ def test_the_exit_code_is_the_commands(code: int) -> None:
     assert monitor("-q", "--", PYTHON, "-c", f"raise SystemExit({code})") == code
 
 
+def test_a_full_disk_ends_the_log_and_not_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    assert monitor("--log", "/dev/full", "--", PYTHON, "-c", "raise SystemExit(7)") == 7
+    told = capfd.readouterr().err
+    assert "the log '/dev/full' ends early: No space left on device" in told
+    assert told.splitlines()[-1].startswith("✗ FAILED")
+
+
 def test_a_signal_is_128_and_its_number() -> None:
     assert monitor("-q", "--", PYTHON, "-c", "import os; os.kill(os.getpid(), 15)") == 143
 

@@ -67,6 +67,9 @@ def test_exit_codes(
         ("", ("-f", "json=a", "-f", "text=./a"), "two reports"),
         ("", ("-f", "json=none/a"), "cannot write"),
         ("", ("-f", "pdf"), "must be one of text, json"),
+        ("", ("--fail-on", ""), "fail-on"),
+        ("", ("--baseline", "typo.json"), "there is no baseline 'typo.json'"),
+        ('baseline = "b.json"', ("--baseline", "typo.json"), "there is no baseline 'typo.json'"),
         ("", ("--baseline", "broken.json"), "is no JSON"),
         ("", ("--baseline", "future.json"), "schema_version 7.1 is not read here"),
         ("", ("--baseline", "other.json"), "the result of memplan simulate holds no estimates"),
@@ -311,3 +314,13 @@ def test_a_broken_timeline_is_told_with_its_file(gate: Gate, project: Path, caps
         error = capsys.readouterr().err
         assert name in error
         assert "no timeline" in error
+
+
+def test_the_projects_own_baseline_need_not_exist_yet(
+    gate: Gate, with_keys: Keys, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_keys('baseline = "b.json"')
+    assert gate() == 0
+    assert "there is no baseline 'b.json' yet" in capsys.readouterr().out
+    assert gate("--baseline", "c.json", "--update-baseline") == 0
+    assert (project / "c.json").is_file()

@@ -1,6 +1,7 @@
 """What happens as lines of JSON, schema monitor-1.0: integers are bytes, minor versions only add. Torch-free."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from memplan.runtime.monitor.records import Check, Health, Plan, Reason, Thresho
 from memplan.runtime.monitor.wire import Message
 
 SCHEMA_VERSION = "1.0"
+_LOG = logging.getLogger("memplan")
 
 
 class Log:
@@ -24,17 +26,25 @@ class Log:
 
     def __init__(self, path: Path | str) -> None:
         try:
-            self._file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - until ``close``.
+            # Without a buffer, whose rest ``close`` would have to write where nothing can be written any more.
+            self._file = Path(path).open("ab", buffering=0)  # noqa: SIM115 - until ``close``.
         except OSError as error:
             raise UsageError(f"cannot write '{path}': {error.strerror}") from error
         self._lock = Lock()
+        self.problem = ""
+        """Why the file ends early: a full disk ends the log, not the run. Empty: it does not."""
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append one line, whole."""
+        """Append one line, whole; nothing more after one that could not be written."""
         text = json.dumps({"schema_version": SCHEMA_VERSION, **line}, sort_keys=True)
         with self._lock:
-            if not self._file.closed:
-                self._file.write(text + "\n")
+            if self._file.closed or self.problem:
+                return
+            try:
+                self._file.write(text.encode() + b"\n")
+            except OSError as error:
+                self.problem = f"the log '{self._file.name}' ends early: {error.strerror}"
+                _LOG.warning("%s", self.problem)
 
     def close(self) -> None:
         """Close the file."""

@@ -71,7 +71,7 @@ class Watch:
             for message in words:
                 _write(log, oom_document(message, seconds=time.time()) if message.kind == "oom" else None)
             _write(log, end_document(ending, seconds=time.time()))
-        tally.notes += [*sources.notes, *_blind(words)]
+        tally.notes += [*sources.notes, *_blind(words), *([log.problem] if log and log.problem else [])]
         return _outcome(wanted, ending, tally)
 
     def _follow(self, child: "subprocess.Popen[Any]", sources: Sources, tally: Tally, log: Log | None) -> None:
@@ -146,10 +146,5 @@ def _outcome(wanted: Wanted, ending: Ending, tally: Tally) -> Outcome:
 
 
 def _write(log: Log | None, line: dict[str, Any] | None) -> None:
-    """A full disk ends the log, not the run."""
-    if log is None or line is None:
-        return
-    try:
+    if log is not None and line is not None:
         log.write(line)
-    except (OSError, ValueError):
-        _LOG.debug("the log cannot be written", exc_info=True)
