@@ -47,7 +47,7 @@ def apply_checkpointing(model: nn.Module, choice: str, recomputing: Recomputing 
     plan = full_plan(model) if choice == "full" else read_plan(Path(choice))
     host = _UncountedHost() if any(isinstance(parameter, FakeTensor) for parameter in model.parameters()) else None
     try:
-        return apply(model, plan, recomputing=recomputing, host=host)
+        return apply(model, plan, recomputing=recomputing, host=host, strict=True)
     except UsageError as error:
         error.where = f"--checkpoint {choice}"
         raise

@@ -17,7 +17,7 @@ from memplan.plan.checkpoint.answer import compose_answer
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer
 from memplan.plan.checkpoint.ask import PlanOptions
 from memplan.plan.checkpoint.block.best import Best
-from memplan.plan.checkpoint.block.copies import backlogs
+from memplan.plan.checkpoint.block.copies import backlogs, bytes_back, seconds_back
 from memplan.plan.checkpoint.block.greedy import smallest
 from memplan.plan.checkpoint.block.pareto import CurvePoint, curve
 from memplan.plan.checkpoint.block.records import BlockProblem, Choice
@@ -172,14 +172,15 @@ class _Planning:
         ops = trace.ops[step.first_op : step.end_op]
         peaks = true_peaks(found)
         still = [peaks[stretch] for stretch in self._stretches]
-        # A trace moves tensors to the host and back in no time.
-        live = [sum(pair) for pair in zip(still, _under_way(problem, choice), strict=True)]
+        # A trace moves tensors to the host and back as fast as the device's own memory is.
+        back = seconds_back(bytes_back(problem, choice), problem.host_link_bandwidth)
+        live = [sum(pair) for pair in zip(still, backlogs(problem, choice).outward, strict=True)]
         return Traced(
             choice=choice,
             probe=found,
             live=tuple(live),
             device_bytes=memory.peak_reserved + self.profile.context_bytes + max(live) - max(still),
-            seconds=self.roofline.total(ops) + sum(choice.stalls),
+            seconds=self.roofline.total(ops) + sum(choice.stalls) + back,
             flops=sum(op.flops for op in ops),
         )
 
@@ -189,9 +190,3 @@ class _Planning:
         points = curve(problem, self._rough or self._solver, time_limit=self.options.time_limit)
         self._solve_seconds += time.perf_counter() - started
         return points
-
-
-def _under_way(problem: BlockProblem, choice: Choice) -> tuple[int, ...]:
-    """Bytes of copies to the host and back at each position."""
-    copies = backlogs(problem, choice)
-    return tuple(map(sum, zip(copies.outward, copies.inward, strict=True)))

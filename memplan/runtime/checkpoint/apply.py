@@ -17,7 +17,7 @@ from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.offload import Host, PinnedHost
 from memplan.runtime.checkpoint.plan_file import read_plan
 from memplan.runtime.checkpoint.planned import Recomputing, planned_forwards, put_blocks, refuse_own_checkpointing
-from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
+from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment, is_for_gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +48,23 @@ def apply(
     *,
     recomputing: Recomputing = nullcontext,
     host: Host | None = None,
+    strict: bool = False,
 ) -> AppliedPlan:
     """Let a model's modules do what a plan says.
 
     Gradients stay what they were. Names of parameters, hooks, ``state_dict``, copies and pickles stay as they are;
     whatever runs without gradients runs as without the plan. Wrap the model (DDP, FSDP2) before or after.
 
+    A plan that was made for a GPU also runs on the CPU, to be tried before a GPU is rented: an op call that it keeps
+    and that the CPU does not make runs again with its block, and a ``PlanFallbackWarning`` says so. On a GPU, and on
+    the CPU under a plan for the CPU, that is a ``PlanMismatch``.
+
     Args:
         model: The model, changed in place.
         plan: The plan, or the path of its file.
         recomputing: Makes the context of a module's second run.
         host: Where offloaded tensors wait; pinned memory by default.
+        strict: Hold a plan for a GPU to its op calls on the CPU, too.
 
     Returns:
         What takes the plan back.
@@ -85,7 +91,8 @@ def apply(
     except UsageError as error:
         error.where = where or error.where or "memplan.apply"
         raise
-    put_blocks(target, resolved, recomputing, host or PinnedHost())
+    strict = strict or not is_for_gpu(plan)
+    put_blocks(target, resolved, recomputing, host or PinnedHost(), strict=strict)
     put_segments(target, plan.segments)
     return AppliedPlan(model=model, plan=plan, blocks=resolved)
 

@@ -5,6 +5,9 @@
     forward    ends ──► copies to the host (a stream of its own) ──► device memory free
     backward   first use of anything saved ──► all of the block is copied back ──► used
 
+Copies back go by the stream that computes, which waits for them: what a block needs is on the device from its backward
+on and no earlier, however far Python runs ahead, and takes the time that a plan says.
+
 Whole storages are moved, once each, however many saved tensors are views of one.
 """
 
@@ -39,7 +42,7 @@ class Host(Protocol):
 
 
 class PinnedHost:
-    """Pinned memory, reached by a stream of its own on CUDA devices; plain copies for other devices."""
+    """Pinned memory, which CUDA devices copy to by a stream of its own; plain copies for other devices."""
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -71,13 +74,9 @@ class PinnedHost:
         host, device = taken
         if device.type != "cuda":
             return host.to(device, copy=True)
-        stream, current = self._stream(device), torch.cuda.current_stream(device)
-        # The copy to the host went by the same stream, so that it is finished before this one begins.
-        with torch.cuda.stream(stream):
-            back = host.to(device, non_blocking=True)
-        current.wait_stream(stream)
-        back.record_stream(current)
-        return back
+        # The copy to the host went by the other stream, and may not be finished.
+        torch.cuda.current_stream(device).wait_stream(self._stream(device))
+        return host.to(device, non_blocking=True)
 
     def _stream(self, device: torch.device) -> torch.cuda.Stream:
         if device not in self._streams:

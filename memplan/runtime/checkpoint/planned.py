@@ -29,13 +29,17 @@ class PlannedForward:
         block: What it does.
         recomputing: Context of its second run.
         host: Where offloaded tensors wait; needed by those who offload.
+        strict: Must every planned op call come, also on the CPU?
     """
 
-    def __init__(self, module: nn.Module, block: BlockPlan, recomputing: Recomputing, host: Host | None) -> None:
+    def __init__(
+        self, module: nn.Module, block: BlockPlan, recomputing: Recomputing, host: Host | None, *, strict: bool = True
+    ) -> None:
         self._module = module
         self.block = block
         self.recomputing = recomputing
         self.host = host
+        self.strict = strict
         self._own = module.__dict__.get("forward")
         module.__dict__["forward"] = self
 
@@ -70,7 +74,14 @@ class PlannedForward:
         if block.action is Action.CHECKPOINT:
             return checkpointed(forward, arguments, keywords, modules={block.module: module}, again=again)
         return selectively_checkpointed(
-            forward, arguments, keywords, module=module, name=block.module, saved=block.saved, again=again
+            forward,
+            arguments,
+            keywords,
+            module=module,
+            name=block.module,
+            saved=block.saved,
+            strict=self.strict,
+            again=again,
         )
 
 
@@ -100,7 +111,14 @@ def planned_forwards(model: nn.Module) -> Iterator[PlannedForward]:
     return (forward for module in model.modules() if (forward := planned_forward(module)) is not None)
 
 
-def put_blocks(model: nn.Module, blocks: Iterable[BlockPlan], recomputing: Recomputing, host: Host | None) -> None:
+def put_blocks(
+    model: nn.Module,
+    blocks: Iterable[BlockPlan],
+    recomputing: Recomputing,
+    host: Host | None,
+    *,
+    strict: bool = True,
+) -> None:
     """Let blocks do what they are planned to do.
 
     Args:
@@ -108,6 +126,7 @@ def put_blocks(model: nn.Module, blocks: Iterable[BlockPlan], recomputing: Recom
         blocks: By exact names, each module once.
         recomputing: Makes the context of a module's second run.
         host: Where offloaded tensors wait.
+        strict: Must every planned op call come, also on the CPU?
     """
     for block in blocks:
-        PlannedForward(model.get_submodule(block.module), block, recomputing, host)
+        PlannedForward(model.get_submodule(block.module), block, recomputing, host, strict=strict)

@@ -111,3 +111,8 @@ class CheckpointPlan:
     """None in a plan written by hand: then only the names must exist."""
     promise: Promise | None = None
     """None in a plan written by hand."""
+
+
+def is_for_gpu(plan: CheckpointPlan) -> bool:
+    """Was it made for the kernels of another device than the CPU? Of one written by hand nobody knows."""
+    return plan.promise is not None and plan.promise.device != "cpu"

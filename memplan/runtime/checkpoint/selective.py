@@ -1,5 +1,6 @@
 """Selective blocks: the results of chosen op calls are kept, and the rest of the forward runs again."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -7,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from memplan.runtime.checkpoint.mismatch import PlanMismatch
+from memplan.runtime.checkpoint.mismatch import PlanFallbackWarning, PlanMismatch
 from memplan.runtime.checkpoint.records import SavedOp
 from memplan.runtime.checkpoint.rerun import checkpointed, current_region
 
@@ -25,6 +27,7 @@ def selectively_checkpointed(
     module: nn.Module,
     name: str,
     saved: Sequence[SavedOp],
+    strict: bool = True,
     again: Rerun = (),
 ) -> Any:
     """Run a block's forward and keep the results of some of its op calls.
@@ -36,13 +39,14 @@ def selectively_checkpointed(
         module: The block.
         name: Its name, for errors.
         saved: What is kept.
+        strict: Must every planned call come, also where all is on the CPU?
         again: Make the contexts of its second run.
 
     Returns:
         What the block returns.
 
     Raises:
-        PlanMismatch: A planned call did not come.
+        PlanMismatch: A planned call did not come, and its kernel was not to be expected to.
     """
     region = current_region()
     if region is not None and not region.again:
@@ -56,7 +60,10 @@ def selectively_checkpointed(
     result = checkpointed(
         forward, arguments, keywords, modules={name: module}, first=keeping, again=(*again, lambda: using)
     )
-    policy.check(name)
+    if missing := policy.missing():
+        tensors = [each for each in tree_leaves((arguments, keywords)) if isinstance(each, torch.Tensor)]
+        is_cpu = all(each.device.type == "cpu" for each in (*module.parameters(), *tensors))
+        _tell(name, missing, strict=strict or not is_cpu)
     if region is not None:
         # Not earlier: a region's second run ends where its last block would begin.
         region.kept[id(module)] = using
@@ -79,16 +86,26 @@ class _Policy:
         is_saved = call in self._saved.get(name, ())
         return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
 
-    def check(self, block: str) -> None:
-        """Has every planned call come?"""
-        missing = [
-            f"call {max(calls)} of {op} (it was called {self._first[op]} times)"
+    def missing(self) -> dict[str, str]:
+        """Ops of which planned calls did not come, and how many did."""
+        return {
+            op: f"call {max(calls)} of {op} (it was called {self._first[op]} times)"
             for op, calls in self._saved.items()
             if max(calls, default=-1) >= self._first[op]
-        ]
-        if missing:
-            raise PlanMismatch(
-                f"{block} ran without what the plan keeps: {', '.join(missing)}",
-                where=block,
-                hint="make the plan anew for this model, input, precision and version of torch",
-            )
+        }
+
+
+def _tell(block: str, missing: Mapping[str, str], *, strict: bool) -> None:
+    if strict:
+        raise PlanMismatch(
+            f"{block} ran without what the plan keeps: {', '.join(missing.values())}",
+            where=block,
+            hint="make the plan anew for this model, input, precision and version of torch",
+        )
+    # Blocks that lack the same get the same words, which Python then shows once.
+    warnings.warn(
+        f"a plan for a GPU runs on the CPU, where {', '.join(missing)} does not come as planned: what it would keep of"
+        " that runs again with its block. Gradients are right; memory and time are not the plan's",
+        PlanFallbackWarning,
+        stacklevel=2,
+    )

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.check import check_plan
-from memplan.runtime.checkpoint.records import Action, CheckpointPlan
+from memplan.runtime.checkpoint.records import Action, CheckpointPlan, is_for_gpu
 
 _PACKAGE = "memplan.runtime.checkpoint"
 _RECORDS = ("Action", "SavedOp", "BlockPlan", "Segment")
@@ -25,7 +25,11 @@ _MISMATCH = '''class PlanMismatch(Exception):
     """The model runs otherwise than the plan says."""
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
-        super().__init__("; ".join(part for part in (what, hint) if part))'''
+        super().__init__("; ".join(part for part in (what, hint) if part))
+
+
+class PlanFallbackWarning(UserWarning):
+    """A plan for a GPU runs on the CPU, whose kernels are others."""'''
 
 
 def short_code(path: str) -> str:
@@ -123,7 +127,7 @@ def _end(plan: CheckpointPlan) -> str:
     host = "PinnedHost()" if any(block.action is Action.OFFLOAD for block in plan.blocks) else "None"
     lines = [f"BLOCKS = (\n{blocks})", *([f"SEGMENTS = (\n{segments})"] if plan.segments else [])]
     calls = [
-        f"put_blocks(model, BLOCKS, nullcontext, {host})",
+        f"put_blocks(model, BLOCKS, nullcontext, {host}, strict={not is_for_gpu(plan)})",
         *(["put_segments(model, SEGMENTS)"] * bool(plan.segments)),
     ]
     body = "\n    ".join(['"""Put the plan into force."""', *calls])

@@ -1,14 +1,14 @@
-"""Bytes on their way to the host and back, as two fluid queues of the link's bandwidth.
+"""Bytes on their way to the host, as a fluid queue of the link's bandwidth, and what copies back cost.
 
-What a block offloads joins the queue outward when its forward ends and is on the device until copied; what its backward
-needs is on the device from the moment it is fetched. Copies outward start at once, copies back as late as they can.
-Where forward turns into backward the queue outward is empty, and copies back start there::
+What a block offloads joins the queue when its forward ends and is on the device until copied. Copies start at once;
+where forward turns into backward the queue is empty::
 
-    outward[p + 1] = offloaded by p      + max(0, outward[p] - room(p))
-    inward[p - 1]  = needed back by p    + max(0, inward[p]  - room(p))        room(p) = bandwidth * (seconds + stall)
+    outward[p + 1] = offloaded by p + max(0, outward[p] - room(p))        room(p) = bandwidth * (seconds + stall)
 
-Tensors leave and come one by one, so that a block's bytes are freed bit by bit; a block's ``backward_peak_bytes``
-already counts what it needs itself. Runs again would give copies more time; they are left out.
+Tensors leave one by one, so that a block's bytes are freed bit by bit. They come back when their block's backward first
+asks, by the stream that computes (``memplan.runtime.checkpoint.offload``): nothing hides that, so that an option's
+``seconds`` count all of it, and its ``backward_peak_bytes`` what it needs. Runs again would give copies more time; they
+are left out.
 """
 
 import math
@@ -24,8 +24,6 @@ class Backlogs:
 
     outward: tuple[int, ...]
     """Offloaded before the position and not copied yet when it starts."""
-    inward: tuple[int, ...]
-    """Needed after the position and fetched until it ends."""
     late_bytes: int
     """Bytes that are under way where forward turns into backward; above 0 the choice cannot run."""
 
@@ -41,8 +39,19 @@ def offloads(problem: BlockProblem) -> bool:
     return any(option.offloaded_bytes for block in problem.blocks for option in block.options)
 
 
+def seconds_back(nbytes: int, bandwidth: float) -> float:
+    """What the copies back of so many bytes take, during which nothing is computed."""
+    return nbytes / bandwidth if nbytes and bandwidth else 0.0
+
+
+def bytes_back(problem: BlockProblem, choice: Choice) -> int:
+    """All that a step copies back under a choice."""
+    pairs = zip(problem.blocks, choice.options, strict=True)
+    return sum(block.options[option].offloaded_bytes * len(block.spans) for block, option in pairs)
+
+
 def backlogs(problem: BlockProblem, choice: Choice) -> Backlogs:
-    """Follow both queues under a choice.
+    """Follow the queue under a choice.
 
     Args:
         problem: The step and its blocks.
@@ -52,22 +61,20 @@ def backlogs(problem: BlockProblem, choice: Choice) -> Backlogs:
         Bytes under way, rounded up.
     """
     count = len(problem.positions)
-    sent, needed = [0] * count, [0] * count
+    sent = [0] * count
     for block, option in zip(problem.blocks, choice.options, strict=True):
-        for forward, backward in block.spans:
+        for forward, _ in block.spans:
             sent[forward] += block.options[option].offloaded_bytes
-            needed[backward] += block.options[option].offloaded_bytes
     if not any(sent):
-        return Backlogs(outward=(0,) * count, inward=(0,) * count, late_bytes=0)
+        return Backlogs(outward=(0,) * count, late_bytes=0)
     stalls = choice.stalls or (0.0,) * count
     rooms = [
         problem.host_link_bandwidth * (position.seconds + stall)
         for position, stall in zip(problem.positions, stalls, strict=True)
     ]
     outward = _queue(sent, rooms)
-    inward = _queue(needed[::-1], rooms[::-1])[::-1]
-    late = max(max(outward[at], inward[at - 1] if at else 0.0) for at in turns(problem))
-    return Backlogs(outward=_up(outward), inward=_up(inward), late_bytes=_up([late])[0])
+    late = max(outward[at] for at in turns(problem))
+    return Backlogs(outward=_up(outward), late_bytes=_up([late])[0])
 
 
 def _queue(joining: list[int], rooms: list[float]) -> list[float]:

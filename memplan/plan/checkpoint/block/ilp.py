@@ -1,7 +1,7 @@
 """One integer program for all blocks: the cheapest options whose memory fits at every position.
 
 One binary for each block and option, one row for each position that no other implies, tensors between blocks by
-continuous variables that their holders push up, offloading by two queues with stalls. Segments are left to ``rotor``.
+continuous variables that their holders push up, offloading by a queue with stalls. Segments are left to ``rotor``.
 """
 
 import time

@@ -183,9 +183,8 @@ class _Step:
             for forward, backward in self.problem.blocks[first].spans:
                 stay(forward, backward, self.problem.state_bytes)
         copies = backlogs(self.problem, self.choice)
-        moving = [copies.outward[p] + copies.inward[p] for p in range(len(self.problem.positions))]
         fixed = [position.fixed_bytes for position in self.problem.positions]
-        return [f + c + m for f, c, m in zip(fixed, accumulate(change), moving, strict=False)]
+        return [f + c + m for f, c, m in zip(fixed, accumulate(change), copies.outward, strict=False)]
 
     def _blocks(self) -> Iterator[tuple[Block, Option, int | None]]:
         for index, block in enumerate(self.problem.blocks):

@@ -72,7 +72,7 @@ class Model:
             self._lp += pulp.lpSum(options.values()) == 1
         self._any_of: dict[Holders, Any] = {}
         self._stalls: list[Any] = []
-        self._under_way = self._copies() if with_copies else {}
+        self._under_way = self._copies() if with_copies else []
         self._most = self._variable("peak") if budget is None else None
         self._lp += self._most if budget is None else self._seconds()
         self._memory(budget)
@@ -189,17 +189,15 @@ class Model:
             places = {option: float(rank) for option, rank in ranks.items() if option in self._menus[earlier]}
             self._lp += self._sum(earlier, places) <= self._sum(later, places)
 
-    def _copies(self) -> dict[int, tuple[Any, Any]]:
-        """Both queues of ``copies`` with stalls; variables (outward, inward) of each position."""
+    def _copies(self) -> list[Any]:
+        """The queue of ``copies`` with stalls; a variable for each position."""
         count = len(self._problem.positions)
         sent: dict[int, list[Any]] = defaultdict(list)
-        needed: dict[int, list[Any]] = defaultdict(list)
         total = []
         for index, block in enumerate(self._problem.blocks):
             bytes_of = {o: self._option(index, o).offloaded_bytes * self._scale for o in self._menus[index]}
-            for forward, backward in block.spans:
+            for forward, _ in block.spans:
                 sent[forward].append(self._sum(index, bytes_of))
-                needed[backward].append(self._sum(index, bytes_of))
                 total.append(self._sum(index, bytes_of))
         if self._problem.host_bytes:
             self._lp += self._pulp.lpSum(total) <= self._problem.host_bytes * self._scale
@@ -210,19 +208,15 @@ class Model:
             for position, stall in zip(self._problem.positions, self._stalls, strict=True)
         ]
         outward = [self._variable(f"out_{at}") for at in range(count)]
-        inward = [self._variable(f"in_{at}") for at in range(count)]
         for at in range(1, count):
             self._lp += outward[at] >= self._pulp.lpSum(sent[at - 1])
             self._lp += outward[at] >= self._pulp.lpSum(sent[at - 1]) + outward[at - 1] - rooms[at - 1]
-            self._lp += inward[at - 1] >= self._pulp.lpSum(needed[at])
-            self._lp += inward[at - 1] >= self._pulp.lpSum(needed[at]) + inward[at] - rooms[at]
         for at in turns(self._problem):
             self._lp += outward[at] <= 0
-            self._lp += inward[at - 1] <= 0
-        return dict(enumerate(zip(outward, inward, strict=True)))
+        return outward
 
-    def _at(self, position: int) -> tuple[Any, ...]:
-        return self._under_way.get(position, ())
+    def _at(self, position: int) -> list[Any]:
+        return self._under_way[position : position + 1]
 
     def _choice(self) -> Choice:
         options = tuple(max(options, key=lambda o: options[o].value() or 0.0) for options in self._chosen)

@@ -1,8 +1,8 @@
-"""Copies to the host and back, simulated on a clock: one queue each way beside the computation.
+"""Copies to the host, simulated on a clock: a queue beside the computation.
 
-Every block's copy is one job on a first-in-first-out link, with a start and an end in seconds. Jobs back are placed
-from the end of the step, each as late as its backward and the job after it allow. It judges the fluid queues that
-solvers reckon with, and shares nothing with them.
+Every block's copy is one job on a first-in-first-out link, with a start and an end in seconds. It judges the fluid
+queue that solvers reckon with, and shares nothing with it. Copies back stand in the way of the computation: they are
+part of what an option costs, and never under way beside another block.
 """
 
 import math
@@ -15,14 +15,14 @@ from memplan.plan.checkpoint.block.records import BlockProblem, Choice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One copy of one block's bytes."""
+    """One copy of one block's bytes to the host."""
 
     block: int
     """Whose bytes."""
     nbytes: int
     """How many."""
     position: int
-    """Outward: whose end releases it; back: whose start needs it."""
+    """Whose end releases it."""
     start: float
     """Seconds since the start of the step."""
     end: float
@@ -41,8 +41,6 @@ class Transfers:
 
     outward: tuple[Job, ...]
     """To the host, in order."""
-    inward: tuple[Job, ...]
-    """Back, the last one first."""
     ends: tuple[float, ...]
     """When each position ends, its stall included."""
     turns: tuple[int, ...]
@@ -53,22 +51,17 @@ class Transfers:
         return self.ends[position - 1] if position else 0.0
 
     def under_way(self, position: int) -> int:
-        """Bytes on the device because of copies: not gone at the position's start, or back for later by its end."""
-        begin, end = self.start_of(position), self.ends[position]
+        """Bytes that are still on the device at the position's start."""
+        begin = self.start_of(position)
         leaving = sum(job.nbytes - job.done_bytes(begin) for job in self.outward if job.position < position)
-        coming = sum(job.done_bytes(end) for job in self.inward if job.position > position)
-        return math.ceil(leaving - 1e-3) + math.ceil(coming - 1e-3)
+        return math.ceil(leaving - 1e-3)
 
     def late(self) -> tuple[Job, ...]:
-        """Copies outward that end after the first backward that follows them, and copies back that start before it."""
+        """Copies that end after the first backward that follows them."""
         late = []
         for job in self.outward:
             turn = self.turns[bisect_right(self.turns, job.position)]
             if job.nbytes - job.done_bytes(self.start_of(turn)) > 1e-3:
-                late.append(job)
-        for job in self.inward:
-            turn = self.turns[bisect_right(self.turns, job.position) - 1]
-            if job.done_bytes(self.start_of(turn)) > 1e-3:
                 late.append(job)
         return tuple(late)
 
@@ -94,12 +87,6 @@ def simulate(problem: BlockProblem, choice: Choice) -> Transfers:
         start = max(free, ends[forward])
         free = start + nbytes / problem.host_link_bandwidth
         outward.append(Job(block=block, nbytes=nbytes, position=forward, start=start, end=free))
-    inward: list[Job] = []
-    free = math.inf
-    for (_, backward), block, nbytes in sorted(wanted, key=lambda each: -each[0][1]):
-        end = min(free, ends[backward - 1])
-        free = end - nbytes / problem.host_link_bandwidth
-        inward.append(Job(block=block, nbytes=nbytes, position=backward, start=free, end=end))
     runs = sorted((at, kind) for block in problem.blocks for span in block.spans for kind, at in enumerate(span))
     turns = [at for place, (at, kind) in enumerate(runs) if kind == 1 and runs[place - 1][1] == 0]
-    return Transfers(outward=tuple(outward), inward=tuple(inward), ends=ends, turns=tuple(turns))
+    return Transfers(outward=tuple(outward), ends=ends, turns=tuple(turns))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint.block.copies import seconds_back
 from memplan.plan.checkpoint.block.memory import position_bytes
 from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Interface, Option, Position
 from memplan.plan.checkpoint.probe.chain import is_chain
@@ -85,7 +86,7 @@ class _Assembly:
         ops = self._base.trace.ops[step.first_op : step.end_op]
         problem = BlockProblem(
             positions=tuple(self._position(stretch) for stretch in self._stretches),
-            blocks=tuple(self._block(index) for index in range(len(self._kinds))),
+            blocks=tuple(self._block(index, host_link_bandwidth) for index in range(len(self._kinds))),
             interfaces=tuple(self._interface_record(each) for each in self._found.passed.values()),
             chain=is_chain(self._base),
             step_seconds=self._roofline.total(ops),
@@ -136,33 +137,34 @@ class _Assembly:
             stretch -= 1
         return self._place[stretch]
 
-    def _block(self, index: int) -> Block:
+    def _block(self, index: int, link: float) -> Block:
         kind = self._kinds[index]
         return Block(
             module=self._base.cut.modules[index],
             kind=kind,
             spans=tuple((self._place[run.forward], self._place[run.backward]) for run in self._base.runs[index]),
-            options=tuple(self._option(index, option) for option in range(len(self._menus[kind]))),
+            options=tuple(self._option(index, option, link) for option in range(len(self._menus[kind]))),
         )
 
-    def _option(self, block: int, option: int) -> Option:
+    def _option(self, block: int, option: int, link: float) -> Option:
         candidate = self._menus[self._kinds[block]][option]
         probe, model = self._measured(block, option)
         ours = [self._ruler.figures(0, block, run) for run in self._base.runs[block]]
         before = [self._ruler.figures(0, model, run) for run in self._base.runs[model]]
         after = [self._ruler.figures(probe, model, run) for run in self._probes[probe].reading.runs[model]]
         pairs = list(zip(before, after, strict=True))
+        is_offloaded = candidate.action is Action.OFFLOAD
+        moved = max(0, *(new.moved - old.moved for old, new in pairs)) if is_offloaded else 0
+        again = max(0.0, sum(new.seconds - old.seconds for old, new in pairs))
         return Option(
             action=candidate.action,
             saved=candidate.saved,
             kept_bytes=_shifted(ours, pairs, "kept"),
             forward_peak_bytes=_shifted(ours, pairs, "forward"),
             backward_peak_bytes=_shifted(ours, pairs, "backward"),
-            seconds=max(0.0, sum(new.seconds - old.seconds for old, new in pairs)),
+            seconds=again + seconds_back(moved * len(pairs), link),
             holds=self._holds(block, option),
-            offloaded_bytes=(
-                max(0, *(new.moved - old.moved for old, new in pairs)) if candidate.action is Action.OFFLOAD else 0
-            ),
+            offloaded_bytes=moved,
         )
 
     def _measured(self, block: int, option: int) -> tuple[int, int]:
