@@ -53,11 +53,12 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable, bodies: Mapping[str,
     arguments = func._schema.arguments
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
     shares = any(result.alias_info is not None for result in func._schema.returns)
+    is_view = shares and not any(written)
     return Operator(
         name=str(func),
         label=func.__name__.replace(".", "_"),
         composite=_is_composite(func),
-        is_view=shares and not any(written),
+        is_view=is_view,
         is_silent=any(written) and not func._schema.returns,
         mutated=tuple(
             index
@@ -68,7 +69,7 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable, bodies: Mapping[str,
             argument.name for argument, write in zip(arguments, written, strict=True) if write and argument.kwarg_only
         ),
         flops=flops_formula(func),
-        scratch=rules.get(str(func)),
+        scratch=None if is_view else rules.get(str(func)),
         body=body_of(func),
         sparse=bodies.get(str(func)),
     )

@@ -15,7 +15,7 @@ from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
 from memplan.trace.records import DeviceTraits
 from memplan.trace.replacements import Attribute, attributes
-from memplan.trace.scratch.cpu_table import CPU_RULES
+from memplan.trace.scratch import cpu_table
 from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
 
@@ -48,14 +48,14 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
     if device.kind == "cpu":
         with attributes(_NO_CUDA):
             yield Semantics(
-                scratch_rules=CPU_RULES,
+                scratch_rules=cpu_table.CPU_VERDICTS,
                 place_rule=None,
                 ask_host=lambda _: None,
                 ask_pinned=lambda _: None,
                 ask_stream=lambda _: None,
                 user_code=nullcontext,
-                not_modelled=_nothing,
-                assumptions=_nothing,
+                not_modelled=lambda names: _own_work_space(cpu_table.not_examined(names)),
+                assumptions=cpu_table.assumptions,
             )
         return
     with cuda_semantics(device, attention=attention) as cuda, shape_only_bitsandbytes():
@@ -79,7 +79,10 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
             ask_pinned=ask_pinned,
             ask_stream=ask_stream,
             user_code=cuda.placement.user_code,
-            not_modelled=lambda names: (*_unknown_scratch(names), *([flex.NOT_MODELLED] if was_flex() else [])),
+            not_modelled=lambda names: (
+                *_own_work_space(not_covered(names)),
+                *([flex.NOT_MODELLED] if was_flex() else []),
+            ),
             assumptions=lambda names: (*assumptions_of(names), *([flex.ASSUMPTION] if was_flex() else [])),
         )
 
@@ -92,9 +95,5 @@ _NO_CUDA = (Attribute(torch.Tensor, "cuda", _refuse), Attribute(torch.nn.Module,
 """A CUDA build of torch would move fake tensors to a device that a CPU run does not have; its CPU build says this."""
 
 
-def _nothing(_: Iterable[str]) -> Iterable[str]:
-    return ()
-
-
-def _unknown_scratch(names: Iterable[str]) -> Iterable[str]:
-    return (f"{name}: its kernel's own work space" for name in not_covered(names))
+def _own_work_space(names: Iterable[str]) -> Iterable[str]:
+    return (f"{name}: its kernel's own work space" for name in names)

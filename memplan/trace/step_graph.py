@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memplan.trace.refs import Ref
+from memplan.trace.refs import Ref, pinned
 
 if TYPE_CHECKING:
     from memplan.trace.records import Op
@@ -104,7 +104,7 @@ class StepGraph:
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            reads: Takes the references of all fake tensors among them, in order.
+            reads: Takes the references of all tensors of the step among them, in order.
         """
         return (
             tuple([self._argument(value, reads) for value in args]),
@@ -113,7 +113,8 @@ class StepGraph:
 
     def _argument(self, value: Any, reads: list[Ref]) -> Any:
         kind = type(value)
-        if kind is FakeTensor:
+        if kind is FakeTensor or (kind is torch.Tensor and pinned(value) is not None):
+            # A real tensor that an op of the step made (the batch sizes of a packed sequence) is no constant.
             ref = self._ref_of(value)
             reads.append(ref)
             return self._maker(ref)

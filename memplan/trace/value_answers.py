@@ -103,15 +103,53 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
     """``pack_padded_sequence``: all steps of all sequences, and how many sequences each step has."""
     padded, lengths = args[:2]
     batch_first = args[2] if len(args) > 2 else kwargs.get("batch_first", False)
-    longest = padded.shape[1 if batch_first else 0]
-    total = longest * lengths.numel()
     known = values.knowledge_of(lengths).value
     if known is None:
         values.assume("padded sequences are all as long as the padding")
-    else:
+    longest = padded.shape[1 if batch_first else 0]
+    with unset_fake_temporarily():
+        counts = torch.full((lengths.numel(),), longest) if known is None else known
+        # Packed layers read these numbers in C++ (RNN.cpp PackedLayer): a fake tensor would have none.
+        sizes = (counts.unsqueeze(0) > torch.arange(int(counts.max())).unsqueeze(1)).sum(1)
+        total = int(counts.sum())
+    return padded.new_empty((total, *padded.shape[2:])), sizes
+
+
+def _aligned(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+    """``_ctc_loss`` whose lengths are tensors: losses, and one number per step and possible label (LossCTC.cpp)."""
+    scores, targets, _, lengths = args[:4]
+    known = values.knowledge_of(lengths).value
+    if known is not None:
         with unset_fake_temporarily():
-            total, longest = int(known.sum()), int(known.max())
-    return padded.new_empty((total, *padded.shape[2:])), torch.empty(longest, dtype=torch.int64)
+            longest = int(known.max())
+    elif targets.dim() == 2:
+        values.assume("target sequences of the CTC loss are as long as their padding")
+        longest = targets.shape[1]
+    else:
+        values.assume("target sequences of the CTC loss are all equally long")
+        longest = ceil(targets.numel() / max(lengths.numel(), 1))
+    batch = scores.shape[1] if scores.dim() == 3 else 1
+    losses = scores.new_empty((batch,) if scores.dim() == 3 else ())
+    return losses, scores.new_empty((batch, scores.shape[0], 2 * longest + 1))
+
+
+def _least_squares(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """``lstsq``: the solution is the upper part of what held the right sides (BatchLinearAlgebra.cpp)."""
+    matrix, sides = args[:2]
+    driver = kwargs.get("driver", args[3] if len(args) > 3 else None) or "gelsy"
+    (rows, columns), batch = matrix.shape[-2:], matrix.shape[:-2]
+    is_vector = sides.dim() < matrix.dim()
+    width = 1 if is_vector else sides.shape[-1]
+    whole = matrix.new_empty((*batch, width, max(rows, columns))).mT
+    solution = whole.narrow(-2, 0, columns)
+    has_residuals = rows > columns and driver != "gelsy"
+    if has_residuals and driver != "gels":
+        values.assume("matrices of least squares have full rank")
+    residuals = torch.empty((*batch, width) if has_residuals else (0,), dtype=matrix.dtype.to_real())
+    ranks = torch.empty((0,) if driver == "gels" else tuple(batch), dtype=torch.int64)
+    least = (*batch, min(rows, columns)) if driver in {"gelsd", "gelss"} else (0,)
+    spectrum = torch.empty(least, dtype=matrix.dtype.to_real())
+    return solution.squeeze(-1) if is_vector else solution, residuals, ranks, spectrum
 
 
 def _looked_up(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -142,6 +180,8 @@ ANSWERS: dict[Any, Answer] = {
     aten.repeat_interleave.Tensor: _repeat_interleave,
     aten._pack_padded_sequence.default: _packed,
     aten.embedding.default: _looked_up,
+    aten._ctc_loss.Tensor: _aligned,
+    aten.linalg_lstsq.default: _least_squares,
     aten.equal.default: _same,
     aten.allclose.default: _same,
 }

@@ -28,7 +28,10 @@ from memplan.trace.nested import tensors_in
 from memplan.trace.value_answers import ANSWERS
 from memplan.trace.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSES, RULES, classes_of_dim
 
-TEACHERS = frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS
+_WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
+"""Ops whose answers have real tensors among them, which say all about themselves."""
+
+TEACHERS = frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE
 """Ops whose results something is known of whatever their arguments are."""
 
 
@@ -63,6 +66,9 @@ class Values(Guesses):
             values = self._run_for_real(func, args, kwargs, result)
             if values:
                 return [Knowledge(value=value) for value in values]
+        if func in _WHOLE:
+            made = tensors_in(result)
+            return [NOTHING if isinstance(tensor, FakeTensor) else Knowledge(value=tensor) for tensor in made]
         rule = RULES.get(func)
         if rule is not None:
             return (rule(self, args, kwargs, result),)

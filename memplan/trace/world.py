@@ -14,6 +14,7 @@ from torch.utils import _device
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from memplan.trace.packed_sequences import pad_packed_sequence
 from memplan.trace.replacements import Attribute, attributes
 
 
@@ -40,6 +41,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
                     Attribute(FakeTensor, "__format__", _format),
                     Attribute(DataLoader, "_get_iterator", _iterate_here),
                     Attribute(torch, "tensor", _tensor),
+                    Attribute(torch._VF, "_pad_packed_sequence", pad_packed_sequence),
                 ),
             )
         )

@@ -5,7 +5,7 @@ Follows aten/src/ATen/native/Loss.cpp; read at main of 2026, measured on CPU wit
 
 import torch
 
-from memplan.trace.scratch.cpu_shapes import allocations, argument, enlarge, nbytes, product
+from memplan.trace.scratch.cpu_shapes import allocations, argument, copy_bytes, enlarge, nbytes, product
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
 
 REDUCTION_POSITIONS = {
@@ -87,15 +87,18 @@ ELEMENTWISE_LOSSES: dict[str, Rule] = {
 
 
 def patches(call: Call) -> Script | None:
-    """The result starts as large as the input and is resized, which never gives memory back.
+    """A strided source is copied first; the result starts as large as the source, and resizing gives no memory back.
 
-    Im2Col.cpp ``im2col_cpu``, Col2Im.cpp ``col2im_cpu``, cuda/Im2Col.cu ``im2col_cuda``, Col2Im.cu ``col2im_cuda``.
+    Im2Col.cpp ``im2col_out_cpu_template``, Col2Im.cpp ``col2im_out_cpu_template``, cuda/Im2Col.cu, cuda/Col2Im.cu.
     """
     source, out = call.args[0], call.out
-    if nbytes(out) > nbytes(source):
-        return allocations({"first size": nbytes(source)})
-    enlarge(out, nbytes(source))
-    return None
+    copy = copy_bytes(source)
+    if nbytes(out) <= nbytes(source):
+        enlarge(out, nbytes(source))
+        return allocations({}, {"contiguous": copy})
+    first = Scratch("alloc", "first size", nbytes(source))
+    copied = (Scratch("alloc", "contiguous", copy),) if copy else ()
+    return Script(before=(first, *copied), after=(Scratch("free", "first size"),))
 
 
 PATCHES: dict[str, Rule] = {"aten.im2col.default": patches, "aten.col2im.default": patches}

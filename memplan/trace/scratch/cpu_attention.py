@@ -83,6 +83,12 @@ def batch_norm(call: Call) -> Script | None:
     return within({"mean": row, "variance": row})
 
 
+def updating_batch_norm(call: Call) -> Script:
+    """The same where it always computes statistics (``_batch_norm_with_update``)."""
+    row = call.args[0].shape[1] * _accumulate_bytes(call.args[0])
+    return within({"mean": row, "variance": row})
+
+
 def batch_norm_backward(call: Call) -> Script:
     """One copy of the gradient while it computes (measured on torch 2.13.0, November 2026)."""
     return allocations({"gradient": nbytes(call.args[1])})
@@ -153,6 +159,9 @@ RULES = {
     "aten.native_group_norm_backward.default": group_norm_backward,
     "aten.native_batch_norm.default": batch_norm,
     "aten.native_batch_norm_backward.default": batch_norm_backward,
+    "aten._native_batch_norm_legit.default": batch_norm,
+    "aten._batch_norm_with_update.default": updating_batch_norm,
+    "aten.batch_norm_backward.default": batch_norm_backward,
     "aten._softmax.default": softmax,
     "aten._log_softmax.default": softmax,
     "aten._softmax_backward_data.default": softmax_backward,

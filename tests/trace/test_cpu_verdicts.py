@@ -1,0 +1,224 @@
+"""Every op of a CPU step has a verdict: its scratch as the allocator reports it, nothing, or a name and a bound."""
+
+import pytest
+import torch
+
+from memplan.job.load import load_source
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.trace.records import DeviceTraits
+from memplan.trace.run import trace_job
+from memplan.trace.scratch.cpu_lapack import ASK, WORK, lengths
+from memplan.trace.scratch.cpu_table import CPU_VERDICTS, not_examined, unexamined
+from tests.trace.real_memory import peak, real_allocations
+from tests.trace.test_cpu_scratch import compare
+
+aten = torch.ops.aten
+pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def matrix(*shape, dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.randn(*shape, dtype=dtype)
+
+
+def definite(size):
+    """A symmetric matrix with positive eigenvalues, in row order."""
+    made = matrix(size, size)
+    return made @ made.T + size * torch.eye(size)
+
+
+SHAPES = {"square": (70, 70), "tall": (90, 40), "wide": (40, 90), "batched": (3, 70, 40)}
+TYPES = {"float": torch.float32, "double": torch.float64, "complex": torch.complex64}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+def test_qr(mode, shape, dtype):
+    compare(aten.linalg_qr.default, matrix(*SHAPES[shape], dtype=TYPES[dtype]), mode)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_singular_values(shape, dtype):
+    compare(aten._linalg_svd.default, matrix(*SHAPES[shape], dtype=TYPES[dtype]), False, True)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [5, 70, 150])
+def test_factors_of_square_matrices(size, dtype):
+    square = matrix(size, size, dtype=TYPES[dtype])
+    hermitian = square + square.mH
+    compare(aten._linalg_eigh.default, hermitian, "L", True)
+    compare(aten._linalg_eigh.default, hermitian, "L", False)
+    compare(aten.linalg_eig.default, square, slack=4 * size)
+    compare(aten.linalg_inv_ex.default, square, slack=4 * size)
+    compare(aten.linalg_lu.default, square)
+    compare(aten._linalg_det.default, square, slack=4 * size)
+    compare(aten.linalg_ldl_factor_ex.default, hermitian)
+    compare(aten.geqrf.default, square)
+    reflectors, factors = torch.geqrf(square)
+    compare(aten.linalg_householder_product.default, reflectors, factors)
+    compare(aten.ormqr.default, reflectors, factors, square[:, :3].contiguous())
+
+
+@pytest.mark.parametrize("size", [5, 70])
+def test_solutions(size):
+    compare(aten._cholesky_solve_helper.default, matrix(size, 3), definite(size), False)
+    compare(aten.linalg_solve_triangular.default, definite(size), matrix(size, 3), upper=True)
+
+
+def test_the_library_is_asked_as_kernels_ask_it():
+    assert lengths("geqrf", torch.float32, 64, 32, None, 64, None, WORK, ASK).work >= 32
+    assert lengths("none", torch.float32) is None
+
+
+image = torch.randn(4, 3, 20, 24)
+indices = torch.randint(0, 8, (30, 20))
+OTHERS = {
+    "unfold": (aten.im2col.default, image, [3, 3], [1, 1], [0, 0], [1, 1]),
+    "unfold, channels last": (
+        aten.im2col.default,
+        image.contiguous(memory_format=torch.channels_last),
+        *([3, 3], [1, 1], [0, 0], [1, 1]),
+    ),
+    "fold of what is turned": (
+        aten.col2im.default,
+        torch.randn(4, 396, 27).mT,
+        [20, 24],
+        [3, 3],
+        [1, 1],
+        [0, 0],
+        [1, 1],
+    ),
+    "kth value": (aten.kthvalue.default, torch.randn(30, 40), 3),
+    "sums of integers": (aten.cumsum.default, torch.ones(30, 40, dtype=torch.bool), 0),
+    "roots of integers": (aten.sqrt.default, torch.ones(30, 40, dtype=torch.int32)),
+    "narrow indices": (aten.gather.default, torch.randn(30, 20), 0, indices.int()),
+    "wide indices": (aten.gather.default, torch.randn(30, 20), 0, indices),
+    "distance": (aten.dist.default, torch.randn(30, 40), torch.randn(40)),
+    "roll": (aten.roll.default, torch.randn(30, 40), [1, 2], [0, 1]),
+    "histogram": (aten.histc.default, torch.rand(300), 100, 0, 1),
+    "lower triangles of a cut batch": (aten.tril.default, torch.randn(3, 20, 24)[:, :, :20]),
+    "scattered means": (aten.scatter_reduce.two, torch.randn(30, 20), 0, indices, torch.randn(30, 20), "mean"),
+    "linear in one dimension": (aten.upsample_linear1d.default, torch.randn(2, 3, 40), [90], True),
+    "cubic": (aten.upsample_bicubic2d.default, image, [90, 70], True),
+    "linear in three dimensions": (aten.upsample_trilinear3d.default, torch.randn(1, 2, 8, 8, 8), [20, 20, 20], True),
+    "smoothed": (aten._upsample_bilinear2d_aa.default, image, [10, 12], False),
+    "transform of the last dimension": (aten._fft_r2c.default, torch.randn(8, 10, 32), [2], 0, True),
+    "transform of a middle one": (aten._fft_c2c.default, torch.randn(8, 10, 32, dtype=torch.complex64), [1], 0, True),
+    "transform back": (aten._fft_c2r.default, torch.randn(8, 10, 17, dtype=torch.complex64), [1, 2], 0, 32),
+    "norm in another type": (aten.linalg_vector_norm.default, torch.randn(30, 40), 2, [0], False, torch.float64),
+    "a matrix turned around": (aten.clone.default, torch.randn(70, 80).T, torch.contiguous_format),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS.values(), ids=OTHERS)
+def test_other_kernels(case):
+    func, *arguments = case
+    keywords = {"memory_format": arguments.pop()} if func is aten.clone.default else {}
+    if func is aten.linalg_vector_norm.default:
+        keywords = {"dtype": arguments.pop()}
+    compare(func, *arguments, **keywords)
+
+
+def test_what_nobody_examined_is_named_and_bounded():
+    assert CPU_VERDICTS.get("aten.relu.default") is None
+    assert CPU_VERDICTS.get("aten.relu_.default") is None
+    assert CPU_VERDICTS.get("my_kernels.fused.default") is unexamined
+    assert not_examined(["aten.relu.default", "my_kernels.fused.default"]) == ("my_kernels.fused.default",)
+
+
+PROGRAM = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+def batch(batch_size):
+    return torch.randn(batch_size, 12, 16)
+
+def loss(output, batch):
+    return output.square().mean()
+"""
+PROGRAMS = {
+    "packed": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(16, 32, batch_first=True)
+    def forward(self, x):
+        lengths = torch.tensor([12, 5, 9, 12, 1, 7, 3, 8])
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+""",
+    "anomaly": """
+class Model(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 300)
+    def forward(self, x):
+        with torch.autograd.detect_anomaly(check_nan=True):
+            return super().forward(x).relu()
+""",
+    "ctc": """
+class Model(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 30)
+    def forward(self, x):
+        scores = super().forward(x).log_softmax(-1).transpose(0, 1)
+        targets = torch.randint(1, 30, (8, 4))
+        return F.ctc_loss(scores, targets, torch.full((8,), 12), torch.full((8,), 4))
+""",
+    "least squares": """
+class Model(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 10)
+    def forward(self, x):
+        return torch.linalg.lstsq(super().forward(x), x).solution
+""",
+    "unfolded": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(9, 20))
+    def forward(self, x):
+        return F.unfold(x.unsqueeze(1), 3).transpose(1, 2) @ self.weight
+""",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_take_what_the_allocator_gives_them(name, tmp_path):
+    target = tmp_path / "target.py"
+    target.write_text(PROGRAM + PROGRAMS[name] + "\ndef model():\n    return Model()\n")
+    spec = JobSpec(target=FileTarget(path=target), batch_size=8, optimizer="sgd")
+    trace = trace_job(lambda: load_source(spec), spec, DeviceTraits(kind="cpu"))
+    sizes = [trace.storages[event.storage].nbytes * (1 if event.action == "alloc" else -1) for event in trace.events]
+    real = peak(real_allocations(lambda: _trained(target)))
+    assert peak(sizes) == pytest.approx(real, rel=0.005)
+    assert trace.not_modelled == ()
+
+
+def _trained(target):
+    """The documented loop, for real."""
+    names = {}
+    exec(target.read_text(), names)
+    model = names["model"]().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        output = batch = loss = None
+        batch = names["batch"](8)
+        output = model(batch)
+        loss = names["loss"](output, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer, output, loss, batch
