@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.light import FORBID, HEAVY, light
 
 ROOT = Path(__file__).parents[1]
-MAY_IMPORT_TORCH = ("trace", "validate", "runtime")
+MAY_IMPORT_TORCH = ("seam", "trace", "validate", "runtime")
 """Packages that may import torch when they are imported themselves; everything else does so inside functions."""
 
 

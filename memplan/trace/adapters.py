@@ -19,8 +19,8 @@ import torch
 
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.late_imports import outside_trace
-from memplan.trace.replacements import Attribute, attributes
 
 NON_REENTRANT = {"use_reentrant": False}
 """What the Trainer of transformers passes (trainer.py, 5.0); prepared without it, torch would re-enter."""
@@ -103,7 +103,7 @@ def required(package: str, option: str, name: str) -> ModuleType:
     """
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs {package}", where=option, hint=f"pip install {name}")
-    with outside_trace(), _quiet(), attributes((Attribute(torch, "compile", _uncompiled),)):
+    with outside_trace(), _quiet(), replaced((Replacement("torch.compile", _uncompiled),)):
         return importlib.import_module(package)
 
 

@@ -37,9 +37,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.cuda.told_device import CUDA
 from memplan.trace.late_imports import outside_trace, when_imported
-from memplan.trace.replacements import Attribute, attributes
 
 PACKAGE = "bitsandbytes"
 _PARAMETERS = frozenset({"Params4bit", "Int8Params"})
@@ -66,7 +66,7 @@ def shape_only_bitsandbytes() -> Iterator[None]:
                 # A CPU build leaves these out, and only what is there can be put back.
                 for name in _UPDATE_KERNELS:
                     vars(sys.modules[f"{PACKAGE}.functional"]).setdefault(name, {})
-            stack.enter_context(attributes(_table()))
+            stack.enter_context(replaced(_table()))
 
         stack.enter_context(when_imported(PACKAGE, enter, outside_trace))
         yield
@@ -142,8 +142,8 @@ class _HostCode:
 
 def _load_cuda_operators() -> None:
     """Import the CUDA kernels' Python part (0.46 and later); the package itself does so only where there is a GPU."""
-    library = (Attribute(sys.modules[f"{PACKAGE}.cextension"], "lib", _SilentLibrary()),)
-    with outside_trace(), attributes(library):
+    library = (Replacement("bitsandbytes.*.lib", _SilentLibrary(), sys.modules[f"{PACKAGE}.cextension"]),)
+    with outside_trace(), replaced(library):
         module = importlib.import_module(f"{PACKAGE}.backends.cuda.ops")
     for each in vars(module).values():
         if hasattr(each, "cache_clear"):
@@ -166,7 +166,7 @@ def _raw_streams() -> Iterator[None]:
             setattr(torch._C, name, former)
 
 
-def _table() -> tuple[Attribute, ...]:
+def _table() -> tuple[Replacement, ...]:
     functional = sys.modules[f"{PACKAGE}.functional"]
     library = _SilentLibrary()
     loaded = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.") and module is not None]
@@ -174,14 +174,17 @@ def _table() -> tuple[Attribute, ...]:
     registered = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith(f"{PACKAGE}::")]
     names = {name.removeprefix(f"{PACKAGE}::").partition(".")[0] for name in registered}
     return (
-        *(Attribute(module, "lib", library) for module in loaded),
-        *(Attribute(functional, name, _EveryOptimizer()) for name in _UPDATE_KERNELS),
-        *(Attribute(operators, name, _HostCode(getattr(operators, name))) for name in sorted(names)),
-        Attribute(functional, "get_paged", _paged),
+        *(Replacement("bitsandbytes.*.lib", library, module) for module in loaded if hasattr(module, "lib")),
+        *(Replacement("bitsandbytes.functional.*", _EveryOptimizer(), functional, name) for name in _UPDATE_KERNELS),
+        *(
+            Replacement("torch.ops.bitsandbytes.*", _HostCode(getattr(operators, name)), operators, name)
+            for name in sorted(names)
+        ),
+        Replacement("bitsandbytes.functional.get_paged", _paged),
         # What these remember would outlive the trace.
-        Attribute(functional, "name2qmap", {}),
-        Attribute(functional.GlobalPageManager, "_instance", None),
-        Attribute(torch.Tensor, "_make_subclass", _subclass(torch.Tensor._make_subclass)),
+        Replacement("bitsandbytes.functional.name2qmap", {}),
+        Replacement("bitsandbytes.functional.GlobalPageManager._instance", None),
+        Replacement("torch.Tensor._make_subclass", _subclass(torch.Tensor._make_subclass)),
     )
 
 

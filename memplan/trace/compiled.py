@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memplan.job.spec import Compile
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.recorder import Recorder
-from memplan.trace.replacements import Attribute, attributes
 
 if TYPE_CHECKING:
     from memplan.trace.inductor.region import Regions
@@ -132,7 +132,7 @@ def compiling(choice: Compile) -> Iterator[Compiling]:
     def compile_module(self: torch.nn.Module, *_: Any, **__: Any) -> None:
         meaning.module(self)
 
-    with attributes(
-        (Attribute(torch, "compile", compile_), Attribute(torch.nn.Module, "compile", compile_module)),
+    with replaced(
+        (Replacement("torch.compile", compile_), Replacement("torch.nn.Module.compile", compile_module)),
     ):
         yield meaning

@@ -10,7 +10,7 @@ from types import ModuleType
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.replace import Replacement, replaced
 
 
 @contextmanager
@@ -71,5 +71,5 @@ def outside_trace() -> Iterator[None]:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(torch._C.DisableTorchFunction())
         # A library asks whether there is a GPU to load what runs on it; a trace has no use for that.
-        stack.enter_context(attributes((Attribute(torch.cuda, "is_available", lambda: False),)))
+        stack.enter_context(replaced((Replacement("torch.cuda.is_available", lambda: False),)))
         yield

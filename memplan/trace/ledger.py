@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.trace.records import Event, Place, Role, Storage
-from memplan.trace.replacements import Attribute, attributes
 from memplan.units import Bytes, OpIndex, StorageId
 
 
@@ -83,17 +83,17 @@ class Ledger:
 
     def watching_resizes(self) -> AbstractContextManager[None]:
         """Follow ``UntypedStorage.resize_``, which no dispatch mode sees (FSDP frees and regrows parameters by it)."""
-        original = torch.UntypedStorage.resize_
+        resize = attribute("torch.UntypedStorage.resize_")
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-            result = original(storage, size)
+            result = resize(storage, size)
             identity = self.find(storage)
             if identity is not None and self.entries[identity].nbytes != storage.nbytes():
                 entry = self.entries[identity]
                 self.move(storage, place=entry.place, role=entry.role, name=entry.name)
             return result
 
-        return attributes((Attribute(torch.UntypedStorage, "resize_", resize_),))
+        return replaced((Replacement("torch.UntypedStorage.resize_", resize_),))
 
     def scratch(
         self, nbytes: int, *, role: Role = "scratch", name: str = "", most: int | None = None, spare: bool = False

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.calls import Operator
-from memplan.trace.replacements import Attribute, attributes
 
 OPERATOR = Operator(
     name="torch.get_rng_state",
@@ -38,7 +38,7 @@ def watching_states(ask: Callable[[], torch.Tensor]) -> AbstractContextManager[N
     Args:
         ask: Called instead of ``torch.default_generator.get_state`` by all functions of ``torch.random``.
     """
-    return attributes((Attribute(torch.random, "default_generator", _Watched(ask)),))
+    return replaced((Replacement("torch.random.default_generator", _Watched(ask)),))
 
 
 class _Watched:

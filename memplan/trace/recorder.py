@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from memplan.seam.dispatcher import decompose
 from memplan.trace import aliasing, random_states
 from memplan.trace.attribution import Attribution
 from memplan.trace.calls import Operator, describe
@@ -35,7 +36,6 @@ from memplan.trace.refs import (
     pinned,
     storage_of,
 )
-from memplan.trace.replacements import decompose
 from memplan.trace.running import Running
 from memplan.trace.scratch.player import Player
 from memplan.trace.scratch.rules import RuleTable, Script

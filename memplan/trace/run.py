@@ -9,6 +9,7 @@ import torch
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
+from memplan.seam.releases import untried
 from memplan.trace.attempts import attempt
 from memplan.trace.compiled import compiling
 from memplan.trace.decisions import Decisions, Way
@@ -108,7 +109,13 @@ def _trace(
             seq_len=spec.seq_len or source.default_seq_len,
             provenance=dict(source.provenance)
             | {f"forward.{name}": item for name, item in surroundings.arguments.items()},
-            assumptions=(*values.assumptions, *decisions.said, *means.assumptions(names), *compiled.assumptions),
+            assumptions=(
+                *_untried(),
+                *values.assumptions,
+                *decisions.said,
+                *means.assumptions(names),
+                *compiled.assumptions,
+            ),
             not_modelled=(
                 *lacking(device, recorder.dtypes),
                 *means.not_modelled(names),
@@ -157,6 +164,11 @@ def _unknown(recorder: Recorder) -> list[str]:
     """On the CPU an unknown op's result has no elements; for CUDA what kernels take is the CPU's."""
     what = "work space of its kernel" if recorder.device.kind == "cuda" else "what it makes of them"
     return [f"sparse tensors in {name}: {what}" for name in recorder.unknown_sparse]
+
+
+def _untried() -> tuple[str, ...]:
+    sentence = untried(torch.__version__)
+    return () if sentence is None else (sentence,)
 
 
 def _facts(model: torch.nn.Module) -> ModelFacts:

@@ -8,13 +8,13 @@ from typing import NoReturn
 import torch
 
 from memplan.job.spec import Attention
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.bitsandbytes import shape_only_bitsandbytes
 from memplan.trace.cuda import flex_attention as flex
 from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import cuda_semantics
 from memplan.trace.recorder import PlaceRule
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import Attribute, attributes
 from memplan.trace.scratch import cpu_table
 from memplan.trace.scratch.cuda_table import CUDA_RULES, not_covered
 from memplan.trace.scratch.rules import RuleTable
@@ -46,7 +46,7 @@ class Semantics:
 def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]:
     """Install the semantics of a device for the length of the context."""
     if device.kind == "cpu":
-        with attributes(_NO_CUDA):
+        with replaced(_NO_CUDA):
             yield Semantics(
                 scratch_rules=cpu_table.CPU_VERDICTS,
                 place_rule=None,
@@ -91,7 +91,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
     raise AssertionError("Torch not compiled with CUDA enabled")
 
 
-_NO_CUDA = (Attribute(torch.Tensor, "cuda", _refuse), Attribute(torch.nn.Module, "cuda", _refuse))
+_NO_CUDA = (Replacement("torch.Tensor.cuda", _refuse), Replacement("torch.nn.Module.cuda", _refuse))
 """A CUDA build of torch would move fake tensors to a device that a CPU run does not have; its CPU build says this."""
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import ModuleType
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.late_imports import when_imported
-from memplan.trace.replacements import Attribute, attributes
 
 _TRANSFORMERS = "transformers.utils.import_utils"
-_QUESTION = "is_fake_tensor"
+_QUESTION = f"{_TRANSFORMERS}.is_fake_tensor"
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def fakes_pass_for_real() -> Iterator[None]:
     with ExitStack() as stack:
 
         def enter(module: ModuleType) -> None:
-            if hasattr(module, _QUESTION):
-                stack.enter_context(attributes((Attribute(module, _QUESTION, lambda _: False),)))
+            # The module is not to be found by its path while it is being imported.
+            stack.enter_context(replaced((Replacement(_QUESTION, lambda _: False, module),)))
 
         stack.enter_context(when_imported(_TRANSFORMERS, enter, nullcontext))
         yield

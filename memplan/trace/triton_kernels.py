@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.late_imports import when_imported
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import Attribute, attributes
 
 NOTE = "Triton kernels: their results' values and any memory they take themselves"
 TUNED = "@triton.autotune tunes a kernel at its first call with a new key and takes the first configuration"
@@ -69,7 +69,7 @@ def idle_kernels(
 
         def patch(runtime: ModuleType) -> None:
             stack.enter_context(_active_driver(sys.modules[f"{_RUNTIME}.driver"].driver, device))
-            stack.enter_context(attributes(_replacements(runtime, launched, assume)))
+            stack.enter_context(replaced(_replacements(runtime, launched, assume)))
 
         # A wrapped kernel would dispatch one of torch.compile's ops; unwrapped, it is launched like any other.
         stack.enter_context(torch._library.triton.set_wrap_triton_enabled(False))
@@ -129,7 +129,7 @@ def _driver(device: DeviceTraits) -> SimpleNamespace:
 
 def _replacements(
     runtime: ModuleType, launched: Callable[[Sequence[torch.Tensor]], None], assume: Callable[[str], None]
-) -> tuple[Attribute, ...]:
+) -> tuple[Replacement, ...]:
     tuned: set[tuple[object, ...]] = set()
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **options: Any) -> SimpleNamespace:
@@ -155,7 +155,10 @@ def _replacements(
         tuner.nargs = None
         return result
 
-    return Attribute(runtime.JITFunction, "run", run), Attribute(runtime.Autotuner, "run", run_tuned)
+    return (
+        Replacement("triton.runtime.JITFunction.run", run, runtime.JITFunction),
+        Replacement("triton.runtime.Autotuner.run", run_tuned, runtime.Autotuner),
+    )
 
 
 def _defaults(kernel: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from torch.utils import _device
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.packed_sequences import pad_packed_sequence
-from memplan.trace.replacements import Attribute, attributes
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def fake_world() -> Iterator[FakeTensorMode]:
         # Torch remembers the functions themselves at the first call: that must come before one of them is replaced.
         _device._device_constructors()
         stack.enter_context(
-            attributes(
+            replaced(
                 (
-                    Attribute(torch.nn.Module, "_apply", _apply),
-                    Attribute(FakeTensor, "__deepcopy__", _deepcopy),
-                    Attribute(FakeTensor, "__format__", _format),
-                    Attribute(DataLoader, "_get_iterator", _iterate_here),
-                    Attribute(torch, "tensor", _tensor),
-                    Attribute(torch._VF, "_pad_packed_sequence", pad_packed_sequence),
+                    Replacement("torch.nn.Module._apply", _apply),
+                    Replacement("torch._subclasses.fake_tensor.FakeTensor.__deepcopy__", _deepcopy),
+                    Replacement("torch._subclasses.fake_tensor.FakeTensor.__format__", _format),
+                    Replacement("torch.utils.data.DataLoader._get_iterator", _iterate_here),
+                    Replacement("torch.tensor", _tensor),
+                    Replacement("torch._VF._pad_packed_sequence", pad_packed_sequence),
                 ),
             )
         )

@@ -8,8 +8,8 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.job.spec import Compile
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.compiled import twin_of
-from memplan.trace.replacements import Attribute, attributes
 
 LEFT_OUT = "the target's torch.compile was left out of the run, as of the prediction; --compile inductor has it in both"
 COMPILING = "the first steps hold what compiling itself takes, which the prediction leaves out"
@@ -84,7 +84,7 @@ def compiling(choice: Compile) -> Iterator[RealCompiling]:
         return meaning.function(model, options)
 
     # ``Module.compile`` calls ``torch.compile``.
-    with attributes((Attribute(torch, "compile", compile_),)):
+    with replaced((Replacement("torch.compile", compile_),)):
         yield meaning
 
 

@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest import mock
 
 import torch
 
 from memplan.hardware.catalog import load_profile
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.replay import make_allocator
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import Attribute, attributes
 from memplan.trace.semantics import semantics
 from memplan.trace.tracing_branches import fakes_pass_for_real
 from memplan.trace.triton_kernels import idle_kernels
@@ -86,8 +87,9 @@ def _recording(device: DeviceTraits) -> Iterator[Recorder]:
     with ExitStack() as stack:
         stack.enter_context(fake_world())
         stack.enter_context(fakes_pass_for_real())
-        stack.enter_context(attributes((Attribute(torch, "compile", _as_written),)))
-        stack.enter_context(attributes(as_of_transformers_4()))
+        stack.enter_context(replaced((Replacement("torch.compile", _as_written),)))
+        for owner, name, value in as_of_transformers_4():
+            stack.enter_context(mock.patch.object(owner, name, value))
         means = stack.enter_context(semantics(device, "auto"))
         values = Values(worst_case=False)
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)

@@ -11,20 +11,18 @@ import torch
 from transformers.models.llama import modeling_llama
 from transformers.models.llama4 import modeling_llama4
 
-from memplan.trace.replacements import Attribute
 
-
-def as_of_transformers_4() -> tuple[Attribute, ...]:
-    """What to set for the length of a run; nothing that transformers 4 has itself."""
+def as_of_transformers_4() -> tuple[tuple[Any, str, Any], ...]:
+    """Owner, attribute and value of what to set for the length of a run; nothing that transformers 4 has itself."""
     llama, llama4 = modeling_llama.LlamaRotaryEmbedding, modeling_llama4.Llama4TextRotaryEmbedding
     if "position_ids" in modeling_llama.apply_rotary_pos_emb.__code__.co_varnames:
         return ()
     return (
-        Attribute(modeling_llama, "apply_rotary_pos_emb", _taking_positions(modeling_llama.apply_rotary_pos_emb)),
-        Attribute(llama, "__init__", _taking_device(llama.__init__)),
-        Attribute(llama, "forward", _cosine_and_sine),
-        Attribute(llama4, "__init__", _taking_device(llama4.__init__)),
-        Attribute(llama4, "forward", _polar),
+        (modeling_llama, "apply_rotary_pos_emb", _taking_positions(modeling_llama.apply_rotary_pos_emb)),
+        (llama, "__init__", _taking_device(llama.__init__)),
+        (llama, "forward", _cosine_and_sine),
+        (llama4, "__init__", _taking_device(llama4.__init__)),
+        (llama4, "forward", _polar),
     )
 
 

@@ -15,8 +15,8 @@ not with ``OpOverload.decompose``, which prefers Python decompositions (``dropou
 input). ``assumptions_of`` the ops that ran belong in the report.
 """
 
+from memplan.seam.dispatcher import decompose
 from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import CudaSemantics, cuda_semantics
-from memplan.trace.replacements import decompose
 
 __all__ = ["CudaSemantics", "assumptions_of", "cuda_semantics", "decompose"]

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from memplan.errors import EstimateError, UsageError
 from memplan.job.spec import Attention
+from memplan.seam.dispatcher import kernels
 from memplan.trace.aliasing import mask_added_in_place
 from memplan.trace.cuda.attention_call import AttentionCall, AttentionKernel, Operand
 from memplan.trace.cuda.attention_choice import (
@@ -25,7 +26,6 @@ from memplan.trace.cuda.attention_choice import (
     default_order,
     objection,
 )
-from memplan.trace.replacements import kernels
 
 FLASH_ALIGNMENT = 8
 """attention.cpp ``pad_last_dim<8>``: head sizes are padded to a multiple."""

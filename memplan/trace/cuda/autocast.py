@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from memplan.seam.dispatcher import Kernel, has_kernel, kernels, overload
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.trace.cuda import autocast_lists as lists
-from memplan.trace.replacements import Attribute, Kernel, attributes, has_kernel, kernels, overload
 
 Args = tuple[Any, ...]
 _KEY = "AutocastCPU"
@@ -34,7 +35,7 @@ def cuda_autocast() -> Iterator[None]:
     cache = WeightCache()
     former = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     try:
-        with attributes(_state_functions(cache)), kernels(_kernels(cache), _KEY):
+        with replaced(_state_functions(cache)), kernels(_kernels(cache), _KEY):
             torch.set_autocast_dtype("cuda", torch.get_autocast_dtype("cuda"))
             torch.set_autocast_enabled("cuda", torch.is_autocast_enabled("cuda"))
             yield
@@ -212,9 +213,11 @@ def _banned(name: str) -> Kernel:
     return kernel
 
 
-def _state_functions(cache: WeightCache) -> tuple[Attribute, ...]:
+def _state_functions(cache: WeightCache) -> tuple[Replacement, ...]:
     """Torch's setters of autocast state, each setting both devices, and the end of the weight cache."""
-    set_enabled, set_dtype, clear = torch.set_autocast_enabled, torch.set_autocast_dtype, torch.clear_autocast_cache
+    set_enabled, set_dtype, clear = (
+        attribute(f"torch.{name}") for name in ("set_autocast_enabled", "set_autocast_dtype", "clear_autocast_cache")
+    )
 
     def set_autocast_enabled(*args: Any) -> None:
         # The old form, without a device, means CUDA.
@@ -231,10 +234,10 @@ def _state_functions(cache: WeightCache) -> tuple[Attribute, ...]:
         clear()
 
     return (
-        Attribute(torch, "set_autocast_enabled", set_autocast_enabled),
-        Attribute(torch, "set_autocast_cpu_enabled", set_autocast_enabled),
-        Attribute(torch, "set_autocast_dtype", set_autocast_dtype),
-        Attribute(torch, "set_autocast_gpu_dtype", lambda dtype: set_autocast_dtype("cuda", dtype)),
-        Attribute(torch, "set_autocast_cpu_dtype", lambda dtype: set_autocast_dtype("cpu", dtype)),
-        Attribute(torch, "clear_autocast_cache", clear_autocast_cache),
+        Replacement("torch.set_autocast_enabled", set_autocast_enabled),
+        Replacement("torch.set_autocast_cpu_enabled", set_autocast_enabled),
+        Replacement("torch.set_autocast_dtype", set_autocast_dtype),
+        Replacement("torch.set_autocast_gpu_dtype", lambda dtype: set_autocast_dtype("cuda", dtype)),
+        Replacement("torch.set_autocast_cpu_dtype", lambda dtype: set_autocast_dtype("cpu", dtype)),
+        Replacement("torch.clear_autocast_cache", clear_autocast_cache),
     )

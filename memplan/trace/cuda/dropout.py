@@ -6,7 +6,7 @@ Source: aten/src/ATen/native/Dropout.cpp ``dropout``, ``is_fused_kernel_acceptab
 
 import torch
 
-from memplan.trace.replacements import Kernel
+from memplan.seam.dispatcher import Kernel
 
 
 def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: A002 (the schema's name)

@@ -6,7 +6,7 @@ can and keeps something for every mode.
 
 import torch
 
-from memplan.trace.replacements import Kernel
+from memplan.seam.dispatcher import Kernel
 
 _MAX_MODE = 2
 """ATen/native/EmbeddingBag.h ``EmbeddingBagMode::MAX``."""

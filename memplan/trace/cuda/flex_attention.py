@@ -19,7 +19,7 @@ import torch
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch.nn.attention import flex_attention
 
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.replace import Replacement, replaced
 
 ASSUMPTION = "flex_attention runs as the kernel that torch.compile makes of it, which keeps no scores"
 NOT_MODELLED = "flex_attention: its FLOPs, buffers of short queries, gradients of what a score_mod captures"
@@ -54,7 +54,10 @@ def cuda_flex_attention() -> Iterator[FlexAttention]:
     def call(self: FlexAttentionHOP, *args: Any, **kwargs: Any) -> Any:
         return flex.run(self, *args, **kwargs)
 
-    with warnings.catch_warnings(), attributes((Attribute(FlexAttentionHOP, "__call__", call),)):
+    with (
+        warnings.catch_warnings(),
+        replaced((Replacement("torch._higher_order_ops.flex_attention.FlexAttentionHOP.__call__", call),)),
+    ):
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
         yield flex
 

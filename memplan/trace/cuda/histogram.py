@@ -5,7 +5,7 @@ Source: aten/src/ATen/native/cuda/SummaryOps.cu ``_histc_cuda`` (torch 2.6 to 2.
 
 import torch
 
-from memplan.trace.replacements import Kernel
+from memplan.seam.dispatcher import Kernel
 
 
 def _histc(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import torch
 
-from memplan.trace.replacements import Kernel, fake_kernels, kernels
+from memplan.seam.dispatcher import Kernel, fake_kernels, kernels
 from memplan.trace.scratch.layouts import memory_format
 
 CUDNN_LARGEST_BATCH = {True: 880_801, False: 65_535}

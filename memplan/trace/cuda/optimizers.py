@@ -12,12 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _foreach_utils
 
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.replace import Replacement, attribute, replaced
 
-_DEVICE_LISTS = ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
-"""Functions that name the devices on which CUDA's optimizer paths run."""
+_DEVICE_LISTS = (
+    "torch.utils._foreach_utils._get_foreach_kernels_supported_devices",
+    "torch.optim.optimizer._get_foreach_kernels_supported_devices",
+    "torch.optim.optimizer._get_capturable_supported_devices",
+)
+"""Functions that name the devices on which CUDA's optimizer paths run, where torch defines or first imports them."""
+_TYPE_LISTS = ("torch.optim.optimizer", "torch.utils._foreach_utils")
+"""Modules with a list of the exact types that may run there."""
 
 
 @contextlib.contextmanager
@@ -27,20 +32,21 @@ def cuda_optimizers() -> Iterator[None]:
     Yields:
         Nothing.
     """
-    with attributes(_device_lists()), _fake_tensors_welcome():
+    with replaced(_device_lists()), _fake_tensors_welcome():
         yield
 
 
-def _device_lists() -> tuple[Attribute, ...]:
+def _device_lists() -> tuple[Replacement, ...]:
     """Every module that has imported one of the functions holds a name of its own for it."""
     # torch.optim deletes its submodules' names, so they are found where Python keeps them.
     modules = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
-    return tuple(
-        Attribute(module, name, _with_cpu(getattr(module, name)))
-        for module in (_foreach_utils, *modules)
-        for name in _DEVICE_LISTS
-        if hasattr(module, name)
+    held = (
+        Replacement(f"torch.optim.*.{name}", _with_cpu(getattr(module, name)), module)
+        for module in modules
+        for name in ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
+        if module.__name__ != "torch.optim.optimizer" and hasattr(module, name)
     )
+    return (*(Replacement(path, _with_cpu(attribute(path))) for path in _DEVICE_LISTS), *held)
 
 
 def _with_cpu(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
@@ -53,10 +59,7 @@ def _with_cpu(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
 @contextlib.contextmanager
 def _fake_tensors_welcome() -> Iterator[None]:
     """The lists of exact types are shared by reference, so they are changed in place."""
-    lists: list[list[Any]] = [
-        sys.modules["torch.optim.optimizer"]._foreach_supported_types,
-        _foreach_utils._foreach_supported_types,
-    ]
+    lists: list[list[Any]] = [attribute(f"{module}._foreach_supported_types") for module in _TYPE_LISTS]
     for types in lists:
         types.append(FakeTensor)
     try:

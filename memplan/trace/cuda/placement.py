@@ -17,10 +17,10 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.trace.cuda.told_device import telling, told
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import Place
-from memplan.trace.replacements import Attribute, attributes
 
 Args = tuple[Any, ...]
 Function = Callable[..., Any]
@@ -156,10 +156,10 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
         start(hooks, armed(pack_hook), armed(unpack_hook))
 
     table = (
-        Attribute(torch.autograd, "_engine_run_backward", armed(vars(torch.autograd)["_engine_run_backward"])),
-        Attribute(saving, "__init__", start_saving),
+        Replacement("torch.autograd._engine_run_backward", armed(attribute("torch.autograd._engine_run_backward"))),
+        Replacement("torch.autograd.graph.saved_tensors_hooks.__init__", start_saving),
     )
-    with attributes((*table, *telling(placement.told))), mode:
+    with replaced((*table, *telling(placement.told))), mode:
         yield
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
+from memplan.seam.dispatcher import Kernel, fake_kernels, kernels
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.cuda.rnn_shapes import SHAPES
-from memplan.trace.replacements import Attribute, Kernel, attributes, fake_kernels, kernels
 
 MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 """cudnn.h ``cudnnRNNMode_t``."""
@@ -29,7 +30,7 @@ def cuda_rnn() -> Iterator[None]:
     Yields:
         Nothing.
     """
-    with kernels(_composites()), fake_kernels(SHAPES), attributes(_LAYERS):
+    with kernels(_composites()), fake_kernels(SHAPES), replaced(_LAYERS):
         yield
 
 
@@ -37,7 +38,7 @@ def _stay_flat(_: torch.nn.RNNBase) -> None:
     """``RNNBase.flatten_parameters``, which would ask cuDNN for the buffer."""
 
 
-_LAYERS = (Attribute(torch.nn.RNNBase, "flatten_parameters", _stay_flat),)
+_LAYERS = (Replacement("torch.nn.RNNBase.flatten_parameters", _stay_flat),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

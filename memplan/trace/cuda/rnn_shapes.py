@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from memplan.trace.replacements import Kernel
+from memplan.seam.dispatcher import Kernel
 
 RESERVED = {0: 1, 1: 1, 2: 6, 3: 5}
 """Hidden-sized values that backward needs per step and layer: LSTM i, f, g, o, c, h; GRU r, z, n, hidden part, h."""

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import torch
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.cuda.streams import Streams
 from memplan.trace.cuda.streams import answers as of_streams
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import Attribute, attributes
 
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
@@ -39,11 +39,11 @@ def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
         Its streams.
     """
     streams = Streams()
-    with attributes(_table(device, streams)):
+    with replaced(_table(device, streams)):
         yield streams
 
 
-def _table(device: DeviceTraits, streams: Streams) -> tuple[Attribute, ...]:
+def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
     major, minor = device.capability
     properties = SimpleNamespace(
         name="memplan fake GPU",
@@ -73,24 +73,23 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Attribute, ...]:
         **dict.fromkeys(_MEMORY_FIGURES, 0),
         **dict.fromkeys(_ACTIONS, None),
     }
-    table = [Attribute(torch.cuda, name, _answering(value)) for name, value in answers.items()]
+    table = [Replacement(f"torch.cuda.{name}", _answering(value)) for name, value in answers.items()]
     table += [
         # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
-        Attribute(
-            torch.cuda,
-            "is_bf16_supported",
+        Replacement(
+            "torch.cuda.is_bf16_supported",
             lambda including_emulation=True: including_emulation or device.capability >= (8, 0),
         ),
-        Attribute(torch.cuda, "device", _pass_through),
-        Attribute(torch.cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state()),
-        Attribute(torch, "Generator", _Generator),
-        Attribute(torch.nn.DataParallel, "forward", _run_on_one_device),
+        Replacement("torch.cuda.device", _pass_through),
+        Replacement("torch.cuda.get_rng_state", lambda *_, **__: torch.get_rng_state()),
+        Replacement("torch.Generator", _Generator),
+        Replacement("torch.nn.DataParallel.forward", _run_on_one_device),
         # It keeps a freed block back until another stream is done with it, which takes no time here.
-        Attribute(torch.Tensor, "record_stream", _answering(None)),
+        Replacement("torch.Tensor.record_stream", _answering(None)),
     ]
-    table += [Attribute(torch.cuda, name, value) for name, value in of_streams(streams).items()]
-    table += [Attribute(torch.cuda.nvtx, name, _answering(None)) for name in ("range_push", "range_pop", "mark")]
-    table += [Attribute(torch.cuda.memory, name, _answering(None)) for name in _HISTORY]
+    table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
+    table += [Replacement(f"torch.cuda.nvtx.{name}", _answering(None)) for name in ("range_push", "range_pop", "mark")]
+    table += [Replacement(f"torch.cuda.memory.{name}", _answering(None)) for name in _HISTORY]
     return (*table, *_accelerator(streams))
 
 
@@ -120,7 +119,7 @@ _ACTIONS = (
 )
 
 
-def _accelerator(streams: Streams) -> list[Attribute]:
+def _accelerator(streams: Streams) -> list[Replacement]:
     """torch.accelerator, where this torch has it."""
     module = getattr(torch, "accelerator", None)
     answers: dict[str, object] = {
@@ -135,8 +134,13 @@ def _accelerator(streams: Streams) -> list[Attribute]:
     }
     if module is None:
         return []
-    of_stream = [Attribute(module, name, of_streams(streams)[name]) for name in ("current_stream", "set_stream")]
-    return [*(Attribute(module, name, _answering(value)) for name, value in answers.items()), *of_stream]
+    of_stream = [
+        Replacement(f"torch.accelerator.{name}", of_streams(streams)[name]) for name in ("current_stream", "set_stream")
+    ]
+    return [
+        *(Replacement(f"torch.accelerator.{name}", _answering(value)) for name, value in answers.items()),
+        *of_stream,
+    ]
 
 
 def _answering(value: object) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memplan.job.spec import Attention
+from memplan.seam.dispatcher import fake_kernels, kernels
 from memplan.trace.cuda.attention import cuda_attention
 from memplan.trace.cuda.attention_call import AttentionKernel
 from memplan.trace.cuda.autocast import cuda_autocast
@@ -21,7 +22,6 @@ from memplan.trace.cuda.runtime import cuda_runtime
 from memplan.trace.cuda.softmax import KERNELS as SOFTMAX
 from memplan.trace.cuda.streams import Streams
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import fake_kernels, kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

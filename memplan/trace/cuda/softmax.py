@@ -5,7 +5,7 @@ Source: aten/src/ATen/native/SoftMax.cpp ``softmax``, ``log_softmax`` (torch 2.6
 
 import torch
 
-from memplan.trace.replacements import Kernel, overload
+from memplan.seam.dispatcher import Kernel, overload
 
 
 def _softmax(name: str) -> Kernel:

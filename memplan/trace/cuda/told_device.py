@@ -13,7 +13,7 @@ import torch
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memplan.trace.replacements import Attribute
+from memplan.seam.replace import Replacement, attribute
 
 CUDA = torch.device("cuda", 0)
 """The GPU that is played."""
@@ -39,7 +39,7 @@ def _asked_by_compiler() -> bool:
     return TracingContext.try_get() is not None and not torch.compiler.is_compiling()
 
 
-def telling(tell: Tell) -> tuple[Attribute, ...]:
+def telling(tell: Tell) -> tuple[Replacement, ...]:
     """Let fake tensors and groups of them tell their device.
 
     Fake tensors have a property of their own, which no function mode is asked about.
@@ -47,7 +47,7 @@ def telling(tell: Tell) -> tuple[Attribute, ...]:
     Args:
         tell: Says what.
     """
-    group = torch._C._group_tensors_by_device_and_dtype
+    group = attribute("torch._C._group_tensors_by_device_and_dtype")
 
     def grouped(lists: Any, *options: Any) -> dict[tuple[torch.device | None, torch.dtype], Any]:
         # Optimizers and gradient clipping take the keys for the devices of what is in the groups.
@@ -55,8 +55,8 @@ def telling(tell: Tell) -> tuple[Attribute, ...]:
         return {(tensors[0][0].device, dtype): (tensors, rest) for (_, dtype), (tensors, rest) in groups.items()}
 
     return (
-        Attribute(FakeTensor, "device", _property(tell)),
-        Attribute(torch._C, "_group_tensors_by_device_and_dtype", grouped),
+        Replacement("torch._subclasses.fake_tensor.FakeTensor.device", _property(tell)),
+        Replacement("torch._C._group_tensors_by_device_and_dtype", grouped),
     )
 
 

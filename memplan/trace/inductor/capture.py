@@ -12,11 +12,11 @@ from torch._guards import detect_fake_mode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.inductor.checkpoint import tagged_checkpoints
 from memplan.trace.inductor.lowering import Known, compile_graph, lowering
 from memplan.trace.nested import tensors_in
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import Attribute, attributes
 
 Flat = Callable[..., tuple[torch.Tensor, ...]]
 """Tensors to tensors."""
@@ -71,7 +71,7 @@ def inside_capture() -> Iterator[None]:
     # A cast made here is no cast that a step has made.
     torch.set_autocast_cache_enabled(False)
     try:
-        with attributes((Attribute(torch.compiler, "is_compiling", lambda: True),)), tagged_checkpoints():
+        with replaced((Replacement("torch.compiler.is_compiling", lambda: True),)), tagged_checkpoints():
             yield
     finally:
         torch.set_autocast_cache_enabled(cached)

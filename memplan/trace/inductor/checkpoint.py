@@ -9,7 +9,7 @@ import torch.fx.traceback
 import torch.utils.checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.replace import Replacement, replaced
 
 _NUMBERS = count()
 
@@ -19,13 +19,12 @@ def tagged_checkpoints() -> AbstractContextManager[None]:
 
     Source: torch/_higher_order_ops/wrap.py ``TagActivationCheckpoint.tag_nodes``.
     """
-    module = torch.utils.checkpoint
-    return attributes(
+    return replaced(
         (
-            Attribute(module, "_checkpoint_without_reentrant_generator", _without_reentrant),
+            Replacement("torch.utils.checkpoint._checkpoint_without_reentrant_generator", _without_reentrant),
             # Its name in torch 2.15, where the other is still there for those who import it.
-            Attribute(module, "_checkpoint_without_reentrant_generator_impl", _without_reentrant),
-            Attribute(module.CheckpointFunction, "apply", _reentrant),
+            Replacement("torch.utils.checkpoint._checkpoint_without_reentrant_generator_impl", _without_reentrant),
+            Replacement("torch.utils.checkpoint.CheckpointFunction.apply", _reentrant),
         )
     )
 

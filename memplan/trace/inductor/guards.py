@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from memplan.trace.replacements import Attribute
+from memplan.seam.replace import Replacement
 
 aten = torch.ops.aten
 
 Index = int | slice | None | EllipsisType | torch.Tensor | list[int]
 
 
-def guardless() -> tuple[Attribute, ...]:
+def guardless() -> tuple[Replacement, ...]:
     """The same methods by way of the dispatcher alone."""
     methods: dict[str, Any] = {
         "__invert__": _invert,
@@ -24,7 +24,7 @@ def guardless() -> tuple[Attribute, ...]:
         "contiguous": _contiguous,
         "copy_": _copy,
     }
-    return tuple(Attribute(torch.Tensor, name, method) for name, method in methods.items())
+    return tuple(Replacement(f"torch.Tensor.{name}", method) for name, method in methods.items())
 
 
 def _invert(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,23 +12,22 @@ from unittest.mock import patch
 
 import torch
 import torch.fx
-from torch._dynamo.device_interface import CudaInterface
 from torch._functorch import config as functorch_config
-from torch._inductor import async_compile, codecache, config, scheduler
+from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.utils import clear_inductor_caches, set_tracing_context_output_strides
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from memplan.seam.patches.compiled import CUDA_INTERFACE
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.inductor.guards import guardless
 from memplan.trace.inductor.wrapper import idle, loader
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import Attribute, attributes
 
 _CUDA = torch.device("cuda", 0)
 _CONFIG = {
@@ -125,7 +124,7 @@ def lowering(device: DeviceTraits) -> Iterator[None]:
         warnings.simplefilter("ignore")
         stack.enter_context(_own_caches())
         stack.enter_context(config.patch(_CONFIG))
-        stack.enter_context(attributes((*_idle_compilers(device.kind), *_gpu(device))))
+        stack.enter_context(replaced((*_idle_compilers(device.kind), *_gpu(device))))
         yield
 
 
@@ -165,14 +164,14 @@ def _forget() -> None:
     DeviceProperties.create.cache_clear()
 
 
-def _idle_compilers(kind: str) -> Iterator[Attribute]:
-    yield Attribute(codecache.PyCodeCache, "load_by_key_path", loader(kind))
+def _idle_compilers(kind: str) -> Iterator[Replacement]:
+    yield Replacement("torch._inductor.codecache.PyCodeCache.load_by_key_path", loader(kind))
     for name in ("triton", "multi_kernel", "size_hint_multi_kernel", "cpp", "cpp_pybinding"):
-        yield Attribute(async_compile.AsyncCompile, name, idle)
-    yield Attribute(async_compile.AsyncCompile, "wait", _nothing)
+        yield Replacement(f"torch._inductor.async_compile.AsyncCompile.{name}", idle)
+    yield Replacement("torch._inductor.async_compile.AsyncCompile.wait", _nothing)
 
 
-def _gpu(device: DeviceTraits) -> Iterator[Attribute]:
+def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     if device.kind == "cpu":
         return
     properties = _properties(device)
@@ -186,13 +185,13 @@ def _gpu(device: DeviceTraits) -> Iterator[Attribute]:
         ("set_device", None),
         ("synchronize", None),
     ):
-        yield Attribute(CudaInterface, name, staticmethod(_answer(value)))
-    yield Attribute(CudaInterface.Worker, "get_device_properties", staticmethod(_answer(properties)))
-    yield Attribute(CudaInterface.Worker, "current_device", staticmethod(_answer(0)))
-    yield Attribute(torch.cuda, "get_device_properties", _answer(properties))
-    yield Attribute(scheduler, "has_triton", _answer(True))
+        yield Replacement(f"{CUDA_INTERFACE}.{name}", staticmethod(_answer(value)))
+    yield Replacement(f"{CUDA_INTERFACE}.Worker.get_device_properties", staticmethod(_answer(properties)))
+    yield Replacement(f"{CUDA_INTERFACE}.Worker.current_device", staticmethod(_answer(0)))
+    yield Replacement("torch.cuda.get_device_properties", _answer(properties))
+    yield Replacement("torch._inductor.scheduler.has_triton", _answer(True))
     # Where torch seems to have a GPU, a fake tensor on it makes a real one first.
-    yield Attribute(fake_tensor, "init_gpu_context", _nothing)
+    yield Replacement("torch._subclasses.fake_tensor.init_gpu_context", _nothing)
     yield from guardless()
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeGuard
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-from memplan.trace.replacements import Attribute
+from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.replace import Replacement, attribute
 
 _ELEMENTWISE = ("aten::_foreach_", "aten::_amp_foreach_", "aten::_fused_")
 """Beginnings of the names of ops that treat every element of their lists alike and alone: the ones that torch itself
@@ -19,9 +20,9 @@ takes apart (torch/distributed/tensor/_ops/single_dim_strategy.py ``_expand_sing
 Propagate = Callable[[ShardingPropagator, OpSchema], OutputSharding]
 
 
-def shared_propagation() -> tuple[Attribute, ...]:
+def shared_propagation() -> tuple[Replacement, ...]:
     """Let torch work out the sharding of a list's elements once for each kind of element."""
-    original: Propagate = ShardingPropagator.propagate_op_sharding_non_cached
+    original: Propagate = attribute(f"{PROPAGATOR}.propagate_op_sharding_non_cached")
 
     def propagate(propagator: ShardingPropagator, schema: OpSchema) -> OutputSharding:
         count = _count(schema)
@@ -31,7 +32,7 @@ def shared_propagation() -> tuple[Attribute, ...]:
         few = _with_lists(schema, count, kinds)
         return _spread(original(propagator, few), schema, count, kind_of)
 
-    return (Attribute(ShardingPropagator, "propagate_op_sharding_non_cached", propagate),)
+    return (Replacement(f"{PROPAGATOR}.propagate_op_sharding_non_cached", propagate),)
 
 
 def _count(schema: OpSchema) -> int:

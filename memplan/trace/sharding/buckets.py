@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import GradBucket, Reducer
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parallel import distributed as module_of_ddp
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.trace.nested import tensors_in
 from memplan.trace.recorder import Recorder
-from memplan.trace.replacements import Attribute, attributes
 
 
 @contextmanager
@@ -26,8 +25,8 @@ def working_reducers(recorder: Recorder) -> Iterator[None]:
     Args:
         recorder: Learns which storages are buckets of gradients.
     """
-    start: Callable[..., None] = DistributedDataParallel.__init__
-    rebuild: Callable[..., bool] = Reducer._rebuild_buckets
+    start: Callable[..., None] = attribute("torch.nn.parallel.DistributedDataParallel.__init__")
+    rebuild: Callable[..., bool] = attribute("torch._C._distributed_c10d.Reducer._rebuild_buckets")
 
     def reduced(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         # An all-reduce leaves its result in the bucket; the fake group's own future has none.
@@ -46,11 +45,11 @@ def working_reducers(recorder: Recorder) -> Iterator[None]:
 
     table = (
         # Every rank has the same parameters here; the check reads values.
-        Attribute(module_of_ddp, "_verify_param_shape_across_processes", lambda *_, **__: None),
-        Attribute(DistributedDataParallel, "__init__", start_with_hook),
-        Attribute(Reducer, "_rebuild_buckets", rebuild_with_numbers),
+        Replacement("torch.nn.parallel.distributed._verify_param_shape_across_processes", lambda *_, **__: None),
+        Replacement("torch.nn.parallel.DistributedDataParallel.__init__", start_with_hook),
+        Replacement("torch._C._distributed_c10d.Reducer._rebuild_buckets", rebuild_with_numbers),
     )
-    with attributes(table):
+    with replaced(table):
         yield
 
 

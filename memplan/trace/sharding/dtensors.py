@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
+from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.trace.recorder import Recorder
-from memplan.trace.replacements import Attribute, attributes
 from memplan.trace.sharding.alike import shared_propagation
 
 _CPU = torch.device("cpu")
@@ -17,26 +18,26 @@ _CPU = torch.device("cpu")
 @contextmanager
 def following_local_tensors(recorder: Recorder) -> Iterator[None]:
     """Record what runs on the parts of DTensors on this rank, and nothing else of them."""
-    wrappers = Attribute(torch.Tensor, "_make_wrapper_subclass", _on_trace_device())
+    wrappers = Replacement("torch.Tensor._make_wrapper_subclass", _on_trace_device())
     table = (*_quiet_propagation(recorder), *shared_propagation(), wrappers)
-    with attributes(table):
+    with replaced(table):
         yield
 
 
-def _quiet_propagation(recorder: Recorder) -> tuple[Attribute, ...]:
+def _quiet_propagation(recorder: Recorder) -> tuple[Replacement, ...]:
     """Sharding propagation runs every op once on fake tensors of the global size to learn its result's shape."""
-    original: Any = ShardingPropagator._propagate_tensor_meta_non_cached
+    original: Any = attribute(f"{PROPAGATOR}._propagate_tensor_meta_non_cached")
 
     def unrecorded(propagator: ShardingPropagator, *args: Any, **kwargs: Any) -> Any:
         with recorder.muted(), torch._C.DisableTorchFunction():
             return original(propagator, *args, **kwargs)
 
-    return (Attribute(ShardingPropagator, "_propagate_tensor_meta_non_cached", unrecorded),)
+    return (Replacement(f"{PROPAGATOR}._propagate_tensor_meta_non_cached", unrecorded),)
 
 
 def _on_trace_device() -> Any:
     """Wrappers made in Python take over the device that their tensor tells, which is a GPU that is not there."""
-    original: Any = torch.Tensor._make_wrapper_subclass
+    original: Any = attribute("torch.Tensor._make_wrapper_subclass")
 
     def make(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")

@@ -16,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memplan.job.parallel import Parallel
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.sharding.collectives import collectives_of_fakes
 
 MESH_DIMENSIONS = {
@@ -42,11 +42,11 @@ def process_group(parallel: Parallel, rank: int, kind: Literal["cuda", "cpu"]) -
     Yields:
         The mesh of all ranks, with a dimension for each degree above one, or a single one for one rank.
     """
-    with _environment(rank, parallel.ranks), attributes(_meshes_of_real_numbers()):
+    with _environment(rank, parallel.ranks), replaced(_meshes_of_real_numbers()):
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=parallel.ranks)
         try:
             mesh = _mesh(parallel, kind)
-            with collectives_of_fakes(), attributes(_as_a_rank_sees_it()):
+            with collectives_of_fakes(), replaced(_as_a_rank_sees_it()):
                 yield mesh
         finally:
             _forget_meshes()
@@ -77,7 +77,7 @@ def _environment(rank: int, ranks: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _meshes_of_real_numbers() -> tuple[Attribute, ...]:
+def _meshes_of_real_numbers() -> tuple[Replacement, ...]:
     """A mesh computes with tensors of ranks, whose values it reads: they must not become fake."""
     found = {name: vars(DeviceMesh)[name] for name in _MESH_METHODS if name in vars(DeviceMesh)}
     original = device_mesh.init_device_mesh
@@ -85,8 +85,11 @@ def _meshes_of_real_numbers() -> tuple[Attribute, ...]:
     # Modules that have imported the function hold a name of their own for it, ``fully_shard``'s among them.
     holders = [each for each in list(sys.modules.values()) if vars(each).get("init_device_mesh") is original]
     return (
-        *(Attribute(DeviceMesh, name, _without_modes(value)) for name, value in found.items()),
-        *(Attribute(holder, "init_device_mesh", make) for holder in holders),
+        *(
+            Replacement(f"torch.distributed.device_mesh.DeviceMesh.{name}", _without_modes(value))
+            for name, value in found.items()
+        ),
+        *(Replacement("*.init_device_mesh", make, holder) for holder in holders),
     )
 
 
@@ -115,7 +118,7 @@ def _without_modes(method: Any) -> Any:
     return call
 
 
-def _as_a_rank_sees_it() -> tuple[Attribute, ...]:
+def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
     """Code that joins a group finds itself in this one; groups that it makes send nothing either."""
     new_group = c10d.new_group
 
@@ -134,7 +137,9 @@ def _as_a_rank_sees_it() -> tuple[Attribute, ...]:
         "is_nccl_available": lambda: True,
         "new_group": fake_group,
     }
-    return tuple(Attribute(module, name, value) for name, value in answers.items() for module in (dist, c10d))
+    return tuple(
+        Replacement(f"{module.__name__}.{name}", value) for name, value in answers.items() for module in (dist, c10d)
+    )
 
 
 def _nothing(*_: object, **__: object) -> None:

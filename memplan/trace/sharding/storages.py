@@ -4,22 +4,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch.distributed.fsdp import _flat_param
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
 
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.patches.sharding import FSDP_PARAMETER
+from memplan.seam.replace import Replacement, attribute, replaced
 
 
 @contextmanager
 def comparing_storages() -> Iterator[None]:
     """Let FSDP tell storages apart, which it does by their addresses: fake ones have none."""
     table = (
-        Attribute(FSDPParam, "reset_sharded_param", _reset_once(FSDPParam.reset_sharded_param)),
-        Attribute(_flat_param, "_same_storage", lambda a, b: _storage(a)._cdata == _storage(b)._cdata),
-        Attribute(_flat_param, "_data_ptr_allocated", lambda tensor: _storage(tensor).nbytes() > 0),
+        Replacement(
+            f"{FSDP_PARAMETER}.reset_sharded_param",
+            _reset_once(attribute(f"{FSDP_PARAMETER}.reset_sharded_param")),
+        ),
+        Replacement(
+            "torch.distributed.fsdp._flat_param._same_storage", lambda a, b: _storage(a)._cdata == _storage(b)._cdata
+        ),
+        Replacement(
+            "torch.distributed.fsdp._flat_param._data_ptr_allocated", lambda tensor: _storage(tensor).nbytes() > 0
+        ),
     )
-    with attributes(table):
+    with replaced(table):
         yield
 
 

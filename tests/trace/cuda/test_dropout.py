@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import dropout
 
+from memplan.seam.dispatcher import kernels
 from memplan.trace.cuda.dropout import KERNELS
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits
-from memplan.trace.replacements import kernels
 from memplan.trace.scratch.cuda_table import CUDA_RULES
 from memplan.trace.values import Values
 from memplan.trace.world import fake_world

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from memplan.seam.dispatcher import kernels
 from memplan.trace.cuda import norms, softmax
-from memplan.trace.replacements import kernels
 from tests.trace.cuda.tape import played
 
 BRAIN, HALF, SINGLE = torch.bfloat16, torch.float16, torch.float32

@@ -14,7 +14,8 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from memplan.job.parallel import parse_parallel
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.sharding.alike import shared_propagation
 from memplan.trace.sharding.process_group import process_group
 from tests.trace.sharding.toy import needs_recent_torch
@@ -62,7 +63,7 @@ def test_every_element_is_sharded_as_torch_shards_it(mesh: DeviceMesh, name: str
     propagator = DTensor._op_dispatcher.sharding_propagator
     expected = said(getattr(ShardingPropagator, PROPAGATE), propagator, schema)
     asked: list[OpSchema] = []
-    with attributes((watched(asked),)), attributes(shared_propagation()):
+    with replaced((watched(asked),)), replaced(shared_propagation()):
         assert said(getattr(ShardingPropagator, PROPAGATE), propagator, schema) == expected
     assert len(asked[0].args_schema[0]) == len(set(zip(*lists_of(schema), strict=True)))
 
@@ -70,7 +71,7 @@ def test_every_element_is_sharded_as_torch_shards_it(mesh: DeviceMesh, name: str
 def test_a_thousand_parameters_of_one_kind_are_asked_about_once(mesh: DeviceMesh) -> None:
     schema = schema_of(mesh, OPS["add"], [((8,), Shard(0), Shard(0), 1.0)] * 1000)
     asked: list[OpSchema] = []
-    with attributes((watched(asked),)), attributes(shared_propagation()):
+    with replaced((watched(asked),)), replaced(shared_propagation()):
         found = getattr(ShardingPropagator, PROPAGATE)(DTensor._op_dispatcher.sharding_propagator, schema)
     assert [len(arg) for arg in lists_of(asked[0])] == [1, 1]
     assert len(found.output_spec) == 1000
@@ -83,7 +84,7 @@ def schema_of(mesh: DeviceMesh, op: Ops, elements: list[Kind]) -> OpSchema:
     asked: list[OpSchema] = []
     torch._C._clear_DTensor_sharding_propagator_cache()
     # Torch refuses to redistribute what an op writes, once it knows that it would have to.
-    with attributes((watched(asked),)), suppress(RuntimeError):
+    with replaced((watched(asked),)), suppress(RuntimeError):
         op(left, right, [number for *_, number in elements])
     return asked[0]
 
@@ -94,14 +95,14 @@ def distributed(mesh: DeviceMesh, shape: tuple[int, ...], placement: Placement) 
     return DTensor.from_local(part, mesh, [placement], run_check=False, shape=whole.shape, stride=whole.stride())
 
 
-def watched(asked: list[OpSchema]) -> Attribute:
+def watched(asked: list[OpSchema]) -> Replacement:
     original = getattr(ShardingPropagator, PROPAGATE)
 
     def propagate(propagator: ShardingPropagator, schema: OpSchema) -> OutputSharding:
         asked.append(schema)
         return original(propagator, schema)
 
-    return Attribute(ShardingPropagator, PROPAGATE, propagate)
+    return Replacement(f"{PROPAGATOR}.{PROPAGATE}", propagate)
 
 
 def said(propagate: Any, propagator: ShardingPropagator, schema: OpSchema) -> tuple[Any, ...]:

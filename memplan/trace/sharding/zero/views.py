@@ -11,16 +11,15 @@ from typing import Any
 import torch
 import torch.distributed
 
-from memplan.trace.replacements import Attribute
+from memplan.seam.replace import Replacement, attribute
 
 
-def few_views() -> tuple[Attribute, ...]:
+def few_views() -> tuple[Replacement, ...]:
     """The replacements (deepspeed/runtime/zero/partition_parameters.py, runtime/comm/coalesced_collectives.py)."""
-    handle = importlib.import_module("deepspeed.runtime.zero.partition_parameters").AllGatherCoalescedHandle
-    third = importlib.import_module("deepspeed.runtime.zero.stage3")
+    waiting = "deepspeed.runtime.zero.partition_parameters.AllGatherCoalescedHandle.wait"
     return (
-        Attribute(handle, "wait", _waiting(handle.wait)),
-        Attribute(third, "reduce_scatter_coalesced", _reduce_scatter),
+        Replacement(waiting, _waiting(attribute(waiting))),
+        Replacement("deepspeed.runtime.zero.stage3.reduce_scatter_coalesced", _reduce_scatter),
     )
 
 

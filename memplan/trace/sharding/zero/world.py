@@ -14,7 +14,7 @@ import torch
 
 from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
-from memplan.trace.replacements import Attribute, attributes
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.trace.sharding.world import current as ranks
 from memplan.trace.sharding.zero.disk import Disk
 from memplan.trace.sharding.zero.library import deepspeed
@@ -67,34 +67,35 @@ def deepspeed_world(parallel: Parallel) -> Iterator[Disk]:
         stack.enter_context(warnings.catch_warnings())
         # DeepSpeed calls collectives by names that torch is about to drop.
         warnings.filterwarnings("ignore", category=FutureWarning)
-        stack.enter_context(attributes((*_table(disk), *few_views())))
+        stack.enter_context(replaced((*_table(disk), *few_views())))
         world = DeepSpeedWorld(library=library, disk=disk, directory=directory)
         _worlds.append(world)
         stack.callback(_worlds.pop)
         yield disk
 
 
-def _table(disk: Disk) -> tuple[Attribute, ...]:
-    builders = importlib.import_module("deepspeed.ops.op_builder")
-    first = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2").DeepSpeedZeroOptimizer
-    third = importlib.import_module("deepspeed.runtime.zero.stage3").DeepSpeedZeroOptimizer_Stage3
-    chosen = importlib.import_module("deepspeed.accelerator.real_accelerator")
+def _table(disk: Disk) -> tuple[Replacement, ...]:
     gpu = importlib.import_module("deepspeed.accelerator.cuda_accelerator").CUDA_Accelerator()
     gpu.available_memory = _free_memory
     return (
         # It may have been imported where there was none.
-        Attribute(chosen, "ds_accelerator", gpu),
+        Replacement("deepspeed.accelerator.real_accelerator.ds_accelerator", gpu),
         # A stream that used a block keeps it from coming back at once; how long, only a GPU knows.
-        Attribute(torch.Tensor, "record_stream", _nothing),
-        Attribute(builders.AsyncIOBuilder, "load", disk.library),
+        Replacement("torch.Tensor.record_stream", _nothing),
+        Replacement("deepspeed.ops.op_builder.AsyncIOBuilder.load", disk.library),
         # Fake gradients hold no numbers, so whatever is asked of them must not mean that the step is to be skipped.
-        Attribute(first, "has_overflow", _without_overflow(first.has_overflow)),
-        Attribute(third, "has_overflow", _without_overflow(third.has_overflow)),
+        *(Replacement(path, _without_overflow(attribute(path))) for path in _OVERFLOWS),
         # Ranks that are not there cannot disagree.
-        *(Attribute(module, "assert_ints_same_as_other_ranks", _nothing) for module in _comparing()),
+        *(Replacement("deepspeed.*.assert_ints_same_as_other_ranks", _nothing, module) for module in _comparing()),
         # zero.Init puts its own there for good; it is taken away again with the rest.
-        Attribute(torch.nn.functional, "linear", torch.nn.functional.linear),
+        Replacement("torch.nn.functional.linear", torch.nn.functional.linear),
     )
+
+
+_OVERFLOWS = (
+    "deepspeed.runtime.zero.stage_1_and_2.DeepSpeedZeroOptimizer.has_overflow",
+    "deepspeed.runtime.zero.stage3.DeepSpeedZeroOptimizer_Stage3.has_overflow",
+)
 
 
 def _comparing() -> tuple[ModuleType, ...]:

@@ -1,13 +1,16 @@
-"""The two ways in which CUDA's behaviour is put in: kernels in torch's dispatcher, attributes of torch's modules."""
+"""Kernels in torch's dispatcher, real ones and those of fake tensors, replaced for the length of a context."""
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from memplan.seam.patches.ops import OPS, of_every_release
+from memplan.seam.replace import is_expected, missing
 
 Kernel = Callable[..., Any]
 
@@ -15,34 +18,30 @@ COMPOSITE = "CompositeImplicitAutograd"
 """Replacing this kernel serves grad mode, no_grad and ``decompose`` (which recorders call in inference mode)."""
 
 
-class Attribute(NamedTuple):
-    """One attribute of a torch module or class and what stands there during a trace."""
-
-    owner: object
-    name: str
-    value: object
-
-
 @contextlib.contextmanager
 def kernels(table: Mapping[str, Kernel], key: str = COMPOSITE) -> Iterator[None]:
     """Replace aten kernels.
 
     Args:
-        table: Op name without ``aten::`` (``dropout``, ``lstm.input``) to kernel. Ops that this torch does not have are
-            left out.
+        table: Op name without ``aten::`` (``dropout``, ``lstm.input``) to kernel. Ops that this torch is not expected
+            to have are left out.
         key: Dispatch key to register at.
 
     Yields:
         Nothing; torch's own kernels are back when the context ends.
+
+    Raises:
+        SeamError: Torch lacks an op that it is expected to have, or runs it another way than by that kernel.
     """
     # A library restores what it replaced when it is destroyed, and this context manager is the way to destroy it.
     with torch.library._scoped_library("aten", "IMPL") as library:
         with warnings.catch_warnings():
             # Replacing is the purpose; torch says so once per process.
             warnings.simplefilter("ignore")
-            for name, kernel in table.items():
-                if exists(name):
-                    library.impl(name, kernel, key)
+            for name in _present(table):
+                if key == COMPOSITE and not has_kernel(name, COMPOSITE):
+                    raise missing(of_every_release(f"{name} (as a composite)"))
+                library.impl(name, table[name], key)
         yield
 
 
@@ -55,12 +54,15 @@ def fake_kernels(table: Mapping[str, Kernel]) -> Iterator[None]:
 
     Yields:
         Nothing. Fake results cached before are forgotten at both ends.
+
+    Raises:
+        SeamError: Torch lacks an op that it is expected to have.
     """
     rules: dict[Any, Kernel] = fake_impls.op_implementations_dict
     # An entry here keeps fake tensors from preferring torch's decomposition to the rule.
     metas: dict[Any, Kernel] = torch._decomp.meta_table
     former = dict(rules), dict(metas)
-    here = {overload(name): kernel for name, kernel in table.items() if exists(name)}
+    here = {overload(name): table[name] for name in _present(table)}
     rules.update({op: _fake_rule(kernel) for op, kernel in here.items()})
     metas.update(here)
     FakeTensorMode.cache_clear()
@@ -80,6 +82,14 @@ def _fake_rule(kernel: Kernel) -> Kernel:
             return kernel(*args, **kwargs)
 
     return rule
+
+
+def _present(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if exists(name):
+            yield name
+        elif is_expected(op := OPS.get(name) or of_every_release(name)):
+            raise missing(op)
 
 
 def overload(name: str) -> torch._ops.OpOverload:
@@ -103,31 +113,6 @@ def exists(name: str) -> bool:
     operator, _, suffix = name.partition(".")
     packet = getattr(torch.ops.aten, operator, None)
     return packet is not None and hasattr(packet, suffix or "default")
-
-
-@contextlib.contextmanager
-def attributes(table: tuple[Attribute, ...]) -> Iterator[None]:
-    """Set attributes and put the former values back at the end, in reverse order; absent attributes are left out.
-
-    Args:
-        table: What to set where.
-    """
-    present = [entry for entry in table if hasattr(entry.owner, entry.name)]
-    # Through __dict__, so that staticmethods and inherited attributes come back as they were.
-    former = [vars(entry.owner).get(entry.name, _INHERITED) for entry in present]
-    try:
-        for entry in present:
-            setattr(entry.owner, entry.name, entry.value)
-        yield
-    finally:
-        for entry, value in reversed(list(zip(present, former, strict=True))):
-            if value is _INHERITED:
-                delattr(entry.owner, entry.name)
-            else:
-                setattr(entry.owner, entry.name, value)
-
-
-_INHERITED = object()
 
 
 def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -1,0 +1,112 @@
+"""What lets torch's own sharding run as one rank among ranks that are not there."""
+
+from memplan.seam.patch import Patch, patches
+
+PROPAGATOR = "torch.distributed.tensor._sharding_prop.ShardingPropagator"
+FSDP_PARAMETER = "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam"
+_RANKS = (
+    "init_process_group",
+    "destroy_process_group",
+    "barrier",
+    "monitored_barrier",
+    "broadcast_object_list",
+    "all_gather_object",
+    "is_nccl_available",
+    "new_group",
+)
+
+PATCHES: tuple[Patch, ...] = (
+    *patches(
+        "torch.distributed",
+        *_RANKS,
+        why="a rank's code finds the other ranks",
+        source="torch/distributed/distributed_c10d.py",
+    ),
+    *patches(
+        "torch.distributed.distributed_c10d",
+        *_RANKS,
+        why="a rank's code finds the other ranks",
+        source="torch/distributed/distributed_c10d.py",
+    ),
+    *patches(
+        "torch.distributed.device_mesh.DeviceMesh",
+        "__init__",
+        "__getitem__",
+        "get_local_rank",
+        "from_group",
+        why="meshes compute with real numbers of ranks",
+        source="torch/distributed/device_mesh.py DeviceMesh",
+    ),
+    *patches(
+        "torch.distributed.device_mesh.DeviceMesh",
+        "_flatten",
+        "_unflatten",
+        "_concatenate",
+        "_get_all_submeshes",
+        "mesh",
+        required=False,
+        why="meshes compute with real numbers of ranks",
+        source="torch/distributed/device_mesh.py DeviceMesh",
+    ),
+    *patches(
+        "*",
+        "init_device_mesh",
+        why="meshes compute with real numbers of ranks",
+        source="torch/distributed/device_mesh.py init_device_mesh",
+    ),
+    *patches(
+        FSDP_PARAMETER,
+        "init_all_gather_outputs",
+        why="gathered parameters count as parameters",
+        source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam",
+    ),
+    *patches(
+        FSDP_PARAMETER,
+        "reset_sharded_param",
+        why="FSDP2 keeps a shard that it has padded",
+        source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam.reset_sharded_param",
+    ),
+    *patches(
+        "torch.distributed.fsdp._flat_param",
+        "_same_storage",
+        "_data_ptr_allocated",
+        why="FSDP1 tells storages apart that have no addresses",
+        source="torch/distributed/fsdp/_flat_param.py",
+    ),
+    *patches(
+        PROPAGATOR,
+        "propagate_op_sharding_non_cached",
+        why="the sharding of alike elements is worked out once",
+        source="torch/distributed/tensor/_sharding_prop.py",
+    ),
+    *patches(
+        PROPAGATOR,
+        "_propagate_tensor_meta_non_cached",
+        why="shapes of global tensors are not recorded as ops of the step",
+        source="torch/distributed/tensor/_sharding_prop.py",
+    ),
+    *patches(
+        "torch.Tensor",
+        "_make_wrapper_subclass",
+        why="DTensors lie on the device of the trace",
+        source="torch/csrc/autograd/python_variable.cpp THPVariable_make_wrapper_subclass",
+    ),
+    *patches(
+        "torch.nn.parallel.distributed",
+        "_verify_param_shape_across_processes",
+        why="DDP does not compare values among ranks",
+        source="torch/nn/parallel/distributed.py",
+    ),
+    *patches(
+        "torch.nn.parallel.DistributedDataParallel",
+        "__init__",
+        why="DDP's reducer leaves its result in its buckets",
+        source="torch/nn/parallel/distributed.py DistributedDataParallel",
+    ),
+    *patches(
+        "torch._C._distributed_c10d.Reducer",
+        "_rebuild_buckets",
+        why="DDP's reducer rebuilds its buckets with real numbers",
+        source="torch/csrc/distributed/c10d/reducer.cpp Reducer::rebuild_buckets",
+    ),
+)

@@ -1,0 +1,61 @@
+"""What lets ordinary programs run on fake tensors, whatever the device."""
+
+from memplan.seam.patch import Patch, patches
+
+PATCHES: tuple[Patch, ...] = (
+    *patches(
+        "torch.nn.Module",
+        "_apply",
+        why="fake parameters can be moved and cast in place",
+        source="torch/nn/modules/module.py Module._apply",
+    ),
+    *patches(
+        "torch._subclasses.fake_tensor.FakeTensor",
+        "__deepcopy__",
+        "__format__",
+        why="fake tensors can be copied and printed",
+        source="torch/_tensor.py Tensor.__deepcopy__, Tensor.__format__",
+    ),
+    *patches(
+        "torch.utils.data.DataLoader",
+        "_get_iterator",
+        why="batches are loaded in the traced process",
+        source="torch/utils/data/dataloader.py DataLoader._get_iterator",
+    ),
+    *patches(
+        "torch",
+        "tensor",
+        why="tensors can be made of fake scalars",
+        source="torch/csrc/utils/tensor_new.cpp internal_new_from_data",
+    ),
+    *patches(
+        "torch._VF",
+        "_pad_packed_sequence",
+        why="packed sequences are padded as on the device",
+        source="aten/src/ATen/native/PackedSequence.cpp _pad_packed_sequence",
+    ),
+    *patches(
+        "torch.UntypedStorage",
+        "resize_",
+        why="storages that are freed and regrown in place are followed",
+        source="torch/csrc/StorageMethods.cpp THPStorage_resize_",
+    ),
+    *patches(
+        "torch.random",
+        "default_generator",
+        why="states of the random generator are counted",
+        source="torch/random.py get_rng_state",
+    ),
+    *patches(
+        "torch.Tensor",
+        "cuda",
+        why="a CPU run refuses to move tensors to a GPU",
+        source="torch/csrc/autograd/python_variable_methods.cpp THPVariable_cuda",
+    ),
+    *patches(
+        "torch.nn.Module",
+        "cuda",
+        why="a CPU run refuses to move modules to a GPU",
+        source="torch/nn/modules/module.py Module.cuda",
+    ),
+)
