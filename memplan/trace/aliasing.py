@@ -6,6 +6,7 @@ input_buffer.cpp, and under aten/src/ATen/native in ReduceOps.cpp and TensorAdva
 sees a second storage that no real run has. Here is where that happens.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -57,6 +58,8 @@ OVERWRITING = frozenset(name for _, name in OVERWRITES)
 # 2.15.
 _LONELY_TENSOR = 4
 _LONELY_STORAGE = 2
+_LONELY_OBJECT = 3
+"""References to the Python object of a tensor that no Python code holds, the call's own among them (measured)."""
 
 
 _MASKING = ContextVar("masking", default=False)
@@ -79,6 +82,26 @@ def mask_added_in_place() -> Iterator[None]:
 def adds_mask_in_place() -> bool:
     """Is an ``add`` that runs here the one that eager does in place on attention's scores?"""
     return _MASKING.get()
+
+
+def adds_bias_in_place(args: tuple[Any, ...], last_op: str) -> bool:
+    """Is this ``add`` the one of ``linear``, which eager does in place on the product that was made just before?
+
+    Source: aten/src/ATen/native/Linear.cpp ``linear``, which adds out of place where ``isTensorSubclassLike``. It comes
+    here with sources of three and more dimensions that are not contiguous; the product is nobody else's, unlike that of
+    ``x @ w + b``, which Python holds.
+
+    Args:
+        args: The two addends.
+        last_op: Name of the op that has made the first one; empty where it is not the last one that ran.
+    """
+    if last_op != _PRODUCT or len(args) != 2 or args[1].dim() != 1 or sys.getrefcount(args[0]) > _LONELY_OBJECT:
+        return False
+    return _holders(args[0]) == (_LONELY_TENSOR, _LONELY_STORAGE)
+
+
+_PRODUCT = "aten._unsafe_view.default"
+"""What ``matmul`` of more than two dimensions ends with."""
 
 
 def node_kind(node: Any) -> str:

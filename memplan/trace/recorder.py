@@ -17,6 +17,7 @@ from memplan.seam.dispatcher import decompose
 from memplan.trace import aliasing, random_states
 from memplan.trace.attribution import Attribution
 from memplan.trace.calls import Operator, describe
+from memplan.trace.formulas import Formulas
 from memplan.trace.knowledge import NOTHING
 from memplan.trace.learning import Learning
 from memplan.trace.ledger import Ledger
@@ -115,6 +116,7 @@ class Recorder(TorchDispatchMode):
         self._operators: dict[Any, Operator] = {}
         self._asked_device = 0
         self._muted = 0
+        self._formulas = Formulas(self.ledger, values.assume)
         self._player = Player(self.ledger, device, self.is_host)
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)
@@ -317,11 +319,12 @@ class Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node() if running.in_backward else None
         running.owner = self.attribution.forward_owner() if node is None else self.attribution.backward_owner(node)
         running.phase = self.attribution.phase(in_backward=running.in_backward)
+        self._formulas.follow(node)
         if node is not None:
             if node.name() == "torch::autograd::AccumulateGrad":
                 running.role = "gradient"
             running.overwritten = self._overwritten(running, node)
-        if running.operator.name == "aten.add.Tensor" and aliasing.adds_mask_in_place():
+        if running.operator.name == "aten.add.Tensor" and self._adds_in_place(running.args):
             running.overwritten = self._ref(running.args[0]).storage
         if running.operator.name == _WAIT:
             running.overwritten = self._ref(running.args[0]).storage
@@ -336,6 +339,12 @@ class Recorder(TorchDispatchMode):
         else:
             return None
         return self._ref(args[0]).storage if replaced else None
+
+    def _adds_in_place(self, args: tuple[Any, ...]) -> bool:
+        """Is an ``add`` one of those that torch's own forward code does in place?"""
+        maker = self._ref(args[0]).node.op
+        last = maker.name if maker is not None and maker is self.ops[-1] else ""
+        return aliasing.adds_mask_in_place() or aliasing.adds_bias_in_place(args, last)
 
     # ------------------------------------------------------------------ results
 

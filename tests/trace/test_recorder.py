@@ -93,6 +93,55 @@ def test_gradients_of_a_tensor_used_often_accumulate_in_place(count: int) -> Non
     check(body)
 
 
+GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "product of rows": lambda x: x.prod(dim=1),
+    "product of columns, kept": lambda x: x.prod(dim=0, keepdim=True),
+    "product of all": lambda x: x.prod(),
+    "running product": lambda x: x.cumprod(dim=1),
+    "running product of columns": lambda x: x.cumprod(dim=0),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_gradient_by_a_shorter_formula_takes_what_that_takes(name: str) -> None:
+    def body() -> object:
+        weight = torch.full((64, 48), 0.9, requires_grad=True)
+        GRADIENTS[name](weight * 1).sum().backward()
+        return weight.grad
+
+    body()
+    real, recorded = (peak(run(body)) for run in (real_allocations, recorded_allocations))
+    assert recorded == pytest.approx(real, rel=2e-3)
+
+
+@pytest.mark.parametrize("sizes", [(4, 8, 16), (2, 4, 8, 16)])
+def test_linear_adds_its_bias_in_place(sizes: tuple[int, ...]) -> None:
+    # What is neither two-dimensional nor contiguous is multiplied first, and its bias added to the product.
+    def body() -> object:
+        weight, bias = torch.ones(32, 16, requires_grad=True), torch.ones(32, requires_grad=True)
+        x = torch.ones(*sizes).transpose(0, 1)
+        torch.nn.functional.linear(x, weight, bias).sum().backward()
+        return weight.grad
+
+    check(body)
+
+
+ADDED: dict[str, Callable[..., torch.Tensor]] = {
+    "infix": lambda x, weight, bias: x @ weight + bias,
+    "function": lambda x, weight, bias: torch.add(torch.matmul(x, weight), bias),
+}
+
+
+@pytest.mark.parametrize("how", ADDED)
+def test_a_bias_that_the_program_adds_makes_a_tensor(how: str) -> None:
+    def body() -> object:
+        weight, bias = torch.ones(16, 32, requires_grad=True), torch.ones(32, requires_grad=True)
+        ADDED[how](torch.ones(4, 8, 16).transpose(0, 1), weight, bias).sum().backward()
+        return weight.grad
+
+    check(body)
+
+
 def test_a_gradient_that_somebody_else_holds_is_not_overwritten() -> None:
     def body() -> object:
         x = torch.ones(64, requires_grad=True) * 2
