@@ -9,6 +9,7 @@ import pytest
 from memplan.cli.app import main
 from memplan.estimate import compose
 from memplan.estimate.records import Estimate
+from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from tests.report.example_estimates import FITS
 
@@ -25,7 +26,13 @@ class Library:
     alloc_confs: list[str] = field(default_factory=list)
 
     def estimate(
-        self, spec: JobSpec, profiles: tuple, *, alloc_conf: str, timeout: float, progress: Callable[[str], None] | None
+        self,
+        spec: JobSpec,
+        profiles: tuple[GpuProfile, ...],
+        *,
+        alloc_conf: str,
+        timeout: float,
+        progress: Callable[[str], None] | None,
     ) -> tuple[Estimate, ...]:
         self.specs.append(spec)
         self.alloc_confs.append(alloc_conf)

@@ -8,6 +8,7 @@ from memplan.estimate.records import Verdict
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Place, Row
 from memplan.rules import RULES
+from memplan.units import Bytes
 from tests.report.estimate_strategies import NAMES, SIZES, estimates
 
 
@@ -23,16 +24,18 @@ def findings() -> st.SearchStrategy[Finding]:
 def rows(draw: st.DrawFn) -> Row:
     estimate = draw(st.none() | estimates())
     before = draw(st.none() | estimates())
-    known = estimate is not None and estimate.verdict is not Verdict.UNKNOWN
-    comparable = known and before is not None and before.verdict is not Verdict.UNKNOWN
+    if estimate is not None and estimate.verdict is Verdict.UNKNOWN:
+        estimate = None
+    if before is not None and before.verdict is Verdict.UNKNOWN:
+        before = None
     return Row(
         job=draw(NAMES),
         gpu=draw(NAMES),
         outcome=draw(st.sampled_from(["passed", "failed", "unknown"])),
-        estimate=estimate if known else None,
-        comparison=compare(before, estimate) if comparable else None,
+        estimate=estimate,
+        comparison=compare(before, estimate) if before and estimate else None,
         findings=tuple(draw(st.lists(findings(), max_size=3))),
-        limit=draw(st.none() | SIZES),
+        limit=draw(st.none() | SIZES.map(Bytes)),
         informational=draw(st.booleans()),
         cached=draw(st.booleans()),
     )

@@ -1,15 +1,14 @@
 from pathlib import Path
 
+import platformdirs
 import pytest
-
-from memplan.hardware import catalog
 
 
 @pytest.fixture(autouse=True)
 def user_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty configuration folder, so that the profiles of whoever runs the tests play no part."""
     folder = tmp_path / "config"
-    monkeypatch.setattr(catalog.platformdirs, "user_config_path", lambda *_, **__: folder)
+    monkeypatch.setattr(platformdirs, "user_config_path", lambda *_, **__: folder)
     return folder
 
 

@@ -13,7 +13,7 @@ LOST = "3.00 GiB over the 80.00 GiB for the step"
 
 
 def candidate(*changes: str) -> Candidate:
-    return Candidate(spec=JOB, changes=changes, groups=("checkpoint",) * len(changes))
+    return Candidate(spec=JOB, changes=changes, groups=tuple("checkpoint" for _ in changes))
 
 
 def evaluated(gib: float, seconds: float, *changes: str, fits: bool = True) -> Evaluated:

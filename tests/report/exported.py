@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import Request
 from memplan.replay.stream import request_stream
 from memplan.snapshot.recording import record
 from memplan.snapshot.records import Snapshot
@@ -25,7 +26,7 @@ def needs_data(path: Path | None) -> Path:
     return path
 
 
-def snapshot_of(stream: list, policy: AllocatorPolicy) -> Snapshot:
+def snapshot_of(stream: list[Request], policy: AllocatorPolicy) -> Snapshot:
     lifetimes = lifetimes_of(stream)
     return record(lifetimes, request_stream(lifetimes.trace), policy=policy)
 

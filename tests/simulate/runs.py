@@ -5,7 +5,7 @@ from memplan.simulate.records import DeviceCalls, PolicyRun, StepFigures
 from memplan.units import GIB, Bytes
 
 
-def run_of(name, conf, reserved, requested=GIB, failed=None):
+def run_of(name: str, conf: str, reserved: int, requested: int = GIB, failed: int | None = None) -> PolicyRun:
     step = StepFigures(
         length=0,
         peak_requested=requested,

@@ -6,7 +6,7 @@ from pathlib import Path
 from memplan.estimate.records import Owner, Verdict
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Place, Row
-from memplan.units import GIB
+from memplan.units import GIB, Bytes
 from tests.report.example_estimates import BREAKDOWN, H100, OOM, UNKNOWN, make_estimate
 
 HERE = Place(file="train/model.py", line=41)
@@ -30,7 +30,7 @@ GROWN = Row(
         Finding(code="MP005", level="error", message="8.00 GiB (+11.3 %) more than the baseline, 2 % may be.",
                 place=HERE, hint="Ask #training-infra before raising this."),
     ),
-    limit=72 * GIB,
+    limit=Bytes(72 * GIB),
 )  # fmt: skip
 RESULT = GateResult(
     project=Path("memplan.toml"),

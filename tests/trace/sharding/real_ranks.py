@@ -48,7 +48,7 @@ def trained(model: nn.Module) -> dict[str, Any]:
         "optimizer_state": held(states),
     }
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        told["buckets"] = model._get_ddp_logging_data()["rebuilt_bucket_sizes"]  # type: ignore[no-untyped-call]
+        told["buckets"] = model._get_ddp_logging_data()["rebuilt_bucket_sizes"]
     return told
 
 
@@ -72,6 +72,6 @@ def held(tensors: Any) -> int:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        spawn(run, (folder,), nprocs=RANKS)  # type: ignore[no-untyped-call]
+        spawn(run, (folder,), nprocs=RANKS)
         told = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(RANKS)]
     sys.stdout.write(json.dumps(told))

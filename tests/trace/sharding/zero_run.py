@@ -8,6 +8,8 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -25,7 +27,7 @@ def held() -> int:
     return sum(storages.values())
 
 
-def peak_above_start(events) -> int:
+def peak_above_start(events: Iterable[Any]) -> int:
     """Most bytes that PyTorch's CPU allocator had given out, above what it had when the profile began."""
     memory = sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]")
     most = now = 0
@@ -35,7 +37,7 @@ def peak_above_start(events) -> int:
     return most
 
 
-def run(config) -> dict[str, int]:
+def run(config: dict[str, Any]) -> dict[str, int]:
     """Two steps: what is held after them, and the peak of the second."""
     deepspeed = importlib.import_module("deepspeed")
     deepspeed.init_distributed(dist_backend="gloo")

@@ -1,8 +1,8 @@
 """Problems for tests of proofs, made by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from memplan.plan.checkpoint.block.memory import extra_seconds, peak, position_bytes
 from memplan.plan.checkpoint.block.records import (
@@ -39,9 +39,13 @@ def option(action: Action, kept: int, seconds: float) -> Option:
 
 def problem() -> BlockProblem:
     options = (option(Action.KEEP, 100, 0.0), option(Action.CHECKPOINT, 10, 1.0))
+    phases: tuple[tuple[Literal["forward", "backward"], Iterable[int]], ...] = (
+        ("forward", range(BLOCKS)),
+        ("backward", reversed(range(BLOCKS))),
+    )
     positions = [
         Position(name=f"{phase} {block}", phase=phase, block=block, fixed_bytes=Bytes(1000), seconds=1.0)
-        for phase, order in (("forward", range(BLOCKS)), ("backward", reversed(range(BLOCKS))))
+        for phase, order in phases
         for block in order
     ]
     return BlockProblem(
