@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from memplan.errors import UsageError, several
+from memplan.files.read import real
 
 SUFFIXES = (".py", ".ipynb")
 SKIPPED = frozenset({
@@ -36,7 +37,7 @@ def files_of(paths: Sequence[Path], exclude: Sequence[str] = ()) -> list[tuple[P
     found: dict[Path, str] = {}
     for path in paths:
         for each in [path] if path.is_file() else _below(path, exclude):
-            found.setdefault(each.resolve(), each.as_posix())
+            found.setdefault(real(each), each.as_posix())
     return sorted(((path, name) for path, name in found.items()), key=lambda each: each[1])
 
 

@@ -9,6 +9,7 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.errors import ExitCode, UsageError
+from memplan.files.read import real
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -125,7 +126,7 @@ def _is_at_least(priority: str, threshold: str) -> bool:
 
 
 def _check_files(problems: check.Problems, wanted: Sequence[outputs.Output]) -> None:
-    files = [output.file.resolve() for output in wanted if output.file]
+    files = [real(output.file) for output in wanted if output.file]
     if len(set(files)) < len(files):
         problems.add("two reports would be written to one file")
 

@@ -10,7 +10,7 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.errors import ExitCode, UsageError
-from memplan.files.read import is_file
+from memplan.files.read import is_file, real
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -175,10 +175,10 @@ def check_files(project: "Project | None", wanted: Sequence[outputs.Output]) -> 
     Raises:
         UsageError: One would be.
     """
-    files = [output.file.resolve() for output in wanted if output.file]
+    files = [real(output.file) for output in wanted if output.file]
     if len(set(files)) < len(files):
         raise UsageError("two reports would be written to one file", hint="give each --format a file of its own")
     taken = {"project file": project.file, "baseline": project.baseline} if project else {}
     for what, path in taken.items():
-        if path is not None and path.resolve() in files:
+        if path is not None and real(path) in files:
             raise UsageError(f"a report would be written over the {what} '{path}'", hint="name another file")

@@ -7,6 +7,7 @@ import typer
 
 from memplan.cli import check, gate, options, outputs, report_recording
 from memplan.errors import UsageError
+from memplan.files.read import real
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +76,7 @@ def report(
 
 
 def _check_files(file: Path, wanted: "Sequence[outputs.Output]") -> None:
-    if any(output.file and output.file.resolve() == file.resolve() for output in wanted):
+    if any(output.file and real(output.file) == real(file) for output in wanted):
         raise UsageError(f"a report would be written over '{file}', which it is made of", hint="name another file")
 
 

@@ -82,6 +82,11 @@ def is_file(path: Path | str) -> bool:
     return stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and not _has_name(Path(path)))
 
 
+def real(path: Path) -> Path:
+    """Where a name leads, as far as it leads anywhere: ``Path.resolve`` raises where links lead to themselves."""
+    return Path(os.path.realpath(path))
+
+
 def _refuse_what_is_no_file(mode: int, path: Path) -> None:
     if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and not _has_name(path)):
         return

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from memplan.files.read import real
+
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -31,7 +33,9 @@ def write_whole(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
-    path = path.resolve()
+    path = real(path)
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     try:
         _replace(path, content)
     except OSError as error:
@@ -53,7 +57,7 @@ def alone(path: Path) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    folder = os.open(path.resolve().parent, os.O_RDONLY)
+    folder = os.open(real(path).parent, os.O_RDONLY)
     try:
         # Some network file systems have no locks.
         with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from memplan.errors import UsageError
 from memplan.estimate.records import Verdict
+from memplan.files.read import real
 from memplan.files.write import alone, write_whole
 from memplan.gate.records import Row
 from memplan.gate.saved import Entries, load_content, load_entries, read_entries, render_baseline
@@ -29,9 +30,9 @@ def accepted(project: Project, *, update: bool) -> Entries | None:
             hint = 'add  baseline = "memplan-baseline.json"  to the project file, or give --baseline FILE'
             raise UsageError(f"{what} needs a baseline", where=str(project.file), hint=hint)
         return None
-    if path.resolve() == project.file.resolve():
+    if real(path) == real(project.file):
         raise UsageError(f"the baseline is the project file itself, '{path}'", hint="name another file")
-    if update and not path.resolve().parent.is_dir():
+    if update and not real(path).parent.is_dir():
         raise UsageError(f"the baseline '{path}' lies in a folder that does not exist")
     if path.exists():
         return _existing(path, update=update)

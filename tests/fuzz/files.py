@@ -77,7 +77,19 @@ TEXTS: Mapping[str, str] = {
 }  # fmt: skip
 """Name → a file as it should be."""
 KINDS = (*TEXTS, "snapshot.pickle")
-ODD = ("folder", "nothing", "loop", "null", "full", "pipe", "unreadable", "x" * 300, "sub/model.py", "no/such.json")
+ODD = (
+    "folder",
+    "nothing",
+    "loop",
+    "null",
+    "full",
+    "zero",
+    "pipe",
+    "unreadable",
+    "x" * 300,
+    "sub/model.py",
+    "no/such.json",
+)
 """Names that lead to no plain file."""
 DEEP = 100_000
 
@@ -93,6 +105,7 @@ def lay_out(folder: Path) -> None:
     (folder / "profiles" / "mine.toml").write_text(T4, encoding="utf-8")
     (folder / "loop").symlink_to("loop")
     (folder / "null").symlink_to("/dev/null")
+    (folder / "zero").symlink_to("/dev/zero")
     (folder / "full").symlink_to("/dev/full")
     (folder / "unreadable").mkdir(mode=0)
     os.mkfifo(folder / "pipe")

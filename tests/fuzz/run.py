@@ -19,6 +19,8 @@ from types import FrameType
 from typing import Any, NoReturn
 from unittest import mock
 
+import psutil
+
 from memplan.cli.app import main
 from memplan.errors import EstimateError
 from memplan.job import isolate
@@ -30,6 +32,8 @@ from tests.report.example_estimates import FITS, OOM
 
 MOST_SECONDS = 60
 """Of CPU time that a case may take, by issue 15 of this project."""
+MORE_MEMORY = 8 << 30
+"""Bytes of address space that a case may add: torch takes some 4 GiB when it is imported."""
 POLICY = ("gate", "audit", "diff")
 """Commands that may end with 1 where no --fail-on was typed."""
 
@@ -175,12 +179,16 @@ def _limit() -> Iterator[None]:
         raise HungError(number, frame)
 
     before = signal.signal(signal.SIGALRM, end)
+    memory = resource.getrlimit(resource.RLIMIT_AS)
+    # A reader without an end shows as an error, and takes no memory from others.
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + MORE_MEMORY, memory[1]))
     signal.setitimer(signal.ITIMER_REAL, 5 * MOST_SECONDS if _SLOW else 20)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, memory)
 
 
 _SLOW = bool(os.environ.get("MEMPLAN_FUZZ_PATIENT"))
@@ -204,9 +212,11 @@ def _isolated(*, real: bool) -> Iterator[None]:
         except BaseException as error:
             raise told(error) from error
 
-    import memplan.job.isolate  # noqa: PLC0415
-
-    with mock.patch.object(memplan.job.isolate, "run_isolated", answer):
+    with (
+        mock.patch.object(isolate, "run_isolated", answer),
+        mock.patch("memplan.plan.recommend.flow.search_here", _refuse),
+        mock.patch("memplan.plan.sweep.flow.run_all", _refuse),
+    ):
         held = [module for module in [*sys.modules.values()] if _has(module, original)]
         for module in held:
             vars(module)["run_isolated"] = answer
@@ -217,6 +227,11 @@ def _isolated(*, real: bool) -> Iterator[None]:
                 if _has(module, answer):
                     vars(module)["run_isolated"] = original
     gc.enable()
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    """What begins processes of joblib's."""
+    raise EstimateError("model() raised ValueError: a stand-in", where="model.py:3")
 
 
 def _has(module: Any, function: Callable[..., Any]) -> bool:

@@ -3,7 +3,8 @@
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 from memplan.errors import UsageError
 from memplan.runtime.profile.records import Border, Events, Overhead, Recording, Region, Sample
@@ -64,20 +65,23 @@ def read(content: Mapping[str, Any], where: str) -> Recording:
 
 def _recording(content: Mapping[str, Any]) -> Recording:
     events = content["events"]
-    return Recording(
-        **{name: content[name] for name in _PLAIN},
-        regions=tuple(
-            Region(**{name: each[name] for name in Region._fields} | {"path": tuple(each["path"])})
-            for each in content["regions"]
-        ),
-        steps=tuple(content["steps"]),
-        samples=tuple(Sample(*row) for row in _rows(content["samples"], Sample._fields)),
-        events=None if events is None else _events(events),
-        borders=tuple(Border(*row) for row in _rows(content["borders"], Border._fields)),
-        overhead=Overhead(**{name: content["overhead"][name] for name in Overhead.__slots__}),
-        notes=tuple(content["notes"]),
-        versions=dict(content["versions"]),
-    )
+    parts: dict[str, Any] = {name: content[name] for name in (*_PLAIN, "steps", "notes", "versions")} | {
+        "regions": [{name: each[name] for name in Region._fields} for each in content["regions"]],
+        "samples": _rows(content["samples"], Sample._fields),
+        "borders": _rows(content["borders"], Border._fields),
+        "overhead": {name: content["overhead"][name] for name in Overhead.__slots__},
+    }
+    found = {name: _kinds()[name].validate_python(value) for name, value in parts.items()}
+    return Recording(**found, events=None if events is None else _events(events))
+
+
+@cache
+def _kinds() -> Mapping[str, Any]:
+    """What each part must be, as the record says; columns of events are arrays, which tell by themselves."""
+    import pydantic
+
+    hints = get_type_hints(Recording)
+    return {name: pydantic.TypeAdapter(hint) for name, hint in hints.items() if name != "events"}
 
 
 def _events(plain: Mapping[str, Any]) -> Events:

@@ -469,3 +469,18 @@ def test_records_and_files_need_no_torch() -> None:
     modules = "memplan.runtime.profile.document, memplan.report.profile_overlay"
     code = f"import sys, {modules}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("depth", {}), ("regions", [{}]), ("notes", [3]), ("steps", ["x"]), ("versions", [])]
+)
+def test_a_recording_with_a_part_of_another_kind_is_refused(part: str, value: object) -> None:
+    with memplan.profile("run", depth="full") as run:
+        take(1)
+    content = document.document(run.recording)
+    if part == "regions":
+        content["regions"][0] |= {"path": [{}]}
+    else:
+        content[part] = value
+    with pytest.raises(UsageError, match="no recording that memplan wrote"):
+        document.read(content, "run.json")
