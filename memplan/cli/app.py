@@ -6,6 +6,7 @@ A crash never exits 1: that code says "policy not met" and nothing else.
 import os
 import re
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,8 +72,12 @@ _TAG = re.compile(r"\[(?=[a-z#/@][^\[]*?\])")
 """Where what Rich takes for markup begins (``rich.markup.RE_TAGS``)."""
 
 
+@cache
 def command_line() -> Any:
-    """The command line as Click knows it, with help that is text: Typer would let Rich read ``[tool.x]`` as markup."""
+    """The command line as Click knows it, with help that is text: Typer would let Rich read ``[tool.x]`` as markup.
+
+    Made once: reading the signatures of all commands takes longer than most of them do.
+    """
     found: Any = typer.main.get_command(app)
     for command in (found, *found.commands.values()):
         for each in (command, *command.params):
