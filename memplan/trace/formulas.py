@@ -1,7 +1,7 @@
 """Gradients that autograd computes by another formula under a dispatch mode than in a plain run.
 
-Some formulas of torch/csrc/autograd/FunctionsManual.cpp ask for data (is any factor zero?) and take a short way where the
-answer allows it. Under a dispatch mode they never ask and always take the long way, with many more tensors
+Some formulas of torch/csrc/autograd/FunctionsManual.cpp ask for data (is any factor zero?) and take a short way where
+the answer allows it. Under a dispatch mode they never ask and always take the long way, with many more tensors
 (``isTensorSubclassLike``). What the short way allocates is played here instead; the tensors of the long way that die
 inside its node count for nothing.
 """
