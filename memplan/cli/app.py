@@ -3,6 +3,7 @@
 A crash never exits 1: that code says "policy not met" and nothing else.
 """
 
+import io
 import os
 import re
 import sys
@@ -124,7 +125,9 @@ def _told(error: BaseException) -> int:
         case MemplanError():
             code = _fail(str(error), error.exit_code)
         case _TyperError():
-            error.show()
+            said = io.StringIO()
+            error.show(file=said)
+            console.tell(said.getvalue())
             code = ExitCode.USAGE
         case KeyboardInterrupt() | typer.Abort():
             code = _fail("interrupted", ExitCode.INTERRUPTED)

@@ -187,3 +187,11 @@ def test_explain_of_an_unknown_code_is_a_usage_error(capsys) -> None:
 def test_every_choice_of_the_help_is_one_that_is_accepted(capsys) -> None:
     assert main(["estimate", "--help"]) == 0
     assert "DTYPE[DIMS]" in capsys.readouterr().out
+
+
+def test_a_usage_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What Typer complains about, too: it repeats what was typed."""
+    assert main(["batch", "model.py", "--timeout", "\x1b[31m\x9b5m\r\x07"]) == 2
+    said = capsys.readouterr().err
+    assert "Invalid value for '--timeout'" in said
+    assert not {"\x1b", "\x9b", "\r", "\x07"} & set(said)
