@@ -165,12 +165,17 @@ def _inside(folder: Path) -> Iterator[None]:
     before, path = Path.cwd(), [*sys.path]
     os.chdir(folder)
     try:
-        with mock.patch.dict(os.environ, {"MEMPLAN_CACHE_DIR": str(folder / "cache"), "COLUMNS": "80"}):
+        with mock.patch.dict(os.environ, _environment(folder)):
             os.environ.pop("MEMPLAN_DEBUG", None)
             yield
     finally:
         os.chdir(before)
         sys.path[:] = path
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Transformers logs nothing, as in children (``memplan.job.noise``): its handler would keep a case's stream."""
+    return {"MEMPLAN_CACHE_DIR": str(folder / "cache"), "COLUMNS": "80", "TRANSFORMERS_VERBOSITY": "error"}
 
 
 @contextmanager
