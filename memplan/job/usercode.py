@@ -48,8 +48,11 @@ _NEEDS_CUDA = (
 )
 """Phrases by which torch and CUDA extensions say that they want a GPU or its toolkit."""
 
+_RANKS = "say how many ranks there are: --parallel fsdp1=8, ddp=8 or another; memplan then traces one of them on a GPU"
 _PHRASES = {
-    "NCCL": "memplan estimates one process on one GPU: build the model without torch.distributed",
+    "Default process group has not been initialized": _RANKS,
+    "FSDP needs a non-CPU accelerator": _RANKS,
+    "NCCL": _RANKS,
     ".numpy() is not supported": "tensors have no values here: take what needs them out of the step",
     **cuda_extensions.PHRASES,
 }

@@ -90,7 +90,7 @@ def _trace(
         source = load()
         surroundings = Recorded(recorder)
         model = build_model(source, spec, surroundings)
-        facts = _facts(model)
+        facts = _facts(model, spec)
         model = _shared(model, source, spec)
         compiled.whole(model)
         steps = Steps(recorder)
@@ -171,7 +171,13 @@ def _untried() -> tuple[str, ...]:
     return () if sentence is None else (sentence,)
 
 
-def _facts(model: torch.nn.Module) -> ModelFacts:
+def _facts(model: torch.nn.Module, spec: JobSpec) -> ModelFacts:
+    if spec.parallel != ALONE:
+        from memplan.trace.sharding import fsdp1
+
+        if fsdp1.is_wrapped(model):
+            found, learn = fsdp1.sharded_elements(model)
+            return ModelFacts(parameters=found, trainable_parameters=learn)
     parameters = list(model.parameters())
     return ModelFacts(
         parameters=sum(map(elements, parameters)),

@@ -74,6 +74,19 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/distributed/fsdp/_flat_param.py",
     ),
     *patches(
+        "torch._C",
+        "_get_accelerator",
+        why="FSDP1 without a device_id finds the GPU of the trace",
+        source="torch/distributed/fsdp/_init_utils.py _init_device_handle",
+    ),
+    *patches(
+        "torch.distributed.fsdp._init_utils",
+        "_warn_cpu_init",
+        required=False,
+        why="FSDP1 does not warn of parameters that memplan moves",
+        source="torch/distributed/fsdp/_init_utils.py _get_compute_device",
+    ),
+    *patches(
         PROPAGATOR,
         "propagate_op_sharding_non_cached",
         why="the sharding of alike elements is worked out once",

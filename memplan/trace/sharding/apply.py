@@ -56,6 +56,8 @@ def parallelize(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     Raises:
         UsageError: The model or torch has no way to do it.
     """
+    if fsdp1.is_wrapped(model):
+        return fsdp1.as_wrapped(model, spec)
     parallel = spec.parallel
     layers = [share for degree, share in _LAYERS.items() if getattr(parallel, degree) > 1]
     if parallel.data in _SHARDED:

@@ -51,6 +51,35 @@ def wrap(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     return wrapped
 
 
+def is_wrapped(model: nn.Module) -> bool:
+    """Has the target wrapped its model, or a part of it, itself?"""
+    return any(isinstance(module, FullyShardedDataParallel) for module in model.modules())
+
+
+def as_wrapped(model: nn.Module, spec: JobSpec) -> nn.Module:
+    """A model that its target has wrapped, as it is: over all ranks, in the target's own way.
+
+    Raises:
+        UsageError: Ranks are to share it in other ways, too.
+    """
+    parallel = spec.parallel
+    if parallel.ranks > parallel.shards * parallel.replicas:
+        what = "the target wraps its model in FullyShardedDataParallel, which takes all ranks"
+        raise UsageError(
+            what, where=f"--parallel {parallel}", hint=f"fsdp1={parallel.ranks}, or wrap it in parallelize()"
+        )
+    world.current().assume(f"the target's own FullyShardedDataParallel, over {parallel.ranks} ranks")
+    return model
+
+
+def sharded_elements(model: nn.Module) -> tuple[int, int]:
+    """Parameters of a wrapped model before they were sharded: all, and those that learn."""
+    units = [module for module in model.modules() if isinstance(module, FullyShardedDataParallel)]
+    flat = [unit._flat_param for unit in units if unit._flat_param is not None]
+    counts = [(each._unpadded_unsharded_size.numel(), each.requires_grad) for each in flat]
+    return sum(count for count, _ in counts), sum(count for count, learns in counts if learns)
+
+
 def _mixed(precision: Precision) -> MixedPrecision | None:
     """accelerate/utils/dataclasses.py ``FullyShardedDataParallelPlugin.set_mixed_precision``."""
     if precision not in REDUCED_IN:

@@ -46,7 +46,7 @@ def process_group(parallel: Parallel, rank: int, kind: Literal["cuda", "cpu"]) -
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=parallel.ranks)
         try:
             mesh = _mesh(parallel, kind)
-            with collectives_of_fakes(), replaced(_as_a_rank_sees_it()):
+            with collectives_of_fakes(), replaced((*_as_a_rank_sees_it(), *_accelerator(kind))):
                 yield mesh
         finally:
             _forget_meshes()
@@ -139,6 +139,19 @@ def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
     }
     return tuple(
         Replacement(f"{module.__name__}.{name}", value) for name, value in answers.items() for module in (dist, c10d)
+    )
+
+
+def _accelerator(kind: str) -> tuple[Replacement, ...]:
+    """What FSDP1 asks when it is given no ``device_id``: a build of torch for the CPU knows of no GPU.
+
+    Nor is it told that its parameters are on the host: memplan moves the model, as ``.cuda()`` before or behind does.
+    """
+    if kind != "cuda":
+        return ()
+    return (
+        Replacement("torch._C._get_accelerator", lambda *_: torch.device(kind)),
+        Replacement("torch.distributed.fsdp._init_utils._warn_cpu_init", _nothing),
     )
 
 

@@ -3,9 +3,17 @@
 from math import prod
 
 import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
-from tests.trace.sharding.nets import BLOCK_SHAPES, BLOCKS, ROOT_SHAPES
-from tests.trace.sharding.traces import before_optimizer, held, rank_of
+from memplan.errors import EstimateError, UsageError
+from memplan.trace.records import Trace
+from memplan.trace.run import trace_job
+from tests.trace.jobs import source, spec
+from tests.trace.sharding.nets import BLOCK_SHAPES, BLOCKS, ROOT_SHAPES, Net, rows
+from tests.trace.sharding.toy import needs_recent_torch
+from tests.trace.sharding.traces import GPU, before_optimizer, held, rank_of
 
 FLOAT = 4
 WHOLE = FLOAT * sum(map(prod, ROOT_SHAPES + BLOCK_SHAPES * BLOCKS))
@@ -59,3 +67,50 @@ def test_fsdp1_offloads_to_the_host() -> None:
     trace = rank_of("fsdp1=4,offload=yes")
     assert held(trace, "parameter") == held(trace, "optimizer_state") == 0
     assert held(trace, "optimizer_state", "host") >= 2 * WHOLE // 4
+
+
+def plainly() -> nn.Module:
+    return FullyShardedDataParallel(Net())
+
+
+def onto_the_gpu() -> nn.Module:
+    return FullyShardedDataParallel(Net(), device_id=torch.cuda.current_device())
+
+
+def block_by_block() -> nn.Module:
+    net = Net()
+    for index, layer in enumerate(net.layers):
+        net.layers[index] = FullyShardedDataParallel(layer, use_orig_params=True)
+    return FullyShardedDataParallel(net, use_orig_params=True)
+
+
+@pytest.mark.parametrize("model", [plainly, block_by_block])
+def test_a_target_may_wrap_its_model_in_fsdp1_without_naming_a_device(model: type[nn.Module]) -> None:
+    trace = rank_of("fsdp1=4", model=model)
+    assert trace.model.parameters == trace.model.trainable_parameters == WHOLE // FLOAT
+    assert held(trace, "parameter") == WHOLE // 4
+    assert held(trace, "optimizer_state") == 2 * WHOLE // 4
+    assert any("own FullyShardedDataParallel" in sentence for sentence in trace.assumptions)
+
+
+def test_naming_the_device_changes_no_allocation_of_a_step() -> None:
+    def allocations(trace: Trace) -> list[tuple[str, str, int]]:
+        events = trace.events[trace.steps[-1].first_event :]
+        return [
+            (each.action, trace.storages[each.storage].role, trace.storages[each.storage].nbytes) for each in events
+        ]
+
+    plain, named = (rank_of("fsdp1=4", model=model) for model in (plainly, onto_the_gpu))
+    assert allocations(plain) == allocations(named)
+
+
+@needs_recent_torch
+def test_a_model_that_is_wrapped_over_all_ranks_is_shared_in_no_other_way() -> None:
+    with pytest.raises(UsageError, match="takes all ranks"):
+        rank_of("tp=2", model=plainly)
+
+
+def test_a_wrapped_model_of_nobody_knows_how_many_ranks_is_asked_for_them() -> None:
+    with pytest.raises(EstimateError) as refused:
+        trace_job(lambda: source(plainly, rows), spec(batch_size=4), GPU)
+    assert "--parallel fsdp1=8" in (refused.value.hint or "")
