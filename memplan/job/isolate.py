@@ -12,16 +12,20 @@ import contextlib
 import os
 import pickle
 import queue
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import BinaryIO, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, TypeVarTuple
 
 from memplan.errors import EstimateError, MemplanError
-from memplan.job.child import LENGTH_BYTES
+from memplan.job.child import CLOSED, LENGTH_BYTES, descendants, end_all
+
+if TYPE_CHECKING:
+    from psutil import Process
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -35,6 +39,9 @@ _BOOTSTRAP = (
 _ANSWER_SECONDS = 1.0
 """How long a child that is out of time may take to say where it is; it cannot answer from inside a C function."""
 
+_TOKEN_BYTES = 16
+_NOT_THEIRS = "a file descriptor that is memplan's"
+_LOOK_FOR_DESCRIPTORS = "look for os.write(), os.close() or os.closerange() with numbers that open() did not return"
 _Frame = tuple[bytes, bytes]
 
 
@@ -64,11 +71,12 @@ def run_isolated(
         EstimateError: User code raised, exited, was killed or took too long (exit 3).
         MemplanError: As the function raised it; or an internal error (exit 2), with the child's traceback as its cause.
     """
-    call = pickle.dumps(sys.path) + pickle.dumps(pickle.dumps((function, args)))
+    token = secrets.token_bytes(_TOKEN_BYTES)
+    call = pickle.dumps(sys.path) + pickle.dumps((token, pickle.dumps((function, args))))
     process = _start()
     _RUNNING.add(process)
     try:
-        result: T = pickle.loads(_Conversation(process, timeout, progress).result(call))  # noqa: S301 - our own child wrote it.
+        result: T = pickle.loads(_Conversation(process, token, timeout, progress).result(call))  # noqa: S301 - our own child wrote it.
     finally:
         # Also on Ctrl-C: the child has its own process group and does not get the terminal's signal.
         _RUNNING.discard(process)
@@ -98,7 +106,7 @@ class _Conversation:
     """One call and its answers, read by a thread so that waiting for them can time out on every system."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], timeout: float, progress: Callable[[str], None] | None
+        self, process: subprocess.Popen[bytes], token: bytes, timeout: float, progress: Callable[[str], None] | None
     ) -> None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes.
         self._process, self._requests = process, process.stdin
@@ -106,7 +114,7 @@ class _Conversation:
         self._progress = progress
         self._last_seen = ""
         self._frames: queue.SimpleQueue[_Frame | None] = queue.SimpleQueue()
-        threading.Thread(target=_read_frames, args=(process.stdout, self._frames), daemon=True).start()
+        threading.Thread(target=_read_frames, args=(process.stdout, token, self._frames), daemon=True).start()
 
     def result(self, call: bytes) -> bytes:
         """Send the call and wait for the pickled result."""
@@ -125,6 +133,8 @@ class _Conversation:
                         self._progress(self._last_seen)
                 case (b"R", body):
                     return body
+                case (b"X", _):
+                    raise EstimateError(f"the user's code wrote to {_NOT_THEIRS}", hint=_LOOK_FOR_DESCRIPTORS)
                 case (_, body):
                     error, trace = pickle.loads(body)  # noqa: S301 - our own child wrote it.
                     raise error from ChildTraceback(trace)
@@ -147,17 +157,26 @@ class _Conversation:
         return EstimateError(what, where=where, hint="look for an endless loop or a download, or allow more --timeout")
 
 
-def _read_frames(stream: BinaryIO, frames: "queue.SimpleQueue[_Frame | None]") -> None:
-    """Put each frame into the queue, and None at the end of the stream."""
+def _read_frames(stream: BinaryIO, token: bytes, frames: "queue.SimpleQueue[_Frame | None]") -> None:
+    """Put each frame into the queue, ``X`` where something else comes, and None at the end of the stream."""
     # ValueError: the conversation is over and its pipe closed while this thread was still reading.
     with contextlib.suppress(ValueError):
-        while len(header := stream.read(1 + LENGTH_BYTES)) == 1 + LENGTH_BYTES:
-            frames.put((header[:1], stream.read(int.from_bytes(header[1:], "big"))))
+        while len(header := stream.read(len(token) + 1 + LENGTH_BYTES)) == len(token) + 1 + LENGTH_BYTES:
+            kind, length = header[len(token) : -LENGTH_BYTES], int.from_bytes(header[-LENGTH_BYTES:], "big")
+            if not header.startswith(token):
+                frames.put((b"X", b""))
+                break
+            body = stream.read(length)
+            if len(body) < length:
+                break
+            frames.put((kind, body))
     frames.put(None)
 
 
 def _died(return_code: int, last_seen: str) -> MemplanError:
     """The error for a child that ended without an answer."""
+    if return_code == CLOSED:
+        return EstimateError(f"the user's code closed {_NOT_THEIRS}", hint=_LOOK_FOR_DESCRIPTORS)
     if return_code >= 0:
         what = f"the user's code ended the process with exit code {return_code}{_during(last_seen)}"
         return EstimateError(what, hint="look for os._exit() or a library that exits by itself")
@@ -184,6 +203,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
+    below: list[Process] = []
+    with contextlib.suppress(Exception):  # Whatever the system refuses to tell, the child itself is ended.
+        below = descendants(process.pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # PermissionError: macOS, where the group holds nothing but a finished process.
         os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    end_all(below)

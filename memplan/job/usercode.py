@@ -1,6 +1,8 @@
 """What the user's own code raises, told as one error: what it was doing, where in their file, and what may help."""
 
+import errno
 import functools
+import os
 import re
 import sys
 import sysconfig
@@ -126,6 +128,8 @@ def told(error: BaseException) -> MemplanError:
         return error
     if location(error) is not None or isinstance(error, SystemExit | MemoryError):
         return explain(error, "the model's code")
+    if what := _world_changed(error):
+        return EstimateError(what)
     place = next(reversed([*traceback.walk_tb(error.__traceback__)]), None)
     where = f"{place[0].f_code.co_filename}:{place[1]}" if place else None
     return MemplanError(
@@ -138,10 +142,27 @@ def is_user_file(filename: str) -> bool:
     return is_foreign(filename) and not any(part in _INSTALLED for part in Path(filename).parts)
 
 
+def _world_changed(error: BaseException) -> str:
+    """What user code has done to the process, so that nothing works any more; empty: nothing that is known."""
+    try:
+        os.getcwd()  # noqa: PTH109 - what pathlib would ask.
+    except OSError:
+        return "the model's code has removed the folder that it runs in"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"the model's code has opened all files that a process may have open: {error.strerror}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "there is no room left on the disk"
+    return ""
+
+
 def display(filename: str | Path) -> str:
     """A path as a message shows it: relative to the current folder where it lies inside."""
     path = Path(filename)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    try:
+        here = Path.cwd()
+    except OSError:  # It has been removed.
+        return str(path)
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def installed_part(source: str) -> str:

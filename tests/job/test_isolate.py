@@ -246,3 +246,97 @@ def is_running(pid):
 
 def assert_gone(pids):
     wait_until(lambda: not any(is_running(int(pid)) for pid in pids))
+
+
+def write_to_all_descriptors():
+    for descriptor in range(3, 1024):
+        try:
+            os.write(descriptor, b"x" * 100)
+        except OSError:
+            continue
+    return "done"
+
+
+def close_all_descriptors():
+    os.closerange(3, 4096)
+    return "done"
+
+
+def guess_small_descriptors():
+    for descriptor in range(3, 100):
+        try:
+            os.write(descriptor, b"x" * 100)
+        except OSError:
+            continue
+    os.closerange(3, 100)
+    return "done"
+
+
+def open_all_descriptors():
+    kept = []
+    while True:
+        try:
+            kept.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            break
+    raise OSError(24, "Too many open files")
+
+
+def remove_the_folder(folder):
+    os.chdir(folder)
+    Path(folder).rmdir()
+    return Path.cwd()
+
+
+def leave_a_session_of_its_own(pid_file):
+    # Its parent ends at once, as daemons do.
+    quiet = "start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL"
+    program = f"import subprocess; print(subprocess.Popen(['sleep', '300'], {quiet}).pid)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    Path(pid_file).write_text(found.stdout)
+    return "done"
+
+
+def leave_a_session_and_hang(pid_file):
+    leave_a_session_of_its_own(pid_file)
+    hang()
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [(write_to_all_descriptors, "wrote to a file descriptor"), (close_all_descriptors, "closed a file descriptor")],
+)
+def test_what_is_done_to_our_descriptors_is_told(function, says):
+    began = time.monotonic()
+    with pytest.raises(EstimateError, match=f"the user's code {says} that is memplan's"):
+        run_isolated(function, timeout=SECONDS)
+    assert time.monotonic() - began < SECONDS
+
+
+def test_who_guesses_small_descriptors_finds_none_of_ours():
+    assert run_isolated(guess_small_descriptors, timeout=SECONDS) == "done"
+
+
+def test_used_up_descriptors_and_removed_folders_are_no_defects_of_memplan(tmp_path):
+    with pytest.raises(EstimateError) as caught:
+        run_isolated(open_all_descriptors, timeout=SECONDS)
+    assert "Too many open files" in caught.value.what
+    folder = tmp_path / "here"
+    folder.mkdir()
+    with pytest.raises(EstimateError) as caught:
+        run_isolated(remove_the_folder, str(folder), timeout=SECONDS)
+    assert "defect of memplan" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
+@pytest.mark.parametrize("function", [leave_a_session_of_its_own, leave_a_session_and_hang])
+def test_a_grandchild_in_a_session_of_its_own_ends_too(function, tmp_path):
+    pid_file = tmp_path / "pid"
+    if function is leave_a_session_and_hang:
+        with pytest.raises(EstimateError, match="within 4 seconds"):
+            run_isolated(function, str(pid_file), timeout=4.0)
+    else:
+        assert run_isolated(function, str(pid_file), timeout=SECONDS) == "done"
+    status = Path("/proc") / pid_file.read_text().strip() / "status"
+    # Killed; nobody may have fetched its exit code yet.
+    assert not status.exists() or "State:\tZ" in status.read_text()
