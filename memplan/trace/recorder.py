@@ -121,6 +121,11 @@ class Recorder(TorchDispatchMode):
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)
 
+    @property
+    def bounded(self) -> frozenset[str]:
+        """Names of ops that ran and whose scratch is known between bounds only."""
+        return frozenset(self._player.bounded)
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record everything that runs in the context."""

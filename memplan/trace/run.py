@@ -18,6 +18,7 @@ from memplan.trace.parameter_kinds import elements
 from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
 from memplan.trace.records import DeviceTraits, ModelFacts, Trace
+from memplan.trace.scratch.cpu_table import CPU_VERDICTS, unexamined
 from memplan.trace.semantics import semantics
 from memplan.trace.sharding.zero.disk import Disk
 from memplan.trace.sharding.zero.settings import is_zero
@@ -119,6 +120,7 @@ def _trace(
             not_modelled=(
                 *lacking(device, recorder.dtypes),
                 *means.not_modelled(names),
+                *_bounded(device, recorder),
                 *compiled.not_modelled(),
                 *kernels,
                 *_unknown(recorder),
@@ -132,6 +134,14 @@ def _trace(
             cache=surroundings.cache,
             unsure=values.unsure,
         )
+
+
+def _bounded(device: DeviceTraits, recorder: Recorder) -> tuple[str, ...]:
+    """Ops of a CPU step whose work space lies between bounds; CUDA's say so among the assumptions."""
+    if device.kind != "cpu":
+        return ()
+    known = [name for name in recorder.bounded if CPU_VERDICTS.get(name) is not unexamined]
+    return tuple(f"{name}: its work space is known between bounds only" for name in sorted(known))
 
 
 def _deepspeed(spec: JobSpec) -> AbstractContextManager[Disk]:

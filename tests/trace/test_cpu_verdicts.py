@@ -130,6 +130,59 @@ def test_other_kernels(case):
     compare(func, *arguments, **keywords)
 
 
+def convolution(
+    dims, batch, inputs, size, outputs, kernel, *, stride=1, groups=1, transposed=False, dilation=1, **kind
+):
+    source = torch.randn(batch, inputs, *[size] * dims, **kind)
+    first, second = (inputs, outputs // groups) if transposed else (outputs, inputs // groups)
+    weight, bias = torch.randn(first, second, *[kernel] * dims, **kind), torch.randn(outputs, **kind)
+    padding = 0 if kernel == 1 else kernel // 2
+    pairs = ([stride] * dims, [padding] * dims, [dilation] * dims, transposed, [0] * dims, groups)
+    return source, weight, bias, *pairs
+
+
+DOUBLE = {"dtype": torch.float64}
+OWN_CONVOLUTIONS = {
+    "plain": convolution(2, 8, 16, 20, 24, 3, **DOUBLE),
+    "dilated": convolution(2, 8, 16, 20, 24, 3, dilation=2, **DOUBLE),
+    "grouped": convolution(2, 8, 16, 20, 24, 3, groups=4, **DOUBLE),
+    "transposed": convolution(2, 8, 16, 10, 8, 2, stride=2, transposed=True, **DOUBLE),
+    "volumes": convolution(3, 4, 4, 8, 8, 3, **DOUBLE),
+    "pointwise volumes": convolution(3, 8, 4, 8, 2, 1, **DOUBLE),
+    "in one dimension": convolution(1, 8, 16, 60, 24, 3, **DOUBLE),
+}
+AVX2_CONVOLUTIONS = {
+    "one channel": convolution(2, 8, 1, 28, 32, 3),
+    "two channels": convolution(2, 8, 2, 28, 32, 3),
+    "three channels": convolution(2, 8, 3, 28, 32, 3),
+    "volumes": convolution(3, 8, 8, 16, 16, 3),
+    "volumes, transposed": convolution(3, 8, 8, 12, 4, 2, stride=2, transposed=True),
+    "volumes of few channels": convolution(3, 4, 4, 12, 16, 2, stride=2),
+    "grouped": convolution(2, 8, 32, 28, 32, 3, groups=4),
+    "grouped, transposed": convolution(2, 8, 32, 14, 32, 3, stride=2, groups=4, transposed=True),
+    "narrow groups, transposed": convolution(2, 8, 16, 14, 16, 3, stride=2, groups=4, transposed=True),
+}
+
+
+def gradients(arguments):
+    source, weight, bias, *rest = arguments
+    return torch.randn_like(aten.convolution(*arguments)), source, weight, list(bias.shape), *rest, [True] * 3
+
+
+@pytest.mark.parametrize("arguments", OWN_CONVOLUTIONS.values(), ids=OWN_CONVOLUTIONS)
+def test_convolutions_that_onednn_does_not_serve(arguments):
+    # Sums of the bias are small and left out.
+    compare(aten.convolution.default, *arguments)
+    compare(aten.convolution_backward.default, *gradients(arguments), slack=1024)
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX2", reason="as measured on AVX2")
+@pytest.mark.parametrize("arguments", AVX2_CONVOLUTIONS.values(), ids=AVX2_CONVOLUTIONS)
+def test_convolutions_on_avx2(arguments):
+    compare(aten.convolution.default, *arguments)
+    compare(aten.convolution_backward.default, *gradients(arguments), slack=512)
+
+
 def test_what_nobody_examined_is_named_and_bounded():
     assert CPU_VERDICTS.get("aten.relu.default") is None
     assert CPU_VERDICTS.get("aten.relu_.default") is None

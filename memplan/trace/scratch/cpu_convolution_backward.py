@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from memplan.trace.scratch.cpu_convolution import around, dense_first, strided_backward_bytes, unrolled_bytes
+from memplan.trace.scratch import cpu_convolution_own as own
+from memplan.trace.scratch.cpu_convolution import dense_first, strided_backward_bytes
 from memplan.trace.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
@@ -23,11 +24,13 @@ from memplan.trace.scratch.cpu_convolution_shape import (
     reduced_source_bytes,
 )
 from memplan.trace.scratch.cpu_convolution_threads import sharing_bytes
-from memplan.trace.scratch.cpu_shapes import FLOAT_BYTES, copy_bytes, lanes, nbytes, results
+from memplan.trace.scratch.cpu_shapes import FLOAT_BYTES, HALF_TYPES, copy_bytes, lanes, nbytes, results
 from memplan.trace.scratch.rules import Call, Scratch, Script
 
 _FEWEST_INPUTS_BLOCKED = 3
 """Up to so many input channels weight gradients read the source as it lies (measured)."""
+_FLAT_ON_AVX2 = 3
+"""Input channels that AVX2's kernel reads as they lie (jit_avx2_conv_kernel_f32.cpp ``flat``; measured)."""
 _NARROWEST_WEIGHT_BLOCK = 8
 """Channels per group that blocked kernels need for weight gradients; below they are a matrix product (measured)."""
 _WIDEST_BLOCKED = 14
@@ -52,6 +55,10 @@ class _Pass:
 def _to_source(conv: Convolution) -> _Pass:
     """The gradient of the source."""
     width = block(conv)
+    if width == 1:
+        return _Pass(
+            inside={"columns": columns_bytes(conv)}, result=image_bytes(conv, conv.inputs, conv.source_area, 1)
+        )
     if conv.transposed:
         flat = conv.groups == 1 and conv.outputs < lanes()
         return _Pass(
@@ -71,10 +78,6 @@ def _to_source(conv: Convolution) -> _Pass:
             result=image_bytes(conv, conv.inputs, conv.source_area, 1),
             dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
         )
-    if width == 1:
-        return _Pass(
-            inside={"columns": columns_bytes(conv)}, result=image_bytes(conv, conv.inputs, conv.source_area, 1)
-        )
     return _Pass(
         inside={
             "gradient": image_bytes(conv, conv.outputs, conv.result_area, width),
@@ -91,12 +94,14 @@ def _to_weight(conv: Convolution) -> _Pass:
     # Seen from the weights, a transposed convolution is one from its results to its sources.
     entering = conv.outputs if conv.transposed else conv.inputs
     flat = conv.groups == 1 and entering < lanes() and not conv.by_pointwise_kernel
-    few = flat and entering > _FEWEST_INPUTS_BLOCKED
+    few = flat and (entering != _FLAT_ON_AVX2 if lanes() == AVX2_LANES else entering > _FEWEST_INPUTS_BLOCKED)
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
-    plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0
+    plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0 and lanes() != AVX2_LANES
     is_wide = conv.kernel[-1] > _WIDEST_BLOCKED
-    # The AVX2 kernel refuses dilated filters (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights).
-    is_spread = conv.dilated and lanes() == AVX2_LANES
+    # AVX2's kernel refuses dilated filters (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights) and volumes
+    # with a margin (measured).
+    is_padded_volume = len(conv.kernel) == 3 and conv.padded
+    is_spread = lanes() == AVX2_LANES and (conv.dilated or is_padded_volume)
     if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide or is_spread:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
@@ -124,9 +129,11 @@ def backward(call: Call) -> Script | None:
     wants_source, wants_weight, wants_bias = call.args[10]
     conv = parse(source, weight, gradient, call, offset=1, bias=wants_bias)
     if not by_onednn(source, conv):
-        columns = unrolled_bytes(conv) if wants_weight else 0
-        copies = {"contiguous gradient": copy_bytes(gradient)}
-        return dense_first(around(copies, {"columns": columns}, keeps=tuple(copies)), conv, source, weight)
+        half = source.dtype in HALF_TYPES
+        work = own.backward(conv, half=half, wants_source=wants_source, wants_weight=wants_weight)
+        copied = copy_bytes(gradient)
+        lines = (Scratch("alloc", "contiguous gradient", copied),) if copied else ()
+        return dense_first(Script(before=lines + work.before, after=work.after), conv, source, weight)
     if conv.channels_last:
         return dense_first(_backward_channels_last(conv, weight), conv, source, weight, gradient)
     # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies

@@ -155,10 +155,14 @@ def block(conv: Convolution) -> int:
     """Channels that oneDNN lays out together; 1 where it falls back to a matrix product on plain layouts."""
     if conv.groups == 1 or conv.depthwise:
         return lanes()
-    for width in (lanes(), 8, 4):
+    for width in _GROUP_WIDTHS[lanes()]:
         if conv.inputs // conv.groups % width == 0 and conv.outputs // conv.groups % width == 0:
             return width
     return 1
+
+
+_GROUP_WIDTHS = {16: (16, 8, 4), AVX2_LANES: (AVX2_LANES,)}
+"""Channels in one block of this machine → blocks that kernels for groups know (measured on AVX-512 and on AVX2)."""
 
 
 def image_bytes(conv: Convolution, channels: int, area: int, width: int) -> int:
@@ -178,8 +182,12 @@ def filters_bytes(conv: Convolution, inputs_block: int, outputs_block: int) -> i
 
 def columns_bytes(conv: Convolution) -> int:
     """Unrolled source patches of one image (of one slice, where there are several) and group, per thread."""
-    unrolled = conv.inputs // conv.groups * conv.taps * (conv.result_area // conv.slices) * conv.itemsize
-    return torch.get_num_threads() * unrolled + SCRATCH_ALIGNMENT
+    # A transposed convolution unrolls its result.
+    channels, area = (conv.outputs, conv.source_area) if conv.transposed else (conv.inputs, conv.result_area)
+    unrolled = channels // conv.groups * conv.taps * (area // conv.slices) * conv.itemsize
+    # Its scratchpad holds that of the convolution which it turns around.
+    nested = SCRATCH_ALIGNMENT if conv.transposed else 0
+    return torch.get_num_threads() * unrolled + SCRATCH_ALIGNMENT + nested
 
 
 def reduced_source_bytes(conv: Convolution) -> int:

@@ -29,6 +29,8 @@ class Player:
         self._ledger, self._device, self._is_host = ledger, device, is_host
         self._kept: set[str] = set()
         self._held: dict[str, StorageId] = {}
+        self.bounded: set[str] = set()
+        """Ops of which calls were met whose scratch is known between bounds only."""
 
     def script(self, running: Running, result: Any) -> Script:
         """What an op's kernel does, results known; nothing without a rule."""
@@ -44,7 +46,10 @@ class Player:
             in_backward=running.in_backward,
             is_host=self._is_host,
         )
-        return rule(call) or _NOTHING
+        script = rule(call) or _NOTHING
+        if any(line.most is not None for line in (*script.before, *script.after)):
+            self.bounded.add(running.operator.name)
+        return script
 
     def play(self, lines: tuple[Scratch, ...]) -> None:
         """Enter a kernel's allocations and frees in order."""
