@@ -166,7 +166,7 @@ class Recorder(TorchDispatchMode):
             return
         if is_wrapper(tensor):
             for part in parts_of(tensor):
-                self.adopt(part, role=role, name=name, moves=moves and is_sparse(tensor))
+                self.adopt(part, role=role, name=name, moves=moves and (is_sparse(tensor) or tensor.is_nested))
             if not is_sparse(tensor):
                 return
         storage = storage_of(tensor)
@@ -246,8 +246,9 @@ class Recorder(TorchDispatchMode):
 
     def _taken_apart(self, operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that is made of others, which come back here; NotImplemented where it is one op."""
-        if operator.composite and torch.is_inference_mode_enabled():
-            # Under inference mode composites arrive whole; their inner allocations would be lost.
+        if operator.composite:
+            # Under inference mode, and out of tensors that are made of others (nested ones), composites arrive whole;
+            # their inner allocations would be lost.
             with self:
                 result = decompose(func, args, kwargs)
             if result is not NotImplemented:

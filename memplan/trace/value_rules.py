@@ -171,6 +171,12 @@ def _diagonal(_: "Guesses", __: tuple[Any, ...], ___: Mapping[str, Any], result:
     return Knowledge(density=1 / max(*result.shape, 1))
 
 
+def _joined(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+    """Parts of indices (edges of a graph, and the same ones backwards) are indices of as many classes as any has."""
+    classes = [values.knowledge_of(part).classes for part in args[0]]
+    return Knowledge(classes=max(each or 0 for each in classes)) if classes and all(classes) else NOTHING
+
+
 def _combined(combine: Callable[[bool, bool], bool]) -> Rule:
     """``&`` and ``|`` of masks that are true everywhere or nowhere (which sequences of a batch are finished)."""
 
@@ -244,6 +250,8 @@ RULES: Mapping[Any, Rule] = {
     aten.ones_like.default: _certain(1.0),
     aten.zeros.default: _certain(0.0),
     aten.full.default: _filled,
+    aten.cat.default: _joined,
+    aten.stack.default: _joined,
     aten.eye.default: _diagonal,
     aten.eye.m: _diagonal,
     aten.bitwise_and.Tensor: _combined(operator.and_),
@@ -293,6 +301,7 @@ KEEPERS = frozenset(
         aten._to_copy.default,
         aten.to.dtype,
         aten.contiguous.default,
+        aten.flip.default,
         # What is known of a sparse tensor is what is known of its indices.
         aten._sparse_coo_tensor_with_dims_and_tensors.default,
         aten._indices.default,

@@ -1,6 +1,7 @@
 """The fake world: a FakeTensorMode in which ordinary model code builds, casts and copies itself."""
 
 import gc
+import itertools
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nested._internal.nested_int import NestedIntNode
 from torch.utils import _device
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
@@ -39,6 +41,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
                     Replacement("torch.nn.Module._apply", _apply),
                     Replacement("torch._subclasses.fake_tensor.FakeTensor.__deepcopy__", _deepcopy),
                     Replacement("torch._subclasses.fake_tensor.FakeTensor.__format__", _format),
+                    Replacement("torch._subclasses.fake_tensor.FakeTensor.get_nested_int", _ragged_size),
                     Replacement("torch.utils.data.DataLoader._get_iterator", _iterate_here),
                     Replacement("torch.tensor", _tensor),
                     Replacement("torch._VF._pad_packed_sequence", pad_packed_sequence),
@@ -113,6 +116,23 @@ def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
 def _format(tensor: FakeTensor, spec: str) -> str:
     """``Tensor.__format__`` for fake scalars (``f"{loss:.4f}"``); the original knows values of plain tensors only."""
     return format(tensor.item(), spec) if tensor.dim() == 0 and spec else object.__format__(tensor, spec)
+
+
+_RAGGED = itertools.count()
+"""Numbers of ragged dimensions: two nested tensors fit one another where they have the same."""
+
+
+def _ragged_size(tensor: FakeTensor, *, coeff: int | torch.SymInt = 1) -> torch.SymInt:
+    """The size of a nested tensor's ragged dimension, told by its offsets, as plain offsets tell it.
+
+    Fake ones would make a symbol, for which the fake world would have to be one of symbols throughout.
+    """
+    memo: Any = vars(tensor).get("_memplan_ragged")
+    if memo is None:
+        make: Any = torch.SymInt
+        vars(tensor)["_memplan_ragged"] = memo = make(NestedIntNode(next(_RAGGED), 1))
+    size: torch.SymInt = memo * coeff
+    return size
 
 
 _make_tensor = torch.tensor

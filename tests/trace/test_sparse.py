@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,6 +49,24 @@ def short_rows():
     return torch.sparse_csr_tensor(long.crow_indices().int(), long.col_indices().int(), long.values(), long.shape)
 
 
+def of_numpy():
+    pointers = np.arange(0, 4 * SIZE + 1, 4)
+    columns, values = np.arange(4 * SIZE) % SIZE, np.ones(4 * SIZE, np.float32)
+    parts = [torch.from_numpy(part) for part in (pointers, columns, values)]
+    return torch.sparse_csr_tensor(*parts, (SIZE, SIZE))
+
+
+def coordinates_of_numpy():
+    indices = torch.from_numpy(np.stack([np.arange(4 * SIZE) // 4, np.arange(4 * SIZE) % SIZE]))
+    return torch.sparse_coo_tensor(indices, torch.from_numpy(np.ones(4 * SIZE, np.float32)), (SIZE, SIZE))
+
+
+def edges():
+    one_way = torch.randint(SIZE, (2, COUNT))
+    both = torch.cat([one_way, one_way.flip(0)], 1)
+    return torch.sparse_coo_tensor(both, torch.ones(2 * COUNT), (SIZE, SIZE)).coalesce()
+
+
 def hybrid():
     return torch.sparse_coo_tensor(torch.randint(50, (1, 300)), torch.ones(300, 8), (50, 8))
 
@@ -85,6 +104,9 @@ CASES = {
     "coalesce": (uncoalesced, lambda a, x: a.coalesce()),
     "coalesce hybrid": (hybrid, lambda a, x: a.coalesce()),
     "mm": (coordinates, torch.sparse.mm),
+    "mm csr of numpy": (of_numpy, torch.sparse.mm),
+    "backward of mm of numpy": (coordinates_of_numpy, backward(torch.sparse.mm)),
+    "clone of edges both ways": (edges, lambda a, x: a.clone()),
     "mm uncoalesced": (uncoalesced, torch.sparse.mm),
     "mm csr": (rows, torch.sparse.mm),
     "matmul": (coordinates, lambda a, x: a @ x),

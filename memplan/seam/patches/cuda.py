@@ -144,6 +144,13 @@ _PLACEMENT = (
         why="groups of fake tensors tell the device that they would lie on",
         source="torch/utils/_foreach_utils.py _group_tensors_by_device_and_dtype",
     ),
+    *patches(
+        "torch.nested._internal.nested_tensor.NestedTensor",
+        "__new__",
+        required=False,
+        why="nested tensors are made on the CPU of the trace",
+        source="torch/nested/_internal/nested_tensor.py NestedTensor.__new__",
+    ),
 )
 _OPTIMIZERS = (
     *patches(

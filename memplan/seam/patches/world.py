@@ -17,6 +17,13 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/_tensor.py Tensor.__deepcopy__, Tensor.__format__",
     ),
     *patches(
+        "torch._subclasses.fake_tensor.FakeTensor",
+        "get_nested_int",
+        required=False,
+        why="nested tensors of fake ones have ragged sizes without symbols",
+        source="torch/nested/_internal/nested_tensor.py get_tensor_symint",
+    ),
+    *patches(
         "torch.utils.data.DataLoader",
         "_get_iterator",
         why="batches are loaded in the traced process",

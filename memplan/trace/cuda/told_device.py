@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nested._internal.nested_tensor import NestedTensor
 
 from memplan.seam.replace import Replacement, attribute
 
@@ -57,7 +58,18 @@ def telling(tell: Tell) -> tuple[Replacement, ...]:
     return (
         Replacement("torch._subclasses.fake_tensor.FakeTensor.device", _property(tell)),
         Replacement("torch._C._group_tensors_by_device_and_dtype", grouped),
+        Replacement("torch.nested._internal.nested_tensor.NestedTensor.__new__", staticmethod(_nested)),
     )
+
+
+_make_nested: Any = NestedTensor.__new__
+
+
+def _nested(*args: Any, **options: Any) -> NestedTensor:
+    """A nested tensor asks its values for their device, and takes the answer for its own."""
+    with torch._C.DisableTorchFunction():
+        made: NestedTensor = _make_nested(*args, **options)
+    return made
 
 
 def _property(tell: Tell) -> property:

@@ -157,6 +157,13 @@ _MIXING = (
     "div_.Tensor",
 )
 
+
+def dropout(call: Call) -> Script | None:
+    """Dropout.cpp native_dropout_cpu, which nested tensors use: the mask of booleans times a number is a product."""
+    result, mask = call.out
+    return within({"mask as numbers": mask.numel() * result.element_size()})
+
+
 RULES = {
     **ELEMENTWISE_LOSSES,
     **PATCHES,
@@ -171,6 +178,7 @@ RULES = {
     "aten.sort.stable": sort,
     "aten.index_put.default": index_put,
     "aten.index_put_.default": index_put,
+    "aten.native_dropout.default": dropout,
     "aten.embedding.default": embedding,
     "aten.embedding_dense_backward.default": embedding_backward,
     "aten._embedding_bag.default": embedding_bag,

@@ -18,6 +18,7 @@ from memplan.trace.sparse.parts import (
     coo_parts,
     is_coo,
     is_sparse,
+    lifted,
     make_compressed,
     make_coo,
     replace,
@@ -42,7 +43,7 @@ _INDEX = torch.int64
 
 def build(guesses: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
     """A constructor: the tensor has the parts that it is given."""
-    parts = Compressed(*args[:3])
+    parts = Compressed(*(lifted(part) for part in args[:3]))
     name = func._opname.strip("_").removesuffix("_unsafe")
     layout = _LAYOUTS[name] or kwargs["layout"]
     size: Sequence[int] | None = args[3] if len(args) > 3 and isinstance(args[3], list | tuple) else None
@@ -174,9 +175,10 @@ def add(guesses: "Guesses", _: Any, args: Args, __: Kwargs) -> torch.Tensor:
 
 
 def add_in_place(guesses: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
-    """The same in place."""
+    """The same in place; to a dense tensor elements are added where they belong."""
     target: torch.Tensor = args[0]
-    return replace(target, add(guesses, func, args, kwargs)) if is_sparse(target) else target
+    both = is_sparse(target) and is_sparse(args[1])
+    return replace(target, add(guesses, func, args, kwargs)) if both else target
 
 
 def _copied(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -9,14 +9,23 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-from memplan.trace.sparse.parts import aten, coo_parts, is_coo, make_coo, replace
+from memplan.trace.sparse.parts import aten, coo_parts, is_coo, lifted, make_coo, replace
 
 if TYPE_CHECKING:
     from memplan.trace.guesses import Guesses
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
+
+
+def build(_: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The constructor, of real parts; fake ones it takes by itself."""
+    *dims, indices, values = args[:5]
+    if isinstance(indices, FakeTensor) and isinstance(values, FakeTensor):
+        return NotImplemented
+    return func(*dims, lifted(indices), lifted(values), *args[5:], **kwargs)
 
 
 def clone(_: "Guesses", __: Any, args: Args, ___: Kwargs) -> torch.Tensor:

@@ -105,6 +105,12 @@ def make_coo(
     return made
 
 
+def lifted(part: torch.Tensor) -> torch.Tensor:
+    """A real tensor (of NumPy's memory, as ``from_numpy`` gives it) as a fake one; a fake one as it is."""
+    fake: torch.Tensor = part if isinstance(part, FakeTensor) else aten.lift_fresh.default(part)
+    return fake
+
+
 def make_compressed(parts: Compressed, size: Sequence[int], layout: torch.layout) -> torch.Tensor:
     """A compressed tensor of these parts; torch's own constructor refuses fake ones."""
     mode = next(part.fake_mode for part in parts if isinstance(part, FakeTensor))

@@ -105,6 +105,7 @@ _ON_SPARSE: Mapping[str, Body] = {
 _ON_DENSE: Mapping[str, Body] = {
     **CONVERSIONS,
     **_named(_CONSTRUCTORS, compressed.build),
+    "aten._sparse_coo_tensor_with_dims_and_tensors.default": coordinates.build,
     "aten._embedding_bag_backward.default": embedding.bag_backward,
 }
 BODIES: Mapping[str, Body] = {**_ON_SPARSE, **_ON_DENSE}
