@@ -28,6 +28,7 @@ from memplan.trace.scratch import (
 from memplan.trace.scratch.cpu_plain import is_plain
 from memplan.trace.scratch.cpu_shapes import nbytes
 from memplan.trace.scratch.rules import Call, Rule, RuleTable, Scratch, Script
+from memplan.trace.sparse.table import NATIVE
 
 CPU_RULES: RuleTable = {
     **cpu_attention.RULES,
@@ -98,5 +99,6 @@ def assumptions(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def not_examined(names: Iterable[str]) -> tuple[str, ...]:
-    """Which of the ops that ran have no verdict, each once, sorted."""
-    return tuple(sorted(name for name in frozenset(names) if CPU_VERDICTS.get(name) is unexamined))
+    """Which of the ops that ran have no verdict, each once, sorted; reading parts of a sparse tensor takes nothing."""
+    ran = frozenset(names) - NATIVE
+    return tuple(sorted(name for name in ran if CPU_VERDICTS.get(name) is unexamined))
