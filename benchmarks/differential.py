@@ -8,6 +8,7 @@ does not say of a plain program, and its interval holds the truth. Usage::
 """
 
 import argparse
+import math
 import multiprocessing
 import os
 import time
@@ -64,6 +65,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", choices=FEATURES, default="", help="programs with this feature")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop then, with as many programs as were judged"
+    )
     parser.add_argument("--save", type=Path, help="folder for the files of all programs that are not right")
     parser.add_argument("--shrink", type=int, default=0, help="how many failures to make small")
     options = parser.parse_args()
@@ -73,6 +77,8 @@ def main() -> None:
         if row.judged.verdict is not Verdict.RIGHT:
             print(row.line, flush=True)
             _save(row, options.save)
+        if time.monotonic() - started > 60 * options.minutes:
+            break
     _summary(seen, options, time.monotonic() - started)
     for row in [row for row in seen if row.judged.verdict in FAILED][: options.shrink]:
         show(smallest(row))

@@ -116,7 +116,7 @@ class Recorder(TorchDispatchMode):
         self._operators: dict[Any, Operator] = {}
         self._asked_device = 0
         self._muted = 0
-        self._formulas = Formulas(self.ledger, values.assume)
+        self._formulas = Formulas(self.ledger, values.assume, device.kind)
         self._player = Player(self.ledger, device, self.is_host)
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)

@@ -427,6 +427,35 @@ def test_a_type_that_onednn_lacks_on_this_machine_stays_with_pytorch(dtype):
     compare(aten.convolution.default, source.to(dtype), weight.to(dtype), bias.to(dtype), *rest)
 
 
+@pytest.mark.parametrize(("groups", "dilation"), [(1, 2), (4, 1), (8, 1), (2, 3)])
+@pytest.mark.parametrize("size", [(24, 16), (96,)])
+def test_what_pytorch_unrolls_itself_goes_image_by_image_or_group_by_group(groups, dilation, size):
+    rank = len(size)
+    source, weight = (torch.randn(shape).double() for shape in ((4, 8, *size), (8, 8 // groups, *[3] * rank)))
+    rest = ([1] * rank, [dilation] * rank, [dilation] * rank, False, [0] * rank, groups)
+    compare(aten.convolution.default, source, weight, None, *rest)
+    gradient = torch.randn(4, 8, *size).double()
+    compare(aten.convolution_backward.default, gradient, source, weight, None, *rest, [True, True, False], slack=2048)
+
+
+@avx2_machine
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize(
+    ("inputs", "kernel", "stride"), [(1, 3, 1), (2, 2, 2), (3, 3, 1), (4, 2, 2), (5, 3, 1), (8, 3, 1)]
+)
+def test_padded_volumes_are_matrix_products_on_avx2(inputs, kernel, stride, padding):
+    source, weight = torch.randn(4, inputs, 8, 8, 8), torch.randn(8, inputs, *[kernel] * 3)
+    rest = ([stride] * 3, [padding] * 3, [1] * 3, False, [0] * 3, 1)
+    gradient = torch.randn_like(aten.convolution(source, weight, None, *rest))
+    compare(aten.convolution_backward.default, gradient, source, weight, None, *rest, [False, True, False], slack=512)
+
+
+@pytest.mark.parametrize("func", [aten.mul.Tensor, aten.add.Tensor, aten.div.Tensor])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.int32])
+def test_integers_are_copied_to_the_type_of_a_number(func, dtype):
+    compare(func, torch.ones(64, 32).to(dtype), 0.5)
+
+
 @measured_machine
 def test_each_thread_gathers_the_pixels_of_a_strided_pointwise_convolution():
     torch.set_num_threads(2)

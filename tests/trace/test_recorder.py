@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
 
 from memplan.trace.calls import describe
 from memplan.trace.recorder import Recorder
@@ -99,6 +100,11 @@ GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product of all": lambda x: x.prod(),
     "running product": lambda x: x.cumprod(dim=1),
     "running product of columns": lambda x: x.cumprod(dim=0),
+    "product of the last dimension": lambda x: x.prod(dim=-1),
+    "recomputed": lambda x: checkpoint(lambda y: y.exp().prod(dim=1), x, use_reentrant=False, preserve_rng_state=False),
+    "largest": lambda x: x.max(),
+    "smallest": lambda x: x.min(),
+    "median": lambda x: x.median(),
 }
 
 

@@ -101,7 +101,7 @@ def _to_weight(conv: Convolution) -> _Pass:
     # AVX2's kernel refuses dilated filters (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights) and volumes
     # with a margin (measured).
     is_padded_volume = len(conv.kernel) == 3 and conv.padded
-    is_spread = lanes() == AVX2_LANES and (conv.dilated or is_padded_volume)
+    is_spread = lanes() == AVX2_LANES and ((conv.dilated and conv.taps > 1) or is_padded_volume)
     if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide or is_spread:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).

@@ -135,9 +135,9 @@ def _upsample(taps: int) -> Rule:
 def cast_operands(call: Call) -> Script | None:
     """aten/src/ATen/TensorIterator.cpp compute_types: on CPU, operands are copied to the common type first."""
     tensors = [value for value in chain(call.args, call.kwargs.values()) if isinstance(value, torch.Tensor)]
-    if len({tensor.dtype for tensor in tensors}) < 2:
-        return None
     common = results(call)[0].dtype
+    if all(tensor.dtype is common for tensor in tensors):
+        return None
     copies = {
         f"cast {index}": tensor.numel() * common.itemsize
         for index, tensor in enumerate(tensors)
