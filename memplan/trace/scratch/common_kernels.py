@@ -95,7 +95,7 @@ def patches(call: Call) -> Script | None:
     copy = copy_bytes(source)
     if nbytes(out) <= nbytes(source):
         enlarge(out, nbytes(source))
-        return allocations({}, {"contiguous": copy})
+        return allocations({}, {"contiguous": copy}) if copy else None
     first = Scratch("alloc", "first size", nbytes(source))
     copied = (Scratch("alloc", "contiguous", copy),) if copy else ()
     return Script(before=(first, *copied), after=(Scratch("free", "first size"),))
