@@ -55,7 +55,6 @@ _PHRASES = {
     "Default process group has not been initialized": _RANKS,
     "FSDP needs a non-CPU accelerator": _RANKS,
     "NCCL": _RANKS,
-    ".numpy() is not supported": "tensors have no values here: take what needs them out of the step",
     **cuda_extensions.PHRASES,
 }
 """Hints by phrases of torch's messages."""

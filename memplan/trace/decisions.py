@@ -37,7 +37,10 @@ DECAY = 2.0**-12
 
 CHECKS = "what libraries check in the data is in order"
 AS_LONG_AS_IT_MAY = "taken to be as long as its options allow"
-_OPTIMIZERS = Path(torch.optim.__file__).parent
+_TORCH = Path(torch.__file__).parent
+_OPTIMIZERS = _TORCH / "optim"
+_PLUMBING = frozenset({"_tensor.py", "_ops.py", "overrides.py", "_subclasses", "utils", "_library", "library.py", "_C"})
+"""Files and folders of torch that pass calls on, and ask nothing for themselves."""
 
 Place = tuple[str, int, int]
 """File, line, column."""
@@ -206,11 +209,14 @@ def _minds(asked: Question) -> bool:
 
 @cache
 def _may_ask(filename: str) -> bool:
-    return is_foreign(filename) or _is_optimizer(filename)
+    if is_foreign(filename):
+        return True
+    path = Path(filename)
+    return path.is_relative_to(_TORCH) and path.relative_to(_TORCH).parts[0] not in _PLUMBING
 
 
 def _asking() -> FrameType | None:
-    """The innermost frame of a program: neither of memplan nor of torch, but for its optimizers."""
+    """The innermost frame that asks, beneath memplan and what torch only passes a call on with."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not _may_ask(frame.f_code.co_filename):
         frame = frame.f_back

@@ -7,6 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from memplan.trace.decisions import Decisions, Way
+from memplan.trace.draws import Draws
 from memplan.trace.knowledge import NOTHING, Knowledge
 from memplan.trace.results import Results
 
@@ -32,6 +33,8 @@ class Guesses:
         self.decisions = decisions or Decisions()
         self.assumptions: dict[str, None] = {}
         """Assumptions made so far, in order, each a sentence."""
+        self.draws = Draws(self.decisions.way)
+        """Random integers."""
         self.results = Results()
         """Of ops that need no data."""
 
@@ -41,6 +44,12 @@ class Guesses:
         if self.worst_case or self.decisions.way != "likely":
             return ()
         return tuple(self.decisions.ways)
+
+    def read_drawn(self, known: Knowledge) -> None:
+        """Note that a program reads elements; where they were drawn, others may be read the next time."""
+        if known.value is None and known.drawn is not None:
+            self.assume("random integers that the program reads are drawn anew by each trace, from one seed")
+            self.decisions.ways |= dict.fromkeys(("other", "most"))
 
     def selected(self, mask: torch.Tensor) -> int:
         """How many elements of a mask are true."""

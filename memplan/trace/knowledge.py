@@ -14,6 +14,8 @@ class Knowledge:
 
     value: torch.Tensor | None = None
     """The elements themselves, a real tensor."""
+    drawn: torch.Tensor | None = None
+    """The elements as they were drawn at random: as good as any, and not to be relied on."""
     density: float | None = None
     """Share of true (non-zero) elements."""
     is_assumed: bool = False

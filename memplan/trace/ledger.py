@@ -110,7 +110,8 @@ class Ledger:
 
     def live_sizes(self) -> list[tuple[int, Place, int]]:
         """Size, place and stream of what lives now, in order of size: equal lists mean that a step left no trace."""
-        return sorted((entry.nbytes, entry.place, entry.stream) for entry in self.entries if entry.holders)
+        live = (entry for entry in self.entries if entry.holders and entry.nbytes)
+        return sorted((entry.nbytes, entry.place, entry.stream) for entry in live)
 
     def storages(self) -> tuple[Storage, ...]:
         """All allocations so far, as records."""

@@ -14,6 +14,7 @@ from memplan.trace.attempts import attempt
 from memplan.trace.compiled import compiling
 from memplan.trace.decisions import Decisions, Way
 from memplan.trace.dtypes import lacking
+from memplan.trace.host_reads import stand_ins
 from memplan.trace.parameter_kinds import elements
 from memplan.trace.prepare import build_model, make_loop
 from memplan.trace.recorder import Recorder
@@ -85,6 +86,7 @@ def _trace(
         compiled.begin(recorder)
         kernels = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
         stack.enter_context(recorder.watching())
+        stack.enter_context(stand_ins(values))
         stack.enter_context(_among_ranks(spec, rank, recorder))
         recorder.default_place = "device" if device.kind == "cpu" else "host"
         progress("building the model")

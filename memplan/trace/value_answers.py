@@ -26,12 +26,18 @@ def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any
     if value is not None:
         with unset_fake_temporarily():
             return value.item()
+    drawn = values.knowledge_of(tensor).drawn
+    if drawn is not None:
+        values.read_drawn(values.knowledge_of(tensor))
+        with unset_fake_temporarily():
+            return drawn.item()
     if tensor.dtype is torch.bool:
         return _condition(values, values.knowledge_of(tensor))
     values.assume("numbers read from tensors (.item()) are 1")
+    one = min(1, (values.knowledge_of(tensor).classes or 2) - 1)
     if tensor.is_complex():
         return complex(values.decisions.falling())
-    return values.decisions.falling() if tensor.is_floating_point() else int(values.decisions.number(1))
+    return values.decisions.falling() if tensor.is_floating_point() else int(values.decisions.number(one))
 
 
 def _condition(values: "Guesses", known: "Knowledge") -> bool:

@@ -261,6 +261,8 @@ RULES: Mapping[Any, Rule] = {
     aten.bernoulli_.float: _tossed,
     aten.randint.default: _random_below,
     aten.randint.low: _random_below,
+    aten.randint.generator: _random_below,
+    aten.randint.low_generator: _random_below,
     aten.arange.default: _counted,
     aten.arange.start: _counted,
     aten.arange.start_step: _counted,

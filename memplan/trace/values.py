@@ -22,6 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
+from memplan.trace.draws import DRAWS
 from memplan.trace.guesses import Guesses
 from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
 from memplan.trace.nested import tensors_in
@@ -31,7 +32,7 @@ from memplan.trace.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSE
 _WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
 """Ops whose answers have real tensors among them, which say all about themselves."""
 
-TEACHERS = frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE
+TEACHERS = DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE
 """Ops whose results something is known of whatever their arguments are."""
 
 
@@ -62,6 +63,32 @@ class Values(Guesses):
             result: Its result.
             known: What is known of its tensor arguments, in order.
         """
+        if func in DRAWS:
+            (rule,) = self._learnt(func, args, kwargs, result, known) or (NOTHING,)
+            return (dataclasses.replace(rule, drawn=self.draws.drawn(func, args, result)),)
+        learnt = self._learnt(func, args, kwargs, result, known)
+        if not any(each.drawn is not None for each in known):
+            return learnt
+        return self._with_drawn(func, args, kwargs, result, learnt)
+
+    def _with_drawn(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, learnt: Sequence[Knowledge]
+    ) -> Sequence[Knowledge]:
+        """What was learnt, and the elements of results where they follow from what was drawn."""
+        tensors = tensors_in([*args, *kwargs.values()])
+        known = {id(tensor): self.knowledge_of(tensor) for tensor in tensors}
+        complete = all(each.value is not None or each.drawn is not None for each in known.values())
+        carried = self.draws.carried(func, args, kwargs, result, known) if complete else ()
+        made = [*learnt, *(NOTHING for _ in tensors_in(result)[len(learnt) :])]
+        drawn = [*carried, *(None for _ in made[len(carried) :])]
+        return [
+            dataclasses.replace(each, drawn=None if each.value is not None else elements)
+            for each, elements in zip(made, drawn, strict=True)
+        ]
+
+    def _learnt(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Sequence[Knowledge]
+    ) -> Sequence[Knowledge]:
         if func in CONSTANTS or (known and runs_for_real(func, known)):
             values = self._run_for_real(func, args, kwargs, result)
             if values:
