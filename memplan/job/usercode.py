@@ -206,10 +206,18 @@ def _message(error: BaseException) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + " …"
 
 
+def _on_cuda() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        # A trace answers for the GPU that it plays, so that asking guards nothing.
+        return "this code calls CUDA past torch's tensors, which no trace can follow: give it a path in plain PyTorch"
+    return "this code needs a GPU or the CUDA toolkit: guard it with torch.cuda.is_available()"
+
+
 def _hint(error: BaseException) -> str | None:
     text = str(error.args[0]) if error.args else ""
     if any(phrase in text for phrase in _NEEDS_CUDA):
-        return "this code needs a GPU or the CUDA toolkit: guard it with torch.cuda.is_available()"
+        return _on_cuda()
     for phrase, hint in _PHRASES.items():
         if phrase in text:
             return hint

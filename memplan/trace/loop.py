@@ -4,7 +4,7 @@ The locals matter. In a real loop ``output`` and ``loss`` live until the next it
 whatever they keep alive; so the loops here are generators that keep their frames between steps, and yield after each.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class Parts:
     model: torch.nn.Module
     """On its device, in train or eval mode."""
     optimizer: Any
-    """A torch optimizer; None outside training."""
+    """A torch optimizer, or several in a tuple, list or mapping; None outside training."""
     next_batch: Callable[[], Any]
     """Makes the next batch on the device."""
     call: Callable[[torch.nn.Module, Any], Any]
@@ -61,21 +61,35 @@ def training(parts: Parts) -> Iterator[None]:
                 else:
                     parts.scaler.scale(loss).backward()
         update(parts)
-        parts.optimizer.zero_grad()
+        for optimizer in optimizers_of(parts.optimizer):
+            optimizer.zero_grad()
         yield
 
 
 def update(parts: Parts) -> None:
     """Clip gradients and step the optimizer, through the scaler if there is one."""
+    optimizers = optimizers_of(parts.optimizer)
     if parts.clip_norm is not None:
-        if parts.scaler is not None:
-            parts.scaler.unscale_(parts.optimizer)
+        for optimizer in optimizers if parts.scaler is not None else ():
+            parts.scaler.unscale_(optimizer)
         clip(parts.model.parameters(), parts.clip_norm)
-    if parts.scaler is None:
-        parts.optimizer.step()
-    else:
-        parts.scaler.step(parts.optimizer)
+    for optimizer in optimizers:
+        if parts.scaler is None:
+            optimizer.step()
+        else:
+            parts.scaler.step(optimizer)
+    if parts.scaler is not None:
         parts.scaler.update()
+
+
+def optimizers_of(given: Any) -> list[Any]:
+    """What a target's ``optimizer`` returned, one by one: several may come as a tuple, list or mapping."""
+    if isinstance(given, Mapping):
+        return optimizers_of(list(given.values()))
+    if isinstance(given, tuple | list):
+        return [each for part in given for each in optimizers_of(part)]
+    # Schedulers that stand beside them, as Lightning has them, have no gradients to clear.
+    return [given] if hasattr(given, "zero_grad") else []
 
 
 def own_steps(parts: Parts, train_step: Callable[[torch.nn.Module, Any, Any], Any]) -> Iterator[None]:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
+from memplan.job.usercode import user_code
 from memplan.runtime.checkpoint.blocks import bare
 from memplan.trace.caches import cache_layers
 from memplan.trace.place import batch_tensors, map_batch, place_batch, place_model
 from memplan.trace.recorder import Recorder
 from memplan.trace.refs import nbytes_of
 from memplan.trace.steppers import Steppers
+from memplan.trace.world import moves_itself
 from memplan.units import Bytes
 
 if TYPE_CHECKING:
@@ -85,6 +87,9 @@ class Recorded:
         """Enter parameters and buffers as allocations on the device, under their names inside of DDP."""
         model = bare(model)
         self._recorder.attribution.name_modules(model)
+        if self.kind == "cuda" and _moves_more(model):
+            with user_code("the model's own to()"):
+                model.to("cuda")
         place_model(self._recorder, model)
 
     def place_batch(self, make: Callable[[], Any]) -> Any:
@@ -130,6 +135,11 @@ class Recorded:
     def assume(self, sentence: str) -> None:
         """Note a sentence for the report."""
         self._recorder.values.assume(sentence)
+
+
+def _moves_more(model: torch.nn.Module) -> bool:
+    """Does a real program's ``model.to(device)`` move tensors that are neither parameters nor buffers?"""
+    return moves_itself(model, "to") or any(moves_itself(module, "_apply") for module in model.modules())
 
 
 def _own_storage() -> Callable[[torch.Tensor], torch.Tensor]:

@@ -76,7 +76,10 @@ def _apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) 
     """
     if recurse:
         for child in self.children():
-            _apply(child, fn)
+            if moves_itself(child, "_apply"):
+                child._apply(fn)  # type: ignore[no-untyped-call]
+            else:
+                _apply(child, fn)
     with torch.no_grad():
         for name, parameter in self._parameters.items():
             if parameter is not None:
@@ -85,6 +88,20 @@ def _apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) 
         if buffer is not None:
             self._buffers[name] = fn(buffer)
     return self
+
+
+def moves_itself(module: torch.nn.Module, method: str) -> bool:
+    """Does a module move more than its parameters and buffers, by a method of its own (``to``, ``_apply``)?
+
+    Those of torch and of the libraries whose methods only check before they hand on do not count.
+    """
+    kind = next(kind for kind in type(module).__mro__ if method in vars(kind))
+    return kind.__module__.partition(".")[0] not in _HAND_ON
+
+
+_HAND_ON = frozenset(
+    {"memplan", "torch", "transformers", "diffusers", "peft", "accelerate", "bitsandbytes", "deepspeed"}
+)
 
 
 def _converted(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.nn.Parameter:

@@ -119,3 +119,14 @@ def test_reduced_precision_casts_the_model_and_its_batch() -> None:
     recorded = trace(source(linear, rows, loss=total, optimizer=sgd), batch_size=8, precision="bf16")
     sizes = {storage.name: storage.nbytes for storage in recorded.storages if storage.role in ("parameter", "input")}
     assert sizes == {"weight": 256 * 256 * 2, "batch": 8 * 256 * 2}
+
+
+def test_several_optimizers_of_one_target_all_step() -> None:
+    def pair(parameters: Iterator[torch.nn.Parameter]) -> dict[str, torch.optim.Optimizer]:
+        weight, bias = parameters
+        return {"weight": torch.optim.Adam([weight]), "bias": torch.optim.SGD([bias], momentum=0.9)}
+
+    recorded = trace(source(lambda: torch.nn.Linear(256, 256), rows, loss=total, optimizer=pair), batch_size=4)
+    state = [storage.name for storage in recorded.storages if storage.role == "optimizer_state"]
+    assert recorded.optimizers == ("Adam", "SGD")
+    assert set(state) == {"weight", "bias"}

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
-from memplan.trace.loop import Parts, update
+from memplan.trace.loop import Parts, optimizers_of, update
 from memplan.trace.place import batch_tensors
 from memplan.trace.sharding import world
 from memplan.trace.sharding.pipeline import Run, running, stage_count
@@ -62,7 +62,8 @@ def training(parts: Parts, parallel: Parallel) -> Iterator[None]:
             with parts.around(batch):
                 schedule.step(batch=batch, target=_any_tensor(batch), losses=losses, **whole)
         update(parts)
-        parts.optimizer.zero_grad()
+        for optimizer in optimizers_of(parts.optimizer):
+            optimizer.zero_grad()
         yield
 
 
