@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from memplan.seam.replace import Replacement, replaced
 from memplan.trace.guesses import Guesses
 from memplan.trace.knowledge import Knowledge
-from memplan.trace.replacements import Attribute, attributes
 
 ONES = "arrays read from tensors (.numpy()) hold ones"
 NOT_SAVED = "torch.save() writes nothing: it would overwrite real files"
@@ -43,11 +43,11 @@ def stand_ins(values: Guesses) -> Iterator[None]:
         values.assume(NOT_SAVED)
 
     table = (
-        Attribute(FakeTensor, "numpy", numpy),
-        Attribute(FakeTensor, "__reduce_ex__", _reduced),
-        Attribute(torch, "save", save),
+        Replacement("torch._subclasses.fake_tensor.FakeTensor.numpy", numpy),
+        Replacement("torch._subclasses.fake_tensor.FakeTensor.__reduce_ex__", _reduced),
+        Replacement("torch.save", save),
     )
-    with attributes(table):
+    with replaced(table):
         yield
 
 

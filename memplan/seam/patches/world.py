@@ -24,6 +24,19 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/nested/_internal/nested_tensor.py get_tensor_symint",
     ),
     *patches(
+        "torch._subclasses.fake_tensor.FakeTensor",
+        "numpy",
+        "__reduce_ex__",
+        why="fake tensors become arrays and pickles",
+        source="torch/csrc/utils/tensor_numpy.cpp tensor_to_numpy; torch/_tensor.py Tensor.__reduce_ex__",
+    ),
+    *patches(
+        "torch",
+        "save",
+        why="no file is overwritten with fake tensors",
+        source="torch/serialization.py save",
+    ),
+    *patches(
         "torch.utils.data.DataLoader",
         "_get_iterator",
         why="batches are loaded in the traced process",
