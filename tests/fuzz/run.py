@@ -77,7 +77,7 @@ def run_case(seed: int) -> Case:
         kind = "options" if random.random() < 0.5 else break_one(here, random)
         line = draw(random) if kind == "options" else _about(kind, random)
         encoding = "ascii" if random.random() < 0.1 else "utf-8"
-        with _inside(here):
+        with _inside(here), _heard(here / "pipe"):
             before = _cpu()
             code, out, err = _run(line, encoding, real=random.random() < 0.08)
             seconds = _cpu() - before
@@ -171,6 +171,16 @@ def _inside(folder: Path) -> Iterator[None]:
     finally:
         os.chdir(before)
         sys.path[:] = path
+
+
+@contextmanager
+def _heard(pipe: Path) -> Iterator[None]:
+    """Somebody reads the pipe, so that whoever writes into it need not wait; who reads it would wait for ever."""
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        yield
+    finally:
+        os.close(reader)
 
 
 def _environment(folder: Path) -> dict[str, str]:
