@@ -38,6 +38,10 @@ _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[a-zA-Z]*)\s*")
 
 
+_ADDRESS_SPACE = 2.0**63
+"""Bytes that a signed number of 64 bits counts, as PyTorch and operating systems do."""
+
+
 def parse_size(text: str) -> Bytes:
     """Read a size such as ``40GiB``, ``1.5 gb`` or ``4096``.
 
@@ -53,7 +57,10 @@ def parse_size(text: str) -> Bytes:
     match = _SIZE.fullmatch(text)
     if match is None or match["unit"].lower() not in _FACTORS:
         raise ValueError(f"'{text}' is not a size; write for example 40GiB, 512MiB or 80GB")
-    return Bytes(int(float(match["number"]) * _FACTORS[match["unit"].lower()]))
+    size = float(match["number"]) * _FACTORS[match["unit"].lower()]
+    if size >= _ADDRESS_SPACE:
+        raise ValueError(f"'{text[:40]}' is more than any address space has")
+    return Bytes(int(size))
 
 
 def parse_seconds(text: str) -> float:

@@ -83,6 +83,8 @@ def _read_config(path: Path) -> Lora:
     if kind != "LORA":
         raise UsageError(f"--lora reads configurations of LoRA, and '{path}' is of {kind}", hint=_FORM)
     targets = config.get("target_modules") or ("all-linear",)
+    if not isinstance(targets, str | list | tuple) or not all(isinstance(each, str) for each in targets):
+        raise UsageError(f"'{path}': target_modules must be a name or a list of names", hint=_FORM)
     return Lora(
         rank=config.get("r", 8),
         alpha=config.get("lora_alpha", 8),
