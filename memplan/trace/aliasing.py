@@ -95,7 +95,9 @@ def adds_bias_in_place(args: tuple[Any, ...], last_op: str) -> bool:
         args: The two addends.
         last_op: Name of the op that has made the first one; empty where it is not the last one that ran.
     """
-    if last_op != _PRODUCT or len(args) != 2 or args[1].dim() != 1 or sys.getrefcount(args[0]) > _LONELY_OBJECT:
+    if last_op != _PRODUCT or not isinstance(args[1], torch.Tensor) or args[1].dim() != 1:
+        return False
+    if sys.getrefcount(args[0]) > _LONELY_OBJECT:
         return False
     return _holders(args[0]) == (_LONELY_TENSOR, _LONELY_STORAGE)
 

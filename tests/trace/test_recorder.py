@@ -134,6 +134,7 @@ def test_linear_adds_its_bias_in_place(sizes: tuple[int, ...]) -> None:
 
 ADDED: dict[str, Callable[..., torch.Tensor]] = {
     "infix": lambda x, weight, bias: x @ weight + bias,
+    "number": lambda x, weight, bias: x @ weight + 1 + bias,
     "function": lambda x, weight, bias: torch.add(torch.matmul(x, weight), bias),
 }
 
