@@ -102,15 +102,31 @@ class Row:
         return "announced" if self.named and held else "silent"
 
 
-def samples(names: list[str], dtype: torch.dtype, most: int) -> Iterator[Sample]:
-    """Samples of the database in one type, differentiable ones where there is a gradient."""
-    for info in op_db:
+def samples(
+    names: list[str],
+    dtype: torch.dtype,
+    most: int,
+    infos: Iterable[Any] = op_db,
+    *,
+    in_place: bool = False,
+) -> Iterator[Sample]:
+    """Samples of the database in one type, differentiable ones where there is a gradient.
+
+    Args:
+        names: Operators; all without.
+        dtype: Of most operands.
+        most: Samples of one operator.
+        infos: Entries of the database.
+        in_place: Run what writes into its first operand, on a copy, without gradients.
+    """
+    for info in infos:
         label = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
         if names and info.name not in names and label not in names:
             continue
-        if dtype not in info.supported_dtypes("cpu"):
+        operator = info.inplace_variant if in_place else info.op
+        if operator is None or dtype not in info.supported_dtypes("cpu"):
             continue
-        learns = info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
+        learns = not in_place and info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
         try:
             inputs = list(islice(info.sample_inputs("cpu", dtype, requires_grad=learns), most))
         except Exception as error:  # noqa: BLE001 - some samples need what is not installed
@@ -119,8 +135,9 @@ def samples(names: list[str], dtype: torch.dtype, most: int) -> Iterator[Sample]
         for place, each in enumerate(inputs):
             if _is_plain(each):
 
-                def call(arguments: Arguments, run: Any = info.op, shown: Any = each) -> Any:
-                    return shown.output_process_fn_grad(run(arguments[0], *arguments[1], **arguments[2]))
+                def call(arguments: Arguments, run: Any = operator, shown: Any = each) -> Any:
+                    first = tree_map_only(torch.Tensor, torch.clone, arguments[0]) if in_place else arguments[0]
+                    return shown.output_process_fn_grad(run(first, *arguments[1], **arguments[2]))
 
                 yield Sample(label, place, call, (each.input, each.args, each.kwargs), learns)
 

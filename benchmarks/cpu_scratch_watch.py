@@ -45,6 +45,10 @@ class Watched:
     """Address and bytes (negative for a free), in order."""
     results: set[int] = field(default_factory=set)
     """Addresses of its new results."""
+    made: int = 0
+    """Bytes of their storages."""
+    ended: bool = False
+    """Did it return?"""
 
     @property
     def real(self) -> int:
@@ -81,7 +85,10 @@ class Watch(TorchDispatchMode):
         self.calls.append(call)
         with record_function(f"{MARK}{len(self.calls) - 1}"):
             out = func(*args, **kwargs)
+        call.ended = True
         call.results = _addresses(out) - known
+        made = {storage.data_ptr(): storage.nbytes() for storage in map(torch.Tensor.untyped_storage, _tensors(out))}
+        call.made = sum(made[address] for address in call.results)
         return out
 
     def _predict(self, func: Any, args: Any, kwargs: Any) -> int | None:
@@ -95,7 +102,8 @@ class Watch(TorchDispatchMode):
 
 
 def _fake_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return made.conj() if tensor.is_conj() else made
 
 
 def predicted_peak(func: Any, args: Any, kwargs: Any) -> int:
@@ -129,7 +137,14 @@ def predicted_peak(func: Any, args: Any, kwargs: Any) -> int:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+    """All that is dense, parts of sparse tensors among it."""
+    found: list[torch.Tensor] = []
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.sparse_coo:
+            found += [leaf._indices(), leaf._values()]  # noqa: SLF001 - as they are, coalesced or not
+        elif isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            found.append(leaf)
+    return found
 
 
 def _storages(value: Any) -> dict[int, int]:

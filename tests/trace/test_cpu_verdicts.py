@@ -76,6 +76,53 @@ def test_solutions(size):
     compare(aten.linalg_solve_triangular.default, definite(size), matrix(size, 3), upper=True)
 
 
+WAYS = {
+    "as it is": lambda made: made,
+    "conjugated": lambda made: made.conj(),
+    "turned": lambda made: made.mT.contiguous().mT,
+    "both": lambda made: made.mH.contiguous().mH,
+    "strided": lambda made: torch.stack([made, made], -1)[..., 0],
+    "strided conjugate": lambda made: torch.stack([made, made], -1)[..., 0].conj(),
+}
+
+
+def operand(way, *shape, dtype=torch.complex64):
+    return WAYS[way]((9 * matrix(*shape)).to(dtype))
+
+
+def compare_products(left, right, shape, *, batch=(), dtype=torch.complex64):
+    rows, inner, columns = shape
+    first = operand(left, *batch, rows, inner, dtype=dtype)
+    second = operand(right, *batch, inner, columns, dtype=dtype)
+    beside = operand("as it is", *batch, rows, columns, dtype=dtype)
+    single, added, into = ("bmm", "baddbmm", "baddbmm_") if batch else ("mm", "addmm", "addmm_")
+    compare(getattr(aten, single).default, first, second)
+    compare(getattr(aten, added).default, beside, first, second)
+    compare(getattr(aten, into).default, beside, first, second)
+    if batch and not (first.is_conj() or second.is_conj()):  # the dispatcher copies conjugates before the op
+        compare(aten.addbmm.default, beside[0], first, second)
+    if not batch:
+        compare(aten.addmm_.default, operand("turned", rows, columns, dtype=dtype), first, second)
+        compare(aten.addmm_.default, operand("strided", rows, columns, dtype=dtype), first, second)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["single", "batch"])
+@pytest.mark.parametrize("way", ["conjugated", "both", "strided conjugate"])
+def test_products_copy_conjugates_that_blas_cannot_take(way, batch):
+    compare_products(way, "as it is", (20, 50, 30), batch=batch)
+    compare_products("as it is", way, (20, 50, 30), batch=batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.float64, torch.int32])
+@pytest.mark.parametrize("right", WAYS)
+@pytest.mark.parametrize("left", WAYS)
+def test_products_copy_what_blas_cannot_take(left, right, dtype):
+    for batch in ((), (3,)):
+        for shape in ((40, 50, 30), (40, 50, 1), (1, 50, 30), (40, 1, 30), (4, 3, 5), (4, 0, 5)):
+            compare_products(left, right, shape, batch=batch, dtype=dtype)
+
+
 def test_the_library_is_asked_as_kernels_ask_it():
     assert lengths("geqrf", torch.float32, 64, 32, None, 64, None, WORK, ASK).work >= 32
     assert lengths("none", torch.float32) is None
