@@ -88,7 +88,7 @@ class Guesses:
         places = prod(sizes[: indices.shape[0]])
         if known.classes is None or self.worst_case:
             self.assume("indices of a sparse tensor that is coalesced are all different")
-            return min(count, places)
+            return self.between(min(count, places), least=min(count, 1), most=min(count, places))
         self.assume("indices of a sparse tensor that is coalesced are drawn evenly, and so often the same")
         return self.occupied(count, prod(min(size, known.classes) for size in sizes[: indices.shape[0]]))
 
@@ -96,6 +96,11 @@ class Guesses:
     def occupied(draws: int, places: int) -> int:
         """How many of these places are hit by so many even draws, on average."""
         return round(places * -expm1(draws * log1p(-1 / places))) if places > 1 else min(draws, places)
+
+    def between(self, likely: int, *, least: int, most: int) -> int:
+        """A count that only data tell: the likely one, or for an end of the interval the least or the most."""
+        self.decisions.ways |= dict.fromkeys(("other", "most"))
+        return {"other": least, "most": most}.get(self.decisions.way, most if self.worst_case else likely)
 
     def assume(self, sentence: str) -> None:
         """Note an assumption for the report."""

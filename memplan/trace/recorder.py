@@ -41,7 +41,7 @@ from memplan.trace.running import Running
 from memplan.trace.scratch.player import Player
 from memplan.trace.scratch.rules import RuleTable, Script
 from memplan.trace.sparse.parts import any_sparse, is_sparse
-from memplan.trace.sparse.table import ALWAYS, BODIES, NATIVE, Body
+from memplan.trace.sparse.table import ALWAYS, BODIES, NATIVE, Body, is_rough
 from memplan.trace.step_graph import StepGraph
 from memplan.trace.values import TEACHERS, Values
 from memplan.units import Bytes, OpIndex, StorageId
@@ -406,7 +406,8 @@ class Recorder(TorchDispatchMode):
     def _note(self, running: Running, result: Any, writes: list[StorageId]) -> None:
         operator, reads = running.operator, running.reads
         read = tuple([ref.storage for ref in reads if ref.storage is not None])
-        if len(read) < len(reads) and operator.name not in NATIVE and operator.sparse is None:
+        unknown = len(read) < len(reads) and operator.name not in NATIVE and operator.sparse is None
+        if unknown or is_rough(operator.name, running.args):
             self._note_sparse(operator.name, tensors_in([*running.args, *running.kwargs.values()]))
         moved = 0
         if not operator.is_view:

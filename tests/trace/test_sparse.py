@@ -276,3 +276,27 @@ def test_a_sparse_batch_moves_to_the_device_with_its_parts():
     job = trace(parts, DeviceTraits(kind="cuda"))
     inputs = [storage for storage in job.storages if storage.role == "input" and storage.place == "device"]
     assert len(inputs) >= 3
+
+
+@pytest.mark.parametrize("way", ["other", "most"])
+def test_where_sparse_factors_meet_only_data_tell_so_the_step_could_be_another(way):
+    def model():
+        return _Square()
+
+    traced = trace(source(model, lambda size: torch.randn(SIZE, size), loss=lambda output, _: output.square().mean()))
+    assert way in traced.unsure
+    assert any("_sparse_sparse_matmul" in sentence for sentence in traced.not_modelled)
+
+
+class _Square(nn.Module):
+    """A sparse buffer times a sparse parameter, times a dense batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("adjacency", coordinates())
+        self.indices = torch.randint(SIZE, (2, COUNT))
+        self.weights = nn.Parameter(torch.ones(COUNT))
+
+    def forward(self, x):
+        learned = torch.sparse_coo_tensor(self.indices, self.weights, (SIZE, SIZE))
+        return torch.sparse.mm(torch.sparse.mm(self.adjacency, learned), x)

@@ -101,9 +101,11 @@ def between_sparse(guesses: "Guesses", _: Any, args: Args, __: Kwargs) -> torch.
     left, right = (coordinates.coalesced(guesses, each) for each in (left, right))
     indices, values = coo_parts(left)
     rows = [indices.new_empty(length + 1) for length in (left.shape[0], right.shape[0], left.shape[0])]
-    pairs = int(left._nnz()) * int(right._nnz()) // max(left.shape[1], 1)
+    elements, places = (int(left._nnz()), int(right._nnz())), left.shape[0] * right.shape[1]
+    pairs = elements[0] * elements[1] // max(left.shape[1], 1)
     guesses.assume("elements of sparse factors are spread evenly over rows and columns")
-    count = guesses.occupied(pairs, left.shape[0] * right.shape[1])
+    most = min(elements[0] * right.shape[1], elements[0] * elements[1], places)
+    count = guesses.between(guesses.occupied(pairs, places), least=min(most, 1), most=most)
     result = indices.new_empty((2, count)), values.new_empty(count)
     del rows
     return make_coo(*result, (left.shape[0], right.shape[1]), coalesced=True)

@@ -1,6 +1,6 @@
 """Op → what its kernel does with the parts of sparse tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -112,6 +112,13 @@ BODIES: Mapping[str, Body] = {**_ON_SPARSE, **_ON_DENSE}
 """Op name → its body."""
 ALWAYS = frozenset(_ON_DENSE)
 """Ops whose body holds for dense arguments too, unless it returns NotImplemented."""
+
+
+def is_rough(name: str, args: Sequence[Any]) -> bool:
+    """Does a body guess what its kernel takes? Where elements of two sparse operands meet, which data decide."""
+    if name == "aten.sparse_mask.default":
+        return isinstance(args[0], torch.Tensor) and args[0].layout is torch.sparse_coo
+    return name == "aten._sparse_sparse_matmul.default"
 
 
 def bodies_of(device: DeviceTraits) -> Mapping[str, Body]:
