@@ -40,6 +40,8 @@ class Measured:
     """What comes of it where it is all that it may be."""
     otherwise: "tuple[Measured, ...]" = ()
     """The same job where what nobody knows of its data turns out otherwise."""
+    untraced: tuple[str, ...] = ()
+    """Sentences on such ways that could not be traced: what they would take is in no interval."""
     jitter: Jitter = NO_JITTER
     """How far the order of allocations may move the reserved peak."""
     policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
@@ -86,7 +88,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         fragmentation=Fragmentation(external=memory.external_fragmentation, internal=memory.internal_fragmentation),
         flops_per_step=_flops_of_last_step(trace),
         advice=(),
-        assumptions=trace.assumptions + _on_retries(memory) + (pipeline.assumptions if pipeline else ()),
+        assumptions=trace.assumptions + measured.untraced + _on_retries(memory) + (pipeline.assumptions if pipeline else ()),
         not_modelled=trace.not_modelled + (pipeline.not_modelled if pipeline else ()),
         provenance=provenance(spec, trace),
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},

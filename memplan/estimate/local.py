@@ -180,20 +180,23 @@ class _Tracer:
             lifetimes = self._trace(profile, spec, rank)
             self._progress(f"replaying on {profile.name}")
             measured[rank] = measure(lifetimes, profile, self._policy)
-            otherwise = tuple(self._otherwise(profile, spec, rank, measured[rank]))
-            measured[rank] = dataclasses.replace(measured[rank], otherwise=otherwise)
+            measured[rank] = self._with_other_ways(profile, spec, rank, measured[rank])
         rank = max(measured, key=lambda each: measured[each].memory.peak_reserved)
         return rank, measured[rank]
 
-    def _otherwise(self, profile: GpuProfile, spec: JobSpec, rank: int, measured: Measured) -> Iterator[Measured]:
-        """What the job takes where what nobody knows of its data turns out otherwise."""
+    def _with_other_ways(self, profile: GpuProfile, spec: JobSpec, rank: int, measured: Measured) -> Measured:
+        """With what the job takes where what nobody knows of its data turns out otherwise."""
+        otherwise: list[Measured] = []
+        untraced: list[str] = []
         for way in measured.lifetimes.trace.unsure:
             try:
                 lifetimes = self._trace(profile, spec, rank, way)
-            except EstimateError:
-                # The program cannot take that way, so that it is none of its peaks.
+            except EstimateError as error:
+                # Either the program cannot take that way, or memplan cannot follow it there: nobody knows which.
+                untraced.append(f"another way that the program may go could not be traced: {_in_short(error)}")
                 continue
-            yield measure(lifetimes, profile, self._policy)
+            otherwise.append(measure(lifetimes, profile, self._policy))
+        return dataclasses.replace(measured, otherwise=tuple(otherwise), untraced=tuple(dict.fromkeys(untraced)))
 
     def _trace(self, profile: GpuProfile, spec: JobSpec, rank: int, way: Way = "likely") -> Lifetimes:
         traits = DeviceTraits.of(profile)
@@ -212,6 +215,11 @@ class _Tracer:
             self._ops += len(trace.ops)
             self._lifetimes[key] = build_lifetimes(trace)
         return self._lifetimes[key]
+
+
+def _in_short(error: EstimateError) -> str:
+    first = error.what.partition("\n")[0]
+    return f"{first} ({error.where})" if error.where else first
 
 
 NCCL = ("NCCL's buffers: outside of PyTorch's allocator, hundreds of MiB for each communicator",)

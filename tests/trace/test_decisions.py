@@ -212,3 +212,26 @@ def test_the_interval_holds_both_ways_of_a_branch(tmp_path: Path) -> None:
     (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
     assert answer.peak.low_bytes < low < answer.peak.device_bytes <= answer.peak.high_bytes
     assert any("branch.py:9" in sentence for sentence in answer.assumptions)
+
+
+_FAILING = """
+import torch
+class Asking(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(32, 32)
+    def forward(self, x):
+        kept = x[x[:, 0] > 0]
+        if not len(kept):
+            raise ValueError("nothing is left")
+        return self.layer(kept).sum()
+def model(): return Asking()
+def batch(batch_size): return torch.randn(batch_size, 32)
+"""
+
+
+def test_a_way_that_could_not_be_traced_is_told(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(_FAILING)
+    job = JobSpec(target=FileTarget(path=tmp_path / "failing.py"), batch_size=4)
+    (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
+    assert any("could not be traced" in said and "nothing is left" in said for said in answer.assumptions)
