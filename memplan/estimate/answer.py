@@ -88,7 +88,10 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         fragmentation=Fragmentation(external=memory.external_fragmentation, internal=memory.internal_fragmentation),
         flops_per_step=_flops_of_last_step(trace),
         advice=(),
-        assumptions=trace.assumptions + measured.untraced + _on_retries(memory) + (pipeline.assumptions if pipeline else ()),
+        assumptions=trace.assumptions
+        + measured.untraced
+        + _on_retries(memory)
+        + (pipeline.assumptions if pipeline else ()),
         not_modelled=trace.not_modelled + (pipeline.not_modelled if pipeline else ()),
         provenance=provenance(spec, trace),
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},

@@ -14,7 +14,8 @@ from typing import Literal
 
 import torch
 
-from memplan.job.usercode import display, is_foreign, is_user_file
+from memplan.job.usercode import display, installed_part, is_foreign, is_user_file
+from memplan.trace.integers import MOST_UNBOUNDED, Readable
 from memplan.trace.program_text import Question, question
 
 Way = Literal["likely", "early", "other", "most"]
@@ -64,6 +65,8 @@ class Decisions:
         """What was taken for granted, each a sentence."""
         self.ways: dict[Way, None] = {}
         """Other ways in which the program might go."""
+        self.unbounded: dict[str, None] = {}
+        """Integers that nothing bounds, each a phrase for what is not modelled."""
         self._forced = dict(forced or {})
         self._visits: dict[Place, int] = {}
         self._numbers = 0
@@ -120,6 +123,42 @@ class Decisions:
     def falling(self) -> float:
         """A floating-point number that nobody knows: about one, and each a little below the one before."""
         return self.number((1.0 - DECAY) ** self._numbers)
+
+    def integer(self, may_be: Readable) -> int:
+        """An integer that nobody knows.
+
+        Args:
+            may_be: What is known of it.
+        """
+        frame = _asking()
+        asked = question(frame) if frame is not None else None
+        if asked is None or asked.is_compared or asked.in_while:
+            # Loops that wait for a number are left by the ways of ``number``.
+            return int(self.number(may_be.likely))
+        self.asked += 1
+        place = asked.file, asked.line, asked.column
+        self.made.pop(place, None)
+        self.made[place] = self._forced.get(place, True)
+        return self._integer(asked, may_be, wanted=self.made[place])
+
+    def _integer(self, asked: Question, may_be: Readable, *, wanted: bool) -> int:
+        most = may_be.most
+        self.ways |= dict.fromkeys(("other", "most"))
+        bounds = "" if most is None else f", of 0 to {most}"
+        self._note(f"the integer read at {_shown(asked)} is taken to be {may_be.likely}{bounds}")
+        if most is None:
+            self.unbounded[f"how large the integer read at {_shown(asked)} may be: {MOST_UNBOUNDED} at most"] = None
+        if self.way == "most":
+            return MOST_UNBOUNDED if most is None else most
+        if self.way == "other":
+            # Nothing, or if the program cannot do with nothing, one.
+            return 0 if wanted else 1
+        return may_be.likely if wanted else int(may_be.likely != 1)
+
+    def is_made_whole(self) -> bool:
+        """Is the number that is read now made an integer at once?"""
+        frame = _asking()
+        return frame is not None and question(frame).is_whole
 
     # ------------------------------------------------------------------ which answer
 
@@ -180,7 +219,7 @@ def _because(asked: Question, answer: bool) -> str:
 
 
 def _shown(asked: Question) -> str:
-    return f"{display(asked.file)}:{asked.line}"
+    return f"{installed_part(display(asked.file))}:{asked.line}"
 
 
 @cache

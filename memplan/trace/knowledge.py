@@ -24,6 +24,8 @@ class Knowledge:
     """Elements are indices below this, evenly spread."""
     last: int | None = None
     """One element is this, and none is greater: where an ``arange`` ends."""
+    bound: int | None = None
+    """Elements are integers from 0 to this: counts and lengths."""
     uniform: bool = False
     """Elements are drawn evenly from [0, 1)."""
 

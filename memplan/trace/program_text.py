@@ -35,6 +35,8 @@ class Question:
     """Does a loop end only by this answer?"""
     is_compared: bool = False
     """Is it a number that is compared with another one?"""
+    is_whole: bool = False
+    """Is it made a whole number at once (``int(x)``, ``round(x * 2)``)?"""
     in_while: bool = False
     """Does a ``while`` loop of the same function go round it, and is it asked in so many words (``float(x)``)?"""
 
@@ -52,7 +54,7 @@ def _question(code: CodeType, instruction: int) -> Question:
     if tree is None or not line:
         return at
     path = _path(tree, (line, column), (end_line, end_column))
-    return dataclasses.replace(_judged(at, path), in_while=_is_read_in_while(path))
+    return dataclasses.replace(_judged(at, path), in_while=_is_read_in_while(path), is_whole=_is_made_whole(path))
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int, int]:
@@ -216,6 +218,21 @@ def _is_read_in_while(path: Sequence[ast.AST]) -> bool:
             return False
         case _:
             return any(isinstance(node, ast.While) for node in path)
+
+
+def _is_made_whole(path: Sequence[ast.AST]) -> bool:
+    """``int(x)``, ``int(x.item())``, ``math.ceil(2 * float(x))``."""
+    for node in reversed(path):
+        match node:
+            case ast.Call(func=ast.Name(id="int" | "round" | "ceil" | "floor" | "range")):
+                return True
+            case ast.Call(func=ast.Attribute(attr="ceil" | "floor", value=ast.Name(id="math"))):
+                return True
+            case ast.Call(func=ast.Attribute(attr="item" | "tolist") | ast.Name(id="float")) | ast.BinOp():
+                pass
+            case _:
+                return False
+    return False
 
 
 def _inverted(found: Question) -> Question:

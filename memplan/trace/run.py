@@ -126,6 +126,7 @@ def _trace(
                 *compiled.not_modelled(),
                 *kernels,
                 *_unknown(recorder),
+                *decisions.unbounded,
             ),
             trace_seconds=time.perf_counter() - started,
             graph=recorder.step_graph.graph,

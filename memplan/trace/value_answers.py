@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from memplan.trace.integers import readable
 from memplan.trace.knowledge import NOTHING, Knowledge
 
 if TYPE_CHECKING:
@@ -33,11 +34,11 @@ def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any
             return drawn.item()
     if tensor.dtype is torch.bool:
         return _condition(values, values.knowledge_of(tensor))
+    if not tensor.is_complex() and (not tensor.is_floating_point() or values.decisions.is_made_whole()):
+        number = values.decisions.integer(readable(values.knowledge_of(tensor)))
+        return float(number) if tensor.is_floating_point() else number
     values.assume("numbers read from tensors (.item()) are 1")
-    one = min(1, (values.knowledge_of(tensor).classes or 2) - 1)
-    if tensor.is_complex():
-        return complex(values.decisions.falling())
-    return values.decisions.falling() if tensor.is_floating_point() else int(values.decisions.number(one))
+    return complex(values.decisions.falling()) if tensor.is_complex() else values.decisions.falling()
 
 
 def _condition(values: "Guesses", known: "Knowledge") -> bool:
@@ -110,9 +111,11 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
     padded, lengths = args[:2]
     batch_first = args[2] if len(args) > 2 else kwargs.get("batch_first", False)
     known = values.knowledge_of(lengths).value
+    longest = padded.shape[1 if batch_first else 0]
     if known is None:
         values.assume("padded sequences are all as long as the padding")
-    longest = padded.shape[1 if batch_first else 0]
+        values.decisions.ways["other"] = None
+        longest = 1 if values.decisions.way == "other" else longest
     with unset_fake_temporarily():
         counts = torch.full((lengths.numel(),), longest) if known is None else known
         # Packed layers read these numbers in C++ (RNN.cpp PackedLayer): a fake tensor would have none.

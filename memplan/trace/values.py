@@ -11,7 +11,8 @@ Knowledge of elements travels with tensors, each kind where it is known:
 
 ``value_rules`` says what each op's results inherit, ``value_answers`` answers the ops that need data. Whatever is not
 known is assumed, and the report says so: routing is balanced (or, with ``worst``, everything goes to every expert), a
-mask selects everything, what is asked of all elements holds, what is asked of any does not, numbers are one.
+mask selects everything, what is asked of all elements holds, what is asked of any does not, numbers are one
+(``integers``: but a count of what a mask selects is a count of everything).
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from torch.utils._pytree import tree_map
 
 from memplan.trace.draws import DRAWS
 from memplan.trace.guesses import Guesses
+from memplan.trace.integers import BOUNDING, bound_of
 from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
 from memplan.trace.nested import tensors_in
 from memplan.trace.value_answers import ANSWERS
@@ -32,7 +34,7 @@ from memplan.trace.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSE
 _WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
 """Ops whose answers have real tensors among them, which say all about themselves."""
 
-TEACHERS = DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE
+TEACHERS = DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | BOUNDING
 """Ops whose results something is known of whatever their arguments are."""
 
 
@@ -67,9 +69,21 @@ class Values(Guesses):
             (rule,) = self._learnt(func, args, kwargs, result, known) or (NOTHING,)
             return (dataclasses.replace(rule, drawn=self.draws.drawn(func, args, result)),)
         learnt = self._learnt(func, args, kwargs, result, known)
+        if func in BOUNDING:
+            learnt = self._with_bound(func, args, kwargs, result, learnt)
         if not any(each.drawn is not None for each in known):
             return learnt
         return self._with_drawn(func, args, kwargs, result, learnt)
+
+    def _with_bound(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, learnt: Sequence[Knowledge]
+    ) -> Sequence[Knowledge]:
+        """What was learnt, and how large the elements of the first result may be."""
+        if (learnt and learnt[0].value is not None) or not isinstance(args[0], torch.Tensor):
+            return learnt
+        bound = bound_of(func, args, kwargs, tensors_in(result)[0], self.knowledge_of(args[0]))
+        first, *others = learnt or (NOTHING,)
+        return learnt if bound == first.bound else [dataclasses.replace(first, bound=bound), *others]
 
     def _with_drawn(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, learnt: Sequence[Knowledge]
