@@ -10,7 +10,8 @@ from memplan.trace.decisions import Decisions, Place, Way
 T = TypeVar("T")
 
 MOST_TRIES = 8
-"""Runs of a program that fails; a guess that was wrong is mostly the last one before the failure."""
+"""Runs of a program that fails; a guess that was wrong is mostly the last one before the failure. Chosen: each is
+a whole run."""
 
 
 def attempt(run: Callable[[Decisions], T], way: Way) -> T:

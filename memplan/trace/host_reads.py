@@ -20,7 +20,9 @@ from memplan.trace.knowledge import Knowledge
 ONES = "arrays read from tensors (.numpy()) hold ones"
 NOT_SAVED = "torch.save() writes nothing: it would overwrite real files"
 LARGE = 1 << 22
-"""Elements beyond which an array is one element shown many times, and cannot be written to."""
+"""Elements beyond which an array is one element shown many times, and cannot be written to.
+
+Chosen so that an array of doubles takes no more than 32 MiB of real memory."""
 
 
 @contextmanager

@@ -66,6 +66,9 @@ def bound_of(
     """
     source = args[0]
     most = 1 if source.dtype is torch.bool else known.bound
+    if most is None and func in SAME_BOUND and known.classes:
+        # The largest of many tokens is about as large as tokens are.
+        most = known.classes - 1
     if most is None or result.dtype is torch.bool:
         return None
     if func in {aten.sum.default, aten.sum.dim_IntList}:

@@ -114,6 +114,7 @@ def test_a_loop_that_only_data_end_is_left_and_announced() -> None:
     # Of the first round the error is known.
     assert calls(recorded) == 4
     assert any("data end the loop at" in sentence and "3 rounds" in sentence for sentence in recorded.assumptions)
+    assert any("goes on: 12 rounds at most" in phrase for phrase in recorded.not_modelled)
     assert set(recorded.unsure) == {"early", "most"}
 
 

@@ -48,6 +48,10 @@ def halved(x: torch.Tensor) -> int:
     return int(torch.div((x > 0).sum(1), 2, rounding_mode="floor").max() + 1)
 
 
+def largest(x: torch.Tensor) -> int:
+    return int(x.argmax(1).max())
+
+
 def drawn(x: torch.Tensor) -> int:
     return int(torch.poisson(torch.full((), 5.0)).item())
 
@@ -64,6 +68,7 @@ def round_counter(x: torch.Tensor) -> int:
         (cast, (LENGTH, 0, LENGTH)),
         (halved, (LENGTH // 2 + 1, 0, LENGTH // 2 + 1)),
         (round_counter, (COUNTED, 0, COUNTED)),
+        (largest, (LENGTH - 1, 0, LENGTH - 1)),
         (best, (1, 0, LENGTH - 1)),
     ],
 )
