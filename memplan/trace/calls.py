@@ -10,6 +10,7 @@ from torch.utils.flop_counter import flop_registry
 from memplan.trace.nested import tensors_in
 from memplan.trace.scratch.rules import Rule, RuleTable
 from memplan.trace.sparse.table import BODIES, Body
+from memplan.trace.trilinear import OPERATOR, trilinear
 from memplan.trace.triton_kernels import body_of
 
 
@@ -36,7 +37,7 @@ class Operator:
     scratch: Rule | None
     """Rule for its kernel's scratch, if there is one."""
     body: Callable[..., Any] | None = None
-    """Python that it is made of, which allocates for itself (``torch.library.triton_op``)."""
+    """Python that it is made of, which allocates for itself (``torch.library.triton_op``, ``_trilinear``)."""
     sparse: Body | None = None
     """What it does with the parts of sparse tensors."""
 
@@ -70,7 +71,7 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable, bodies: Mapping[str,
         ),
         flops=flops_formula(func),
         scratch=None if is_view else rules.get(str(func)),
-        body=body_of(func),
+        body=trilinear if str(func) == OPERATOR else body_of(func),
         sparse=bodies.get(str(func)),
     )
 

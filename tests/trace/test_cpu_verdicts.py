@@ -322,3 +322,20 @@ def _trained(target):
         optimizer.step()
         optimizer.zero_grad()
     return model, optimizer, output, loss, batch
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("norm", [0.0, 0.1, 3.0, 30.0])
+@pytest.mark.parametrize("shape", [(3, 40, 40), (2, 4, 40, 40)])
+def test_exponentials_of_batches_take_the_same_at_every_norm(dtype, norm, shape):
+    made = matrix(*shape, dtype=TYPES[dtype])
+    made = made * (norm / made.abs().sum(-2).max())
+    # Norms, scales and the sorted order of each matrix.
+    compare(aten.linalg_matrix_exp.default, made, slack=24 * made.shape[:-2].numel())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("norm", [2.0, 30.0])
+def test_the_exponential_of_a_matrix_of_a_large_norm(dtype, norm):
+    made = matrix(40, 40, dtype=TYPES[dtype])
+    compare(aten.linalg_matrix_exp.default, made * (norm / made.abs().sum(-2).max()), slack=64)

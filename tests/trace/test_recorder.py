@@ -243,3 +243,24 @@ def test_a_context_manager_as_a_decorator_is_nobodys_line() -> None:
         in_scope(torch.ones(4))
         (op,) = (op for op in recorder.ops if op.name == "aten.relu.default")
     assert "test_recorder.py:" in op.source
+
+
+BILINEAR = {"flat": (16, 8), "in three dimensions": (4, 6, 8), "of a single feature": (16, 1)}
+
+
+@pytest.mark.parametrize("shape", BILINEAR.values(), ids=BILINEAR.keys())
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_bilinear_layer_goes_slice_by_slice(shape: tuple[int, ...], transposed: bool) -> None:
+    def body() -> object:
+        weight = torch.ones(5, shape[-1], 24, requires_grad=True)
+        first = torch.ones(shape, requires_grad=True)
+        wide = (24, *shape[:-1]) if transposed else (*shape[:-1], 24)
+        second = torch.ones(wide, requires_grad=True)
+        turned = second.movedim(0, -1) if transposed else second
+        result = torch.nn.functional.bilinear(first, turned, weight, torch.ones(5, requires_grad=True))
+        (result * result).sum().backward()
+        return first.grad, second.grad, weight.grad
+
+    real, recorded = (set(without_small(run(body))) for run in (real_allocations, recorded_allocations))
+    assert recorded == real
+    assert peak(recorded_allocations(body)) == peak(real_allocations(body))

@@ -308,17 +308,24 @@ def eigh_work(matrix: torch.Tensor) -> tuple[Scratch, ...]:
     return _passing("work", max(0, work - 2 * nbytes(matrix)))
 
 
-_EXPONENTIAL = 16
-"""Matrices of its argument's size that ``linalg_matrix_exp`` holds at once, at most: 13 were counted at the highest of
-its six degrees (LinearAlgebra.cpp ``compute_T18``), and as many again in part where norms of a batch differ."""
-_LIKELY_EXPONENTIAL = 5
-"""The same at the middle degrees, which weights meet that have moved from an identity."""
+_POWERS = 5
+"""Matrices in each of the two buffers of the highest degree (LinearAlgebra.cpp ``compute_T18``)."""
 
 
 def exponential(call: Call) -> Script:
-    """``linalg_matrix_exp``: the norm, which is data, decides how many powers are kept."""
+    """``linalg_matrix_exp`` (LinearAlgebra.cpp ``mexp_impl``): powers of the scaled argument, and sums of them.
+
+    Batches always take the highest degree. The degree of a single matrix follows from its norm, which is data: above
+    1.5 (0.3 in double precision) it is the highest, and none holds more.
+    """
     size = nbytes(call.args[0])
-    return Script(after=(Scratch("alloc", "powers", _LIKELY_EXPONENTIAL * size, most=_EXPONENTIAL * size),))
+    if not size:
+        return Script()
+    powers, sums = _alloc("powers", _POWERS * size), _alloc("sums of powers", _POWERS * size)
+    if _batch(call.args[0]) > 1:
+        return Script(before=(*_alloc("scaled", size), *powers, *sums, Scratch("free", "powers")))
+    highest = 2 * (_POWERS + 1) * size
+    return Script(after=(Scratch("alloc", "selected and scaled, powers and sums", highest, most=highest),))
 
 
 RULES: dict[str, Rule] = {

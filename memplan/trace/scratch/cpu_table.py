@@ -88,7 +88,9 @@ class Verdicts(Mapping[str, Rule]):
 CPU_VERDICTS: RuleTable = Verdicts(CPU_RULES)
 """What the recorder asks."""
 
-_BOUNDED = {"aten.linalg_matrix_exp.default": "matrix_exp keeps the powers of its middle degrees; the norm decides"}
+_BOUNDED = {
+    "aten.linalg_matrix_exp.default": "matrix_exp of one matrix takes its highest degree, as at a norm above 1.5"
+}
 """Op with a rule that bounds only what it takes → what was taken for granted."""
 
 

@@ -74,7 +74,7 @@ _UNREAD = """
     _native_multi_head_attention _transformer_encoder_layer_fwd _transform_bias_rescale_qkv
     _triton_multi_head_attention _triton_scaled_dot_attention
     _nested_from_padded _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward
-    _nested_tensor_from_mask _trilinear _pdist_backward segment_reduce _segment_reduce_backward dist conv_tbc
+    _nested_tensor_from_mask _pdist_backward segment_reduce _segment_reduce_backward dist conv_tbc
     _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc _sparse_addmm _coalesced
     _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive nonzero_static mode randperm
     embedding_renorm_ _fused_moving_avg_obs_fq_helper _mixed_dtypes_linear
