@@ -29,6 +29,7 @@ from memplan.trace.refs import (
     Ref,
     aside,
     is_borrowed,
+    is_on_meta,
     is_wrapper,
     knowledge_of,
     nbytes_of,
@@ -63,6 +64,8 @@ _MOVERS = ("copy", "index", "pack")
 """Parts of the names of ops that take host and device tensors together (``Tensor.to``, ``x[i]``, packed sequences)."""
 
 
+_ZEROS = "aten._efficientzerotensor.default"
+"""Zeros that no memory holds (aten/src/ATen/native/TensorFactories.h ``ZeroTensorAllocator``)."""
 _LIFT = "aten.lift_fresh.default"
 """Takes in a tensor that Python made of data."""
 _MOST_OF_PARTS = 8
@@ -375,11 +378,11 @@ class Recorder(TorchDispatchMode):
         if self.recording:
             self.dtypes.add(tensor.dtype)
         storage = storage_of(tensor)
-        identity = None if storage is None else self._entered(running, storage, path)
+        identity = None if storage is None else self._entered(running, storage, path, on_meta=is_on_meta(tensor))
         pin(tensor, Ref(running.node, path, identity, nbytes_of(tensor)))
         return identity
 
-    def _entered(self, running: Running, storage: torch.UntypedStorage, path: Path) -> StorageId:
+    def _entered(self, running: Running, storage: torch.UntypedStorage, path: Path, *, on_meta: bool) -> StorageId:
         identity = self.ledger.find(storage)
         if identity is not None:
             entry = self.ledger.entries[identity]
@@ -390,10 +393,15 @@ class Recorder(TorchDispatchMode):
             self.ledger.join(storage, running.overwritten)
             return running.overwritten
         place: Place = "host" if (running.operator.name, path) in _HOST_RESULTS else running.place
+        if on_meta:
+            # What adds such zeros asks tensors without memory for the result's shape (BinaryOps.cpp add_zerotensor).
+            place = "meta"
         return self.ledger.allocate(storage, place=place, role=running.role, borrowed=self._borrows(running))
 
     def _borrows(self, running: Running) -> bool:
         """Does an op's result show memory that is not of torch's allocator? On a CUDA job's host all of it counts."""
+        if running.operator.name == _ZEROS:
+            return True
         return self.device.kind == "cpu" and running.operator.name == _LIFT and is_borrowed(running.args[0])
 
     def _teaches(self, func: Any, operator: Operator) -> bool:

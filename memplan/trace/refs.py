@@ -97,6 +97,11 @@ def is_borrowed(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.Tensor and not tensor.untyped_storage().resizable()
 
 
+def is_on_meta(tensor: torch.Tensor) -> bool:
+    """Does a fake tensor stand for one of the meta device, which has no memory?"""
+    return isinstance(tensor, FakeTensor) and tensor.fake_device.type == "meta"
+
+
 def nbytes_of(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements; of a sparse tensor those of its parts."""
     if is_sparse(tensor):

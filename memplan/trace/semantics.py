@@ -10,6 +10,7 @@ import torch
 from memplan.job.spec import Attention
 from memplan.seam.replace import Replacement, replaced
 from memplan.trace.bitsandbytes import shape_only_bitsandbytes
+from memplan.trace.cpu_ways import cpu_ways
 from memplan.trace.cuda import flex_attention as flex
 from memplan.trace.cuda.assumptions import assumptions_of
 from memplan.trace.cuda.semantics import cuda_semantics
@@ -46,7 +47,7 @@ class Semantics:
 def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]:
     """Install the semantics of a device for the length of the context."""
     if device.kind == "cpu":
-        with replaced(_NO_CUDA):
+        with replaced(_NO_CUDA), cpu_ways():
             yield Semantics(
                 scratch_rules=cpu_table.CPU_VERDICTS,
                 place_rule=None,

@@ -10,6 +10,7 @@ from memplan.trace.scratch.cpu_shapes import (
     FLOAT_BYTES,
     HALF_TYPES,
     allocations,
+    argument,
     contiguous_copies,
     copy_bytes,
     enlarge,
@@ -90,8 +91,16 @@ def updating_batch_norm(call: Call) -> Script:
 
 
 def batch_norm_backward(call: Call) -> Script:
-    """One copy of the gradient while it computes (measured on torch 2.13.0, November 2026)."""
-    return allocations({"gradient": nbytes(call.args[1])})
+    """Normalization.cpp batch_norm_backward_cpu: where both lie alike, a second gradient while it computes.
+
+    Otherwise the sums of the gradient, one for each channel (measured on torch 2.13.0, November 2026, with every mask).
+    """
+    gradient, source = call.args[:2]
+    layout = memory_format(source)
+    if source.is_contiguous(memory_format=layout) and gradient.is_contiguous(memory_format=layout):
+        wanted = argument(call, 9, "output_mask")[0]
+        return within({"gradient": nbytes(source) if wanted else 0})
+    return within({"sums": source.shape[1] * source.element_size()})
 
 
 # ---------------------------------------------------------------------- attention and softmax
