@@ -85,6 +85,17 @@ OPERATIONS: dict[str, Callable[[torch.Tensor], Any]] = {
         torch.ones(()), torch.zeros((), dtype=torch.int32), torch.zeros(()), 2.0, 0.5, 10
     ),
     "assertion": lambda each: aten._assert_async(each.flatten()[0] == each.flatten()[0]),
+    "small ops": lambda each: [
+        aten.rand_like(each),
+        each.clone().random_(),
+        aten.lift(each),
+        aten.lift_fresh_copy(each),
+        aten.selu(each),
+        aten._is_all_true(each > 1),
+        aten._is_any_true(each > 1),
+        aten.native_dropout(each, 0.5, True),
+    ],
+    "integers": lambda each: [aten.bincount(each.long().flatten()), aten.randperm(each.numel())],
     "long short-term memory": lambda each: torch.nn.LSTMCell(SIDE, SIDE, dtype=each.dtype)(each),
 }
 """Name → what is called with a matrix."""

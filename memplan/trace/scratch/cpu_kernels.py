@@ -5,11 +5,18 @@ Each rule names the file under aten/src/ATen/native that it follows. Buffers per
 torch 2.13.0, one thread, November 2026.
 """
 
-from itertools import chain
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
-from memplan.trace.scratch.common_kernels import ELEMENTWISE_LOSSES, PATCHES, cross_entropy_with_logits
+from memplan.trace.scratch.common_kernels import (
+    ELEMENTWISE_LOSSES,
+    PATCHES,
+    REDUCTION_POSITIONS,
+    cross_entropy_with_logits,
+    loss_shape,
+)
 from memplan.trace.scratch.cpu_shapes import (
     FLOAT_BYTES,
     HALF_TYPES,
@@ -19,9 +26,9 @@ from memplan.trace.scratch.cpu_shapes import (
     contiguous_copies,
     copy_bytes,
     nbytes,
-    results,
+    product,
 )
-from memplan.trace.scratch.rules import Call, Rule, Script, within
+from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
 
 # ---------------------------------------------------------------------- reductions
 
@@ -38,9 +45,18 @@ def mean(call: Call) -> Script | None:
 def total(call: Call) -> Script | None:
     """ReduceOpsUtils.h make_reduction: on CPU whatever has another type than the result is copied to it."""
     source = call.args[0]
-    if source.dtype is call.out.dtype:
-        return None
-    return within({"cast": source.numel() * call.out.element_size()})
+    if source.dtype is not call.out.dtype:
+        return within({"cast": source.numel() * call.out.element_size()})
+    if source.dtype in HALF_TYPES and not _is_one_run(source, argument(call, 1, "dim")):
+        return within({"sums": call.out.numel() * FLOAT_BYTES, "floats": source.numel() * FLOAT_BYTES})
+    return None
+
+
+def _is_one_run(source: torch.Tensor, dims: Sequence[int] | None) -> bool:
+    """Do the summed dimensions become one? Half types are summed as floats elsewhere (should_use_acc_buffer)."""
+    summed = {dim % source.ndim for dim in dims} if dims and source.ndim else range(source.ndim)
+    found = sorted((source.stride(dim), source.shape[dim]) for dim in summed if source.shape[dim] > 1)
+    return all(below[0] * below[1] == above[0] for below, above in pairwise(found))
 
 
 def logsumexp(call: Call) -> Script:
@@ -110,69 +126,37 @@ def embedding_bag_backward(call: Call) -> Script:
     )
 
 
-# ---------------------------------------------------------------------- images
-
-
-_SMALL_IMAGE = 128
-"""cpu/UpSampleKernel.cpp _use_vectorized_kernel_cond_2d: height plus width up to which it is channels-last's."""
-
-
-def _upsample(taps: int) -> Rule:
-    def rule(call: Call) -> Script | None:
-        """cpu/UpSampleKernel.cpp: small images are brought to channels-last and back; large ones get tables of indices.
-
-        So do large channels-last images of up to three channels; those few KiB are left out.
-        """
-        source, out = call.args[0], call.out
-        if source.is_contiguous(memory_format=torch.channels_last):
-            return None
-        side = out.shape[-1] + out.shape[-2]
-        if side <= _SMALL_IMAGE:
-            return within({"channels-last source": nbytes(source), "channels-last result": nbytes(out)})
-        return within({"indices and weights": taps * side * (INDEX_BYTES + source.element_size())})
-
-    return rule
-
-
-# ---------------------------------------------------------------------- mixed types
-
-
-def cast_operands(call: Call) -> Script | None:
-    """aten/src/ATen/TensorIterator.cpp compute_types: on CPU, operands are copied to the common type first."""
-    tensors = [value for value in chain(call.args, call.kwargs.values()) if isinstance(value, torch.Tensor)]
-    common = results(call)[0].dtype
-    if all(tensor.dtype is common for tensor in tensors):
-        return None
-    copies = {
-        f"cast {index}": tensor.numel() * common.itemsize
-        for index, tensor in enumerate(tensors)
-        if tensor.dtype is not common
-    }
-    return allocations(copies)
-
-
-_MIXING = (
-    "add.Tensor",
-    "sub.Tensor",
-    "mul.Tensor",
-    "div.Tensor",
-    "add_.Tensor",
-    "sub_.Tensor",
-    "mul_.Tensor",
-    "div_.Tensor",
-)
-
-
 def dropout(call: Call) -> Script | None:
     """Dropout.cpp native_dropout_cpu, which nested tensors use: the mask of booleans times a number is a product."""
     result, mask = call.out
     return within({"mask as numbers": mask.numel() * result.element_size()})
 
 
-RULES = {
+_MEAN = 1
+"""ATen/core/Reduction.h ``Reduction::Mean``."""
+
+
+def _averaged(position: int, rule: Rule) -> Rule:
+    def averaged(call: Call) -> Script | None:
+        """A loss whose mean, of half types, is one of floats."""
+        script = rule(call)
+        if call.out.dtype not in HALF_TYPES or argument(call, position, "reduction", _MEAN) != _MEAN:
+            return script
+        floats = Scratch("alloc", "floats", product(loss_shape(call)) * FLOAT_BYTES)
+        script = script or Script()
+        return Script(before=script.before, after=(*script.after, floats))
+
+    return averaged
+
+
+_LOSSES = {
     **ELEMENTWISE_LOSSES,
-    **PATCHES,
     "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(buffered=True),
+}
+
+RULES = {
+    **{name: _averaged(REDUCTION_POSITIONS[name], rule) for name, rule in _LOSSES.items()},
+    **PATCHES,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
     "aten.sum.default": total,
@@ -190,9 +174,5 @@ RULES = {
     "aten._embedding_bag.default": embedding_bag,
     "aten._embedding_bag_forward_only.default": embedding_bag,
     "aten._embedding_bag_backward.default": embedding_bag_backward,
-    "aten.upsample_nearest2d.default": _upsample(1),
-    "aten._upsample_nearest_exact2d.default": _upsample(1),
-    "aten.upsample_bilinear2d.default": _upsample(2),
-    **{f"aten.{name}": cast_operands for name in _MIXING},
 }
 """Op name → rule."""

@@ -308,6 +308,14 @@ def eigh_work(matrix: torch.Tensor) -> tuple[Scratch, ...]:
     return _passing("work", max(0, work - 2 * nbytes(matrix)))
 
 
+def solution(call: Call) -> Script:
+    """``_linalg_solve_ex`` and ``linalg_lu_solve``: a vector as a matrix, and whether pivots are in order."""
+    right, pivots = (call.args[1], call.out[2]) if call.name == "aten._linalg_solve_ex.default" else call.args[2:0:-1]
+    is_vector = right.ndim == 1 or (right.ndim < call.args[0].ndim)
+    ordered = pivots.numel() + INDEX_BYTES + _INT_BYTES
+    return within({"vector": nbytes(right) if is_vector else 0, "pivots": ordered})
+
+
 _POWERS = 5
 """Matrices in each of the two buffers of the highest degree (LinearAlgebra.cpp ``compute_T18``)."""
 
@@ -339,6 +347,8 @@ RULES: dict[str, Rule] = {
     "aten.linalg_eigvals.default": eig,
     "aten.linalg_inv_ex.default": inverse,
     "aten.linalg_lstsq.default": least_squares,
+    "aten._linalg_solve_ex.default": solution,
+    "aten.linalg_lu_solve.default": solution,
     "aten.linalg_solve_triangular.default": triangular,
     "aten.linalg_lu.default": factors,
     "aten.lu_unpack.default": unpack,

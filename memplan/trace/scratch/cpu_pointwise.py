@@ -4,9 +4,20 @@ Each rule names the file under aten/src/ATen/native that it follows. Sizes are t
 torch 2.13.0, over torch's own samples of its operators (``benchmarks/cpu_verdicts.py``), November 2026.
 """
 
+import math
+
 import torch
 
-from memplan.trace.scratch.cpu_shapes import INDEX_BYTES, allocations, argument, nbytes, product
+from memplan.trace.scratch.cpu_shapes import (
+    FLOAT_BYTES,
+    HALF_TYPES,
+    INDEX_BYTES,
+    allocations,
+    argument,
+    copy_bytes,
+    nbytes,
+    product,
+)
 from memplan.trace.scratch.rules import Call, Rule, Scratch, Script, within
 
 
@@ -14,7 +25,7 @@ def _cast(position: int) -> Rule:
     def rule(call: Call) -> Script | None:
         """aten/src/ATen/TensorIterator.cpp: on CPU an operand of another type is copied to the result's first."""
         source, out = call.args[position], call.out
-        if source.dtype is out.dtype or not out.dtype.is_floating_point:
+        if source.dtype is out.dtype or not (out.dtype.is_floating_point or out.dtype.is_complex):
             return None
         return allocations({"cast": source.numel() * out.element_size()})
 
@@ -28,8 +39,10 @@ def cumulated(call: Call) -> Script | None:
 
 
 def vector_norm(call: Call) -> Script | None:
-    """LinearAlgebra.cpp linalg_vector_norm: the source in the type that is asked for."""
+    """LinearAlgebra.cpp linalg_vector_norm: the source in the type that is asked for; the largest of magnitudes."""
     source, wanted = call.args[0], argument(call, 4, "dtype")
+    if source.is_complex() and abs(argument(call, 1, "ord", 2)) == math.inf:
+        return within({"magnitudes": nbytes(source) // 2, "as complex": nbytes(source)})
     if wanted is None or wanted is source.dtype:
         return None
     return within({"cast": source.numel() * call.out.element_size()})
@@ -41,13 +54,88 @@ def kth_value(call: Call) -> Script:
     return within({"copy": nbytes(source), "indices": source.numel() * INDEX_BYTES})
 
 
-def _indices(position: int) -> Rule:
+def _sums(call: Call) -> int:
+    """cpu/ScatterGatherKernel.cpp create_acc_buffer: half types are moved and added up as floats."""
+    return call.out.numel() * FLOAT_BYTES if call.out.dtype in HALF_TYPES else 0
+
+
+def moved(call: Call) -> Script:
+    """TensorAdvancedIndexing.cpp gather and scatter: indices of 4 bytes become those of 8."""
+    index = call.args[2]
+    narrow = index.numel() * INDEX_BYTES if index.dtype is torch.int32 else 0
+    return within({"indices": narrow, "sums": _sums(call)})
+
+
+def index_add(call: Call) -> Script | None:
+    """TensorAdvancedIndexing.cpp index_add_cpu_: half types are scattered as floats where slices lie apart."""
+    return Script(after=(Scratch("alloc", "sums", _sums(call), most=_sums(call)),)) if _sums(call) else None
+
+
+def phase(call: Call) -> Script | None:
+    """UnaryOps.cpp unary_op_impl_with_complex_to_float_out: phases are computed as complex numbers."""
+    return allocations({"complex": nbytes(call.args[0])}) if call.args[0].is_complex() else None
+
+
+def magnitudes(call: Call) -> Script | None:
+    """``_foreach_abs``: the same for one tensor after the other."""
+    return within({"complex": max((nbytes(each) for each in call.args[0] if each.is_complex()), default=0)})
+
+
+def norms(call: Call) -> Script:
+    """``_foreach_norm``: one ``linalg_vector_norm`` after the other; what the largest takes."""
+    wanted, largest = argument(call, 2, "dtype"), argument(call, 1, "ord", 2) in (math.inf, -math.inf)
+    casts = [each.numel() * wanted.itemsize for each in call.args[0] if wanted not in (None, each.dtype)]
+    parts = [3 * nbytes(each) // 2 for each in call.args[0] if largest and each.is_complex()]
+    return within({"cast": max(casts, default=0), "magnitudes": max(parts, default=0)})
+
+
+def counted(call: Call) -> Script | None:
+    """SummaryOps.cpp count_nonzero: along dimensions, a sum of booleans as integers."""
+    if not argument(call, 1, "dim"):
+        return None
+    size = call.args[0].numel()
+    return allocations({"mask": size}, {"as integers": size * INDEX_BYTES})
+
+
+def filled(call: Call) -> Script:
+    """TensorAdvancedIndexing.cpp masked_scatter__cpu: the source lies closely."""
+    return within({"source": copy_bytes(call.args[2])})
+
+
+def median(call: Call) -> Script:
+    """Sorting.cpp median_impl: a copy, which is sorted in part."""
+    return within({"copy": nbytes(call.args[0])})
+
+
+def median_along(call: Call) -> Script | None:
+    """Sorting.cpp median_with_indices_impl: the dimension is brought to the end."""
+    source, dim = call.args[0], argument(call, 1, "dim", -1)
+    return within({"copy": nbytes(source)}) if source.ndim and source.stride(dim) != 1 else None
+
+
+def _variance(results: int) -> Rule:
     def rule(call: Call) -> Script | None:
-        """TensorAdvancedIndexing.cpp: indices of 4 bytes become those of 8."""
-        index = call.args[position]
-        return within({"indices": index.numel() * INDEX_BYTES}) if index.dtype is torch.int32 else None
+        """ReduceOps.cpp std_var_out, std_var_mean_out: of complex numbers, both parts one after the other."""
+        out = call.out[0] if isinstance(call.out, list | tuple) else call.out
+        return allocations({"parts": 2 * results * nbytes(out)}) if call.args[0].is_complex() else None
 
     return rule
+
+
+def repeated(call: Call) -> Script:
+    """TensorShape.cpp repeat: sizes as small tensors."""
+    return within({"sizes": 4 * INDEX_BYTES * len(call.args[1])})
+
+
+def unfold_backward(call: Call) -> Script:
+    """UnfoldBackward.h: an index for each place of the dimension."""
+    return within({"places": call.args[1][call.args[2]] * INDEX_BYTES})
+
+
+def packed(call: Call) -> Script:
+    """PackedSequence.cpp _pack_padded_sequence: steps that lie apart are copied; lengths decide which."""
+    data = call.out[0]
+    return Script(after=(Scratch("alloc", "steps", nbytes(data), most=nbytes(data)),))
 
 
 def power_of_two(call: Call) -> Script:
@@ -58,7 +146,8 @@ def power_of_two(call: Call) -> Script:
 def distance(call: Call) -> Script:
     """Distance.cpp dist: the difference, before its norm."""
     shape = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)  # type: ignore[no-untyped-call]
-    return allocations({"difference": product(shape) * call.out.element_size()})
+    common = torch.promote_types(call.args[0].dtype, call.args[1].dtype)
+    return allocations({"difference": product(shape) * common.itemsize})
 
 
 def log_gamma_of_many(call: Call) -> Script:
@@ -69,6 +158,8 @@ def log_gamma_of_many(call: Call) -> Script:
 def infinite(call: Call) -> Script | None:
     """TensorCompare.cpp isinf: the magnitudes."""
     source = call.args[0]
+    if source.is_complex():
+        return within({"part": nbytes(source) // 2, "of the other part": source.numel()})
     return allocations({"magnitudes": nbytes(source)}) if source.is_floating_point() else None
 
 
@@ -127,8 +218,9 @@ def rolled(call: Call) -> Script | None:
 def reduced(call: Call) -> Script | None:
     """TensorAdvancedIndexing.cpp scatter_reduce_two: means are sums, divided by how many there are."""
     if argument(call, 4, "reduce") != "mean":
-        return None
-    return within({"ones": nbytes(call.args[3]), "counts": nbytes(call.out), "empty": call.out.numel()})
+        return within({"sums": _sums(call)})
+    empty = max(call.out.numel(), _sums(call))
+    return within({"ones": nbytes(call.args[3]), "counts": nbytes(call.out), "empty": empty})
 
 
 def alignments(call: Call) -> Script:
@@ -140,33 +232,6 @@ def weights_of_samples(call: Call) -> Script:
     """EmbeddingBag.cpp _embedding_bag_per_sample_weights_backward_cpu_template: the bag of each index."""
     indices = call.args[2]
     return within({"offset to bag": (indices.numel() + 1) * indices.element_size()})
-
-
-# ---------------------------------------------------------------------- images
-
-
-def _tables(taps: int) -> Rule:
-    def rule(call: Call) -> Script:
-        """cpu/UpSampleKernel.cpp: for each side and tap, indices and weights of the result's pixels."""
-        out = call.out
-        return within({"indices and weights": taps * sum(out.shape[2:]) * (INDEX_BYTES + out.element_size())})
-
-    return rule
-
-
-def _smoothed(support: int) -> Rule:
-    def rule(call: Call) -> Script:
-        """cpu/UpSampleKernel.cpp separable_upsample_generic_Nd_kernel_impl: first columns, then rows, with tables."""
-        source, out = call.args[0], call.out
-        rows, columns = source.shape[2:]
-        between = product(out.shape[:2]) * rows * out.shape[3] * out.element_size()
-        tables = [
-            after * (4 * INDEX_BYTES + (2 * -(-max(before, after) * support // after) + 1) * out.element_size())
-            for before, after in ((columns, out.shape[3]), (rows, out.shape[2]))
-        ]
-        return within({"columns": between, "tables": max(tables)})
-
-    return rule
 
 
 _TO_FLOAT = """
@@ -183,14 +248,35 @@ RULES: dict[str, Rule] = {
     "aten.cumprod.default": cumulated,
     "aten.linalg_vector_norm.default": vector_norm,
     "aten.kthvalue.default": kth_value,
-    "aten.gather.default": _indices(2),
-    "aten.scatter.src": _indices(2),
-    "aten.scatter.value": _indices(2),
-    "aten.scatter_.src": _indices(2),
-    "aten.scatter_.value": _indices(2),
-    "aten.scatter_add.default": _indices(2),
-    "aten.scatter_add_.default": _indices(2),
+    "aten.gather.default": moved,
+    "aten.scatter.src": moved,
+    "aten.scatter.value": moved,
+    "aten.scatter_.src": moved,
+    "aten.scatter_.value": moved,
+    "aten.scatter_add.default": moved,
+    "aten.scatter_add_.default": moved,
+    "aten.index_add.default": index_add,
+    "aten.index_add_.default": index_add,
+    "aten.median.default": median,
+    "aten.nanmedian.default": median,
+    "aten.median.dim": median_along,
+    "aten.nanmedian.dim": median_along,
+    "aten.var.correction": _variance(1),
+    "aten.std.correction": _variance(1),
+    "aten.var_mean.correction": _variance(2),
+    "aten.std_mean.correction": _variance(2),
+    "aten.repeat.default": repeated,
+    "aten.unfold_backward.default": unfold_backward,
+    "aten._pack_padded_sequence.default": packed,
+    "aten.angle.default": phase,
+    "aten._foreach_abs.default": magnitudes,
+    "aten._foreach_norm.Scalar": norms,
+    "aten.count_nonzero.default": counted,
+    "aten.count_nonzero.dim_IntList": counted,
+    "aten.masked_scatter.default": filled,
+    "aten.masked_scatter_.default": filled,
     "aten.ldexp.Tensor": power_of_two,
+    "aten.ldexp_.default": power_of_two,
     "aten.dist.default": distance,
     "aten.mvlgamma.default": log_gamma_of_many,
     "aten.isinf.default": infinite,
@@ -209,14 +295,5 @@ RULES: dict[str, Rule] = {
     "aten._embedding_bag_per_sample_weights_backward.default": weights_of_samples,
     "aten.tril.default": triangle,
     "aten.triu.default": triangle,
-    "aten.upsample_nearest1d.default": _tables(1),
-    "aten._upsample_nearest_exact1d.default": _tables(1),
-    "aten.upsample_linear1d.default": _tables(2),
-    "aten.upsample_bicubic2d.default": _tables(4),
-    "aten.upsample_nearest3d.default": _tables(1),
-    "aten._upsample_nearest_exact3d.default": _tables(1),
-    "aten.upsample_trilinear3d.default": _tables(2),
-    "aten._upsample_bilinear2d_aa.default": _smoothed(1),
-    "aten._upsample_bicubic2d_aa.default": _smoothed(2),
 }
 """Op name → rule."""

@@ -36,9 +36,9 @@ def to_real(call: Call) -> Script | None:
     copy = _copy_bytes(source.shape, source.stride(), dims[:-1], size)
     first = [Scratch("alloc", "complex", size)]
     first += [Scratch("alloc", "copy", copy), Scratch("free", "copy")] if copy else []
-    # What the first transforms leave has their dimensions innermost.
-    inner = [dim % source.ndim for dim in dims[:-1]]
-    order = [dim for dim in range(source.ndim) if dim not in inner] + inner
+    # What the first transforms leave lies in their source's order, with their dimensions innermost.
+    inner = {dim % source.ndim for dim in dims[:-1]}
+    order = sorted(range(source.ndim), key=lambda dim: (dim in inner, -source.stride(dim)))
     stride, step = [0] * source.ndim, 1
     for dim in reversed(order):
         stride[dim] = step

@@ -17,9 +17,11 @@ from memplan.trace.scratch import (
     cpu_attention,
     cpu_convolution,
     cpu_convolution_backward,
+    cpu_images,
     cpu_kernels,
     cpu_linear_algebra,
     cpu_matmul,
+    cpu_mixed_types,
     cpu_pointwise,
     cpu_recurrent,
     cpu_spectral,
@@ -32,7 +34,9 @@ from memplan.trace.sparse.table import NATIVE
 
 CPU_RULES: RuleTable = {
     **cpu_attention.RULES,
+    **cpu_mixed_types.RULES,
     **cpu_kernels.RULES,
+    **cpu_images.RULES,
     **cpu_matmul.RULES,
     **cpu_pointwise.RULES,
     **cpu_convolution.RULES,
