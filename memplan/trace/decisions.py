@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from memplan.job.usercode import display, installed_part, is_foreign, is_user_file
+from memplan.job.usercode import display, innermost, installed_part, is_foreign, is_user_file
 from memplan.trace.integers import MOST_UNBOUNDED, Readable
 from memplan.trace.program_text import Question, question
 
@@ -164,6 +164,17 @@ class Decisions:
             # Nothing, or if the program cannot do with nothing, one.
             return 0 if wanted else 1
         return may_be.likely if wanted else int(may_be.likely != 1)
+
+    @staticmethod
+    def place() -> str:
+        """Where the user's program is now, for the end of a sentence; empty where that is not known."""
+        frames: list[tuple[str, int]] = []
+        frame = _asking()
+        while frame is not None:
+            frames.insert(0, (frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
+        found = innermost(frames)
+        return f" ({installed_part(found)})" if found else ""
 
     def is_made_whole(self) -> bool:
         """Is the number that is read now made an integer at once?"""

@@ -26,7 +26,9 @@ RISING = frozenset({aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.
 RISING |= {aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode, aten.clamp.default}
 RISING |= {aten.div.Tensor, aten.clamp_max.default, aten.clamp_min.default, aten.floor.default, aten.ceil.default}
 """Ops whose result is the larger, the larger their first argument, where the others are numbers above zero."""
-BOUNDING = SAME_BOUND | RISING | {aten._to_copy.default, aten.sum.default, aten.sum.dim_IntList}
+COUNTING = frozenset({aten._to_copy.default, aten.sum.default, aten.sum.dim_IntList})
+"""Ops that make numbers of booleans."""
+BOUNDING = SAME_BOUND | RISING | COUNTING
 """Ops by whose results a bound travels on."""
 
 

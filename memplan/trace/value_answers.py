@@ -113,7 +113,7 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
     known = values.knowledge_of(lengths).value
     longest = padded.shape[1 if batch_first else 0]
     if known is None:
-        values.assume("padded sequences are all as long as the padding")
+        values.assume(f"padded sequences are all as long as the padding{values.decisions.place()}")
         values.decisions.ways["other"] = None
         longest = 1 if values.decisions.way == "other" else longest
     with unset_fake_temporarily():

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_map
 
 from memplan.trace.draws import DRAWS
 from memplan.trace.guesses import Guesses
-from memplan.trace.integers import BOUNDING, bound_of
+from memplan.trace.integers import BOUNDING, COUNTING, bound_of
 from memplan.trace.knowledge import NOTHING, SMALL, Knowledge
 from memplan.trace.nested import tensors_in
 from memplan.trace.value_answers import ANSWERS
@@ -34,7 +34,7 @@ from memplan.trace.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSE
 _WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
 """Ops whose answers have real tensors among them, which say all about themselves."""
 
-TEACHERS = DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | BOUNDING
+TEACHERS = DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING
 """Ops whose results something is known of whatever their arguments are."""
 
 
@@ -108,8 +108,10 @@ class Values(Guesses):
             if values:
                 return [Knowledge(value=value) for value in values]
         if func in _WHOLE:
-            made = tensors_in(result)
-            return [NOTHING if isinstance(tensor, FakeTensor) else Knowledge(value=tensor) for tensor in made]
+            # A tensor would keep itself alive by what is known of it: a copy is known.
+            with unset_fake_temporarily():
+                copies = [None if isinstance(tensor, FakeTensor) else tensor.clone() for tensor in tensors_in(result)]
+            return [Knowledge(value=copy) for copy in copies]
         rule = RULES.get(func)
         if rule is not None:
             return (rule(self, args, kwargs, result),)

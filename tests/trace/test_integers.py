@@ -99,3 +99,26 @@ def test_a_count_that_the_program_cannot_take_is_another() -> None:
         return int(torch.topk(x[0], count).values.numel())
 
     assert read_by(read, "likely")[0] == 1
+
+
+def test_packed_lengths_that_nobody_knows_are_named_and_leave_nothing_behind() -> None:
+    packed: list[int] = []
+
+    def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        lengths = (batch[:, :, 0] > 0).sum(1)
+        data = torch.nn.utils.rnn.pack_padded_sequence(output, lengths, batch_first=True, enforce_sorted=False).data
+        packed.append(len(data))
+        return data.sum()
+
+    given = source(lambda: torch.nn.Linear(LENGTH, LENGTH), lambda size: torch.randn(size, LENGTH, LENGTH), loss=loss)
+
+    def run(way: Way) -> Trace:
+        return trace_job(lambda: given, spec(batch_size=BATCH), CPU, way=way)
+
+    assert run("other").repeats
+    assert packed.pop() == BATCH
+    recorded = run("likely")
+    assert packed.pop() == COUNTED
+    assert recorded.repeats
+    assert "other" in recorded.unsure
+    assert any("test_integers.py" in said for said in recorded.assumptions if "padded" in said)
