@@ -17,6 +17,7 @@ from memplan.seam.dispatcher import decompose
 from memplan.trace import aliasing, random_states
 from memplan.trace.attribution import Attribution
 from memplan.trace.calls import Operator, describe
+from memplan.trace.early_results import EarlyResults
 from memplan.trace.formulas import Formulas
 from memplan.trace.knowledge import NOTHING
 from memplan.trace.learning import Learning
@@ -120,6 +121,7 @@ class Recorder(TorchDispatchMode):
         self._asked_device = 0
         self._muted = 0
         self._formulas = Formulas(self.ledger, values.assume, device.kind)
+        self._early_results = EarlyResults(self.ledger, self._identity)
         self._player = Player(self.ledger, device, self.is_host)
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)
@@ -333,6 +335,8 @@ class Recorder(TorchDispatchMode):
             if node.name() == "torch::autograd::AccumulateGrad":
                 running.role = "gradient"
             running.overwritten = self._overwritten(running, node)
+        early = self._early_results.overwritten(node, running.operator.name, running.args)
+        running.overwritten = running.overwritten if early is None else early
         if running.operator.name == "aten.add.Tensor" and self._adds_in_place(running.args):
             running.overwritten = self._ref(running.args[0]).storage
         if running.operator.name == _WAIT:

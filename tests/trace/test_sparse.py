@@ -128,6 +128,8 @@ CASES = {
     "plus": (uncoalesced, lambda a, x: a + a),
     "clone": (coordinates, lambda a, x: a.clone()),
     "clone csr": (rows, lambda a, x: a.clone()),
+    "copied": (coordinates, lambda a, x: a.clone().copy_(a * 2)),
+    "copied csr": (rows, lambda a, x: a.clone().copy_(a * 2)),
     "relu": (uncoalesced, lambda a, x: a.relu()),
     "double": (coordinates, lambda a, x: a.double()),
     "csr double": (rows, lambda a, x: a.double()),

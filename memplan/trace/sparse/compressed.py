@@ -162,6 +162,14 @@ def scale_in_place(_: "Guesses", func: Any, args: Args, __: Kwargs) -> torch.Ten
     return target
 
 
+def copy_in_place(_: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
+    """SparseCsrTensor.cpp copy_sparse_compressed_: part by part, where the parts are."""
+    target: torch.Tensor = args[0]
+    for part, other in zip(compressed_parts(target), compressed_parts(args[1]), strict=True):
+        func(part, other, *args[2:], **kwargs)
+    return target
+
+
 def add(guesses: "Guesses", _: Any, args: Args, __: Kwargs) -> torch.Tensor:
     """SparseCsrTensorMath.cpp add_out_sparse_compressed_cpu: as many as both together (MKL counts them)."""
     left: torch.Tensor = args[0]

@@ -121,6 +121,15 @@ def add(guesses: "Guesses", _: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
     return make_coo(sums[0].narrow(1, 0, total), sums[1].narrow(0, 0, total), left.shape, coalesced=both)
 
 
+def copy_in_place(_: "Guesses", __: Any, args: Args, ___: Kwargs) -> torch.Tensor:
+    """SparseTensor.cpp copy_sparse_: the target has copies of the other's parts, in its own type."""
+    target: torch.Tensor = args[0]
+    other: torch.Tensor = args[1]
+    indices, values = coo_parts(other)
+    indices, values = indices.clone(), values.to(target.dtype, copy=True)
+    return replace(target, make_coo(indices, values, other.shape, coalesced=other.is_coalesced()))
+
+
 def add_in_place(guesses: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
     """The same in place; to a dense tensor elements are added where they belong, which takes nothing."""
     target: torch.Tensor = args[0]

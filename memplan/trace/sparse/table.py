@@ -71,6 +71,7 @@ CONVERSIONS: Mapping[str, Body] = {
 _ON_SPARSE: Mapping[str, Body] = {
     **_named(_UNARY, _each(coordinates.elementwise, compressed.elementwise)),
     "aten.clone.default": _each(coordinates.clone, compressed.clone),
+    "aten.copy_.default": _each(coordinates.copy_in_place, compressed.copy_in_place),
     "aten._to_copy.default": _each(coordinates.to_copy, compressed.to_copy),
     "aten._coalesce.default": coordinates.coalesce,
     "aten.t.default": _each(coordinates.transpose, compressed.transpose),
