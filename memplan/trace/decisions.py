@@ -20,7 +20,8 @@ from memplan.trace.program_text import Question, question
 
 Way = Literal["likely", "early", "other", "most"]
 """How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
-what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long."""
+what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long, and
+what is asked in them again and again goes both ways in turn."""
 
 ROUNDS: Mapping[Way, int] = {"likely": 3, "early": 1, "other": 3, "most": 12}
 """Rounds of a loop that only data ends. Chosen: three show what a round leaves behind for the next, twelve how that
@@ -186,7 +187,7 @@ class Decisions:
     def _answer(self, asked: Question, place: Place, default: bool) -> bool:
         leaves = asked.leaves_on
         if leaves is None or (asked.kind == "exit" and not _minds(asked)):
-            return (not default) if self.way == "other" and _minds(asked) else default
+            return self._chosen(place, default) if _minds(asked) else default
         if asked.kind == "failure":
             return not leaves
         if self.way == "early" and asked.kind == "exit":
@@ -197,6 +198,18 @@ class Decisions:
         if not _searches(asked):
             self._bound(asked)
         return leaves
+
+    def _chosen(self, place: Place, default: bool) -> bool:
+        """Which of two ways that both go on.
+
+        Asked again, it may be now one and now the other: what one way leaves behind then lives beside what the other
+        makes (L-BFGS, whose history is full, and which skips an update).
+        """
+        times = self._count(place)
+        if times > 1:
+            self.ways["most"] = None
+        turned = self.way == "other" or (self.way == "most" and times % 2 == 0)
+        return default != turned
 
     def _patience(self, asked: Question) -> int:
         """How often a question is answered alike within a step."""
@@ -225,7 +238,7 @@ class Decisions:
             return
         if asked.kind != "failure":
             self.ways["other" if asked.leaves_on is None else "early"] = None
-        if _is_optimizer(asked.file):
+        if _is_optimizer(asked.file) and asked.leaves_on is not None:
             self._note(f"{_library_part(asked.file)}: data decide how often it goes on; {AS_LONG_AS_IT_MAY}")
             return
         if asked.kind == "loop" or asked.endless:

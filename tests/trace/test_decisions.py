@@ -215,6 +215,48 @@ def test_the_interval_holds_both_ways_of_a_branch(tmp_path: Path) -> None:
     assert any("branch.py:9" in sentence for sentence in answer.assumptions)
 
 
+_SKIPPING = """
+import itertools
+import torch
+scale = itertools.cycle({scales})
+def model(): return torch.nn.Embedding(1024, 64)
+def batch(batch_size): return (torch.arange(batch_size),)
+def loss(output, batch): return output.square().mean() * next(scale)
+def optimizer(parameters): return torch.optim.LBFGS(parameters, lr=0.05, max_iter=4, history_size=2)
+def train_step(model, optimizer, batch):
+    def closure():
+        optimizer.zero_grad()
+        value = loss(model(batch[0]), batch)
+        value.backward()
+        return value
+    optimizer.step(closure)
+"""
+
+
+@pytest.mark.parametrize(("scales", "skips"), [((1.0,), False), ((1.0, 0.5), True)])
+def test_the_interval_holds_an_optimizer_that_skips_updates_of_a_full_history(
+    scales: tuple[float, ...], skips: bool, tmp_path: Path
+) -> None:
+    """Where the loss grows steeper along a step, curvature looks negative: L-BFGS then keeps what it has."""
+    path = tmp_path / "skipping.py"
+    path.write_text(_SKIPPING.format(scales=scales))
+
+    def run() -> object:
+        program: dict[str, Any] = {}
+        exec(path.read_text(), program)
+        model = program["model"]()
+        optimizer = program["optimizer"](model.parameters())
+        for _ in range(8):
+            program["train_step"](model, optimizer, program["batch"](8))
+        return optimizer
+
+    real = peak(real_allocations(run))
+    job = JobSpec(target=FileTarget(path=path), batch_size=8)
+    (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
+    assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
+    assert (real > 1.05 * answer.peak.device_bytes) == skips
+
+
 _FAILING = """
 import torch
 class Asking(torch.nn.Module):
