@@ -12,6 +12,7 @@ from memplan.trace.run import trace_job
 from memplan.trace.scratch.cpu_lapack import ASK, WORK, lengths
 from memplan.trace.scratch.cpu_plain import MEASURED
 from memplan.trace.scratch.cpu_table import CPU_RULES, CPU_VERDICTS, not_examined, unexamined
+from memplan.trace.scratch.rules import Call
 from tests.support.benchmarks import BENCHMARKS, benchmark
 from tests.trace.real_memory import peak, real_allocations
 from tests.trace.test_cpu_scratch import compare
@@ -462,3 +463,20 @@ def test_exponentials_of_batches_take_the_same_at_every_norm(dtype, norm, shape)
 def test_the_exponential_of_a_matrix_of_a_large_norm(dtype, norm):
     made = matrix(40, 40, dtype=TYPES[dtype])
     compare(aten.linalg_matrix_exp.default, made * (norm / made.abs().sum(-2).max()), slack=64)
+
+
+def test_a_batch_of_exponentials_of_many_norms_stays_within_its_bound():
+    made = matrix(16, 40, 40)
+    made = made / made.abs().sum(-2).amax(-1)[:, None, None] * torch.pow(2.0, torch.arange(16))[:, None, None]
+    real = peak(real_allocations(lambda: torch.linalg.matrix_exp(made)))
+    call = Call(
+        name="aten.linalg_matrix_exp.default", args=(made,), kwargs={}, out=made, device=DeviceTraits(kind="cpu"),
+        in_backward=False, is_host=lambda _: False,
+    )  # fmt: skip
+    script = CPU_VERDICTS[call.name](call)
+    held = [step for step in script.before if step.key != "powers" and step.action == "alloc"]
+    result = made.numel() * made.element_size()
+    least, most = (
+        sum(size(step) for step in held) + result for size in (lambda s: s.nbytes, lambda s: s.most or s.nbytes)
+    )
+    assert least < real <= most

@@ -323,15 +323,19 @@ _POWERS = 5
 def exponential(call: Call) -> Script:
     """``linalg_matrix_exp`` (LinearAlgebra.cpp ``mexp_impl``): powers of the scaled argument, and sums of them.
 
-    Batches always take the highest degree. The degree of a single matrix follows from its norm, which is data: above
-    1.5 (0.3 in double precision) it is the highest, and none holds more.
+    Batches always take the highest degree. Matrices that are squared more often than others (of larger norms, which
+    are data) leave a copy of the batch, without those that are done, for each number of times. The degree of a single
+    matrix follows from its norm, too: above 1.5 (0.3 in double precision) it is the highest, and none holds more.
     """
     size = nbytes(call.args[0])
     if not size:
         return Script()
     powers, sums = _alloc("powers", _POWERS * size), _alloc("sums of powers", _POWERS * size)
     if _batch(call.args[0]) > 1:
-        return Script(before=(*_alloc("scaled", size), *powers, *sums, Scratch("free", "powers")))
+        # A copy to square, and one put together again; where all numbers of times differ, one less by a matrix each.
+        most = 2 * size + (_batch(call.args[0]) + 1) * size // 2
+        squared = Scratch("alloc", "squared", 2 * size, most=most)
+        return Script(before=(*_alloc("scaled", size), *powers, *sums, Scratch("free", "powers"), squared))
     highest = 2 * (_POWERS + 1) * size
     return Script(after=(Scratch("alloc", "selected and scaled, powers and sums", highest, most=highest),))
 

@@ -93,7 +93,7 @@ CPU_VERDICTS: RuleTable = Verdicts(CPU_RULES)
 """What the recorder asks."""
 
 _BOUNDED = {
-    "aten.linalg_matrix_exp.default": "matrix_exp of one matrix takes its highest degree, as at a norm above 1.5"
+    "aten.linalg_matrix_exp.default": "matrix_exp: one matrix takes the highest degree, norms in a batch are alike"
 }
 """Op with a rule that bounds only what it takes → what was taken for granted."""
 
