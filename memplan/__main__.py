@@ -44,13 +44,23 @@ def run() -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
     # Not a thread that waits: starting one here would wait for a lock that the interrupted line may hold.
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, _leave)
         signal.setitimer(signal.ITIMER_REAL, _GRACE)
     signal.signal(signal.SIGINT, _leave)
+    if _is_importing(frame):
+        # What is half imported stays so, and whoever imports it next fails otherwise.
+        _leave(number, frame)
     raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

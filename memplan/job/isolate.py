@@ -41,7 +41,7 @@ _ANSWER_SECONDS = 1.0
 
 _TOKEN_BYTES = 16
 _NOT_THEIRS = "a file descriptor that is memplan's"
-_LOOK_FOR_DESCRIPTORS = "look for os.write(), os.close() or os.closerange() with numbers that open() did not return"
+_LOOK_FOR_DESCRIPTORS = "look for os.write(), os.close() or os.closerange() with numbers of files that it did not open"
 _Frame = tuple[bytes, bytes]
 
 

@@ -140,4 +140,8 @@ class Values(Guesses):
             return [value.clone() for value in values] if func in CONSTANTS else values
 
     def _real(self, value: Any) -> Any:
-        return self.knowledge_of(value).value if isinstance(value, FakeTensor) else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = self.knowledge_of(value).value
+        # Of a real tensor a copy, for what is known of a view would keep the tensor itself alive.
+        return value.clone() if known is None else known

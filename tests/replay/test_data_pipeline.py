@@ -99,6 +99,7 @@ def test_without_workers_the_loop_waits_for_one_batch() -> None:
     assert found.total == 2 * 3100 + 4224
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # Told where there are fewer cores.
 def test_two_batches_for_each_worker_unless_told_otherwise() -> None:
     # torch's own default, read from a real loader.
     default = DataLoader(Samples(), num_workers=3).prefetch_factor

@@ -103,5 +103,5 @@ def test_files_are_checked(tmp_path, content, complaint):
 def test_a_binary_file_is_refused(tmp_path):
     file = tmp_path / "lengths"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="not text"):
+    with pytest.raises(UsageError, match="no text in UTF-8"):
         parse_distribution(str(file))
