@@ -69,11 +69,6 @@ def absolute(call: Call) -> Script | None:
     return within({"complex": nbytes(call.args[0])}) if call.args[0].is_complex() else None
 
 
-def angle(call: Call) -> Script | None:
-    """UnaryOps.cpp angle: as for magnitudes, and the complex numbers come before the result."""
-    return allocations({"complex": nbytes(call.args[0])}) if call.args[0].is_complex() else None
-
-
 def sort(call: Call) -> Script | None:
     """cpu/SortingKernel.cpp sort_stable_kernel: one row of indices."""
     source = call.args[0]
@@ -163,7 +158,6 @@ RULES = {
     "aten.sum.dim_IntList": total,
     "aten.logsumexp.default": logsumexp,
     "aten.abs.default": absolute,
-    "aten.angle.default": angle,
     "aten.sort.default": sort,
     "aten.sort.stable": sort,
     "aten.index_put.default": index_put,

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+DISTURBED = {"test_detector", "test_chains", "test_programs", "test_causes", "test_docs"}
+"""Files that failed in a whole run."""
+
 HERE = Path(__file__).parent
 
 
@@ -15,5 +18,5 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what stands in this folder."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.path.parent == HERE and item.path.stem in DISTURBED:
             item.add_marker(pytest.mark.xfail(reason="what other tests leave behind", strict=False))
