@@ -65,6 +65,7 @@ def test_with_eager_a_target_that_compiles_runs_as_written(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @needs_compiler
+@pytest.mark.usefixtures("fresh_children")  # torch reads the compiler's name where it is imported.
 def test_without_a_compiler_the_error_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

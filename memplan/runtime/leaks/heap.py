@@ -61,8 +61,8 @@ def holders(storages: set[int], device: str, seconds: float) -> dict[int, list[H
     for tensor in tensors:
         _add(found, storage_id(tensor), Holder(tensor, "", 0, id(tensor) in held))
     for tensor in tensors:
-        if tensor.is_leaf and tensor.grad is not None:
-            _add(found, storage_id(tensor.grad), Holder(tensor, ".grad", 0, id(tensor) in held))
+        if (grad := _gradient(tensor)) is not None:
+            _add(found, storage_id(grad), Holder(tensor, ".grad", 0, id(tensor) in held))
     for address, holder in _saved(_graphs(tensors, held), storages, time.monotonic() + seconds):
         _add(found, address, holder)
     return {address: sorted(each, key=lambda holder: not holder.held) for address, each in found.items()}
@@ -84,10 +84,26 @@ def _held(tensors: list[torch.Tensor]) -> set[int]:
 def _graphs(tensors: list[torch.Tensor], held: set[int]) -> Iterator[tuple[Holder, Any]]:
     """Tensors whose graph is to be followed, and where it begins."""
     for each in tensors:
-        if each.grad_fn is not None:
-            yield Holder(each, ".grad_fn", 1, id(each) in held), each.grad_fn
-        elif each.is_leaf and each.grad is not None and each.grad.grad_fn is not None:
-            yield Holder(each, ".grad.grad_fn", 1, id(each) in held), each.grad.grad_fn
+        if (node := _node(each)) is not None:
+            yield Holder(each, ".grad_fn", 1, id(each) in held), node
+        elif (grad := _gradient(each)) is not None and grad.grad_fn is not None:
+            yield Holder(each, ".grad.grad_fn", 1, id(each) in held), grad.grad_fn
+
+
+def _node(tensor: torch.Tensor) -> Any:
+    """Where its graph begins. A view that was changed in a way that autograd forbids raises when it is asked."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What a leaf keeps; others are not asked, for they warn."""
+    try:
+        return tensor.grad if tensor.is_leaf else None
+    except RuntimeError:
+        return None
 
 
 def _saved(graphs: Iterable[tuple[Holder, Any]], storages: set[int], until: float) -> Iterator[tuple[int, Holder]]:

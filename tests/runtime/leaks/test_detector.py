@@ -88,6 +88,20 @@ def test_cycles_that_the_collector_leaves_for_long_are_told_apart() -> None:
     assert report.sites[0].chain.cycle == ("Trainer", "method", "Trainer")
 
 
+def test_other_peoples_views_that_autograd_refuses_to_ask_are_passed_over() -> None:
+    base = torch.zeros(4, requires_grad=True) * 1
+    view, _ = base.unbind()[:2]
+    base.add_(1)
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        _ = view.is_leaf
+    kept = []
+    with LeakDetector("cpu") as detector:
+        for _ in range(REPORTED):
+            kept.append(torch.zeros(10))
+            detector.step()
+    assert detector.reports[0].codes == ("ML004",)
+
+
 def test_tensors_from_outside_of_torch_are_seen_when_they_are_used() -> None:
     kept = []
     with LeakDetector("cpu") as detector:
