@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from memplan.errors import EstimateError
-from memplan.estimate.answer import compose
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.job.huggingface import source_of
 from memplan.job.huggingface.tasks import Task
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.job.usercode import user_code
 from memplan.lifetime.build import build_lifetimes
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.measure.answer import compose
+from memplan.measure.local import measure
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 
 MAPPINGS: Mapping[Task, str] = {
     "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -235,7 +235,7 @@ def main() -> int:
     cases = chosen(options.task, options.only)
     # The server imports the libraries once; every architecture then runs in a fork of it.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["memplan.trace.run", "memplan.estimate.local", "transformers.modeling_utils"])
+    context.set_forkserver_preload(["memplan.tracing.run", "memplan.measure.local", "transformers.modeling_utils"])
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda case: guarded(context, case[0], case[1], options.timeout), cases))
     text = "\n".join([*header(), "", *table(outcomes), "", *failures(outcomes)])

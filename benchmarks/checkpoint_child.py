@@ -32,8 +32,8 @@ from memplan.plan.checkpoint.block.solvers import solver
 from memplan.plan.checkpoint.probe.tracer import Tracer
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
-from memplan.trace.prepare import build_model, make_loop
-from memplan.trace.records import Trace
+from memplan.tracing.prepare import build_model, make_loop
+from memplan.tracing.records import Trace
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.surroundings import RealDevice
 

@@ -219,8 +219,8 @@ def predicted(name: str) -> list[int]:
     """The same from a trace."""
     from memplan.job.source import ModelSource
     from memplan.job.spec import FileTarget, JobSpec
-    from memplan.trace.records import DeviceTraits
-    from memplan.trace.run import trace_job
+    from memplan.tracing.records import DeviceTraits
+    from memplan.tracing.run import trace_job
 
     make, batch, loss = CASES[name]
     source = ModelSource(model=make, batch=lambda size, _: batch(size), loss=loss)

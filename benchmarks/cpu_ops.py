@@ -30,11 +30,11 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from memplan.runtime.profile.kineto import Profiler
-from memplan.trace.recorder import Recorder
-from memplan.trace.records import DeviceTraits
-from memplan.trace.semantics import semantics
-from memplan.trace.values import Values
-from memplan.trace.world import fake_world
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.semantics import semantics
+from memplan.tracing.values import Values
+from memplan.tracing.world import fake_world
 
 MARK = "cpu_ops."
 CHUNK = 100

@@ -8,8 +8,8 @@ import torch
 
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 
 
 def main() -> None:

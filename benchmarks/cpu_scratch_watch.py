@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cpu_measure import Event, load, run, train
 
-from memplan.trace.records import DeviceTraits
-from memplan.trace.scratch.cpu_table import CPU_RULES
-from memplan.trace.scratch.rules import Call, Script
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.scratch.cpu_table import CPU_RULES
+from memplan.tracing.scratch.rules import Call, Script
 
 MARK = "watch."
 """Prefix of the profiler range around one op."""

@@ -3,8 +3,8 @@
 Runs the samples of torch's operator databases (forward, backward, in place, over lists), every optimizer, and the calls
 of ``cpu_direct`` for real under a dispatch mode, and holds the allocator events of every op that it sees against
 memplan's prediction for the same call: results, and scratch by the table; where it cannot run on fake tensors, against
-the results alone. An op whose real peak differs is printed with its worst call. ``memplan/trace/scratch/cpu_plain.py``
-lists those that never differ; ``results/cpu_verdicts.csv`` holds what was counted. Usage::
+the results alone. An op whose real peak differs is printed with its worst call.
+``memplan/tracing/scratch/cpu_plain.py`` lists those that never differ; ``results/cpu_verdicts.csv`` holds what was counted. Usage::
 
     python benchmarks/cpu_verdicts.py [--dtype float32] [--side 8] [--part 1/4] [--all] [--csv FILE] [NAME ...]
 """
@@ -134,7 +134,7 @@ def show(calls: dict[str, list[Watched]], *, everything: bool) -> None:
 
 def verdict(name: str) -> str:
     """What memplan holds of an op."""
-    from memplan.trace.scratch.cpu_table import CPU_RULES
+    from memplan.tracing.scratch.cpu_table import CPU_RULES
 
     return "ruled" if name in CPU_RULES else ""
 

@@ -1,6 +1,6 @@
 """The interval's residuals and their coverage, from the committed tables of measured runs (``measured_runs``).
 
-``--write`` puts the ends by class into ``memplan/estimate/residuals.toml`` and the table into ``docs/accuracy.md``;
+``--write`` puts the ends by class into ``memplan/measure/residuals.toml`` and the table into ``docs/accuracy.md``;
 the table is printed either way. Usage::
 
     python benchmarks/interval_coverage.py [--write]
@@ -30,7 +30,7 @@ from conformal import (
 from measured_runs import FIGURES, read_residuals
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "memplan" / "estimate" / "residuals.toml"
+TABLE = ROOT / "memplan" / "measure" / "residuals.toml"
 PAGE = ROOT / "docs" / "accuracy.md"
 SHIPPED = ("allocated", "reserved")
 """Device bytes are made of blocks and segments, not of what was asked for."""

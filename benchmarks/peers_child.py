@@ -37,8 +37,8 @@ def _memplan(kind: str, job: dict[str, Any], started: float) -> tuple[int, float
         return predict(RUNS[job["name"]]).requested, started
     from memplan.job.load import load_source
     from memplan.job.spec import FileTarget, JobSpec
-    from memplan.trace.records import DeviceTraits
-    from memplan.trace.run import trace_job
+    from memplan.tracing.records import DeviceTraits
+    from memplan.tracing.run import trace_job
 
     spec = JobSpec(target=FileTarget(path=Path(job.pop("path"))), **job)
     started = time.perf_counter()

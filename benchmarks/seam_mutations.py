@@ -23,11 +23,11 @@ from typing import Any, Literal
 import torch
 
 from memplan.errors import MemplanError
-from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.job.adapters import Lora
 from memplan.job.parallel import parse_parallel
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.seam import dispatcher, replace
 
 HERE = Path(__file__).parent / "mutated"

@@ -18,13 +18,13 @@ from typing import NamedTuple
 # As a script, Python does not find memplan, which may be a checkout that is not installed.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from memplan.estimate.compose import estimate
-from memplan.estimate.records import Estimate
 from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.job.zero import Zero
-from memplan.trace.sharding.zero.library import deepspeed
+from memplan.measure.compose import estimate
+from memplan.measure.records import Estimate
+from memplan.tracing.sharding.zero.library import deepspeed
 from memplan.units import GIB
 
 ROWS: dict[str, tuple[int, Zero]] = {

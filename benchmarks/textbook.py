@@ -16,8 +16,8 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.adapters import parse_lora
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 
 PAGE = Path(__file__).parents[1] / "docs" / "textbook.md"
 BEGIN = "<!-- begin: benchmarks/textbook.py --write -->"

@@ -20,8 +20,8 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 
 _SEQ_LEN = 2048
 

@@ -10,10 +10,10 @@ import pytest
 from typer.main import get_command
 
 from memplan.cli.app import app, main
-from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import list_profiles, load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.records import Category
+from memplan.measure.local import estimate_here
 from memplan.rules import RULES
 
 ROOT = Path(__file__).parents[1]

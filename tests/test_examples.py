@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from memplan.estimate.local import estimate_here
-from memplan.estimate.records import Estimate
 from memplan.hardware.catalog import load_profile
 from memplan.job.defaults import caller, default_loss
 from memplan.job.loss_items import loss_items
 from memplan.job.spec import FileTarget, HubTarget, JobSpec, Target
+from memplan.measure.local import estimate_here
+from memplan.measure.records import Estimate
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

@@ -255,7 +255,7 @@ ELSEWHERE = {
     "memplan/runtime/numa/system_files.py": "the system's own files",
     "memplan/validate/device.py": "the system's own files",
     "memplan/validate/cuda.py": "copies what it has written itself",
-    "memplan/trace/inductor/wrapper.py": "what Inductor has just written",
+    "memplan/tracing/inductor/wrapper.py": "what Inductor has just written",
     "memplan/gate/cache.py": "hashes memplan's own source; unpacks what has been read",
     "memplan/runtime/native.py": "memplan's own source",
     "memplan/job/places.py": "the source of a module that is imported",

@@ -1,6 +1,6 @@
 """The table of findings."""
 
-from memplan.estimate.records import Verdict
+from memplan.measure.records import Verdict
 from memplan.rules import RULES
 
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from memplan.job.adapters import Lora
-from memplan.trace.records import DeviceTraits, Trace
-from tests.trace.jobs import source, trace
+from memplan.tracing.records import DeviceTraits, Trace
+from tests.tracing.jobs import source, trace
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

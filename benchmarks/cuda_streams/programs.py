@@ -8,12 +8,12 @@ import torch
 
 from cuda_streams import large_lm, medium_lm
 from cuda_streams.snapshot import Stream
-from memplan.trace.place import place_batch, place_model
-from memplan.trace.recorder import Recorder
-from memplan.trace.records import DeviceTraits
-from memplan.trace.semantics import semantics
-from memplan.trace.values import Values
-from memplan.trace.world import fake_world
+from memplan.tracing.place import place_batch, place_model
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.semantics import semantics
+from memplan.tracing.values import Values
+from memplan.tracing.world import fake_world
 from memplan.units import Bytes
 
 AMPERE = DeviceTraits(kind="cuda", capability=(8, 0), sm_count=108, threads_per_sm=2048)
@@ -121,7 +121,7 @@ PROGRAMS = {
 
 @contextmanager
 def recording(device: DeviceTraits) -> Iterator[Recorder]:
-    """A recorder with CUDA's semantics in a fake world, put together as ``memplan.trace.run`` does."""
+    """A recorder with CUDA's semantics in a fake world, put together as ``memplan.tracing.run`` does."""
     with ExitStack() as stack:
         stack.enter_context(fake_world())
         means = stack.enter_context(semantics(device, "auto"))

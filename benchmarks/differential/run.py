@@ -26,9 +26,9 @@ from differential.program import Block, Chosen, Program, Shape
 from differential.training import LOSSES, OPTIMIZERS, PLAIN_LOOP, PLAIN_SETUP, PLAIN_WRAP
 from differential.write import source
 from memplan.errors import MemplanError
-from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 
 SECONDS = 120
 """Processor time of a run or a prediction; what takes longer is counted as failed."""

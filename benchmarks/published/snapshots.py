@@ -16,8 +16,8 @@ from cuda_streams.programs import AMPERE, HOPPER, Program, large_mixed_forward, 
 
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.replay import make_allocator
-from memplan.trace.place import place_batch, place_model
-from memplan.trace.recorder import Recorder
+from memplan.tracing.place import place_batch, place_model
+from memplan.tracing.recorder import Recorder
 from published.case import Case, Excluded, Prediction
 from published.table import Row, figure, read_table
 

@@ -11,8 +11,8 @@ from memplan.cli.gate import AtOnce, GpusInstead, ProjectFile
 from memplan.files.read import is_file
 
 if TYPE_CHECKING:
-    from memplan.estimate.records import Estimate
     from memplan.gate.revision import Run
+    from memplan.measure.records import Estimate
 
 FORMATS = ("text", "markdown")
 

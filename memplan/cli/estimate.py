@@ -11,8 +11,8 @@ from memplan.errors import ExitCode
 from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
-    from memplan.estimate.records import Estimate, RecordedEstimate
     from memplan.hardware.profile import GpuProfile
+    from memplan.measure.records import Estimate, RecordedEstimate
 
 AllocConf = Annotated[
     str,
@@ -81,8 +81,8 @@ def estimate(
 
 def _recorder(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Callable[..., Sequence[RecordedEstimate]]":
     """What makes the estimates, with as much of the history of each replay as is written: all of it is large."""
-    from memplan.estimate import compose
-    from memplan.estimate.records import RecordedEstimate
+    from memplan.measure import compose
+    from memplan.measure.records import RecordedEstimate
 
     if any(output.is_export for output in wanted):
         return compose.record

@@ -62,8 +62,8 @@ def init(target: Wanted = None, *, gpu: Gpus = None, name: Name = None, job: gro
 
 def _what_is_wrong(spec: "JobSpec", profiles: "Sequence[GpuProfile]", timeout: float) -> str:
     """Why the gate would have no figure of a job; empty where it has one. The job is traced, as the gate does it."""
-    from memplan.estimate.compose import estimate
-    from memplan.estimate.records import Verdict
+    from memplan.measure.compose import estimate
+    from memplan.measure.records import Verdict
 
     try:
         found = estimate(spec, profiles[:1], timeout=timeout)

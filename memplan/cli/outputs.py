@@ -13,9 +13,9 @@ from memplan.files.write import write_whole
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from memplan.estimate.digest_records import HistoryDigest
-    from memplan.estimate.records import Estimate, RecordedEstimate
     from memplan.hardware.profile import GpuProfile
+    from memplan.measure.digest_records import HistoryDigest
+    from memplan.measure.records import Estimate, RecordedEstimate
     from memplan.snapshot.records import Snapshot
 
 REPORTS = ("text", "json")
@@ -125,7 +125,7 @@ def write(
 
 
 def _page(estimates: "Sequence[Estimate]", digests: "Sequence[HistoryDigest | None]") -> str:
-    from memplan.estimate.records import RecordedEstimate
+    from memplan.measure.records import RecordedEstimate
     from memplan.report.html.estimate import render
 
     pairs = zip(estimates, digests, strict=True)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from memplan.estimate.digest_records import HistoryDigest
-    from memplan.estimate.records import Estimate
     from memplan.gate.saved import Entries
+    from memplan.measure.digest_records import HistoryDigest
+    from memplan.measure.records import Estimate
 
 _OF_ESTIMATES = tuple(name for name in outputs.ESTIMATE_FORMATS if name not in outputs.EXPORTS)
 _FORMATS = tuple(dict.fromkeys((*gate.FORMATS, *_OF_ESTIMATES, *outputs.EXPORTS)))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memplan.errors import UsageError
-from memplan.estimate.records import Verdict
 from memplan.files.read import real
 from memplan.files.write import alone, write_whole
 from memplan.gate.records import Row
 from memplan.gate.saved import Entries, load_content, load_entries, read_entries, render_baseline
+from memplan.measure.records import Verdict
 from memplan.project.records import Project
 
 

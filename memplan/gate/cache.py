@@ -24,16 +24,16 @@ from pathlib import Path
 import platformdirs
 
 from memplan.errors import UsageError
-from memplan.estimate.digest_document import read_timeline, timeline_document
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.document import document
-from memplan.estimate.read import read_estimate
-from memplan.estimate.records import RecordedEstimate
 from memplan.files.documents import parse_json, read_json
 from memplan.files.read import DATA, read_bytes
 from memplan.files.write import write_whole
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads, file_digest, variable_digest
+from memplan.measure.digest_document import read_timeline, timeline_document
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.document import document
+from memplan.measure.read import read_estimate
+from memplan.measure.records import RecordedEstimate
 from memplan.project.records import ProjectJob
 
 FORM = 1

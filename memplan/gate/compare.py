@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from memplan.estimate.read import BREAKDOWN_ORDER
-from memplan.estimate.records import Estimate, Owner
 from memplan.gate.records import Comparison, Growth
+from memplan.measure.read import BREAKDOWN_ORDER
+from memplan.measure.records import Estimate, Owner
 from memplan.units import Bytes
 
 _Key = tuple[str, str]

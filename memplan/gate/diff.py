@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.compare import compare
 from memplan.gate.records import Comparison
 from memplan.gate.saved import Entries
+from memplan.measure.records import Estimate, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

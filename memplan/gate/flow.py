@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.advice import Judged, with_advice
 from memplan.gate.baseline import accepted, update
 from memplan.gate.cache import Cache
@@ -18,6 +16,8 @@ from memplan.gate.run import Answer, Task, run
 from memplan.gate.saved import Entries
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.records import Estimate, Verdict
 from memplan.project.records import Project, ProjectJob
 
 

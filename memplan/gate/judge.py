@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memplan.errors import MemplanError
-from memplan.estimate.over import over
-from memplan.estimate.records import Advice, Estimate, Verdict
 from memplan.gate.place import Places
 from memplan.gate.records import Comparison, Finding, Level, Outcome, Place
+from memplan.measure.over import over
+from memplan.measure.records import Advice, Estimate, Verdict
 from memplan.project.records import Amount, Policy
 from memplan.units import GIB, Bytes, format_bytes
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from memplan.estimate.records import Estimate
 from memplan.gate.records import Comparison, Place
 from memplan.job.usercode import is_user_file
+from memplan.measure.records import Estimate
 
 _SOURCE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?")
 

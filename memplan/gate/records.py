@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from memplan.errors import ExitCode
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.records import Estimate
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.records import Estimate
 from memplan.units import Bytes
 
 Outcome = Literal["passed", "failed", "unknown"]

@@ -7,12 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from memplan.errors import MemplanError
-from memplan.estimate import compose
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.records import Estimate, RecordedEstimate
 from memplan.gate.cache import Cache
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import end_running
+from memplan.measure import compose
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.project.records import ProjectJob
 
 _LOOK_AGAIN = 0.1

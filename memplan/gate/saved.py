@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
-from memplan.estimate.digest_document import read_timeline
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.document import SCHEMA_VERSION, document
-from memplan.estimate.read import checked_version, read_estimate
-from memplan.estimate.records import Estimate, Verdict
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
 from memplan.job.setup_file import FORMAT as SETUP
 from memplan.job.usercode import installed_part
+from memplan.measure.digest_document import read_timeline
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.document import SCHEMA_VERSION, document
+from memplan.measure.read import checked_version, read_estimate
+from memplan.measure.records import Estimate, Verdict
 
 Entries = Mapping[tuple[str, str], Estimate]
 """Job and GPU → estimate."""

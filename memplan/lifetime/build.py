@@ -4,7 +4,7 @@ from bisect import bisect_right
 
 from memplan.lifetime.records import Buffer, Category, Lifetimes
 from memplan.lifetime.sweep import find_peak
-from memplan.trace.records import Op, Role, Storage, Trace
+from memplan.tracing.records import Op, Role, Storage, Trace
 from memplan.units import OpIndex, StorageId
 
 _BY_ROLE: dict[Role, Category] = {

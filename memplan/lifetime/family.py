@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memplan.lifetime.sizes import Polynomial, Size, fit
-from memplan.trace.records import Op, Storage, Trace
+from memplan.tracing.records import Op, Storage, Trace
 from memplan.units import Bytes
 
 LINE_POINTS = 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memplan.trace.records import Phase, Trace
+from memplan.tracing.records import Phase, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import Precision
-from memplan.trace.records import Op
+from memplan.tracing.records import Op
 
 _RATE_OF: dict[Precision, str] = {
     "fp32": "fp32",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from memplan.lifetime.records import Buffer, Peak
-from memplan.trace.records import Op, Trace
+from memplan.tracing.records import Op, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 
 _NO_OP = Op(

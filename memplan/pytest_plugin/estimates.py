@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from memplan.errors import EstimateError, UsageError
-from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.cache import Cache
 from memplan.gate.run import Task, run
 from memplan.hardware.catalog import load_profile
+from memplan.measure.records import Estimate, Verdict
 from memplan.project.records import ProjectJob
 from memplan.pytest_plugin import words
 from memplan.pytest_plugin.marker import read_options
@@ -22,7 +22,7 @@ def estimate(job: ProjectJob, cache: Cache | None) -> Estimate:
     """Estimate a job on its one GPU.
 
     Raises:
-        MemplanError: As ``memplan.estimate.compose.estimate``; also where the verdict is UNKNOWN.
+        MemplanError: As ``memplan.measure.compose.estimate``; also where the verdict is UNKNOWN.
     """
     [answer] = run([Task(job=job, profiles=(load_profile(job.gpus[0]),))], at_once=1, cache=cache)
     if answer.error is not None:

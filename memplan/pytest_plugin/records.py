@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memplan.estimate.records import Estimate
+    from memplan.measure.records import Estimate
     from memplan.project.records import ProjectJob
 
 

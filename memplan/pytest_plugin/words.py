@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from memplan.estimate.records import Estimate
+from memplan.measure.records import Estimate
 from memplan.pytest_plugin.records import Figure, Limit
 from memplan.report.growth import change
 from memplan.report.labels import LABELS

@@ -3,7 +3,7 @@
 from memplan.replay.blocks import Block
 from memplan.replay.pinned import PinnedAllocator
 from memplan.replay.policy import PinnedPolicy
-from memplan.trace.records import Event, Trace
+from memplan.tracing.records import Event, Trace
 from memplan.units import Bytes, StorageId
 
 

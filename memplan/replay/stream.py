@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memplan.replay.records import Request
-from memplan.trace.records import Event, Storage, Trace
+from memplan.tracing.records import Event, Storage, Trace
 from memplan.units import StorageId
 
 

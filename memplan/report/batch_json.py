@@ -6,8 +6,8 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from memplan.estimate.document import SCHEMA_VERSION
 from memplan.hardware.profile import GpuProfile
+from memplan.measure.document import SCHEMA_VERSION
 from memplan.plan.batch.records import BatchAnswer
 
 

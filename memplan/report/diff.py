@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.diff import Change, Diff
 from memplan.gate.records import Growth
+from memplan.measure.records import Estimate, Verdict
 from memplan.report.gate import name_cells
 from memplan.report.growth import category_changes, change, grouped_growth, growth_lines, share
 from memplan.report.labels import LABEL_CELLS, LABELS

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
 
-from memplan.estimate.records import Estimate, Verdict
+from memplan.measure.records import Estimate, Verdict
 from memplan.report.interval import interval_facts
 from memplan.report.job import DEFAULT, FLOP_UNITS, scaled
 from memplan.report.layout import flow, hanging, pad, paragraphs

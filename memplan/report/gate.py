@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.estimate.records import Verdict
 from memplan.gate.records import Finding, GateResult, Row
+from memplan.measure.records import Verdict
 from memplan.report.growth import change, growth_lines, share
 from memplan.report.layout import SEPARATOR, clean, hanging, pad, shorten, spread, stacked
 from memplan.units import format_bytes

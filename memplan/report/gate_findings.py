@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.records import Finding, GateResult, Growth, Row
+from memplan.measure.records import Estimate, Verdict
 from memplan.report.growth import change, grouped_growth, share
 from memplan.report.labels import LABELS
 from memplan.report.layout import clean, file_name, shorten, source_line

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
-from memplan.estimate.digest_document import read_timeline
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.document import SCHEMA_VERSION, document
-from memplan.estimate.read import checked_version, read_estimate, validated
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Growth, Row
+from memplan.measure.digest_document import read_timeline
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.document import SCHEMA_VERSION, document
+from memplan.measure.read import checked_version, read_estimate, validated
 from memplan.report.json import with_timeline
 
 

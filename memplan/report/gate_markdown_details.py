@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from memplan.estimate.records import Advice
 from memplan.gate.records import Comparison, Finding, Growth, Row
+from memplan.measure.records import Advice
 from memplan.report import markdown
 from memplan.report.gate import state
 from memplan.report.gate_findings import category, limit_bytes, module, short_source, with_figures

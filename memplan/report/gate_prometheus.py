@@ -7,8 +7,8 @@ Collector"). Base units and suffixes as prometheus.io/docs/practices/naming has 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from memplan.estimate.records import Estimate
 from memplan.gate.records import GateResult, Row
+from memplan.measure.records import Estimate
 from memplan.report.gate_findings import limit_bytes, versions, with_figures
 from memplan.report.layout import clean
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, fields
 
 from rich.text import Text
 
-from memplan.estimate.document import SCHEMA_VERSION
 from memplan.hardware.profile import GpuProfile
+from memplan.measure.document import SCHEMA_VERSION
 from memplan.report.layout import clean, pad, paragraphs, shorten
 from memplan.units import GIB, format_bytes
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.estimate.records import IntervalBasis
+from memplan.measure.records import IntervalBasis
 from memplan.report.layout import flow
 
 CLASSES = {

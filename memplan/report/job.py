@@ -5,7 +5,7 @@ from typing import Protocol
 
 from rich.text import Text
 
-from memplan.estimate.records import Estimate
+from memplan.measure.records import Estimate
 from memplan.report.layout import flow, shorten, spread
 
 COUNT_UNITS = {"T": 10**12, "B": 10**9, "M": 10**6, "k": 10**3}

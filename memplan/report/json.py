@@ -1,4 +1,4 @@
-"""The JSON report (``memplan.estimate.document``), as text, and its schema."""
+"""The JSON report (``memplan.measure.document``), as text, and its schema."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
-from memplan.estimate.digest_document import timeline_document
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.document import SCHEMA_VERSION, document
-from memplan.estimate.records import Estimate
+from memplan.measure.digest_document import timeline_document
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.document import SCHEMA_VERSION, document
+from memplan.measure.records import Estimate
 
 
 def render(estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()) -> str:

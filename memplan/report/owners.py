@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from memplan.estimate.records import Owner
+from memplan.measure.records import Owner
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.layout import file_name, pad, shorten, spread
 from memplan.units import format_bytes

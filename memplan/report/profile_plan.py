@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from memplan.estimate.digest_records import Curve, DigestBuffer, HistoryDigest, Span
-from memplan.estimate.records import Estimate
+from memplan.measure.digest_records import Curve, DigestBuffer, HistoryDigest, Span
+from memplan.measure.records import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

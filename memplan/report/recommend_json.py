@@ -6,7 +6,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from memplan.estimate.document import SCHEMA_VERSION
+from memplan.measure.document import SCHEMA_VERSION
 from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, WhatIf
 
 

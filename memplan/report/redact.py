@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memplan.estimate.digest_records import HistoryDigest
-from memplan.estimate.records import Estimate, RecordedEstimate
+from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report.layout import source_line
 
 LIBRARIES = (

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from memplan.estimate.document import SCHEMA_VERSION
+from memplan.measure.document import SCHEMA_VERSION
 from memplan.plan.reuse.answer_records import ReuseAnswer
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from memplan.estimate.document import SCHEMA_VERSION
+from memplan.measure.document import SCHEMA_VERSION
 from memplan.report.snapshot_hints import hints
 from memplan.snapshot.analysis import Moment, SnapshotAnalysis
 from memplan.snapshot.comparison import HistoryReplay

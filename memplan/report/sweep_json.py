@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from memplan.estimate.document import SCHEMA_VERSION
+from memplan.measure.document import SCHEMA_VERSION
 from memplan.plan.sweep.records import Sweep, SweepRow
 from memplan.report import recommend_json
 from memplan.versions import installed

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.estimate.records import Estimate, KvCache, PeakFacts, Verdict
+from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.bars import apportion, bar
 from memplan.report.explain import caveats, explanation
 from memplan.report.interval import interval_line

@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from memplan.estimate.document import SCHEMA_VERSION
-from memplan.estimate.document import document as estimate_document
+from memplan.measure.document import SCHEMA_VERSION
+from memplan.measure.document import document as estimate_document
 from memplan.validate.records import Alignment, Difference, Peaks, Validation
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from memplan.estimate.over import over
-from memplan.estimate.records import Advice, Estimate, Verdict
+from memplan.measure.over import over
+from memplan.measure.records import Advice, Estimate, Verdict
 from memplan.report.layout import pad, shorten, spread
 from memplan.units import format_bytes
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from memplan.estimate.records import GpuFacts
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
+from memplan.measure.records import GpuFacts
 from memplan.simulate.costs import microseconds
 from memplan.simulate.coverage import MOST_TRACES
 from memplan.simulate.leftovers import passed_bytes, without_leftovers
@@ -114,7 +114,7 @@ def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> W
 
     from memplan.job.child import progress
     from memplan.simulate.from_job import LengthPlan, trace_workload
-    from memplan.trace.records import DeviceTraits
+    from memplan.tracing.records import DeviceTraits
 
     # The process ends with its answer: looking for garbage among millions of live objects would only take time.
     gc.disable()

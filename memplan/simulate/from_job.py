@@ -14,19 +14,19 @@ from functools import partial
 from itertools import pairwise
 
 from memplan.errors import EstimateError, UsageError
-from memplan.estimate.answer import options
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.job.usercode import forgotten_modules
+from memplan.measure.answer import options
 from memplan.replay.records import Request
 from memplan.replay.stream import device_requests, request_stream
 from memplan.simulate.coverage import FIRST_TRACES, MOST_TRACES, most_wanted, spread
 from memplan.simulate.family import TracedLength, differing, put_together
 from memplan.simulate.lengths import Distribution, Fixed, draw_lengths
 from memplan.simulate.records import Workload
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memplan.estimate.records import GpuFacts
+from memplan.measure.records import GpuFacts
 from memplan.replay.records import OutOfMemory
 from memplan.simulate.family import Families
 from memplan.units import Bytes

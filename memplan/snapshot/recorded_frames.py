@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from memplan.lifetime.records import Lifetimes
 from memplan.snapshot.records import Frame
-from memplan.trace.records import Event, Op
+from memplan.tracing.records import Event, Op
 
 OP: Final = "op"
 """``file`` of a frame that names an aten op."""

@@ -20,7 +20,7 @@ from memplan.snapshot.policy import UNCACHED
 from memplan.snapshot.recorded_frames import Stack, TraceStacks
 from memplan.snapshot.recorded_segments import Extent, watched
 from memplan.snapshot.records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
-from memplan.trace.records import Event, Op
+from memplan.tracing.records import Event, Op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

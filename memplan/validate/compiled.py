@@ -9,7 +9,7 @@ import torch
 from memplan.errors import EstimateError
 from memplan.job.spec import Compile
 from memplan.seam.replace import Replacement, replaced
-from memplan.trace.compiled import twin_of
+from memplan.tracing.compiled import twin_of
 
 LEFT_OUT = "the target's torch.compile was left out of the run, as of the prediction; --compile inductor has it in both"
 COMPILING = "the first steps hold what compiling itself takes, which the prediction leaves out"

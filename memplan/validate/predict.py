@@ -6,14 +6,14 @@ from functools import partial
 
 import torch
 
-from memplan.estimate.answer import compose
-from memplan.estimate.local import measure
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.measure.answer import compose
+from memplan.measure.local import measure
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 from memplan.validate.records import Prediction
 from memplan.validate.run import CPU_THREADS
 from memplan.validate.streams import predicted_stream

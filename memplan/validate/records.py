@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from memplan.estimate.records import Estimate
+from memplan.measure.records import Estimate
 from memplan.units import Bytes
 
 Part = Literal["setup", "forward", "backward", "optimizer"]

@@ -14,7 +14,7 @@ from memplan.errors import EstimateError
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
-from memplan.trace.prepare import build_model, make_loop
+from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.cuda import CudaMeter

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 from memplan.snapshot.records import SnapshotEvent
-from memplan.trace.records import Event, Storage, Trace
+from memplan.tracing.records import Event, Storage, Trace
 from memplan.validate.frames import cause_of
 from memplan.validate.records import PARTS, AllocationStream, Cause
 

@@ -1,4 +1,4 @@
-"""The real surroundings of a job's loop: tensors with data on the device at hand (``memplan.trace.surroundings``)."""
+"""The real surroundings of a job's loop: tensors with data on the device at hand (``memplan.tracing.surroundings``)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memplan.job.spec import Attention
-from memplan.trace.place import map_batch
+from memplan.tracing.place import map_batch
 
 _BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from memplan.cli.app import main
-from memplan.estimate import compose
-from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure import compose
+from memplan.measure.records import Estimate
 from tests.report.example_estimates import FITS
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memplan.cli.app import main
-from memplan.estimate import compose
-from memplan.estimate.records import RecordedEstimate
+from memplan.measure import compose
+from memplan.measure.records import RecordedEstimate
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.report.viewer_snapshot import render

@@ -14,7 +14,7 @@ from memplan.audit.rules import RULES as AUDIT_RULES
 from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
-from memplan.estimate.records import Estimate
+from memplan.measure.records import Estimate
 from memplan.report.text import render
 from memplan.rules import RULES
 from memplan.runtime.leaks.rules import RULES as LEAK_RULES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memplan.estimate.records import Estimate
+from memplan.measure.records import Estimate
 from tests.cli.conftest import Library
 from tests.report.example_estimates import FITS, OOM, UNKNOWN
 from tests.support.command import Command, Done
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 INJECT = """
 import sys
 from tests.report.example_estimates import *
-from memplan.estimate import compose
+from memplan.measure import compose
 def answer(*_, **__):
     {body}
 compose.estimate = answer

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from memplan.emit.formats import emit
-from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.job.adapters import Lora
 from memplan.job.parallel import parse_parallel
 from memplan.job.setup_file import Prediction, make_setup
 from memplan.job.spec import FileTarget, HubTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.units import Bytes
 from tests.emit.files import written
 
@@ -107,7 +107,7 @@ from types import SimpleNamespace
 import fsdp2
 from memplan.job.load import load_source
 from memplan.job.spec import HubTarget, JobSpec
-from memplan.trace.sharding.materialise import on_meta
+from memplan.tracing.sharding.materialise import on_meta
 
 source = load_source(JobSpec(target=HubTarget(location=str(Path(__file__).parent))))
 model = source.model

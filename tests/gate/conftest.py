@@ -8,12 +8,12 @@ import pytest
 
 from memplan.cli.app import main
 from memplan.errors import EstimateError, MemplanError
-from memplan.estimate import compose
-from memplan.estimate.digest_records import Curve, HistoryDigest
-from memplan.estimate.records import Advice, Estimate, RecordedEstimate, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads
 from memplan.job.spec import JobSpec
+from memplan.measure import compose
+from memplan.measure.digest_records import Curve, HistoryDigest
+from memplan.measure.records import Advice, Estimate, RecordedEstimate, Verdict
 from memplan.units import GIB
 from tests.report.example_estimates import FITS
 

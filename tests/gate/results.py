@@ -4,9 +4,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from memplan.estimate.records import Verdict
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Place, Row
+from memplan.measure.records import Verdict
 from memplan.rules import RULES
 from memplan.units import Bytes
 from tests.report.estimate_strategies import NAMES, SIZES, estimates

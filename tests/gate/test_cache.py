@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from memplan.estimate.records import RecordedEstimate
 from memplan.gate import cache as module
 from memplan.gate.cache import MOST_ENTRIES, Cache, key
 from memplan.hardware.catalog import load_profile
 from memplan.job.reads import Reads, file_digest, variable_digest
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.records import RecordedEstimate
 from memplan.project.records import ProjectJob
 from tests.gate.conftest import flat
 from tests.report.example_estimates import FITS, OOM

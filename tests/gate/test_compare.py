@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.estimate.records import Estimate
 from memplan.gate.compare import compare
+from memplan.measure.records import Estimate
 from memplan.report.growth import grouped_growth
 from tests.gate.cases import owning
 from tests.report.estimate_strategies import LAW, estimates

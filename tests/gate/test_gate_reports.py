@@ -13,11 +13,11 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.errors import EstimateError, ExitCode, UsageError
-from memplan.estimate.records import Advice, Estimate, Owner
 from memplan.gate.compare import compare
 from memplan.gate.diff import difference
 from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.records import GateResult, Row
+from memplan.measure.records import Advice, Estimate, Owner
 from memplan.project.records import Amount, Policy
 from memplan.report import diff as report_diff
 from memplan.report import gate as report_gate

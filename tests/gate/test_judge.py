@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import EstimateError
-from memplan.estimate.records import Advice, Verdict
 from memplan.gate.compare import compare
 from memplan.gate.judge import budget, judge, limits, outcome
+from memplan.measure.records import Advice, Verdict
 from memplan.project.records import Amount, Policy
 from memplan.rules import RULES
 from memplan.units import GIB, parse_size

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import EstimateError, UsageError
-from memplan.estimate.answer import unknown
-from memplan.estimate.document import document
-from memplan.estimate.read import read_estimate
-from memplan.estimate.records import Estimate, IntervalBasis, KvCache, Verdict
 from memplan.gate.saved import read_entries
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.lifetime.records import Category
+from memplan.measure.answer import unknown
+from memplan.measure.document import document
+from memplan.measure.read import read_estimate
+from memplan.measure.records import Estimate, IntervalBasis, KvCache, Verdict
 from tests.report.estimate_strategies import LAW, SIZES, estimates
 from tests.report.example_estimates import FITS
 

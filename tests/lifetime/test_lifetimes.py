@@ -10,9 +10,9 @@ from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.graph import to_networkx
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
-from memplan.trace.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
+from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
-from tests.trace.jobs import source, trace
+from tests.tracing.jobs import source, trace
 
 FLOAT = 4
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
-from memplan.estimate import compose
-from memplan.estimate.records import Estimate, Verdict
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure import compose
+from memplan.measure.records import Estimate, Verdict
 from memplan.project.read import load_project
 from memplan.project.write import init_project, section
 from tests.report.example_estimates import FITS

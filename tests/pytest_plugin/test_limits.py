@@ -18,7 +18,7 @@ from dataclasses import replace
 from memplan.errors import EstimateError
 from memplan.gate.run import Answer
 from memplan.pytest_plugin import estimates
-from memplan.estimate.records import Verdict
+from memplan.measure.records import Verdict
 from tests.gate.cases import sized
 from tests.report.example_estimates import UNKNOWN
 

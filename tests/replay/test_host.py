@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.replay.host import host_peak
-from memplan.trace.records import Event, StepRange, Storage, Trace
+from memplan.tracing.records import Event, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 
 

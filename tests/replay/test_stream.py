@@ -14,8 +14,8 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import device_requests, request_stream
-from memplan.trace.records import DeviceTraits, Event, Op, StepRange, Storage, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Event, Op, StepRange, Storage, Trace
+from memplan.tracing.run import trace_job
 from tests.replay.replay_streams import sizes
 
 

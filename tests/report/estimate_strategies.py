@@ -3,8 +3,8 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from memplan.estimate.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Verdict
 from memplan.lifetime.records import Category
+from memplan.measure.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Verdict
 from tests.report.example_estimates import make_estimate
 
 LAW = settings(max_examples=60, deadline=None)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from memplan.estimate.records import Advice, Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
+from memplan.measure.records import Advice, Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
 from memplan.units import GIB, MIB
 
 H100 = GpuFacts(name="h100-80g", title="NVIDIA H100 SXM5 80GB", total_bytes=85_014_544_384, usable_bytes=84_500_000_000)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from memplan.estimate.records import Advice, Estimate, Owner
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Place, Row
+from memplan.measure.records import Advice, Estimate, Owner
 from memplan.units import GIB
 from tests.report.example_estimates import A100, FITS, H100, OOM, UNKNOWN
 

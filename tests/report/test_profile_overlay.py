@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.estimate.digest_records import HistoryDigest
+from memplan.measure.digest_records import HistoryDigest
 from memplan.report.profile_overlay import overlay
 from memplan.report.profile_overlay_records import Overlay
 from memplan.report.profile_plan import repeated

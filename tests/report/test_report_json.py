@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
-from memplan.estimate.document import document
-from memplan.estimate.records import Estimate
+from memplan.measure.document import document
+from memplan.measure.records import Estimate
 from memplan.report.json import render, schema
 from tests.report.estimate_strategies import LAW, estimates
 from tests.report.example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from memplan.estimate.records import Estimate, KvCache, Owner, Verdict
+from memplan.measure.records import Estimate, KvCache, Owner, Verdict
 from memplan.report.owners import grouped
 from memplan.report.text import breakdown_lines, render
 from memplan.report.verdict import SYMBOLS, statement

@@ -11,8 +11,8 @@ from memplan.simulate import from_job
 from memplan.simulate.coverage import TOLERATED
 from memplan.simulate.from_job import LengthPlan, streams_of, trace_workload
 from memplan.simulate.lengths import Fixed, Listed, Uniform
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 
 CUDA = DeviceTraits(kind="cuda")
 ATTENTION = """

@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from memplan.cli.app import main
-from memplan.estimate.records import GpuFacts
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.records import GpuFacts
 from memplan.report.simulate import render, spark
 from memplan.report.simulate_json import schema
 from memplan.simulate import compose

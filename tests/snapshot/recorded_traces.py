@@ -7,8 +7,8 @@ import torch
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.replay.records import Request
-from memplan.trace.records import DeviceTraits, Event, Op, Storage, Trace
-from tests.trace.jobs import source, trace
+from memplan.tracing.records import DeviceTraits, Event, Op, Storage, Trace
+from tests.tracing.jobs import source, trace
 
 A100 = DeviceTraits(kind="cuda")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.lifetime.records import Category, Lifetimes
+from memplan.measure.local import measure
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
@@ -22,7 +22,7 @@ from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.recorded_frames import category_of
 from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
 from memplan.snapshot.records import DeviceSnapshot
-from memplan.trace.records import DeviceTraits
+from memplan.tracing.records import DeviceTraits
 from tests.replay.replay_streams import MIB, requests
 from tests.snapshot.recorded_traces import lifetimes_of, small_step
 

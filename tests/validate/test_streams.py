@@ -10,8 +10,8 @@ from torch import nn
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.snapshot.read import load_snapshot
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 from memplan.validate.compare import compare
 from memplan.validate.records import PARTS, AllocationStream, Cause
 from memplan.validate.streams import StreamWriter, predicted_stream, recorded_stream

@@ -12,13 +12,13 @@ import transformers
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.measure.local import measure
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 from published.case import Prediction
 from published.fitcheck.runs import Run
 

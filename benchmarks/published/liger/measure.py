@@ -12,13 +12,13 @@ from memplan.hardware.catalog import load_profile
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.replay import make_allocator
 from memplan.seam.replace import Replacement, replaced
-from memplan.trace.recorder import Recorder
-from memplan.trace.records import DeviceTraits
-from memplan.trace.semantics import semantics
-from memplan.trace.tracing_branches import fakes_pass_for_real
-from memplan.trace.triton_kernels import idle_kernels
-from memplan.trace.values import Values
-from memplan.trace.world import fake_world
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.semantics import semantics
+from memplan.tracing.tracing_branches import fakes_pass_for_real
+from memplan.tracing.triton_kernels import idle_kernels
+from memplan.tracing.values import Values
+from memplan.tracing.world import fake_world
 from published.case import Prediction
 from published.liger.exclusions import reason_against
 from published.liger.older import as_of_transformers_4
@@ -83,7 +83,7 @@ def predict(row: Row, release: Release) -> Prediction:
 
 @contextmanager
 def _recording(device: DeviceTraits) -> Iterator[Recorder]:
-    """A recorder put together as ``memplan.trace.run`` does."""
+    """A recorder put together as ``memplan.tracing.run`` does."""
     with ExitStack() as stack:
         stack.enter_context(fake_world())
         stack.enter_context(fakes_pass_for_real())

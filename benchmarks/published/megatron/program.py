@@ -10,13 +10,13 @@ import torch
 import torch.distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.measure.local import measure
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 from published.case import Prediction
 from published.megatron.recipes import RANKS, Recipe
 from published.megatron.stand_ins import install

@@ -53,7 +53,7 @@ def megatron_formula(recipe: Recipe) -> float:
 
 def deepspeed_estimate(ranks: int) -> float:
     """DeepSpeed's own function, for ZeRO 3 without offload."""
-    from memplan.trace.sharding.zero.library import deepspeed
+    from memplan.tracing.sharding.zero.library import deepspeed
 
     # Else it would look for a GPU, and say that there is none.
     deepspeed()

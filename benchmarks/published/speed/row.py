@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
+from memplan.measure.local import measure
 from memplan.plan.time.clock import step_time
 from memplan.plan.time.records import StepTime
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,8 +84,8 @@ def _parallelize(
     """torchtitan/parallelisms/parallelize_llama.py: ``apply_ac``, then ``apply_fsdp``, on the meta device."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-    from memplan.trace.sharding.fsdp import shard
-    from memplan.trace.sharding.materialise import on_meta
+    from memplan.tracing.sharding.fsdp import shard
+    from memplan.tracing.sharding.materialise import on_meta
 
     layers = model.get_submodule("model.layers")
     with on_meta(model, "cuda"):

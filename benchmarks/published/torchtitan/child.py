@@ -8,12 +8,12 @@ import sys
 import warnings
 from dataclasses import asdict
 
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.lifetime.build import build_lifetimes
+from memplan.measure.local import measure
 from memplan.replay.policy import AllocatorPolicy
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 from published.sharded.records import Peaks
 from published.torchtitan.program import job, source
 from published.torchtitan.recipes import READINGS, RECIPES, Recipe

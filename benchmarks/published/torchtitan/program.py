@@ -16,7 +16,7 @@ from torch.nn import functional
 from memplan.job.parallel import Parallel
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.trace.sharding.materialise import on_meta
+from memplan.tracing.sharding.materialise import on_meta
 from published.torchtitan.llama import LAYERS, Transformer
 from published.torchtitan.recipes import Recipe
 

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from cuda_streams.programs import AMPERE, recording
 
-from memplan.estimate.local import measure
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import Compile, FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.measure.local import measure
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 from published.case import Prediction
 from published.snapshots import window_peaks
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 from functools import partial
 
 from memplan.errors import EstimateError, MemplanError, UsageError
-from memplan.estimate.answer import compose
-from memplan.estimate.local import measure
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
+from memplan.measure.answer import compose
+from memplan.measure.local import measure
 from memplan.plan.batch.headroom import Utilization, is_within, limit_of
 from memplan.plan.batch.records import BatchAnswer, BatchPoint, Variable
 from memplan.plan.batch.search import Found, Judged, Search
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 from memplan.units import Bytes
 
 FIRST_LENGTH = 256

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from memplan.estimate.records import Estimate, Verdict
 from memplan.hardware.profile import GpuProfile
+from memplan.measure.records import Estimate, Verdict
 from memplan.plan.batch.records import Thresholds
 
 Utilization = Literal["conservative", "balanced", "aggressive"]

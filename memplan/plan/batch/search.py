@@ -7,7 +7,7 @@ from itertools import count
 from memplan.errors import EstimateError, MemplanError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
 from memplan.plan.batch.records import Ended
-from memplan.trace.records import Trace
+from memplan.tracing.records import Trace
 
 MOST_TRACES = 10
 """Four do where sizes are polynomials; each more costs what an estimate costs."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memplan.estimate.answer import optimizer_in_words
-from memplan.estimate.answer import options as step_options
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
+from memplan.measure.answer import optimizer_in_words
+from memplan.measure.answer import options as step_options
 from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
 from memplan.plan.checkpoint.block.memory import block_seconds, peak
 from memplan.plan.checkpoint.block.records import Block, BlockProblem, Choice, Option
@@ -14,7 +14,7 @@ from memplan.plan.checkpoint.claims import bound_for, gap, is_proved, outcome
 from memplan.plan.checkpoint.planned import Planned
 from memplan.plan.checkpoint.plans import plan_for
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Promise
-from memplan.trace.records import Trace
+from memplan.tracing.records import Trace
 from memplan.units import Bytes
 from memplan.versions import installed
 

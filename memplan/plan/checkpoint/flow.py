@@ -5,13 +5,13 @@ from collections.abc import Callable
 from functools import partial
 
 from memplan.errors import UsageError
-from memplan.estimate.local import measure
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.roofline import Roofline
+from memplan.measure.local import measure
 from memplan.plan.checkpoint.anchor import anchored
 from memplan.plan.checkpoint.answer import compose_answer
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer

@@ -9,24 +9,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memplan.errors import MemplanError
-from memplan.estimate.answer import compose
-from memplan.estimate.local import measure
-from memplan.estimate.over import over
-from memplan.estimate.records import Estimate
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules, user_code
 from memplan.lifetime.build import build_lifetimes
+from memplan.measure.answer import compose
+from memplan.measure.local import measure
+from memplan.measure.over import over
+from memplan.measure.records import Estimate
 from memplan.plan.batch.headroom import is_within, limit_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
 from memplan.plan.recommend.records import Candidate, Evaluated, Limits
 from memplan.plan.time.clock import step_time, with_micro_batches
 from memplan.plan.time.records import StepTime
 from memplan.replay.host import host_peak
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
-from memplan.trace.sharding.ranks import ranks_to_trace
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
+from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.units import Bytes, format_bytes
 
 GIVES_BACK = "the allocator must give its cache back"

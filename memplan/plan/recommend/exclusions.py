@@ -21,7 +21,7 @@ def under_deepspeed(spec: JobSpec) -> bool:
 
 
 def _gradient_is_needed_later(spec: JobSpec) -> bool:
-    """``trace/in_backward.py`` refuses it."""
+    """``tracing/in_backward.py`` refuses it."""
     waits = spec.grad_accum > 1 or spec.clip_grad_norm is not None or spec.precision == "fp16-mixed"
     return spec.optimizer_in_backward and (waits or under_deepspeed(spec))
 
@@ -50,7 +50,7 @@ def _loss_is_not_in_the_chain(spec: JobSpec) -> bool:
 
 
 def _saved_twice(spec: JobSpec) -> bool:
-    """``trace/saved.py`` refuses it."""
+    """``tracing/saved.py`` refuses it."""
     return spec.offload_activations and spec.compress_activations != "none"
 
 

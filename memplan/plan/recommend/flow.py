@@ -11,9 +11,9 @@ from math import inf
 from typing import Literal
 
 from memplan.errors import EstimateError
-from memplan.estimate.over import over
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure.over import over
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.answer import Findings, compose_answer

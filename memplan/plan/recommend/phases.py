@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from memplan.lifetime.owners import by_category
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.lifetime.sweep import alive_after, live_curve
-from memplan.trace.records import Phase
+from memplan.tracing.records import Phase
 
 Peaks = Mapping[Phase, Mapping[Category, float]]
 """Phase of a step → bytes by category at the phase's own peak."""

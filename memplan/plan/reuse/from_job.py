@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from memplan.errors import EstimateError
-from memplan.estimate.answer import options
-from memplan.estimate.local import measure
 from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.source import ModelSource
@@ -13,13 +11,15 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
+from memplan.measure.answer import options
+from memplan.measure.local import measure
 from memplan.plan.reuse.answer_records import Gathered, Surroundings
 from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
 from memplan.replay.records import Request
 from memplan.replay.stream import RequestStream, device_requests
 from memplan.runtime.arena.records import CPU_ALIGNMENT
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 from memplan.units import StorageId
 
 

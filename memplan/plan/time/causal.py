@@ -6,7 +6,7 @@ FlashAttention skips blocks above the diagonal and counts causal FLOPs by half (
 
 from typing import Any
 
-from memplan.trace.records import Trace
+from memplan.tracing.records import Trace
 from memplan.units import OpIndex
 
 ARGUMENT = "is_causal"

@@ -22,7 +22,7 @@ from memplan.plan.time.causal import SHARE, causal_ops
 from memplan.plan.time.collectives import Collective, collective_of, seconds
 from memplan.plan.time.rates import Rates, written_silently
 from memplan.plan.time.records import StepTime
-from memplan.trace.records import Op, Phase, Trace
+from memplan.tracing.records import Op, Phase, Trace
 
 ALLOCATIONS = ("aten.empty", "aten.new_empty")
 """Ops that only ask for memory: nothing is read or written."""

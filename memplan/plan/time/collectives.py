@@ -9,7 +9,7 @@ from typing import Literal
 
 from memplan.hardware.nodes import Node
 from memplan.job.parallel import Parallel
-from memplan.trace.records import Op, Storage
+from memplan.tracing.records import Op, Storage
 
 Kind = Literal["gather", "scatter", "reduce", "exchange", "send"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
-from memplan.trace.records import Op, Trace
+from memplan.tracing.records import Op, Trace
 
 OPTIMIZERS = frozenset({"adamw-8bit", "paged-adamw-8bit"})
 PAGED = "paged-adamw-8bit"

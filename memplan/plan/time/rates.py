@@ -9,7 +9,7 @@ from importlib.resources import files
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import Precision
 from memplan.lifetime.roofline import Roofline
-from memplan.trace.records import Op, Storage
+from memplan.tracing.records import Op, Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memplan.estimate.records import Estimate, RecordedEstimate, Verdict
+from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
 from memplan.report.json import together, with_timeline

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memplan.estimate.records import Estimate, Verdict
 from memplan.gate.records import Comparison, Finding, GateResult, Row
+from memplan.measure.records import Estimate, Verdict
 from memplan.report.gate import STATES, counts, state
 from memplan.report.gate_json import gate_document
 from memplan.report.growth import category_changes, change, grouped_growth, share

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from memplan.estimate.digest_document import timeline_document
-from memplan.estimate.digest_records import Curve, HistoryDigest
+from memplan.measure.digest_document import timeline_document
+from memplan.measure.digest_records import Curve, HistoryDigest
 from memplan.report.html.page import assemble
 from memplan.report.html.view import Cells
 from memplan.report.labels import LABELS

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memplan.estimate.digest_records import DigestSegment, HistoryDigest
-from memplan.estimate.records import Advice, Estimate, Verdict
+from memplan.measure.digest_records import DigestSegment, HistoryDigest
+from memplan.measure.records import Advice, Estimate, Verdict
 from memplan.report.interval import rests_on
 from memplan.report.job import DEFAULT, FLOP_UNITS, job_items, scaled
 from memplan.report.labels import LABELS

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.plan.batch.compose import largest_batch, largest_batches
 from memplan.plan.batch.flow import largest_here
 

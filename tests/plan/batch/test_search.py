@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memplan.errors import EstimateError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
 from memplan.plan.batch.search import Judged, Search
-from memplan.trace.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
+from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 
 

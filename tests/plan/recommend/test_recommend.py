@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from memplan.errors import UsageError
-from memplan.estimate.local import estimate_here
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.plan.recommend import flow
 from memplan.plan.recommend.compose import recommend
 from memplan.plan.recommend.evaluate import Outcome, evaluate_here

@@ -10,8 +10,8 @@ from memplan.job.spec import FileTarget, JobSpec
 from memplan.plan.time.causal import causal_ops
 from memplan.plan.time.clock import step_time
 from memplan.plan.time.rates import Rates
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 
 PROFILE = load_profile("a100-80g")
 FLASH = [

@@ -13,7 +13,7 @@ from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.time.clock import bubble_share, step_time, with_micro_batches
 from memplan.plan.time.collectives import Collective, seconds
 from memplan.plan.time.rates import Rates
-from memplan.trace.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
+from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 
 PROFILE = load_profile("h100-80g")

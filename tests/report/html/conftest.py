@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from memplan.estimate.local import record_here
-from memplan.estimate.records import RecordedEstimate
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
+from memplan.measure.local import record_here
+from memplan.measure.records import RecordedEstimate
 from memplan.report.html.estimate import render
 from tests.report.html.chromium import CHROMIUM, Chromium
 

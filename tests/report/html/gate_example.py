@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from memplan.estimate.records import Owner, Verdict
 from memplan.gate.compare import compare
 from memplan.gate.records import Finding, GateResult, Place, Row
+from memplan.measure.records import Owner, Verdict
 from memplan.units import GIB, Bytes
 from tests.report.example_estimates import BREAKDOWN, H100, OOM, UNKNOWN, make_estimate
 

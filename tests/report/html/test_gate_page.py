@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from memplan.estimate.records import RecordedEstimate
 from memplan.gate.records import GateResult
+from memplan.measure.records import RecordedEstimate
 from memplan.report.gate import counts
 from memplan.report.gate_json import gate_document
 from memplan.report.html.gate import render

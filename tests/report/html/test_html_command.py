@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from memplan.cli.app import main
-from memplan.estimate import compose
-from memplan.estimate.digest_document import timeline_document
-from memplan.estimate.records import RecordedEstimate
+from memplan.measure import compose
+from memplan.measure.digest_document import timeline_document
+from memplan.measure.records import RecordedEstimate
 from tests.report.html.conftest import TARGET
 from tests.report.html.reader import Reader
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memplan import page as shared_page
-from memplan.estimate.records import RecordedEstimate
+from memplan.measure.records import RecordedEstimate
 from memplan.report.html.estimate import render
 from memplan.units import format_bytes
 from tests.report.estimate_strategies import CATEGORIES

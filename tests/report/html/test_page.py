@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.estimate.digest_document import timeline_document
-from memplan.estimate.document import document
-from memplan.estimate.records import Estimate, RecordedEstimate
+from memplan.measure.digest_document import timeline_document
+from memplan.measure.document import document
+from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report import html
 from memplan.report.html.estimate import render
 from memplan.report.html.page import SCRIPTS

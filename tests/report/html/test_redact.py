@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.estimate.digest_records import Holder
-from memplan.estimate.records import Estimate, RecordedEstimate
+from memplan.measure.digest_records import Holder
+from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report.html.estimate import render
 from memplan.report.json import render as render_json
 from memplan.report.redact import LEFT_OUT, Names, redacted

@@ -15,7 +15,7 @@ from memplan.runtime.arena import native
 from memplan.runtime.arena.arena import Arena, record
 from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
 from memplan.units import Bytes
-from tests.trace.real_memory import real_allocations
+from tests.tracing.real_memory import real_allocations
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,7 @@ from memplan.plan.reuse.arena import plan_graph
 from memplan.runtime.arena.capture import capture
 from memplan.runtime.arena.graph import GraphArena, OverlapError
 from memplan.runtime.arena.out_variants import out_overload
-from tests.trace.real_memory import real_allocations
+from tests.tracing.real_memory import real_allocations
 
 
 class Skips(nn.Module):

@@ -18,7 +18,7 @@ from memplan.runtime.arena.arena import record
 from memplan.runtime.meters import cpu
 from memplan.runtime.meters.records import CpuCounters
 from memplan.runtime.profile.counters import CpuCounters as Looks
-from tests.trace.real_memory import peak, real_allocations
+from tests.tracing.real_memory import peak, real_allocations
 
 
 @pytest.fixture(scope="module", autouse=True)

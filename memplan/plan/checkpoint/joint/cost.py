@@ -31,7 +31,7 @@ def flops(node: "Node") -> float:
     from torch.fx import Node
     from torch.utils._pytree import tree_map_only
 
-    from memplan.trace.calls import flops_formula
+    from memplan.tracing.calls import flops_formula
 
     schema = schema_of(node)
     if schema is None:

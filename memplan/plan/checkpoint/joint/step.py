@@ -120,9 +120,9 @@ def _rates(spec: JobSpec, profile: GpuProfile | None) -> tuple[Roofline, str]:
 def _captured(spec: JobSpec) -> "tuple[JointGraph, tuple[str, ...]]":
     """The joint graph of a target's model and loss, and what was taken for granted."""
     from memplan.plan.checkpoint.joint.capture import joint_graph
-    from memplan.trace.inductor.capture import inside_capture
-    from memplan.trace.whole_step import whole_step
-    from memplan.trace.world import fake_world
+    from memplan.tracing.inductor.capture import inside_capture
+    from memplan.tracing.whole_step import whole_step
+    from memplan.tracing.world import fake_world
 
     with fake_world():
         step, batch, given = whole_step(spec)

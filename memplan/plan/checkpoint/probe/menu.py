@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.probe.tensors import Reading, Run, rounding
 from memplan.runtime.checkpoint.records import Action, SavedOp
-from memplan.trace.records import Op, Trace
+from memplan.tracing.records import Op, Trace
 from memplan.units import StorageId
 
 MOST_SELECTIVE = 6

@@ -1,7 +1,7 @@
 """Names of positions, for people."""
 
 from memplan.plan.checkpoint.probe.positions import Cut, Stretch
-from memplan.trace.records import Trace
+from memplan.tracing.records import Trace
 
 _MOST_MODULES = 2
 """Modules that the name of a stretch between blocks lists."""

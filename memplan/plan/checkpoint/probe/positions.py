@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from memplan.errors import EstimateError
-from memplan.trace.records import Op, Trace
+from memplan.tracing.records import Op, Trace
 
 Phase = Literal["forward", "backward", "optimizer"]
 

@@ -13,7 +13,7 @@ from memplan.plan.checkpoint.probe.menu import Candidate, menu
 from memplan.plan.checkpoint.probe.positions import cut, cut_like
 from memplan.plan.checkpoint.probe.tensors import Reading, read
 from memplan.plan.checkpoint.probe.tracer import Tracer
-from memplan.trace.records import Trace
+from memplan.tracing.records import Trace
 
 SMALL_SHARE = 0.05
 """Kinds of blocks that keep less than this share of what all blocks keep get no selective options: they could bring

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from memplan.plan.checkpoint.probe.positions import Cut
-from memplan.trace.records import Op, Storage, Trace
+from memplan.tracing.records import Op, Storage, Trace
 from memplan.units import StorageId
 
 ROUNDING = 512

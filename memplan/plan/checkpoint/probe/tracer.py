@@ -12,7 +12,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint
-from memplan.trace.records import DeviceTraits, Trace
+from memplan.tracing.records import DeviceTraits, Trace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,7 +58,7 @@ class Tracer:
         """
         from memplan.job.usercode import forgotten_modules
         from memplan.runtime.checkpoint.plan_file import write_plan
-        from memplan.trace.run import trace_job
+        from memplan.tracing.run import trace_job
 
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder, forgotten_modules():

@@ -14,10 +14,10 @@ from memplan.plan.checkpoint.probe.menu import CHECKPOINT, KEEP, menu
 from memplan.plan.checkpoint.probe.positions import Cut, cut
 from memplan.plan.checkpoint.probe.tensors import read
 from memplan.runtime.checkpoint.records import SavedOp
-from memplan.trace.records import DeviceTraits, Trace
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.run import trace_job
 from tests.plan.checkpoint.flow.steps import JOBS, device, job, source
-from tests.trace.jobs import CPU
+from tests.tracing.jobs import CPU
 
 CUDA = device("h100-80g")
 

@@ -11,8 +11,8 @@ from _pytest.mark import ParameterSet
 from torch import nn
 
 from memplan.errors import UsageError
-from memplan.estimate.local import estimate_here
 from memplan.job.spec import FileTarget
+from memplan.measure.local import estimate_here
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer
 from memplan.plan.checkpoint.ask import PlanOptions
 from memplan.plan.checkpoint.flow import plan_here
@@ -21,7 +21,7 @@ from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
 from tests.plan.checkpoint.flow.steps import HUGGING_FACE, JOBS, Residual, device, job, pictures, source
-from tests.trace.real_memory import peak, real_allocations
+from tests.tracing.real_memory import peak, real_allocations
 
 MOST_OFF = 0.01
 """Share by which a real step's peak may differ from the promise."""

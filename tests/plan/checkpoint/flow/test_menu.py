@@ -7,8 +7,8 @@ from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.probe.menu import menu
 from memplan.plan.checkpoint.probe.positions import cut
 from memplan.plan.checkpoint.probe.tensors import read
-from memplan.trace.records import DeviceTraits
-from memplan.trace.run import trace_job
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.run import trace_job
 from tests.plan.checkpoint.flow.steps import device, job, source
 
 CUDA = device("h100-80g")

@@ -1,0 +1,281 @@
+"""From measured stages to the answer: verdict, interval, breakdown, owners."""
+
+from dataclasses import dataclass, field
+
+from memplan.errors import EstimateError
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import JobSpec
+from memplan.job.target import format_target
+from memplan.lifetime.owners import by_category, by_owner
+from memplan.lifetime.records import Category, Lifetimes
+from memplan.measure.interval import classify, interval, shipped_residuals
+from memplan.measure.jitter import NO_JITTER, Jitter
+from memplan.measure.kv_cache import kv_cache
+from memplan.measure.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
+from memplan.replay.data_pipeline import DataPipeline, data_pipeline
+from memplan.replay.host import host_peak
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import MemoryProfile
+from memplan.replay.stream import RequestStream
+from memplan.tracing.records import Event, Trace
+from memplan.units import StorageId
+from memplan.versions import installed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A trace on one device: what is alive when, and what the allocator makes of it."""
+
+    lifetimes: Lifetimes
+    """Lifespans, categories, owners."""
+    stream: RequestStream
+    """What was replayed."""
+    memory: MemoryProfile
+    """What came of it."""
+    least: MemoryProfile
+    """What comes of it where all that only closed libraries know (``Storage.most_bytes``) is nothing."""
+    needed: MemoryProfile
+    """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
+    most: MemoryProfile
+    """What comes of it where it is all that it may be."""
+    otherwise: "tuple[Measured, ...]" = ()
+    """The same job where what nobody knows of its data turns out otherwise."""
+    untraced: tuple[str, ...] = ()
+    """Sentences on such ways that could not be traced: what they would take is in no interval."""
+    jitter: Jitter = NO_JITTER
+    """How far the order of allocations may move the reserved peak."""
+    policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
+    """Options of the allocator that was replayed."""
+    replay_seconds: float
+    """Wall time of the replay."""
+
+
+def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
+    """Put the answer together."""
+    trace, memory = measured.lifetimes.trace, measured.memory
+    at, alive = _peak_moment(measured)
+    context = profile.context_bytes
+    device_bytes = memory.peak_reserved + context
+    basis = shipped_residuals().basis(classify(spec, profile, measured))
+    low, high = interval(profile, measured, basis)
+    op = trace.ops[max(at.op, 0)]
+    pipeline = _loading(spec, trace)
+    return Estimate(
+        target=format_target(spec.target),
+        verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries),
+        gpu=_gpu(profile),
+        parameters=trace.model.parameters,
+        trainable_parameters=trace.model.trainable_parameters,
+        options=options(spec, trace),
+        peak=PeakFacts(
+            requested_bytes=memory.peak_requested,
+            allocated_bytes=memory.peak_allocated,
+            reserved_bytes=memory.peak_reserved,
+            device_bytes=device_bytes,
+            low_bytes=low,
+            high_bytes=high,
+            basis=basis,
+            phase=op.phase,
+            op=op.name,
+            module=op.module,
+            source=op.source,
+            host_bytes=host_peak(trace),
+            nvme_bytes=trace.nvme_bytes,
+            data_pipeline_bytes=pipeline.total if pipeline else 0,
+        ),
+        breakdown=_breakdown(measured.lifetimes, alive, memory.peak_reserved, context),
+        owners=_owners(measured.lifetimes, alive),
+        fragmentation=Fragmentation(external=memory.external_fragmentation, internal=memory.internal_fragmentation),
+        flops_per_step=_flops_of_last_step(trace),
+        advice=(),
+        assumptions=trace.assumptions
+        + measured.untraced
+        + _on_retries(memory)
+        + (pipeline.assumptions if pipeline else ()),
+        not_modelled=trace.not_modelled + (pipeline.not_modelled if pipeline else ()),
+        provenance=provenance(spec, trace),
+        timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
+        steps_traced=len(trace.steps),
+        repeats=trace.repeats,
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
+        kv_cache=kv_cache(trace.cache, spec.kv_block_size),
+    )
+
+
+def unknown(spec: JobSpec, profile: GpuProfile, error: EstimateError) -> Estimate:
+    """The answer for a device on which the step cannot be traced; ``not_modelled`` says why."""
+    nothing = dict.fromkeys((*map(str, Category), "fragmentation", "context"), 0)
+    return Estimate(
+        target=format_target(spec.target),
+        verdict=Verdict.UNKNOWN,
+        gpu=_gpu(profile),
+        parameters=0,
+        trainable_parameters=0,
+        options={},
+        peak=PeakFacts(
+            requested_bytes=0,
+            allocated_bytes=0,
+            reserved_bytes=0,
+            device_bytes=0,
+            low_bytes=0,
+            high_bytes=0,
+            phase="setup",
+            op="",
+            module="",
+            source="",
+        ),
+        breakdown=nothing,
+        owners=(),
+        fragmentation=Fragmentation(external=0.0, internal=0.0),
+        flops_per_step=0,
+        advice=(),
+        assumptions=(),
+        not_modelled=(f"{error.what} ({error.where})" if error.where else error.what,),
+        provenance=dict(spec.provenance),
+        timings={},
+        steps_traced=0,
+        repeats=False,
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
+    )
+
+
+def _gpu(profile: GpuProfile) -> GpuFacts:
+    return GpuFacts(
+        name=profile.name,
+        title=profile.title,
+        total_bytes=profile.total_bytes,
+        usable_bytes=profile.usable_bytes,
+    )
+
+
+def judge(device_bytes: int, high_bytes: int, usable_bytes: int, *, retries: int = 0) -> Verdict:
+    """The verdict. A device without a limit (``usable_bytes`` 0) fits everything.
+
+    Args:
+        device_bytes: Predicted peak; OOM if it does not fit.
+        high_bytes: Upper end of its interval; TIGHT if only this does not fit.
+        usable_bytes: What the device has.
+        retries: How often the allocator must give its cache back to make it fit; TIGHT if it must at all.
+    """
+    if not usable_bytes or (high_bytes <= usable_bytes and not retries):
+        return Verdict.FITS
+    return Verdict.OOM if device_bytes > usable_bytes else Verdict.TIGHT
+
+
+def _wanted(profile: GpuProfile, measured: Measured) -> int:
+    """What must fit: work space that libraries can do without need not."""
+    likely, needed = (memory.peak_reserved + profile.context_bytes for memory in (measured.memory, measured.needed))
+    return min(likely, max(needed, profile.usable_bytes))
+
+
+def _loading(spec: JobSpec, trace: Trace) -> DataPipeline | None:
+    """What the data loader holds, if anything was said of it."""
+    if spec.data_workers is None and not spec.pin_memory:
+        return None
+    return data_pipeline(trace.batch, workers=spec.data_workers or 0, prefetch=spec.prefetch, pin=spec.pin_memory)
+
+
+def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
+    if not memory.retries:
+        return ()
+    return (f"it fits because the allocator gives its cache back {memory.retries} times, which stalls the device",)
+
+
+def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:
+    """Where each field's value came from: what the user typed stands before what the target says, before defaults."""
+    typed = {field: origin for field, origin in spec.provenance.items() if origin != "default"}
+    # Outside training the target's loss and optimizer are never called.
+    unused = frozenset() if spec.mode == "train" else _OF_TRAINING
+    unused |= frozenset() if spec.parallel.ranks > 1 else {"parallelize"}
+    read = {field: origin for field, origin in trace.provenance.items() if field not in unused}
+    return dict(spec.provenance) | read | typed
+
+
+_OF_TRAINING = frozenset({"loss", "optimizer", "train_step"})
+"""What a target may define for training alone."""
+
+
+_SAID = ("parallel", "lora", "quantize", "float8", "data_workers", "prefetch")
+"""What the job line has of any mode, where it was given."""
+
+
+def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
+    """What the step was, as text, for the report's job line."""
+    texts = {
+        "mode": spec.mode,
+        "batch_size": str(spec.batch_size),
+        "precision": spec.precision,
+        "attention": spec.attention,
+        "checkpoint": spec.checkpoint,
+        "compile": spec.compile,
+        "data_dependent": spec.data_dependent,
+    }
+    said = {name: getattr(spec, name) for name in _SAID}
+    texts |= {name: str(value) for name, value in said.items() if value is not None and str(value) != "none"}
+    texts |= {"pin_memory": "yes"} if spec.pin_memory else {}
+    if spec.replay_buffer:
+        texts |= {"replay_buffer": str(spec.replay_buffer), "replay_buffer_on": spec.replay_buffer_on}
+    if trace.seq_len is not None:
+        texts["seq_len"] = str(trace.seq_len)
+    if spec.mode == "train":
+        texts["optimizer"] = optimizer_in_words(spec, trace)
+        texts["optimizer_impl"] = spec.optimizer_impl
+        texts["grad_accum"] = str(spec.grad_accum)
+        texts |= {name: "yes" for name in ("optimizer_in_backward", "offload_activations") if getattr(spec, name)}
+        if spec.compress_activations != "none":
+            texts["compress_activations"] = spec.compress_activations
+        if spec.loss_chunks > 1:
+            texts["loss_chunks"] = str(spec.loss_chunks)
+        if spec.clip_grad_norm is not None:
+            texts["clip_grad_norm"] = str(spec.clip_grad_norm)
+    return texts
+
+
+def optimizer_in_words(spec: JobSpec, trace: Trace) -> str:
+    """``adamw``, as options name what memplan makes; else what steps: ``own SGD``, or nothing of torch's."""
+    named = spec.optimizer or "adamw"
+    if not {"optimizer", "train_step"} & trace.provenance.keys():
+        return named
+    if not trace.optimizers:
+        return "no torch optimizer" if "train_step" in trace.provenance else "own optimizer"
+    return " + ".join(f"own {name}" if name else named for name in trace.optimizers)
+
+
+def _peak_moment(measured: Measured) -> tuple[Event, tuple[StorageId, ...]]:
+    """The peak (``MemoryProfile.peak_at``), and what is alive then.
+
+    A peak in a later repetition of the step is shown at the same place of the traced one.
+    """
+    stream = measured.stream
+    events = [event for event in measured.lifetimes.trace.events if event.storage in measured.lifetimes.buffers]
+    at = measured.memory.peak_at
+    if at >= len(events):
+        at = len(stream.prefix) + (at - len(stream.prefix)) % len(stream.step)
+    alive: dict[StorageId, None] = {}
+    for event in events[: at + 1]:
+        if event.action == "alloc":
+            alive[event.storage] = None
+        else:
+            del alive[event.storage]
+    return events[at], tuple(alive)
+
+
+def _breakdown(lifetimes: Lifetimes, alive: tuple[StorageId, ...], reserved: int, context: int) -> dict[str, int]:
+    parts = {str(category): size for category, size in by_category(lifetimes, alive).items()}
+    return parts | {"fragmentation": reserved - sum(parts.values()), "context": context}
+
+
+def _owners(lifetimes: Lifetimes, alive: tuple[StorageId, ...]) -> tuple[Owner, ...]:
+    return tuple(
+        Owner(module=module, source=source, category=str(category), bytes=size)
+        for (module, source, category), size in by_owner(lifetimes, alive)
+    )
+
+
+def _flops_of_last_step(trace: Trace) -> int:
+    if not trace.steps:
+        return 0
+    last = trace.steps[-1]
+    return sum(op.flops for op in trace.ops[last.first_op : last.end_op])

@@ -1,0 +1,166 @@
+"""The interval around the device peak, and what it rests on.
+
+Five parts make it: how far measured runs of this class of workload were from their predictions (``residuals.toml``,
+written by ``benchmarks/interval_coverage.py`` from committed measurements), the range of contexts measured on such
+cards, the work space whose size only closed libraries know, with several CUDA streams what the order of allocations
+leaves open, and where data decide what the step does, what it would take if they decided otherwise.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import JobSpec
+from memplan.measure.records import IntervalBasis
+from memplan.replay.records import MemoryProfile
+from memplan.tracing.records import Trace
+
+if TYPE_CHECKING:
+    from memplan.measure.answer import Measured
+
+POOLED: Final = "pooled"
+"""The entry of all whole runs on GPUs together, for classes of which too few were measured."""
+FIGURES: Final = ("reserved", "allocated")
+"""Figures of the caching allocator that were measured, the one nearer to device bytes first."""
+NARROWEST_FLOAT_BYTES: Final = 2
+"""Bytes of a weight in half precision: fewer on average only where weights are quantised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals:
+    """Measured over predicted peaks of one class of workload."""
+
+    runs: int
+    """Measured runs."""
+    sources: int
+    """Who measured them."""
+    low: float | None = None
+    """Lower end of measured / predicted; None where the runs are too few for the level."""
+    high: float | None = None
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualTable:
+    """What was measured of every class."""
+
+    level: float
+    """Share of runs that the ends of a class should hold between them."""
+    entries: Mapping[tuple[str, str], Residuals]
+    """(class, figure) → residuals."""
+
+    def basis(self, workload: str) -> IntervalBasis:
+        """What an interval for a job of this class rests on.
+
+        Args:
+            workload: Its class, from ``classify``.
+
+        Returns:
+            The class's own ends where it has any, else those of all classes pooled; without ends where there are none
+            either.
+        """
+        # Runs on GPUs say nothing of the CPU, whose step and allocator are others.
+        # A class whose runs are not pooled for others may have a pool of its own, with them in it.
+        places = (workload,) if workload == "cpu" else (workload, f"{POOLED}-{workload}", POOLED)
+        own = max((entry.runs for (name, _), entry in self.entries.items() if name == workload), default=0)
+        for place in places:
+            for figure in FIGURES:
+                found = self.entries.get((place, figure))
+                if found and found.low is not None and found.high is not None:
+                    return IntervalBasis(
+                        level=self.level if place == workload else None,
+                        workload=workload,
+                        runs=found.runs,
+                        sources=found.sources,
+                        own_runs=own,
+                        figure=figure,
+                        low_ratio=found.low,
+                        high_ratio=found.high,
+                    )
+        return IntervalBasis(workload=workload, own_runs=own)
+
+
+@cache
+def shipped_residuals() -> ResidualTable:
+    """The table that memplan ships."""
+    return read_residuals((files("memplan.measure") / "residuals.toml").read_text("utf-8"))
+
+
+def read_residuals(text: str) -> ResidualTable:
+    """A table from its TOML."""
+    content = tomllib.loads(text)
+    entries = {
+        (workload, figure): Residuals(**fields)
+        for workload, figures in content["classes"].items()
+        for figure, fields in figures.items()
+    }
+    return ResidualTable(level=content["level"], entries=entries)
+
+
+def classify(spec: JobSpec, profile: GpuProfile, measured: "Measured") -> str:
+    """The class of workload that a job belongs to, for its residuals.
+
+    Returns:
+        ``cpu`` and ``rocm`` by the device; ``sharded`` and ``compiled`` by the options; ``cnn`` where cuDNN's choice of
+        kernels moves the peak; ``inference``; ``qlora`` and ``lora`` where most weights are frozen, quantised or not;
+        ``checkpointed``; else ``full``.
+    """
+    trace = measured.lifetimes.trace
+    if profile.kind != "cuda":
+        return profile.kind
+    if spec.parallel.ranks > 1 or spec.compile != "eager":
+        return "sharded" if spec.parallel.ranks > 1 else "compiled"
+    if measured.least.peak_allocated != measured.most.peak_allocated:
+        return "cnn"
+    if spec.mode != "train":
+        return "inference"
+    if 2 * trace.model.trainable_parameters < trace.model.parameters:
+        return "qlora" if _quantised(trace) else "lora"
+    return "full" if spec.checkpoint == "none" else "checkpointed"
+
+
+def _quantised(trace: Trace) -> bool:
+    weights = sum(storage.nbytes for storage in trace.storages if storage.role == "parameter")
+    return weights < NARROWEST_FLOAT_BYTES * trace.model.parameters
+
+
+def interval(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) -> tuple[int, int]:
+    """Ends of the interval around the device peak, in bytes; the prediction lies between them.
+
+    The low end has the smallest context known for the card and no work space of unknown size; the high end has the
+    largest, and of such work space the most. What a library can do without fills no more than the room that there is:
+    cuDNN falls back on kernels that take less (aten/src/ATen/native/cudnn/Conv_v8.cpp ``try_configs``), so it makes no
+    step fail.
+
+    Args:
+        profile: The device.
+        measured: What came of the replays.
+        basis: How far measured runs of such jobs were off. Unless they tell of reserved bytes, the low end has no
+            fragmentation either: that the allocator wastes as much as its replay is then unproved.
+    """
+    low, high = _of_one(profile, measured, basis)
+    others = [_of_one(profile, each, basis) for each in measured.otherwise]
+    return min([low, *(other for other, _ in others)]), max([high, *(other for _, other in others)])
+
+
+def _of_one(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) -> tuple[int, int]:
+    """Ends of the interval if the data are as they were taken to be."""
+    likely, band = measured.memory.peak_reserved + profile.context_bytes, measured.jitter
+    needed, most = (_upper(memory, profile, basis, band.above) for memory in (measured.needed, measured.most))
+    low = min(likely, _lower(measured.least, profile, basis, band.below))
+    return low, max(likely, needed, min(most, profile.usable_bytes or most))
+
+
+def _lower(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis, below: int) -> int:
+    known = memory.peak_reserved - below if basis.figure == "reserved" else memory.peak_allocated
+    return math.floor(known * basis.low_ratio) + (profile.context_low_bytes or profile.context_bytes)
+
+
+def _upper(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis, above: int) -> int:
+    stretched = math.ceil((memory.peak_reserved + above) * basis.high_ratio)
+    return stretched + (profile.context_high_bytes or profile.context_bytes)

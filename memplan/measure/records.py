@@ -1,0 +1,196 @@
+"""The answer: one frozen record per GPU, the source of every report (JSON contract 1.0)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memplan.measure.digest_records import HistoryDigest
+from memplan.snapshot.records import Snapshot
+from memplan.tracing.records import Phase
+
+
+class Verdict(StrEnum):
+    """Does the step fit?"""
+
+    FITS = "fits"
+    """The upper end of the interval is within usable memory."""
+    TIGHT = "tight"
+    """The point estimate fits, the upper end does not."""
+    OOM = "oom"
+    """The point estimate does not fit."""
+    UNKNOWN = "unknown"
+    """No trustworthy figure."""
+
+    @property
+    def code(self) -> str | None:
+        """The rule that it breaks (``memplan.rules``); None for FITS."""
+        return _CODES.get(self)
+
+
+_CODES = {Verdict.OOM: "MP001", Verdict.TIGHT: "MP002", Verdict.UNKNOWN: "MP003"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """The device of an estimate."""
+
+    name: str
+    title: str
+    total_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalBasis:
+    """What the interval around a peak rests on: runs that were measured, and how far off their predictions were."""
+
+    workload: str
+    """The job's class of workload (``memplan.measure.interval.classify``)."""
+    level: float | None = None
+    """Share of runs that the interval should hold; None, no claim, where too few of the class were measured."""
+    runs: int = 0
+    """Measured runs behind the ratios: of the class, or of all classes where those are too few; 0: the interval is from
+    the allocator and the context alone."""
+    sources: int = 0
+    """Who measured them."""
+    own_runs: int = 0
+    """Measured runs of the class itself."""
+    figure: str = ""
+    """Which figure of them was measured, ``reserved`` or ``allocated``; empty where none was."""
+    low_ratio: float = 1.0
+    """Lower end of measured / predicted."""
+    high_ratio: float = 1.0
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakFacts:
+    """The peak and its moment. Bytes are maxima over the replayed steps, each of its own.
+
+    *The* peak, which phase, op, owners, breakdown, fragmentation and the allocator's map describe, is one moment: of
+    all events at which most is reserved, the first at which most is allocated.
+    """
+
+    requested_bytes: int
+    """Asked for and alive at once."""
+    allocated_bytes: int
+    """In live blocks of the caching allocator."""
+    reserved_bytes: int
+    """In its segments."""
+    device_bytes: int
+    """Reserved plus context and other memory outside the allocator: what nvidia-smi shows."""
+    low_bytes: int
+    """Lower end of the interval around ``device_bytes``."""
+    high_bytes: int
+    """Upper end."""
+    basis: IntervalBasis | None = None
+    """What the interval rests on; None where there are no figures."""
+    phase: Phase
+    op: str
+    module: str
+    source: str
+    host_bytes: int = 0
+    """Host memory of the traced rank's tensors: what is offloaded, pinned buffers and paged states included."""
+    nvme_bytes: int = 0
+    """In files on its disk."""
+    data_pipeline_bytes: int = 0
+    """Most host memory of its data loader, beside ``host_bytes``; 0 where nothing was said of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCache:
+    """Keys and values at the end of a generation."""
+
+    bytes: int
+    """As traced: the tensors that transformers keeps."""
+    block_size: int | None = None
+    """Tokens per block of the what-if; None where none was asked for."""
+    blocks: int = 0
+    """Of all layers and sequences."""
+    paged_bytes: int = 0
+    """All of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Bytes alive at the peak that one module (or source line) owns."""
+
+    module: str
+    source: str
+    category: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change and what it would bring."""
+
+    change: str
+    """What to type or change."""
+    device_bytes: int
+    """Predicted device peak after it, traced and replayed like the estimate itself."""
+    slowdown: float
+    """Extra time as a share of the step, from FLOPs and bytes; 0.0 for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragmentation:
+    """Shares at the peak: of what is reserved there, the breakdown's ``fragmentation`` is both together."""
+
+    external: float
+    """Of reserved bytes, those in no live block."""
+    internal: float
+    """Of bytes in live blocks, those that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One job on one GPU. ``breakdown`` sums to ``peak.device_bytes``."""
+
+    target: str
+    verdict: Verdict
+    gpu: GpuFacts
+    parameters: int
+    trainable_parameters: int
+    options: Mapping[str, str]
+    """What the step was, field → value as text (batch_size, precision, optimizer…), for the report's job line."""
+    peak: PeakFacts
+    breakdown: Mapping[str, int]
+    """Category (``memplan.lifetime.records.Category``), ``fragmentation``, ``context`` → bytes."""
+    owners: tuple[Owner, ...]
+    """Largest first."""
+    fragmentation: Fragmentation
+    flops_per_step: int
+    """Of one repeated optimizer step."""
+    advice: tuple[Advice, ...]
+    """Sorted by slowdown."""
+    assumptions: tuple[str, ...]
+    not_modelled: tuple[str, ...]
+    provenance: Mapping[str, str]
+    """Field → where its value came from."""
+    timings: Mapping[str, float]
+    """``trace_seconds``, ``replay_seconds``."""
+    steps_traced: int
+    repeats: bool
+    torch_version: str
+    memplan_version: str
+    kv_cache: KvCache | None = None
+    """Where transformers generates; part of the peak as traced, not as blocks."""
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Usable minus predicted device peak; negative when it does not fit."""
+        return self.gpu.usable_bytes - self.peak.device_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEstimate:
+    """An estimate with the history of its replay, which is large: made only where somebody asks for it."""
+
+    estimate: Estimate
+    """The answer."""
+    history: Snapshot | None
+    """Every event of the replay, up to the step in which its peaks are reached; None where the verdict is UNKNOWN or
+    nobody asked for it."""
+    digest: HistoryDigest | None = None
+    """The same in what a page can show; None likewise."""

@@ -1,0 +1,135 @@
+"""Which new storage stands for memory that eager PyTorch would have overwritten.
+
+Under any dispatch mode C++ sees tensors "like subclasses" and takes out-of-place branches where a plain run works in
+place (ATen/TensorSubclassLikeUtils.h ``isTensorSubclassLike``, asked in torch/csrc/autograd/FunctionsManual.cpp and
+input_buffer.cpp, and under aten/src/ATen/native in ReduceOps.cpp and TensorAdvancedIndexing.cpp). The recorder then
+sees a second storage that no real run has. Here is where that happens.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+from memplan.tracing.refs import is_dense
+
+# Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real
+# run's profiler shows the in-place variant where a dispatch mode sees the functional one.
+OVERWRITES = frozenset(
+    {
+        (node, "aten.scatter.src")
+        for node in (
+            "MaxBackward",
+            "MinBackward",
+            "MedianBackward",
+            "NanmedianBackward",
+            "ModeBackward",
+            "KthvalueBackward",
+            "SortBackward",
+            "TopkBackward",
+            "AminmaxBackward",
+        )
+    }
+    | {
+        ("GatherBackward", "aten.scatter_add.default"),
+        ("CummaxBackward", "aten.scatter_add.default"),
+        ("CumminBackward", "aten.scatter_add.default"),
+        ("IndexBackward", "aten.index_put.default"),
+        ("IndexSelectBackward", "aten.index_add.default"),
+        ("RepeatInterleaveBackward", "aten.index_add.default"),
+        ("TakeBackward", "aten.put.default"),
+        ("MaskedSelectBackward", "aten.masked_scatter.default"),
+        ("Atan2Backward", "aten.masked_fill.Scalar"),
+        ("TraceBackward", "aten.index_fill.int_Scalar"),
+        ("CumprodBackward", "aten.mul.Tensor"),
+        ("CumprodBackward", "aten.div.Tensor"),
+        ("BinaryCrossEntropyBackward", "aten.mul.Tensor"),
+    }
+)
+
+OVERWRITING = frozenset(name for _, name in OVERWRITES)
+"""The ops among them."""
+
+# What Python sees on a gradient that only the engine's input buffer holds: measured on eleven tiny graphs (fresh,
+# residual, fan-out of three, view, saved, retained, doubled and concatenated gradients), alike in torch 2.6, 2.13 and
+# 2.15.
+_LONELY_TENSOR = 4
+_LONELY_STORAGE = 2
+_LONELY_OBJECT = 3
+"""References to the Python object of a tensor that no Python code holds, the call's own among them (measured)."""
+
+
+_MASKING = ContextVar("masking", default=False)
+
+
+@contextmanager
+def mask_added_in_place() -> Iterator[None]:
+    """Inside, ``add`` overwrites its first argument: the scores of attention's math kernel, to which its mask is added.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp ``_scaled_dot_product_attention_math``, which adds out of
+    place where ``areAnyTensorSubclassLike``.
+    """
+    before = _MASKING.set(True)
+    try:
+        yield
+    finally:
+        _MASKING.reset(before)
+
+
+def adds_mask_in_place() -> bool:
+    """Is an ``add`` that runs here the one that eager does in place on attention's scores?"""
+    return _MASKING.get()
+
+
+def adds_bias_in_place(args: tuple[Any, ...], last_op: str) -> bool:
+    """Is this ``add`` the one of ``linear``, which eager does in place on the product that was made just before?
+
+    Source: aten/src/ATen/native/Linear.cpp ``linear``, which adds out of place where ``isTensorSubclassLike``. It comes
+    here with sources of three and more dimensions that are not contiguous; the product is nobody else's, unlike that of
+    ``x @ w + b``, which Python holds.
+
+    Args:
+        args: The two addends.
+        last_op: Name of the op that has made the first one; empty where it is not the last one that ran.
+    """
+    if last_op != _PRODUCT or not isinstance(args[1], torch.Tensor) or args[1].dim() != 1:
+        return False
+    if sys.getrefcount(args[0]) > _LONELY_OBJECT:
+        return False
+    return _holders(args[0]) == (_LONELY_TENSOR, _LONELY_STORAGE)
+
+
+_PRODUCT = "aten._unsafe_view.default"
+"""What ``matmul`` of more than two dimensions ends with."""
+
+
+def node_kind(node: Any) -> str:
+    """``SumBackward`` for an autograd node called ``SumBackward0``."""
+    return str(node.name()).rstrip("0123456789")
+
+
+def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:
+    """Is this ``add`` the engine summing gradients, which eager does in place?
+
+    The engine asks the second tensor's device just before it adds (measured); it adds in place if nobody else holds
+    the first gradient and it is dense (torch/csrc/autograd/input_buffer.cpp ``can_accumulate_inplace``).
+
+    Args:
+        args: The two addends.
+        asked_device: ``id`` of the tensor whose device was asked by the dispatch call just before, 0 if none.
+    """
+    if len(args) != 2 or id(args[1]) != asked_device or torch.is_grad_enabled():
+        return False
+    tensor, storage = _holders(args[0])
+    return tensor <= _LONELY_TENSOR and storage <= _LONELY_STORAGE and is_dense(args[0])
+
+
+def _holders(tensor: torch.Tensor) -> tuple[int, int]:
+    """How many hold a tensor and its storage, as seen from a dispatch mode: Python's own references count too."""
+    # Bound to a name, so that Python's own storage object is alive and counted in every release: torch 2.6 drops it
+    # with its last reference, 2.13 keeps it.
+    storage: Any = tensor.untyped_storage()
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]

@@ -1,0 +1,91 @@
+"""Ops that a plain run on the CPU does otherwise than fake tensors under a dispatch mode say.
+
+Sources, under aten/src/ATen/native: MaxPooling.cpp ``max_pool1d``; Normalization.cpp ``batch_norm_cpu`` and
+``batch_norm_backward_cpu``, which lay their results out by ``suggest_memory_format`` of the source and leave out what
+the mask does not ask for. The same was seen in real runs of torch 2.13.0 (November 2026).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from memplan.seam.dispatcher import Kernel, fake_kernels, kernels
+from memplan.tracing.scratch.layouts import memory_format
+
+Maybe = torch.Tensor | None
+
+
+@contextmanager
+def cpu_ways() -> Iterator[None]:
+    """Let these ops do as a plain run does, for the length of the context."""
+    with kernels(_COMPOSITES), fake_kernels(_SHAPES):
+        yield
+
+
+def max_pool1d(  # noqa: PLR0917 (the schema's order)
+    input: torch.Tensor,  # noqa: A002 (the schema's name)
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> torch.Tensor:
+    """``aten::max_pool1d``: indices are found only where a gradient needs them."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(input)
+    if wrapped or (input.requires_grad and torch.is_grad_enabled()):
+        pooled: torch.Tensor = torch.ops.aten.max_pool1d_with_indices(
+            input, kernel_size, stride, padding, dilation, ceil_mode
+        )[0]
+        return pooled
+    step = (stride or kernel_size)[0]
+    free = input.shape[-1] + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1
+    windows = (free + (step - 1 if ceil_mode else 0)) // step + 1
+    # Pool.h pooling_output_shape: the last window begins inside the source.
+    if ceil_mode and (windows - 1) * step >= input.shape[-1] + padding[0]:
+        windows -= 1
+    return input.new_empty((*input.shape[:-1], windows))
+
+
+def _batch_norm(  # noqa: PLR0917 (the schema's order)
+    input: torch.Tensor,  # noqa: A002 (the schema's name)
+    weight: Maybe,
+    bias: Maybe,
+    running_mean: Maybe,
+    running_var: Maybe,
+    training: bool,
+    *_: object,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    kind = _statistics_type(input, weight, bias, running_mean, running_var)
+    mean, deviation = (input.new_empty(input.size(1) if training else 0, dtype=kind) for _ in range(2))
+    return torch.empty_like(input, memory_format=memory_format(input)), mean, deviation
+
+
+def _batch_norm_backward(  # noqa: PLR0917 (the schema's order)
+    grad_out: torch.Tensor,
+    input: torch.Tensor,  # noqa: A002 (the schema's name)
+    weight: Maybe,
+    running_mean: Maybe,
+    running_var: Maybe,
+    save_mean: Maybe,
+    save_invstd: Maybe,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> tuple[Maybe, Maybe, Maybe]:
+    del grad_out, train, eps
+    kind = _statistics_type(input, weight, running_mean, running_var, save_mean, save_invstd)
+    gradient = torch.empty_like(input, memory_format=memory_format(input)) if output_mask[0] else None
+    of_weight, of_bias = (input.new_empty(input.size(1), dtype=kind) if asked else None for asked in output_mask[1:])
+    return gradient, of_weight, of_bias
+
+
+def _statistics_type(source: torch.Tensor, *others: Maybe) -> torch.dtype:
+    """``is_mixed_type`` (mixed_data_type.h): with others of float32, what is kept of a narrow source is float32."""
+    return (
+        torch.float32 if any(each is not None and each.dtype is not source.dtype for each in others) else source.dtype
+    )
+
+
+_COMPOSITES: dict[str, Kernel] = {"max_pool1d": max_pool1d}
+_SHAPES: dict[str, Kernel] = {"native_batch_norm": _batch_norm, "native_batch_norm_backward": _batch_norm_backward}

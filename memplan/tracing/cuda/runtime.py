@@ -1,0 +1,160 @@
+"""``torch.cuda`` and ``torch.accelerator`` as user code meets them on a machine with one GPU of the given kind.
+
+Nothing here allocates. Memory statistics answer 0: a trace has none, and code that branches on them is rare.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, Self
+
+import torch
+
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.cuda.streams import Streams
+from memplan.tracing.cuda.streams import answers as of_streams
+from memplan.tracing.records import DeviceTraits
+
+ASSUMED_TOTAL_BYTES = 80 * 2**30
+"""What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
+
+
+class _Generator(torch.Generator):
+    """``torch.Generator(device="cuda")`` draws no numbers in a trace."""
+
+    def __new__(cls, device: object = None) -> Self:
+        del device
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
+
+
+@contextlib.contextmanager
+def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
+    """Let ``torch.cuda`` answer as if one such GPU were there.
+
+    Args:
+        device: Traits of the GPU.
+
+    Yields:
+        Its streams.
+    """
+    streams = Streams()
+    with replaced(_table(device, streams)):
+        yield streams
+
+
+def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
+    major, minor = device.capability
+    properties = SimpleNamespace(
+        name="memplan fake GPU",
+        major=major,
+        minor=minor,
+        total_memory=ASSUMED_TOTAL_BYTES,
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        regs_per_multiprocessor=65_536,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
+    answers: dict[str, object] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": properties.name,
+        "get_device_capability": device.capability,
+        "get_device_properties": properties,
+        "is_tf32_supported": device.capability >= (8, 0),
+        "is_current_stream_capturing": False,
+        "mem_get_info": (ASSUMED_TOTAL_BYTES, ASSUMED_TOTAL_BYTES),
+        "memory_stats": defaultdict(int),
+        "memory_summary": "",
+        "get_rng_state_all": [],
+        **dict.fromkeys(_MEMORY_FIGURES, 0),
+        **dict.fromkeys(_ACTIONS, None),
+    }
+    table = [Replacement(f"torch.cuda.{name}", _answering(value)) for name, value in answers.items()]
+    table += [
+        # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
+        Replacement(
+            "torch.cuda.is_bf16_supported",
+            lambda including_emulation=True: including_emulation or device.capability >= (8, 0),
+        ),
+        Replacement("torch.cuda.device", _pass_through),
+        Replacement("torch.cuda.get_rng_state", lambda *_, **__: torch.get_rng_state()),
+        Replacement("torch.Generator", _Generator),
+        Replacement("torch.nn.DataParallel.forward", _run_on_one_device),
+        # It keeps a freed block back until another stream is done with it, which takes no time here.
+        Replacement("torch.Tensor.record_stream", _answering(None)),
+    ]
+    table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
+    table += [Replacement(f"torch.cuda.nvtx.{name}", _answering(None)) for name in ("range_push", "range_pop", "mark")]
+    table += [Replacement(f"torch.cuda.memory.{name}", _answering(None)) for name in _HISTORY]
+    return (*table, *_accelerator(streams))
+
+
+_MEMORY_FIGURES = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "utilization",
+)
+_HISTORY = ("_record_memory_history", "_dump_snapshot")
+"""Scripts that profile memory call these of ``torch.cuda.memory``."""
+_ACTIONS = (
+    "init",
+    "synchronize",
+    "empty_cache",
+    "ipc_collect",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_per_process_memory_fraction",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_accumulated_memory_stats",
+)
+
+
+def _accelerator(streams: Streams) -> list[Replacement]:
+    """torch.accelerator, where this torch has it."""
+    module = getattr(torch, "accelerator", None)
+    answers: dict[str, object] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device_index": 0,
+        "current_device_idx": 0,
+        "current_accelerator": torch.device("cuda"),
+        "synchronize": None,
+        "set_device_index": None,
+        "empty_cache": None,
+    }
+    if module is None:
+        return []
+    of_stream = [
+        Replacement(f"torch.accelerator.{name}", of_streams(streams)[name]) for name in ("current_stream", "set_stream")
+    ]
+    return [
+        *(Replacement(f"torch.accelerator.{name}", _answering(value)) for name, value in answers.items()),
+        *of_stream,
+    ]
+
+
+def _answering(value: object) -> Callable[..., Any]:
+    def answer(*_: object, **__: object) -> object:
+        return value
+
+    return answer
+
+
+def _run_on_one_device(wrapper: torch.nn.DataParallel[torch.nn.Module], *args: Any, **kwargs: Any) -> Any:
+    """What ``DataParallel.forward`` does on one GPU, without its look at where the parameters lie."""
+    return wrapper.module(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _pass_through(target: object = None) -> Iterator[object]:
+    yield target

@@ -1,0 +1,87 @@
+"""Random integers are drawn for real: what a program slices, counts or goes round by is then a number as it may be.
+
+``randint`` and ``randperm`` choose where a sample begins, how long a sequence is, in which order a loader goes. Their
+values travel through integer arithmetic to where a program reads them; conditions on them stay a matter of shares
+(``value_rules``), because one draw says little of the next.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._pytree import tree_map
+
+from memplan.tracing.decisions import Way
+from memplan.tracing.knowledge import Knowledge
+from memplan.tracing.nested import tensors_in
+
+aten = torch.ops.aten
+
+MOST_DRAWN = 1 << 16
+"""Elements up to which draws, and what is made of them, are kept: most batches of tokens or places in a data set.
+
+Chosen: each such tensor is then at most half a MiB of real memory."""
+SEED = 0
+"""Each trace draws the same numbers."""
+
+DRAWS = frozenset({aten.randint.default, aten.randint.low, aten.randperm.default})
+DRAWS |= {aten.randint.generator, aten.randint.low_generator, aten.randperm.generator}
+
+
+class Draws:
+    """Draws numbers, and follows them through arithmetic.
+
+    Args:
+        way: Draw what is likely, or the least or greatest number each time.
+    """
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        with unset_fake_temporarily():
+            self._generator = torch.Generator().manual_seed(SEED)
+
+    def drawn(self, func: Any, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
+        """The elements of what an op of ``DRAWS`` returns; None where they are too many."""
+        numbers = [each for each in args if isinstance(each, int)]
+        if result.numel() > MOST_DRAWN or result.dtype is torch.bool or not numbers:
+            return None
+        with unset_fake_temporarily():
+            if "randperm" in str(func):
+                return torch.randperm(numbers[0], generator=self._generator).to(result.dtype)
+            low, high = (0, numbers[0]) if len(numbers) == 1 else numbers[:2]
+            if high <= low:
+                return None
+            ends = {"other": (low, low + 1), "most": (high - 1, high)}
+            low, high = ends.get(self._way, (low, high))
+            return torch.randint(low, high, tuple(result.shape), generator=self._generator).to(result.dtype)
+
+    def carried(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Mapping[int, Knowledge]
+    ) -> Sequence[torch.Tensor]:
+        """The elements of an op's results, where all that it works on was drawn or is known; empty where not.
+
+        Args:
+            func: The op, which has run.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            result: Its result.
+            known: What is known of its tensor arguments, by identity.
+        """
+        made = tensors_in(result)
+        if not made or any(each.dtype is torch.bool or each.numel() > MOST_DRAWN for each in made):
+            return ()
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return ()
+
+        def real(value: Any) -> Any:
+            if not isinstance(value, FakeTensor):
+                return value
+            elements = known[id(value)]
+            return elements.value if elements.value is not None else elements.drawn
+
+        with unset_fake_temporarily():
+            try:
+                return tensors_in(func(*tree_map(real, args), **tree_map(real, dict(kwargs))))
+            except (RuntimeError, IndexError):
+                return ()

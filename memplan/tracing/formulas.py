@@ -1,0 +1,157 @@
+"""Gradients that autograd computes by another formula under a dispatch mode than in a plain run.
+
+Some formulas of torch/csrc/autograd/FunctionsManual.cpp ask for data (is any factor zero?) and take a short way where
+the answer allows it. Under a dispatch mode they never ask and always take the long way, with other tensors
+(``isTensorSubclassLike``). What the short way allocates is played here instead; the tensors of the long way that die
+inside its node count for nothing. Gradients that are themselves differentiated keep the long way.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from memplan.tracing.ledger import Ledger
+from memplan.units import Bytes
+
+NO_ZEROS = "no factor of a product (prod, cumprod) is zero, where its gradient depends on that"
+_COUNT_BYTES = 8
+"""Of a number of zeros (int64)."""
+
+Allocation = tuple[str, int]
+"""A key and its bytes; 0 bytes free what the key names."""
+
+
+class _Source(NamedTuple):
+    """What a node differentiates by."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def elements(self) -> int:
+        """Its elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a gradient of it."""
+        return self.elements * self.itemsize
+
+
+def _source(node: Any) -> _Source:
+    """From what the next node expects: to look at a saved tensor would run what a checkpoint has put off."""
+    consumer, position = node.next_functions[0]
+    expected = consumer._input_metadata[position]
+    return _Source(tuple(expected.shape), expected.dtype.itemsize)
+
+
+def _signed(dim: int) -> int:
+    """Autograd shows dimensions as unsigned 64-bit numbers."""
+    return dim - 2**64 if dim >= 2**63 else dim
+
+
+def _product(node: Any) -> Iterator[Allocation]:
+    """``prod_backward`` of a dimension: the zeros counted slice by slice, then ``grad * (result / input)``."""
+    source = _source(node)
+    yield "mask", source.elements
+    yield "counts", source.elements // source.shape[_signed(node._saved_dim)] * _COUNT_BYTES
+    # ReduceOpsUtils.h make_reduction: on the CPU booleans are copied to the type of their sum.
+    yield "cast", source.elements * _COUNT_BYTES
+    yield "cast", 0
+    yield from _quotient(source)
+
+
+def _whole_product(node: Any) -> Iterator[Allocation]:
+    """``prod_backward`` of all elements: the zeros looked for, then ``grad * (result / input)``."""
+    source = _source(node)
+    yield "mask", source.elements
+    yield "mask", 0
+    yield from _quotient(source)
+
+
+def _quotient(source: _Source) -> Iterator[Allocation]:
+    yield "quotient", source.nbytes
+    yield "gradient", source.nbytes
+
+
+def _running_product(node: Any) -> Iterator[Allocation]:
+    """``cumprod_backward``: the weighted results, summed from behind (turned, summed, turned), over the source."""
+    source = _source(node)
+    yield "weighted", source.nbytes
+    yield "mask", source.elements
+    yield "turned", source.nbytes
+    yield "summed", source.nbytes
+    yield "turned back", source.nbytes
+
+
+def _shared_out(node: Any) -> Iterator[Allocation]:
+    """``evenly_distribute_backward`` on the CPU: zeros, filled where the extreme is."""
+    source = _source(node)
+    yield "mask", source.elements
+    yield "gradient", source.nbytes
+    yield "cast", source.elements * _COUNT_BYTES
+
+
+Formula = Callable[[Any], Iterator[Allocation]]
+
+OF_PRODUCTS: dict[str, Formula] = {
+    "ProdBackward1": _product,
+    "ProdBackward0": _whole_product,
+    "CumprodBackward0": _running_product,
+}
+"""Name of the autograd node → what the short way allocates, in order; what is left at the end is freed there."""
+
+OF_CPU: dict[str, Formula] = dict.fromkeys(("MaxBackward1", "MinBackward1", "MedianBackward0"), _shared_out)
+"""The same, where CUDA takes the long way."""
+
+
+class Formulas:
+    """Follows which autograd node runs, and puts the short way in the place of the long one.
+
+    Args:
+        ledger: Takes the allocations.
+        assume: Takes what is assumed.
+        kind: Of the device.
+    """
+
+    def __init__(self, ledger: Ledger, assume: Callable[[str], None], kind: str) -> None:
+        self._ledger = ledger
+        self._formulas = OF_PRODUCTS | (OF_CPU if kind == "cpu" else {})
+        self._assume = assume
+        self._running: tuple[str, int] | None = None
+        self._first = 0
+        """Number of allocations before the node's own."""
+
+    def follow(self, node: Any) -> None:
+        """Say on behalf of which autograd node the next op runs; None: of none."""
+        # With gradients on, either what a checkpoint put off runs again, or the long way itself is differentiated.
+        name = "" if node is None or torch.is_grad_enabled() else node.name()
+        running = (name, node._sequence_nr()) if name in self._formulas else None
+        if running == self._running:
+            return
+        if self._running is not None:
+            self._forget()
+        self._running = running
+        if running is not None:
+            if name in OF_PRODUCTS:
+                self._assume(NO_ZEROS)
+            self._play(self._formulas[name](node))
+            self._first = len(self._ledger.entries)
+
+    def _play(self, allocations: Iterator[Allocation]) -> None:
+        held = {}
+        for key, nbytes in allocations:
+            if nbytes:
+                held[key] = self._ledger.scratch(nbytes)
+            else:
+                self._ledger.release_scratch(held.pop(key))
+        for identity in reversed(held.values()):
+            self._ledger.release_scratch(identity)
+
+    def _forget(self) -> None:
+        """What was born for the node and has died since was the long way's own."""
+        for entry in self._ledger.entries[self._first :]:
+            if not entry.holders:
+                entry.nbytes = Bytes(0)

@@ -1,0 +1,111 @@
+"""What is taken for granted where values are not known, and the record of it for the report."""
+
+from collections.abc import Callable, Sequence
+from math import ceil, expm1, log1p, prod
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from memplan.tracing.decisions import Decisions, Way
+from memplan.tracing.draws import Draws
+from memplan.tracing.knowledge import NOTHING, Knowledge
+from memplan.tracing.results import Results
+
+
+class Guesses:
+    """Counts what data would decide, from what is known of a tensor or else by a stated assumption.
+
+    Args:
+        worst_case: Count every element as selected instead of assuming balance.
+        knowledge_of: What is known of a fake tensor.
+        decisions: What is taken for the answer where the program asks data.
+    """
+
+    def __init__(
+        self,
+        *,
+        worst_case: bool,
+        knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING,
+        decisions: Decisions | None = None,
+    ) -> None:
+        self.worst_case = worst_case
+        self.knowledge_of = knowledge_of
+        self.decisions = decisions or Decisions()
+        self.assumptions: dict[str, None] = {}
+        """Assumptions made so far, in order, each a sentence."""
+        self.draws = Draws(self.decisions.way)
+        """Random integers."""
+        self.results = Results()
+        """Of ops that need no data."""
+
+    @property
+    def unsure(self) -> tuple[Way, ...]:
+        """In which other ways what nobody knows could turn out, so that the step would be another one."""
+        if self.worst_case or self.decisions.way != "likely":
+            return ()
+        return tuple(self.decisions.ways)
+
+    def read_drawn(self, known: Knowledge) -> None:
+        """Note that a program reads elements; where they were drawn, others may be read the next time."""
+        if known.value is None and known.drawn is not None:
+            self.assume("random integers that the program reads are drawn anew by each trace, from one seed")
+            self.decisions.ways |= dict.fromkeys(("other", "most"))
+
+    def selected(self, mask: torch.Tensor) -> int:
+        """How many elements of a mask are true."""
+        known = self.knowledge_of(mask)
+        if known.value is not None:
+            with unset_fake_temporarily():
+                return int(torch.count_nonzero(known.value))
+        if known.density is None or self.worst_case:
+            self.assume("masks and other data-dependent selections take every element")
+            self.decisions.ways["other"] = None
+            return 0 if self.decisions.way == "other" else mask.numel()
+        return self.true_elements(mask, known.density)
+
+    def true_elements(self, mask: torch.Tensor, density: float) -> int:
+        """How many elements of a mask of a given density are true."""
+        count = ceil(mask.numel() * density)
+        if 0 < density < 1:
+            self.assume_balance()
+            if mask.dim() == 2 and mask.shape[0] <= mask.shape[1]:
+                # (batch, sequence): what is looked for, the end of a sequence, is there at least once in each.
+                count = max(count, mask.shape[0])
+        return count
+
+    def distinct(self, indices: torch.Tensor, sizes: Sequence[int]) -> int:
+        """How many different columns a sparse tensor's indices have.
+
+        Args:
+            indices: One row for each sparse dimension.
+            sizes: Lengths of all dimensions.
+        """
+        known = self.knowledge_of(indices)
+        if known.value is not None:
+            with unset_fake_temporarily():
+                return int(known.value.unique(dim=1).shape[1])  # type: ignore[no-untyped-call]
+        count = int(indices.shape[1])
+        places = prod(sizes[: indices.shape[0]])
+        if known.classes is None or self.worst_case:
+            self.assume("indices of a sparse tensor that is coalesced are all different")
+            return self.between(min(count, places), least=min(count, 1), most=min(count, places))
+        self.assume("indices of a sparse tensor that is coalesced are drawn evenly, and so often the same")
+        return self.occupied(count, prod(min(size, known.classes) for size in sizes[: indices.shape[0]]))
+
+    @staticmethod
+    def occupied(draws: int, places: int) -> int:
+        """How many of these places are hit by so many even draws, on average."""
+        return round(places * -expm1(draws * log1p(-1 / places))) if places > 1 else min(draws, places)
+
+    def between(self, likely: int, *, least: int, most: int) -> int:
+        """A count that only data tell: the likely one, or for an end of the interval the least or the most."""
+        self.decisions.ways |= dict.fromkeys(("other", "most"))
+        return {"other": least, "most": most}.get(self.decisions.way, most if self.worst_case else likely)
+
+    def assume(self, sentence: str) -> None:
+        """Note an assumption for the report."""
+        self.assumptions[sentence] = None
+
+    def assume_balance(self) -> None:
+        """Note that values which choose between experts or classes choose each equally often."""
+        self.assume("tokens are routed evenly: every expert or class gets the same share")

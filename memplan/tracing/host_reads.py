@@ -1,0 +1,90 @@
+"""Tensors that leave torch: arrays of NumPy, pickles, files. Fake ones have no elements to give; stand-ins go instead.
+
+An array keeps the memory of its tensor alive, as a real one does. Nothing is written to files: a checkpoint of fake
+tensors would take the place of a real one.
+"""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.guesses import Guesses
+from memplan.tracing.knowledge import Knowledge
+
+ONES = "arrays read from tensors (.numpy()) hold ones"
+NOT_SAVED = "torch.save() writes nothing: it would overwrite real files"
+LARGE = 1 << 22
+"""Elements beyond which an array is one element shown many times, and cannot be written to.
+
+Chosen so that an array of doubles takes no more than 32 MiB of real memory."""
+
+
+@contextmanager
+def stand_ins(values: Guesses) -> Iterator[None]:
+    """Let fake tensors become arrays and pickles while the context lasts.
+
+    Args:
+        values: What is known of tensors, and who is told what was assumed.
+    """
+
+    def numpy(tensor: FakeTensor, *, force: bool = False) -> Any:
+        if tensor.requires_grad and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        array = _array(tensor, values)
+        kept = weakref.finalize(array, _nothing, tensor.untyped_storage())
+        kept.atexit = False
+        return array
+
+    def save(*_: object, **__: object) -> None:
+        values.assume(NOT_SAVED)
+
+    table = (
+        Replacement("torch._subclasses.fake_tensor.FakeTensor.numpy", numpy),
+        Replacement("torch._subclasses.fake_tensor.FakeTensor.__reduce_ex__", _reduced),
+        Replacement("torch.save", save),
+    )
+    with replaced(table):
+        yield
+
+
+def _nothing(_: object) -> None:
+    """What keeps its argument until it is called."""
+
+
+def _array(tensor: torch.Tensor, values: Guesses) -> Any:
+    known = values.knowledge_of(tensor)
+    elements = known.value if known.value is not None else known.drawn
+    if elements is not None:
+        values.read_drawn(known)
+        with unset_fake_temporarily():
+            return elements.detach().clone().numpy()
+    values.assume(ONES)
+    with unset_fake_temporarily():
+        kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+    shape, element = tuple(tensor.shape), _element(tensor, known, values)
+    if tensor.numel() > LARGE:
+        return np.broadcast_to(np.array(element, kind), shape)
+    return np.full(shape, element, kind)
+
+
+def _element(tensor: torch.Tensor, known: Knowledge, values: Guesses) -> int:
+    if tensor.dtype is torch.bool:
+        values.decisions.ways["other"] = None
+        return int(values.decisions.way != "other" and (known.density is None or known.density >= 0.5))
+    return min(1, known.classes - 1) if known.classes else 1
+
+
+def _reduced(tensor: FakeTensor, _: object) -> Any:
+    """A pickle makes a tensor of the same kind again, as a copy of a real one."""
+    options = {"dtype": tensor.dtype, "requires_grad": tensor.requires_grad and tensor.is_leaf}
+    return _made_again, (tuple(tensor.shape), tensor.stride(), options)
+
+
+def _made_again(shape: tuple[int, ...], stride: tuple[int, ...], options: dict[str, Any]) -> torch.Tensor:
+    return torch.empty_strided(shape, stride, **options)

@@ -1,0 +1,118 @@
+"""One call of a region handed to Inductor: a graph of one opaque node, which AOTAutograd traces through."""
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dynamo.source import LocalSource
+from torch._guards import detect_fake_mode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.inductor.checkpoint import tagged_checkpoints
+from memplan.tracing.inductor.lowering import Known, compile_graph, lowering
+from memplan.tracing.nested import tensors_in
+from memplan.tracing.records import DeviceTraits
+
+Flat = Callable[..., tuple[torch.Tensor, ...]]
+"""Tensors to tensors."""
+
+
+class _Seen(TorchFunctionMode):
+    """Notes tensors as they are first used.
+
+    Args:
+        tensors: Those that are looked for.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._index = {id(tensor): index for index, tensor in enumerate(tensors)}
+        self.order: dict[int, None] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Look at the arguments and go on."""
+        found = [self._index.get(id(tensor)) for tensor in tensors_in([*args, *(kwargs or {}).values()])]
+        self.order.update((index, None) for index in found if index is not None)
+        return func(*args, **(kwargs or {}))
+
+
+def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors alike, unrecorded: compiled code keeps those that it was made with, and so must not keep a batch."""
+    with _disable_current_modes(), detect_fake_mode(tensors) or nullcontext():
+        return [_like(each) for each in tensors]
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
+    """Run a function unrecorded: positions of the tensors that it uses, in order, and how many it returns."""
+    seen, mode = _Seen(tensors), detect_fake_mode(tensors)
+    with _disable_current_modes(), mode or nullcontext(), torch.no_grad(), seen:
+        results = len(function(*tensors))
+    return list(seen.order), results
+
+
+@contextmanager
+def inside_capture() -> Iterator[None]:
+    """What user code sees while it is compiled."""
+    cached = torch.is_autocast_cache_enabled()
+    # A cast made here is no cast that a step has made.
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with replaced((Replacement("torch.compiler.is_compiling", lambda: True),)), tagged_checkpoints():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
+def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits, known: Known) -> Flat:
+    """Compile a function for the tensors that it is called with.
+
+    Args:
+        function: What a region computes.
+        tensors: Fake tensors; nothing of what runs on them here is recorded.
+        results: How many tensors it returns.
+        device: What to compile for.
+        known: Code of graphs that have been lowered before.
+
+    Returns:
+        AOTAutograd's runtime around Inductor's code, to be called with such tensors as often as wished.
+    """
+    with _disable_current_modes(), lowering(device):
+        run: Flat = compile_graph(_graph(function, tensors, results), tensors, device, known)
+    return run
+
+
+def _graph(function: Flat, tensors: Sequence[torch.Tensor], results: int) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(f"input_{index}") for index in range(len(tensors))]
+    for node, tensor in zip(inputs, tensors, strict=True):
+        node.meta["val"] = node.meta["example_value"] = tensor
+        _sign(node, is_weight=isinstance(tensor, torch.nn.Parameter))
+    call = graph.call_function(function, tuple(inputs))
+    graph.output(tuple(graph.call_function(operator.getitem, (call, index)) for index in range(results)))
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    module.meta["dynamo_compile_id"] = None
+    vars(module)["_param_name_to_source"] = {}
+    return module
+
+
+def _sign(node: torch.fx.Node, *, is_weight: bool) -> None:
+    """Say of an input what Dynamo would: what stays where it is (a weight) costs nothing to save for backward.
+
+    Read by torch/_functorch/_aot_autograd/frontend_utils.py ``_try_get_metadata_from_dynamo``.
+    """
+    node._dynamo_source = LocalSource(node.name)
+    node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"} if is_weight else {}

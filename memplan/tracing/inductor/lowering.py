@@ -1,0 +1,223 @@
+"""Inductor as a library: one graph lowered for a GPU that is not there, by a process that compiles no kernel."""
+
+import gc
+import os
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.fx
+from torch._functorch import config as functorch_config
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.output_code import CompiledFxGraph
+from torch._inductor.runtime.hints import DeviceProperties
+from torch._inductor.utils import clear_inductor_caches, set_tracing_context_output_strides
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from memplan.seam.patches.compiled import CUDA_INTERFACE
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.inductor.guards import guardless
+from memplan.tracing.inductor.wrapper import idle, loader
+from memplan.tracing.records import DeviceTraits
+
+_CUDA = torch.device("cuda", 0)
+_CONFIG = {
+    # What is cached on disk would be found again by real runs.
+    "fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
+    "force_disable_caches": True,
+    # No child processes: kernels are not compiled.
+    "compile_threads": 1,
+    # Instruction sets are otherwise found by compiling C++.
+    "cpp.vec_isa_ok": True,
+    # Whether padding a matrix pays is measured on the GPU.
+    "shape_padding": False,
+}
+_AT_ONCE = {name: True for name in ("force_non_lazy_backward_lowering",) if hasattr(functorch_config, name)}
+"""Backward is lowered with forward: if it cannot be, the call can still run as eager code. Otherwise torch lowers it
+when it first runs; older torch always does."""
+_DECIDED_BY_DEVICE = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
+"""Decompositions that look whether a tensor lies on the CPU, where the fakes do."""
+
+
+Known = dict[Hashable, CompiledFxGraph]
+"""Graph to its code."""
+
+
+def compile_graph(
+    graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], device: DeviceTraits, known: Known
+) -> Any:
+    """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device.
+
+    Args:
+        graph: What is compiled.
+        tensors: Its inputs.
+        device: What for.
+        known: Code of graphs that have been lowered before.
+    """
+
+    def inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        key = _key(module, options)
+        if key in known:
+            set_tracing_context_output_strides(inputs, known[key])
+            return known[key]
+        # Backward may be lowered when it first runs, with all modes on.
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), lowering(device), _leaving_no_garbage():
+            if device.kind == "cuda":
+                inputs = _relabelled(module, inputs)
+            code = compile_fx_inner(module, inputs, **options)
+        if isinstance(code, CompiledFxGraph):
+            known[key] = code
+        return code
+
+    decompositions = dict(select_decomp_table())
+    if device.kind == "cuda":
+        for op in _DECIDED_BY_DEVICE:
+            decompositions.pop(op, None)
+    with functorch_config.patch(_AT_ONCE), _leaving_no_garbage():
+        return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
+
+
+def _key(module: torch.fx.GraphModule, options: Mapping[str, Any]) -> Hashable:
+    """Equal for graphs of equal blocks: ops and their arguments, shapes and strides, and which inputs are weights."""
+    nodes = tuple((node.format_node(), str(node.args), str(node.meta.get("val"))) for node in module.graph.nodes)
+    strides = tuple(
+        value.stride() if isinstance(value, torch.Tensor) else None
+        for node in module.graph.nodes
+        for value in tree_leaves(node.meta.get("val"))
+    )
+    return nodes, strides, options.get("is_backward"), tuple(options.get("static_input_idxs", ()))
+
+
+def _relabelled(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+    """Say of all fake tensors in a graph, and of what its nodes are told, that they are on CUDA."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            with value.fake_mode:
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_CUDA)
+        return _CUDA if isinstance(value, torch.device) else value
+
+    for node in module.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = tree_map(moved, node.meta["val"])
+        node.args, node.kwargs = (tree_map(moved, part) for part in (node.args, node.kwargs))
+        node.meta.pop("tensor_meta", None)
+    return [moved(value) for value in inputs]
+
+
+@contextmanager
+def lowering(device: DeviceTraits) -> Iterator[None]:
+    """Answer for the device and for its compilers while graphs are lowered."""
+    with ExitStack() as stack:
+        # Advice on speed, and what a cache on disk could not do.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(_own_caches())
+        stack.enter_context(config.patch(_CONFIG))
+        stack.enter_context(replaced((*_idle_compilers(device.kind), *_gpu(device))))
+        yield
+
+
+@contextmanager
+def _leaving_no_garbage() -> Iterator[None]:
+    """Collect what compiling leaves behind, and only that.
+
+    Exceptions that torch catches and keeps in cycles (torch/_inductor/pattern_matcher.py ``FailedMatch``) keep the
+    frames that were running, down to the step's own: its batch and gradients would live on, since traces collect no
+    garbage.
+    """
+    if gc.get_freeze_count():
+        # Backward, lowered inside of what is being compiled.
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+
+
+@contextmanager
+def _own_caches() -> Iterator[None]:
+    """Nothing of another device or of a real run is found, and nothing is left: neither files nor a GPU's figures."""
+    with TemporaryDirectory() as folder, patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": folder}):
+        _forget()
+        try:
+            yield
+        finally:
+            _forget()
+
+
+def _forget() -> None:
+    clear_inductor_caches()
+    DeviceProperties.create.cache_clear()
+
+
+def _idle_compilers(kind: str) -> Iterator[Replacement]:
+    yield Replacement("torch._inductor.codecache.PyCodeCache.load_by_key_path", loader(kind))
+    for name in ("triton", "multi_kernel", "size_hint_multi_kernel", "cpp", "cpp_pybinding"):
+        yield Replacement(f"torch._inductor.async_compile.AsyncCompile.{name}", idle)
+    yield Replacement("torch._inductor.async_compile.AsyncCompile.wait", _nothing)
+
+
+def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
+    if device.kind == "cpu":
+        return
+    properties = _properties(device)
+    for name, value in (
+        ("get_device_properties", properties),
+        ("current_device", 0),
+        ("get_compute_capability", device.capability[0] * 10 + device.capability[1]),
+        ("is_available", True),
+        ("exchange_device", 0),
+        ("maybe_exchange_device", 0),
+        ("set_device", None),
+        ("synchronize", None),
+    ):
+        yield Replacement(f"{CUDA_INTERFACE}.{name}", staticmethod(_answer(value)))
+    yield Replacement(f"{CUDA_INTERFACE}.Worker.get_device_properties", staticmethod(_answer(properties)))
+    yield Replacement(f"{CUDA_INTERFACE}.Worker.current_device", staticmethod(_answer(0)))
+    yield Replacement("torch.cuda.get_device_properties", _answer(properties))
+    yield Replacement("torch._inductor.scheduler.has_triton", _answer(True))
+    # Where torch seems to have a GPU, a fake tensor on it makes a real one first.
+    yield Replacement("torch._subclasses.fake_tensor.init_gpu_context", _nothing)
+    yield from guardless()
+
+
+def _properties(device: DeviceTraits) -> SimpleNamespace:
+    """``torch.cuda.get_device_properties`` of the GPU, with all that Inductor asks it."""
+    return SimpleNamespace(
+        name="memplan fake GPU",
+        major=device.capability[0],
+        minor=device.capability[1],
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65_536,
+        shared_memory_per_block=49_152,
+        shared_memory_per_block_optin=49_152,
+        shared_memory_per_multiprocessor=49_152,
+        L2_cache_size=2**25,
+        warp_size=32,
+        total_memory=2**36,
+        gcnArchName="",
+    )
+
+
+def _answer(value: object) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _nothing(*_: object) -> None:
+    return None

@@ -1,0 +1,105 @@
+"""Scratch of kernels whose C++ code is the same on every device: losses by element, image patches.
+
+Follows aten/src/ATen/native/Loss.cpp; read at main of 2026, measured on CPU with torch 2.13.0 in November 2026.
+"""
+
+import torch
+
+from memplan.tracing.scratch.cpu_shapes import allocations, argument, copy_bytes, enlarge, nbytes, product
+from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script, within
+
+REDUCTION_POSITIONS = {
+    "aten.mse_loss.default": 2,
+    "aten.smooth_l1_loss.default": 2,
+    "aten.huber_loss.default": 2,
+    "aten.soft_margin_loss.default": 2,
+    "aten.binary_cross_entropy.default": 3,
+    "aten.binary_cross_entropy_with_logits.default": 4,
+}
+"""Op name → where the argument ``reduction`` stands."""
+_NOT_REDUCED = 0
+"""ATen/core/Reduction.h ``Reduction::None``."""
+
+
+def is_reduced(call: Call) -> bool:
+    """Does a loss end in a mean or a sum?"""
+    return bool(argument(call, REDUCTION_POSITIONS[call.name], "reduction", 1) != _NOT_REDUCED)
+
+
+def loss_shape(call: Call) -> tuple[int, ...]:
+    """Shape of a loss before it is reduced."""
+    shape: torch.Size = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)  # type: ignore[no-untyped-call]
+    return tuple(shape)
+
+
+def _elementwise_loss(*, kept: bool, copies: int) -> Rule:
+    """A loss computed by element, then reduced.
+
+    Args:
+        kept: Are the elements computed into the result itself, which then keeps their memory?
+        copies: Further buffers of their size.
+    """
+
+    def rule(call: Call) -> Script | None:
+        if not is_reduced(call):
+            return None
+        elements = product(loss_shape(call)) * call.out.element_size()
+        if kept:
+            enlarge(call.out, elements)
+        return within({f"elements {index}": elements for index in range(copies)})
+
+    return rule
+
+
+def cross_entropy_with_logits(*, buffered: bool) -> Rule:
+    """``binary_cross_entropy_with_logits``: ``log_sigmoid``, the weights of positives, the loss by element.
+
+    Args:
+        buffered: Does ``log_sigmoid`` take a buffer (Activation.cpp ``log_sigmoid_forward_cpu``)?
+    """
+
+    def rule(call: Call) -> Script:
+        size, positive = nbytes(call.args[0]), argument(call, 3, "pos_weight")
+        steps = [Scratch("alloc", "log sigmoid", size)]
+        if buffered:
+            steps += [Scratch("alloc", "buffer", size), Scratch("free", "buffer")]
+        if positive is not None:
+            steps += [Scratch("alloc", "weight less one", nbytes(positive)), Scratch("alloc", "factor", size)]
+            steps += [Scratch("free", "weight less one"), Scratch("free", "factor")]
+        if is_reduced(call):
+            steps.append(Scratch("alloc", "elements", size))
+        return Script(before=tuple(steps))
+
+    return rule
+
+
+ELEMENTWISE_LOSSES: dict[str, Rule] = {
+    # The structured kernels' meta functions allocate a result of full size and resize it, which frees nothing
+    # (pytorch/pytorch issue 185647, open in August 2026); the elements themselves are computed into a second one.
+    "aten.mse_loss.default": _elementwise_loss(kept=True, copies=1),
+    "aten.smooth_l1_loss.default": _elementwise_loss(kept=True, copies=1),
+    "aten.huber_loss.default": _elementwise_loss(kept=False, copies=1),
+    # Computed into the result, reduced, then resized; cuda/Loss.cu binary_cross_entropy_out_cuda does the same.
+    "aten.binary_cross_entropy.default": _elementwise_loss(kept=True, copies=0),
+    "aten.soft_margin_loss.default": _elementwise_loss(kept=True, copies=0),
+}
+"""Op name → rule."""
+
+
+def patches(call: Call) -> Script | None:
+    """A strided source is copied first; the result starts as large as the source, and resizing gives no memory back.
+
+    Im2Col.cpp ``im2col_out_cpu_template``, Col2Im.cpp ``col2im_out_cpu_template``, cuda/Im2Col.cu, cuda/Col2Im.cu.
+    """
+    source, out = call.args[0], call.out
+    copy = copy_bytes(source)
+    if nbytes(out) <= nbytes(source):
+        enlarge(out, nbytes(source))
+        return allocations({}, {"contiguous": copy}) if copy else None
+    first = Scratch("alloc", "first size", nbytes(source))
+    copied = (Scratch("alloc", "contiguous", copy),) if copy else ()
+    return Script(before=(first, *copied), after=(Scratch("free", "first size"),))
+
+
+PATCHES: dict[str, Rule] = {"aten.im2col.default": patches, "aten.col2im.default": patches}
+"""Op name → rule."""

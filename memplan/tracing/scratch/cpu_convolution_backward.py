@@ -1,0 +1,186 @@
+"""Scratch of the backward of convolutions on CPU: the same copies as in the forward, pass by pass.
+
+Measured with torch 2.13.0 (oneDNN 3.12) on AVX-512 (AMD EPYC), November 2026: with one thread; gradients of weights
+with two to four as well. A strided gradient of a source takes more with every thread, which is not counted.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from memplan.tracing.scratch import cpu_convolution_own as own
+from memplan.tracing.scratch.cpu_convolution import dense_first, strided_backward_bytes
+from memplan.tracing.scratch.cpu_convolution_shape import (
+    AVX2_LANES,
+    SCRATCH_ALIGNMENT,
+    Convolution,
+    block,
+    by_onednn,
+    columns_bytes,
+    filters_bytes,
+    image_bytes,
+    padded_bias_bytes,
+    parse,
+    reduced_source_bytes,
+)
+from memplan.tracing.scratch.cpu_convolution_threads import sharing_bytes
+from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, HALF_TYPES, copy_bytes, lanes, nbytes, results
+from memplan.tracing.scratch.rules import Call, Scratch, Script
+
+_FEWEST_INPUTS_BLOCKED = 3
+"""Up to so many input channels weight gradients read the source as it lies (measured)."""
+_FLAT_ON_AVX2 = 3
+"""Input channels that AVX2's kernel reads as they lie (jit_avx2_conv_kernel_f32.cpp ``flat``; measured)."""
+_NARROWEST_WEIGHT_BLOCK = 8
+"""Channels per group that blocked kernels need for weight gradients; below they are a matrix product (measured)."""
+_WIDEST_BLOCKED = 14
+"""Width of filters up to which blocked kernels compute weight gradients; beyond they are a matrix product, too
+(src/cpu/x64/jit_avx512_common_conv_kernel.cpp init_conf)."""
+_WIDEST_DEPTHWISE = 3
+"""Filter side up to which oneDNN's depthwise kernel computes weight gradients by itself (measured)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One of the two passes of a backward: what it reorders."""
+
+    inside: dict[str, int]
+    """Held while the pass computes, but gone before its result is copied out."""
+    result: int
+    """The result in oneDNN's layout, held until it is copied."""
+    dense: int = 0
+    """A second copy on the way out."""
+
+
+def _to_source(conv: Convolution) -> _Pass:
+    """The gradient of the source."""
+    width = block(conv)
+    if width == 1:
+        return _Pass(
+            inside={"columns": columns_bytes(conv)}, result=image_bytes(conv, conv.inputs, conv.source_area, 1)
+        )
+    if conv.transposed:
+        flat = conv.groups == 1 and conv.outputs < lanes()
+        return _Pass(
+            inside={
+                "gradient": 0 if flat else image_bytes(conv, conv.outputs, conv.result_area, width),
+                "weight": filters_bytes(conv, width, 1 if flat else width),
+            },
+            result=image_bytes(conv, conv.inputs, conv.source_area, width),
+        )
+    if conv.strided and conv.groups == 1:
+        return _Pass(
+            inside={
+                "gradient": image_bytes(conv, conv.outputs, conv.result_area, 1),
+                "weight": filters_bytes(conv, lanes(), 1),
+                "scratchpad": strided_backward_bytes(conv, conv.outputs, conv.result_area),
+            },
+            result=image_bytes(conv, conv.inputs, conv.source_area, 1),
+            dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
+        )
+    return _Pass(
+        inside={
+            "gradient": image_bytes(conv, conv.outputs, conv.result_area, width),
+            "weight": filters_bytes(conv, width, width),
+        },
+        result=image_bytes(conv, conv.inputs, conv.source_area, width),
+    )
+
+
+def _to_weight(conv: Convolution) -> _Pass:
+    """The gradients of weight and bias."""
+    width = block(conv)
+    bias = conv.outputs * conv.itemsize if conv.bias else 0
+    # Seen from the weights, a transposed convolution is one from its results to its sources.
+    entering = conv.outputs if conv.transposed else conv.inputs
+    flat = conv.groups == 1 and entering < lanes() and not conv.by_pointwise_kernel
+    few = flat and (entering != _FLAT_ON_AVX2 if lanes() == AVX2_LANES else entering > _FEWEST_INPUTS_BLOCKED)
+    plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
+    plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0 and lanes() != AVX2_LANES
+    is_wide = conv.kernel[-1] > _WIDEST_BLOCKED
+    # AVX2's kernel refuses dilated filters (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights) and volumes
+    # with a margin (measured).
+    is_padded_volume = len(conv.kernel) == 3 and conv.padded
+    is_spread = lanes() == AVX2_LANES and ((conv.dilated and conv.taps > 1) or is_padded_volume)
+    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide or is_spread:
+        weight = filters_bytes(conv, 1, 1)
+        # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
+        reduced = 4 * torch.get_num_threads() * weight + SCRATCH_ALIGNMENT
+        inside = {"columns": columns_bytes(conv) + reduced}
+        return _Pass(inside=inside, result=(filters_bytes(conv, 1, width) if conv.depthwise else weight) + bias)
+    if few:
+        # Few inputs, but too many for the first-layer kernel: the AVX2 kernel takes over, with blocks of eight.
+        flat, width = False, AVX2_LANES
+    source = image_bytes(conv, conv.inputs, conv.source_area, width)
+    gradient = image_bytes(conv, conv.outputs, conv.result_area, width)
+    scratchpad = reduced_source_bytes(conv) + (0 if conv.transposed else padded_bias_bytes(conv, width))
+    if conv.groups == 1 and conv.itemsize == FLOAT_BYTES:
+        scratchpad += sharing_bytes(conv, torch.get_num_threads(), width)
+    if flat and conv.transposed:
+        inside = {"source": source, "scratchpad": scratchpad}
+        return _Pass(inside=inside, result=filters_bytes(conv, width, 1) + bias)
+    inside = {"gradient": gradient, "source": 0 if flat else source, "scratchpad": scratchpad}
+    return _Pass(inside=inside, result=filters_bytes(conv, 1 if flat else width, width) + bias)
+
+
+def backward(call: Call) -> Script | None:
+    """``aten.convolution_backward``."""
+    gradient, source, weight = call.args[0], call.args[1], call.args[2]
+    wants_source, wants_weight, wants_bias = call.args[10]
+    conv = parse(source, weight, gradient, call, offset=1, bias=wants_bias)
+    if not by_onednn(source, conv):
+        half = source.dtype in HALF_TYPES
+        work = own.backward(conv, half=half, wants_source=wants_source, wants_weight=wants_weight)
+        copied = copy_bytes(gradient)
+        lines = (Scratch("alloc", "contiguous gradient", copied),) if copied else ()
+        return dense_first(Script(before=lines + work.before, after=work.after), conv, source, weight)
+    if conv.channels_last:
+        return dense_first(_backward_channels_last(conv, weight), conv, source, weight, gradient)
+    # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies
+    # are counted smaller by the others, and where the others are copied out, they stand in for part of the copies.
+    late = sum(nbytes(tensor) for tensor in results(call)[1:] if tensor is not None)
+    first: list[Scratch] = []
+    rest: list[Scratch] = []
+    if wants_source:
+        held, steps = _first_pass(_to_source(conv), late)
+        first += steps
+        rest += [Scratch("free", "source result")] if held else []
+    if wants_weight or wants_bias:
+        rest += _second_pass(_to_weight(conv), late)
+    work = Script(before=tuple(first), after=tuple(rest))
+    copied = copy_bytes(gradient)
+    if copied:
+        work = Script(before=(Scratch("alloc", "contiguous gradient", copied), *work.before), after=work.after)
+    return dense_first(work, conv, source, weight)
+
+
+def _first_pass(work: _Pass, late: int) -> tuple[int, list[Scratch]]:
+    """Steps up to where the gradient of the source is copied out, and the bytes still held then."""
+    inside = {key: size for key, size in work.inside.items() if size}
+    steps = [Scratch("alloc", key, size) for key, size in inside.items()]
+    steps.append(Scratch("alloc", "computed", work.result))
+    steps += [Scratch("free", key) for key in ("computed", *reversed(inside))]
+    held = max(0, work.result + work.dense - late)
+    return held, steps + ([Scratch("alloc", "source result", held)] if held else [])
+
+
+def _second_pass(work: _Pass, counted: int) -> list[Scratch]:
+    """Steps from the second pass's copies to its end."""
+    inside = {f"second {key}": size for key, size in work.inside.items() if size}
+    steps = [Scratch("alloc", key, size) for key, size in inside.items()]
+    more = max(0, work.result - counted)
+    steps += [Scratch("alloc", "more", more)] if more else []
+    steps += [Scratch("free", key) for key in reversed(inside)]
+    return [*steps, Scratch("alloc", "copied out", min(work.result, counted))]
+
+
+def _backward_channels_last(conv: Convolution, weight: torch.Tensor) -> Script:
+    """Images stay as they lie; only the weights are copied to oneDNN's blocks."""
+    packed = filters_bytes(conv, 1, lanes())
+    return Script(
+        after=(Scratch("alloc", "packed", packed), Scratch("alloc", "copied out", nbytes(weight))),
+    )
+
+
+RULES = {"aten.convolution_backward.default": backward}
+"""Op name → rule."""

@@ -1,0 +1,208 @@
+"""One convolution on CPU: who computes it, and how large its tensors are in oneDNN's layouts.
+
+Measured with torch 2.13.0 (oneDNN 3.12) on AVX-512 (AMD EPYC), one thread, November 2026.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from memplan.tracing.scratch.cpu_shapes import lanes, product, round_up
+from memplan.tracing.scratch.rules import Call
+
+SCRATCH_ALIGNMENT = 128
+"""What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp default_alignment)."""
+AVX2_LANES = 8
+"""Channels in one block of the AVX2 kernels, which serve where AVX-512 ones do not."""
+_SMALL_INPUT = 20_480
+"""Below it a single image stays with PyTorch's own kernel (Convolution.cpp ConvParams::use_mkldnn)."""
+_SMALL_BATCH = 16
+"""Below it 1x1 filters stay there too, where there is one thread (same place)."""
+
+
+_ONEDNN_TYPES: dict[torch.dtype, Callable[[], bool]] = {
+    torch.float32: lambda: True,
+    torch.bfloat16: lambda: bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+    torch.float16: lambda: bool(torch.ops.mkldnn._is_mkldnn_fp16_supported()),
+}
+"""Type → does this machine's oneDNN compute in it (Convolution.cpp mkldnn_bf16_device_check)?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """One convolution, transposed or not: sources have ``inputs`` channels, results ``outputs``."""
+
+    batch: int
+    inputs: int
+    outputs: int
+    groups: int
+    source_area: int
+    """Pixels of one source channel."""
+    result_area: int
+    """Pixels of one result channel."""
+    slices: int
+    """Depth of the result; 1 without a third dimension."""
+    source_rows: int
+    """Length of the source's first dimension."""
+    result_rows: int
+    """Length of the result's first dimension."""
+    kernel: tuple[int, ...]
+    strided: bool
+    stride_area: int
+    """Pixels of the source per pixel of the result."""
+    dilated: bool
+    padded: bool
+    margin: int
+    """Padding before each row."""
+    transposed: bool
+    itemsize: int
+    channels_last: bool
+    bias: bool
+
+    @property
+    def taps(self) -> int:
+        """Weights per pair of channels."""
+        return product(self.kernel)
+
+    @property
+    def pointwise(self) -> bool:
+        """A 1x1 filter without padding?"""
+        return self.taps == 1 and not self.padded and self.groups == 1 and not self.transposed
+
+    @property
+    def by_pointwise_kernel(self) -> bool:
+        """Does a kernel for 1x1 filters compute it? A strided one must tile the source (``rtus_prepare``)."""
+        return self.pointwise and self.source_area == self.result_area * self.stride_area
+
+    @property
+    def depthwise(self) -> bool:
+        """One filter per channel?"""
+        return self.groups > 1 and self.groups == self.inputs == self.outputs
+
+    @property
+    def flat_source(self) -> bool:
+        """Do oneDNN's "first convolution" kernels read the few source channels as they lie?"""
+        return self.groups == 1 and self.inputs < lanes() and not self.by_pointwise_kernel
+
+
+def parse(
+    source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, call: Call, *, offset: int, bias: bool
+) -> Convolution:
+    """Read a call of ``convolution`` (offset 0) or ``convolution_backward`` (offset 1).
+
+    Args:
+        source: What is convolved.
+        weight: Filters.
+        result: The convolution's result, or the gradient of that shape.
+        call: The call.
+        offset: Where its arguments stand relative to those of ``convolution``.
+        bias: Is there a bias, or a gradient of one?
+    """
+    stride, padding, dilation = (call.args[position + offset] for position in (3, 4, 5))
+    groups = call.args[8 + offset]
+    return Convolution(
+        batch=source.shape[0],
+        inputs=source.shape[1],
+        outputs=result.shape[1],
+        groups=groups,
+        source_area=product(source.shape[2:]),
+        result_area=product(result.shape[2:]),
+        slices=result.shape[2] if result.ndim == 5 else 1,
+        source_rows=source.shape[2],
+        result_rows=result.shape[2],
+        kernel=tuple(weight.shape[2:]),
+        strided=any(step != 1 for step in stride),
+        stride_area=product(stride),
+        dilated=any(step != 1 for step in dilation),
+        padded=any(step != 0 for step in padding),
+        margin=padding[-1],
+        transposed=bool(call.args[6 + offset]),
+        itemsize=source.element_size(),
+        channels_last=lies_channels_last(source) or lies_channels_last(weight),
+        bias=bias,
+    )
+
+
+def lies_channels_last(tensor: torch.Tensor) -> bool:
+    """Does a tensor ask for channels-last images (ConvUtils.h mkldnn_conv_use_channels_last)? Source or weight may."""
+    is_image = tensor.ndim == 4 and not tensor.is_contiguous()
+    return is_image and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def by_onednn(source: torch.Tensor, conv: Convolution) -> bool:
+    """Does oneDNN compute it (Convolution.cpp ConvParams::use_mkldnn)?"""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not available or source.dtype not in _ONEDNN_TYPES:
+        return False
+    if conv.transposed and conv.groups > 1 and conv.groups == conv.inputs:
+        return False
+    if source.dtype is not torch.float32:
+        return _ONEDNN_TYPES[source.dtype]()
+    pays = (
+        conv.strided
+        or conv.dilated
+        or conv.batch >= _SMALL_BATCH
+        or any(side != 1 for side in conv.kernel[-2:])
+        or torch.get_num_threads() > 1
+    )
+    wide = len(conv.kernel) > 1 and all(side > 3 for side in conv.kernel[-2:])
+    large = conv.batch * conv.inputs * conv.source_area > _SMALL_INPUT
+    return pays and (conv.groups > 1 or wide or conv.batch > 1 or large)
+
+
+def block(conv: Convolution) -> int:
+    """Channels that oneDNN lays out together; 1 where it falls back to a matrix product on plain layouts."""
+    if conv.groups == 1 or conv.depthwise:
+        return lanes()
+    for width in _GROUP_WIDTHS[lanes()]:
+        if conv.inputs // conv.groups % width == 0 and conv.outputs // conv.groups % width == 0:
+            return width
+    return 1
+
+
+_GROUP_WIDTHS = {16: (16, 8, 4), AVX2_LANES: (AVX2_LANES,)}
+"""Channels in one block of this machine → blocks that kernels for groups know (measured on AVX-512 and on AVX2)."""
+
+
+def image_bytes(conv: Convolution, channels: int, area: int, width: int) -> int:
+    """A batch of images in blocks of ``width`` channels."""
+    return conv.batch * round_up(channels, width) * area * conv.itemsize
+
+
+def filters_bytes(conv: Convolution, inputs_block: int, outputs_block: int) -> int:
+    """Weights in blocks of input and output channels."""
+    if conv.depthwise:
+        return round_up(conv.groups, outputs_block) * conv.taps * conv.itemsize
+    per_group = round_up(conv.inputs // conv.groups, inputs_block) * round_up(
+        conv.outputs // conv.groups, outputs_block
+    )
+    return conv.groups * per_group * conv.taps * conv.itemsize
+
+
+def columns_bytes(conv: Convolution) -> int:
+    """Unrolled source patches of one image (of one slice, where there are several) and group, per thread."""
+    # A transposed convolution unrolls its result.
+    channels, area = (conv.outputs, conv.source_area) if conv.transposed else (conv.inputs, conv.result_area)
+    unrolled = channels // conv.groups * conv.taps * (area // conv.slices) * conv.itemsize
+    # Its scratchpad holds that of the convolution which it turns around.
+    nested = SCRATCH_ALIGNMENT if conv.transposed else 0
+    return torch.get_num_threads() * unrolled + SCRATCH_ALIGNMENT + nested
+
+
+def reduced_source_bytes(conv: Convolution) -> int:
+    """A strided 1x1 kernel gathers the pixels that it reads, per thread.
+
+    oneDNN's src/cpu/x64/jit_uni_1x1_conv_utils.hpp books ``key_conv_rtus_space`` for ``rtus_driver_t``.
+    """
+    if not (conv.by_pointwise_kernel and conv.strided):
+        return 0
+    gathered = round_up(conv.inputs, lanes()) * conv.result_area * conv.itemsize
+    return torch.get_num_threads() * gathered + SCRATCH_ALIGNMENT
+
+
+def padded_bias_bytes(conv: Convolution, width: int) -> int:
+    """A bias is padded to whole blocks of channels."""
+    if not conv.bias or conv.outputs % width == 0:
+        return 0
+    return round_up(conv.outputs, width) * conv.itemsize + SCRATCH_ALIGNMENT

@@ -1,0 +1,172 @@
+"""Scratch of PyTorch's own CPU kernels: reductions, lookups, images, operands of mixed types.
+
+Each rule names the file under aten/src/ATen/native that it follows. Buffers per thread count
+``torch.get_num_threads()``. Sizes are those of torch.profiler's memory events on
+torch 2.13.0, one thread, November 2026.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from memplan.tracing.scratch.common_kernels import (
+    ELEMENTWISE_LOSSES,
+    PATCHES,
+    REDUCTION_POSITIONS,
+    cross_entropy_with_logits,
+    loss_shape,
+)
+from memplan.tracing.scratch.cpu_shapes import (
+    FLOAT_BYTES,
+    HALF_TYPES,
+    INDEX_BYTES,
+    allocations,
+    argument,
+    contiguous_copies,
+    copy_bytes,
+    nbytes,
+    product,
+)
+from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script, within
+
+# ---------------------------------------------------------------------- reductions
+
+
+def mean(call: Call) -> Script | None:
+    """ReduceOps.cpp mean_out: a half-type mean is a float sum, of a float copy; other types as ``total``."""
+    if call.out.dtype not in HALF_TYPES:
+        return total(call)
+    return allocations(
+        {"float copy": call.args[0].numel() * FLOAT_BYTES, "float result": call.out.numel() * FLOAT_BYTES}
+    )
+
+
+def total(call: Call) -> Script | None:
+    """ReduceOpsUtils.h make_reduction: on CPU whatever has another type than the result is copied to it."""
+    source = call.args[0]
+    if source.dtype is not call.out.dtype:
+        return within({"cast": source.numel() * call.out.element_size()})
+    if source.dtype in HALF_TYPES and not _is_one_run(source, argument(call, 1, "dim")):
+        return within({"sums": call.out.numel() * FLOAT_BYTES, "floats": source.numel() * FLOAT_BYTES})
+    return None
+
+
+def _is_one_run(source: torch.Tensor, dims: Sequence[int] | None) -> bool:
+    """Do the summed dimensions become one? Half types are summed as floats elsewhere (should_use_acc_buffer)."""
+    summed = {dim % source.ndim for dim in dims} if dims and source.ndim else range(source.ndim)
+    found = sorted((source.stride(dim), source.shape[dim]) for dim in summed if source.shape[dim] > 1)
+    return all(below[0] * below[1] == above[0] for below, above in pairwise(found))
+
+
+def logsumexp(call: Call) -> Script:
+    """ReduceOps.cpp logsumexp_out_impl: the maxima, and the exponentials of what is left."""
+    return allocations({"maxima": nbytes(call.out), "exponentials": nbytes(call.args[0])})
+
+
+def absolute(call: Call) -> Script | None:
+    """UnaryOps.cpp unary_op_impl_with_complex_to_float_out: magnitudes are computed as complex numbers."""
+    return within({"complex": nbytes(call.args[0])}) if call.args[0].is_complex() else None
+
+
+def sort(call: Call) -> Script | None:
+    """cpu/SortingKernel.cpp sort_stable_kernel: one row of indices."""
+    source = call.args[0]
+    dim = argument(call, 1, "dim", -1)
+    return within({"row": source.shape[dim] * INDEX_BYTES}) if source.ndim else None
+
+
+# ---------------------------------------------------------------------- lookups
+
+
+def index_put(call: Call) -> Script | None:
+    """IndexingUtils.h expandTensors: a mask becomes one vector of indices per dimension."""
+    masks = [index for index in call.args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+    values = call.args[2]
+    selected = values.shape[0] if values.ndim else 1
+    return within({f"mask {place}": mask.ndim * selected * INDEX_BYTES for place, mask in enumerate(masks)})
+
+
+_MEAN_OF_BAG = 1
+"""EmbeddingBag.h EmbeddingBagMode."""
+
+
+def embedding(call: Call) -> Script:
+    """Embedding.cpp embedding_symint: indices made contiguous."""
+    return allocations(contiguous_copies(call, (1,)))
+
+
+def embedding_backward(call: Call) -> Script:
+    """Embedding.cpp embedding_dense_backward_cpu: indices and gradient made contiguous."""
+    return allocations({}, {"indices": copy_bytes(call.args[1]), "gradient": copy_bytes(call.args[0])})
+
+
+def embedding_bag(call: Call) -> Script | None:
+    """EmbeddingBag.cpp _embedding_bag_cpu_impl: the bag of each index, made twice unless bags are summed."""
+    indices, bags = call.args[1], call.args[2].numel()
+    if argument(call, 4, "mode", 0) != _MEAN_OF_BAG:
+        return None
+    # The second copy is gone before the last two results (one number per bag each) are made.
+    return within({"offset to bag": max(0, (indices.numel() + 1 - 2 * bags) * indices.element_size())})
+
+
+def embedding_bag_backward(call: Call) -> Script:
+    """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags, and the indices sorted with their origin."""
+    gradient, indices = call.args[0], call.args[1]
+    each = indices.numel() * indices.element_size()
+    missing = each if call.args[3].numel() == 0 else 0
+    return allocations(
+        {"offset to bag": missing, "gradient": copy_bytes(gradient)},
+        {"sorted": each, "origin": each, "counts": each},
+    )
+
+
+def dropout(call: Call) -> Script | None:
+    """Dropout.cpp native_dropout_cpu, which nested tensors use: the mask of booleans times a number is a product."""
+    result, mask = call.out
+    return within({"mask as numbers": mask.numel() * result.element_size()})
+
+
+_MEAN = 1
+"""ATen/core/Reduction.h ``Reduction::Mean``."""
+
+
+def _averaged(position: int, rule: Rule) -> Rule:
+    def averaged(call: Call) -> Script | None:
+        """A loss whose mean, of half types, is one of floats."""
+        script = rule(call)
+        if call.out.dtype not in HALF_TYPES or argument(call, position, "reduction", _MEAN) != _MEAN:
+            return script
+        floats = Scratch("alloc", "floats", product(loss_shape(call)) * FLOAT_BYTES)
+        script = script or Script()
+        return Script(before=script.before, after=(*script.after, floats))
+
+    return averaged
+
+
+_LOSSES = {
+    **ELEMENTWISE_LOSSES,
+    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(buffered=True),
+}
+
+RULES = {
+    **{name: _averaged(REDUCTION_POSITIONS[name], rule) for name, rule in _LOSSES.items()},
+    **PATCHES,
+    "aten.mean.default": mean,
+    "aten.mean.dim": mean,
+    "aten.sum.default": total,
+    "aten.sum.dim_IntList": total,
+    "aten.logsumexp.default": logsumexp,
+    "aten.abs.default": absolute,
+    "aten.sort.default": sort,
+    "aten.sort.stable": sort,
+    "aten.index_put.default": index_put,
+    "aten.index_put_.default": index_put,
+    "aten.native_dropout.default": dropout,
+    "aten.embedding.default": embedding,
+    "aten.embedding_dense_backward.default": embedding_backward,
+    "aten._embedding_bag.default": embedding_bag,
+    "aten._embedding_bag_forward_only.default": embedding_bag,
+    "aten._embedding_bag_backward.default": embedding_bag_backward,
+}
+"""Op name → rule."""

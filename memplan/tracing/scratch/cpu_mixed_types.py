@@ -1,0 +1,67 @@
+"""Scratch of elementwise CPU kernels whose operands differ in type: copies in the common one.
+
+aten/src/ATen/TensorIterator.cpp ``compute_types``: on CPU, operands of another type are copied to the common one first,
+and what is written in place in another type is computed beside. Held against torch.profiler's memory events on torch
+2.13.0, November 2026.
+"""
+
+from functools import reduce
+from itertools import chain
+
+import torch
+
+from memplan.tracing.scratch.cpu_shapes import allocations, results
+from memplan.tracing.scratch.rules import Call, Rule, Script
+
+_COMPARISONS = "eq ne lt le gt ge"
+_ARITHMETIC = "add sub mul div rsub"
+_OTHERS = """
+    div.Tensor_mode pow.Tensor_Tensor remainder.Tensor fmod.Tensor bitwise_and.Tensor bitwise_or.Tensor
+    bitwise_xor.Tensor clamp.Tensor clamp_min.Tensor clamp_max.Tensor xlogy.Tensor copysign.Tensor lerp.Tensor
+    lerp.Scalar maximum.default minimum.default fmax.default fmin.default atan2.default hypot.default
+    floor_divide.default logaddexp.default logaddexp2.default logical_and.default logical_or.default
+    logical_xor.default addcmul.default addcdiv.default where.self heaviside.default nextafter.default igamma.default
+    igammac.default
+"""
+
+
+def cast_operands(call: Call) -> Script | None:
+    """Copies of operands that have another type than the common one."""
+    values = [*chain(call.args, call.kwargs.values())]
+    operands = [value for value in values if isinstance(value, torch.Tensor)]
+    if call.name == "aten.where.self":
+        operands = operands[1:]
+    out = results(call)[0]
+    writes_into = call.name.split(".")[1].endswith("_")
+    common = _common(operands, values) if writes_into or out.dtype is torch.bool else out.dtype
+    copies = {
+        f"cast {index}": tensor.numel() * common.itemsize
+        for index, tensor in enumerate(operands)
+        if tensor.dtype is not common
+    }
+    if writes_into and out.dtype is not common:
+        copies["result"] = out.numel() * common.itemsize
+    return allocations(copies) if copies else None
+
+
+def _common(operands: list[torch.Tensor], values: list[object]) -> torch.dtype:
+    """The type that operands are promoted to; those of no dimension, and numbers, count for their kind alone."""
+    ranked = [each.dtype for each in operands if each.ndim] or [each.dtype for each in operands]
+    common = reduce(torch.promote_types, ranked)
+    fractions = any(isinstance(value, float) for value in values)
+    return torch.get_default_dtype() if fractions and not (common.is_floating_point or common.is_complex) else common
+
+
+def _both(name: str) -> tuple[str, str]:
+    operator, _, overload = name.partition(".")
+    return f"aten.{operator}.{overload}", f"aten.{operator}_.{overload}"
+
+
+_NAMES = (
+    *_OTHERS.split(),
+    *(f"{name}.{overload}" for name in _COMPARISONS.split() for overload in ("Tensor", "Scalar")),
+    *(f"{name}.{overload}" for name in _ARITHMETIC.split() for overload in ("Tensor", "Scalar")),
+)
+
+RULES: dict[str, Rule] = {both: cast_operands for name in _NAMES for both in _both(name)}
+"""Op name → rule."""

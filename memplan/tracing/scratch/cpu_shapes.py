@@ -1,0 +1,77 @@
+"""Sizes that the CPU scratch rules work with."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from memplan.tracing.scratch.rules import Call, Scratch, Script
+
+FLOAT_BYTES = 4
+"""Bytes of a float32."""
+INDEX_BYTES = 8
+"""Bytes of an int64 index."""
+HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
+PAGE_BYTES = 4096
+"""What oneDNN aligns the parts of its workspaces to (src/cpu/rnn/rnn_utils.cpp set_offsets)."""
+
+
+def lanes() -> int:
+    """Channels in one block of oneDNN's blocked layouts: as many float32 as fit the widest vectors of this machine.
+
+    oneDNN chooses by the instruction set at hand (src/cpu/x64/jit_*_conv_kernel.cpp): 16 with AVX-512, else 8.
+    """
+    return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
+
+
+def round_up(size: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    """Bytes of a dense copy."""
+    return tensor.numel() * tensor.element_size()
+
+
+def product(sizes: Iterable[int]) -> int:
+    """The product; 1 of nothing."""
+    return math.prod(sizes)
+
+
+def copy_bytes(tensor: Any) -> int:
+    """Bytes that ``.contiguous()`` allocates: none if it is contiguous already, or no tensor."""
+    if not isinstance(tensor, torch.Tensor) or tensor.is_contiguous():
+        return 0
+    return nbytes(tensor)
+
+
+def argument(call: Call, position: int, name: str, default: Any = None) -> Any:
+    """An argument given by position or keyword."""
+    return call.args[position] if len(call.args) > position else call.kwargs.get(name, default)
+
+
+def results(call: Call) -> tuple[Any, ...]:
+    """The op's results, always as a tuple."""
+    return tuple(call.out) if isinstance(call.out, list | tuple) else (call.out,)
+
+
+def enlarge(tensor: torch.Tensor, size: int) -> None:
+    """Give a fake result's storage the bytes that the real kernel gives it, where the meta kernel says fewer."""
+    storage = tensor.untyped_storage()
+    if storage.nbytes() < size:
+        storage.resize_(size)
+
+
+def allocations(before: Mapping[str, int], after: Mapping[str, int] | None = None) -> Script:
+    """Allocate what has a size before and after the results; all of it is freed at the op's end."""
+    return Script(
+        before=tuple(Scratch("alloc", key, size) for key, size in before.items() if size),
+        after=tuple(Scratch("alloc", key, size) for key, size in (after or {}).items() if size),
+    )
+
+
+def contiguous_copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
+    """Contiguous copies of these arguments, made first."""
+    return {f"contiguous {position}": copy_bytes(call.args[position]) for position in positions}

@@ -1,0 +1,100 @@
+"""Scratch of pooling, resizing and distances: operands brought into one memory format, buffers of partial results.
+
+Follows aten/src/ATen/native/cuda: DilatedMaxPool2d.cu, AveragePool2d.cu, AdaptiveAveragePooling.cu,
+UpSampleBilinear2d.cu and its kin, NLLLoss2d.cu, LossCTC.cu (``ctc_loss_backward_gpu_template``), DistanceKernel.cu
+(``cdist_backward_kernel_impl``).
+"""
+
+from collections.abc import Mapping
+
+import torch
+
+from memplan.tracing.scratch.cuda_reduction import SUM, reduction_scratch
+from memplan.tracing.scratch.cuda_shapes import Layout, allocations, argument, copy_if_strided, frees, nbytes
+from memplan.tracing.scratch.layouts import format_copy_bytes, memory_format
+from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
+
+
+def _in_format(*positions: int, of: int) -> Rule:
+    """These operands are copied where they do not lie in the memory format of the one at ``of``."""
+
+    def rule(call: Call) -> Script | None:
+        layout = memory_format(call.args[of])
+        copies = allocations(
+            (f"operand {position}", format_copy_bytes(call.args[position], layout)) for position in positions
+        )
+        return Script(before=copies) if copies else None
+
+    return rule
+
+
+def _dense(*positions: int) -> Rule:
+    """These operands are copied where they are not row-major."""
+
+    def rule(call: Call) -> Script | None:
+        operands = [(position, call.args[position]) for position in positions]
+        copies = [line for at, operand in operands for line in copy_if_strided(f"operand {at}", operand)]
+        return Script(before=tuple(copies)) if copies else None
+
+    return rule
+
+
+def ctc_backward(call: Call) -> Script:
+    """``_ctc_loss_backward(grad, log_probs, targets, lengths, lengths, neg_log_likelihood, log_alpha, …)``: betas."""
+    return Script(before=(Scratch("alloc", "log beta", nbytes(argument(call, 6, "log_alpha"))),))
+
+
+def distance_backward(call: Call) -> Script | None:
+    """``_cdist_backward(grad, x1, x2, p, cdist)``: every pair's contribution, then their sum."""
+    first, second = call.args[1], call.args[2]
+    if not call.out.numel() or not second.numel():
+        return None
+    batch: torch.Size = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])  # type: ignore[no-untyped-call]
+    shape = (batch.numel(), second.shape[-2], *first.shape[-2:])
+    pairs = Layout.dense(shape, first.dtype)
+    sums = reduction_scratch(call.device, pairs, {1}, first.dtype, SUM)
+    return Script(after=(Scratch("alloc", "pairs", pairs.nbytes), *sums))
+
+
+def euclidean_distance(call: Call) -> Script | None:
+    """``_euclidean_dist(x1, x2)`` (Distance.cpp): both sides widened by squared norms and ones."""
+    first, second = call.args[:2]
+    if not call.out.numel():
+        return None
+    item = first.element_size()
+    rows = [tensor.numel() // tensor.shape[-1] * item for tensor in (first, second)]
+    norms = (
+        *_squared_norm("first", first, rows[0]),
+        *_squared_norm("second", second, rows[1]),
+        *allocations((("doubled", nbytes(first)), ("wide first", nbytes(first) + 2 * rows[0]))),
+        *frees("doubled", "first ones", "first norm"),
+        *allocations((("wide second", nbytes(second) + 2 * rows[1]),)),
+        *frees("second ones", "second norm"),
+    )
+    thread = "backward" if call.in_backward else "forward"
+    workspace = Scratch("keep", f"cublas:{thread}", call.device.cublas_workspace_bytes)
+    return Script(before=norms, after=(workspace, *frees("wide second", "wide first")))
+
+
+def _squared_norm(side: str, tensor: torch.Tensor, rows: int) -> tuple[Scratch, ...]:
+    squares = (Scratch("alloc", f"{side} squares", nbytes(tensor)), Scratch("alloc", f"{side} norm", rows))
+    return (*squares, *frees(f"{side} squares"), Scratch("alloc", f"{side} ones", rows))
+
+
+IMAGE_RULES: Mapping[str, Rule] = {
+    "aten.max_pool2d_with_indices.default": _in_format(0, of=0),
+    "aten.max_pool2d_with_indices_backward.default": _in_format(0, 1, of=1),
+    "aten.avg_pool2d.default": _in_format(0, of=0),
+    "aten.avg_pool2d_backward.default": _in_format(0, 1, of=1),
+    "aten._adaptive_avg_pool2d.default": _in_format(0, of=0),
+    "aten._adaptive_avg_pool2d_backward.default": _in_format(0, of=1),
+    "aten.upsample_nearest2d.default": _in_format(0, of=0),
+    "aten.upsample_nearest2d_backward.default": _in_format(0, of=0),
+    "aten.upsample_bilinear2d.default": _in_format(0, of=0),
+    "aten.upsample_bilinear2d_backward.default": _in_format(0, of=0),
+    "aten.nll_loss2d_forward.default": _dense(0, 1),
+    "aten._ctc_loss_backward.default": ctc_backward,
+    "aten._cdist_backward.default": distance_backward,
+    "aten._euclidean_dist.default": euclidean_distance,
+}
+"""Op name → rule."""

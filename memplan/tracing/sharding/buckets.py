@@ -1,0 +1,76 @@
+"""DDP's reducer, written in C++, on fake gradients: its buckets, their rebuild and the copies are its own doing.
+
+What it cannot have is answered here: the result of an all-reduce, and the numbers of the parameters that it sends
+around.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import GradBucket, Reducer
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from memplan.seam.replace import Replacement, attribute, replaced
+from memplan.tracing.nested import tensors_in
+from memplan.tracing.recorder import Recorder
+
+
+@contextmanager
+def working_reducers(recorder: Recorder) -> Iterator[None]:
+    """Let DDP's reducer run on fake tensors, whoever makes it.
+
+    Args:
+        recorder: Learns which storages are buckets of gradients.
+    """
+    start: Callable[..., None] = attribute("torch.nn.parallel.DistributedDataParallel.__init__")
+    rebuild: Callable[..., bool] = attribute("torch._C._distributed_c10d.Reducer._rebuild_buckets")
+
+    def reduced(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        # An all-reduce leaves its result in the bucket; the fake group's own future has none.
+        recorder.claim(bucket.buffer(), role="gradient", of=bucket.buffer())
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    def start_with_hook(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        start(ddp, *args, **kwargs)
+        ddp.register_comm_hook(None, reduced)
+
+    def rebuild_with_numbers(reducer: Reducer) -> bool:
+        with _RealNumbers():  # type: ignore[no-untyped-call]
+            return rebuild(reducer)
+
+    table = (
+        # Every rank has the same parameters here; the check reads values.
+        Replacement("torch.nn.parallel.distributed._verify_param_shape_across_processes", lambda *_, **__: None),
+        Replacement("torch.nn.parallel.DistributedDataParallel.__init__", start_with_hook),
+        Replacement("torch._C._distributed_c10d.Reducer._rebuild_buckets", rebuild_with_numbers),
+    )
+    with replaced(table):
+        yield
+
+
+class _RealNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes the reducer's lists of parameter numbers real tensors, which it writes and reads in place.
+
+    torch/csrc/distributed/c10d/reducer.cpp ``sync_bucket_indices``: all of them, and nothing else, are int32.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run what concerns such lists without any mode."""
+        del types
+        kwargs = kwargs or {}
+        tensors = tensors_in([*args, *kwargs.values()])
+        of_numbers = all(type(tensor) is torch.Tensor for tensor in tensors) if tensors else _is_int(kwargs)
+        # Function modes have no part in what C++ calls, but would see the call from here.
+        with torch._C.DisableTorchFunction(), _disable_current_modes() if of_numbers else nullcontext():
+            return func(*args, **kwargs)
+
+
+def _is_int(kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("dtype") is torch.int32

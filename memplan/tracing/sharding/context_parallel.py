@@ -1,0 +1,62 @@
+"""Context parallelism: ranks share every sequence, and pass keys and values around a ring (torch's own context)."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.experimental import context_parallel
+
+from memplan.errors import UsageError
+from memplan.job.spec import JobSpec
+from memplan.tracing.place import batch_tensors
+from memplan.tracing.sharding import world
+
+
+def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
+    """Say what is done; the model itself stays as it is.
+
+    Args:
+        model: The model.
+        spec: Says the degrees.
+        mesh: All ranks.
+
+    Raises:
+        UsageError: The sequence cannot be shared evenly.
+    """
+    del mesh
+    ranks = spec.parallel.context
+    # Causal attention is balanced by giving each rank a part from the front and one from the back.
+    if spec.seq_len and spec.seq_len % (2 * ranks):
+        hint = f"give a --seq-len that {2 * ranks} divides"
+        raise UsageError(f"{ranks} ranks cannot share {spec.seq_len} tokens evenly", where="--parallel cp", hint=hint)
+    world.current().assume(f"each of {ranks} ranks has 1/{ranks} of every sequence; keys and values go around a ring")
+    return model
+
+
+def sequence_shared(mesh: DeviceMesh, seq_len: int | None) -> Callable[[Any], AbstractContextManager[None]]:
+    """The context of forward, loss and backward on a batch, in which this rank has its part of the sequence.
+
+    Args:
+        mesh: The ranks that share.
+        seq_len: Tokens of a whole sequence; what has another second dimension is left whole.
+
+    Returns:
+        Batch → context. The batch's tensors are cut in place, as torchtitan lets ``context_parallel`` do it.
+    """
+
+    def context(batch: Any) -> AbstractContextManager[None]:
+        sequences = [tensor for _, tensor in batch_tensors(batch) if tensor.dim() > 1 and tensor.shape[1] == seq_len]
+        if not sequences:
+            raise UsageError("no tensor of the batch has the sequence as its second dimension", where="--parallel cp")
+        shared: AbstractContextManager[None] = context_parallel(
+            mesh,
+            buffers=sequences,
+            buffer_seq_dims=[1] * len(sequences),
+            no_restore_buffers=set[torch.Tensor](sequences),
+        )
+        return shared
+
+    return context

@@ -1,0 +1,48 @@
+"""DTensors in a trace: what torch computes about them for its own sake is no part of the step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.replace import Replacement, attribute, replaced
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.sharding.alike import shared_propagation
+
+_CPU = torch.device("cpu")
+
+
+@contextmanager
+def following_local_tensors(recorder: Recorder) -> Iterator[None]:
+    """Record what runs on the parts of DTensors on this rank, and nothing else of them."""
+    wrappers = Replacement("torch.Tensor._make_wrapper_subclass", _on_trace_device())
+    table = (*_quiet_propagation(recorder), *shared_propagation(), wrappers)
+    with replaced(table):
+        yield
+
+
+def _quiet_propagation(recorder: Recorder) -> tuple[Replacement, ...]:
+    """Sharding propagation runs every op once on fake tensors of the global size to learn its result's shape."""
+    original: Any = attribute(f"{PROPAGATOR}._propagate_tensor_meta_non_cached")
+
+    def unrecorded(propagator: ShardingPropagator, *args: Any, **kwargs: Any) -> Any:
+        with recorder.muted(), torch._C.DisableTorchFunction():
+            return original(propagator, *args, **kwargs)
+
+    return (Replacement(f"{PROPAGATOR}._propagate_tensor_meta_non_cached", unrecorded),)
+
+
+def _on_trace_device() -> Any:
+    """Wrappers made in Python take over the device that their tensor tells, which is a GPU that is not there."""
+    original: Any = attribute("torch.Tensor._make_wrapper_subclass")
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "cuda":
+            kwargs["device"] = _CPU
+        return original(*args, **kwargs)
+
+    return staticmethod(make)

@@ -1,0 +1,104 @@
+"""Run a loop step by step until a step leaves the state that it found: every later one is then the same."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from memplan.errors import EstimateError
+from memplan.job.usercode import user_code
+from memplan.tracing.nested import tensors_in
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.records import StepRange
+from memplan.units import format_bytes
+
+LEAST_STEPS = 2
+"""The first step creates gradients and optimizer state; the second shows what every later one does."""
+MOST_STEPS = 5
+"""A step that has not repeated by then grows (a leak, a cache); the report says so."""
+MOST_OPS_OF_HISTORY = 400_000
+"""Ops after which no further step is traced to fill an optimizer's history: about a minute of them."""
+
+
+class Steps:
+    """Runs a loop's steps and notes where each begins and ends.
+
+    Args:
+        recorder: Records them.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.ranges: list[StepRange] = []
+        """The steps so far."""
+        self.repeats = False
+        """Did the last one leave what it found?"""
+        self._recorder = recorder
+
+    def run(self, loop: Iterator[None], progress: Callable[[str], None]) -> None:
+        """Run steps until one repeats, at least ``LEAST_STEPS`` and at most ``MOST_STEPS``.
+
+        Args:
+            loop: Yields after every step.
+            progress: Told which step runs.
+
+        Raises:
+            EstimateError: User code fails, or an op has no answer on fake tensors.
+        """
+        while len(self.ranges) < LEAST_STEPS or (not self.repeats and self._goes_on()):
+            progress(f"tracing step {len(self.ranges) + 1}")
+            growth = self._run_one(loop)
+        if not self.repeats:
+            grows = f", the last one by {format_bytes(growth)}" if growth > 0 else ""
+            count = len(self.ranges)
+            self._recorder.values.assume(f"the first {count} steps differ{grows}; later ones are not predicted")
+
+    def _goes_on(self) -> bool:
+        """Is there a further step to trace? An optimizer that says how long its history may be fills it first."""
+        if len(self.ranges) < MOST_STEPS:
+            return True
+        optimizers = self._recorder.attribution.optimizers
+        longest = max((length for each in optimizers for length in _histories(each)), default=0)
+        return len(self.ranges) < MOST_STEPS + longest and len(self._recorder.ops) < MOST_OPS_OF_HISTORY
+
+    def _run_one(self, loop: Iterator[None]) -> int:
+        """Record one step; by how many bytes what lives has grown."""
+        ledger = self._recorder.ledger
+        first_op, first_event, before = len(self._recorder.ops), len(ledger.events), ledger.live_sizes()
+        self._recorder.values.decisions.begin_step()
+        self._recorder.recording = True
+        self._advance(loop)
+        self._recorder.recording = False
+        self._mark_optimizer_state()
+        after = ledger.live_sizes()
+        self.repeats = after == before
+        self.ranges.append(
+            StepRange(
+                first_op=first_op, end_op=len(self._recorder.ops), first_event=first_event, end_event=len(ledger.events)
+            )
+        )
+        return sum(size for size, *_ in after) - sum(size for size, *_ in before)
+
+    def _advance(self, loop: Iterator[None]) -> None:
+        try:
+            with user_code(f"step {len(self.ranges) + 1}"):
+                next(loop)
+        except EstimateError as error:
+            raise EstimateError(error.what, where=self._where(error), hint=error.hint) from error.__cause__
+
+    def _where(self, error: EstimateError) -> str | None:
+        """The user's line if there is one, else the module; and the op, where one failed."""
+        module = self._recorder.attribution.failing_module(error.__cause__ or error)
+        place = error.where or (f"module {module}" if module else None)
+        parts = [place, f"op {self._recorder.now}" if self._recorder.now else None]
+        return ", ".join(part for part in parts if part) or None
+
+    def _mark_optimizer_state(self) -> None:
+        """Tell which storages are optimizer state, and of which parameter: what the optimizers seen stepping hold."""
+        for optimizer in self._recorder.attribution.optimizers:
+            for parameter, state in optimizer.state.items():
+                for tensor in tensors_in(list(state.values()) if isinstance(state, dict) else []):
+                    self._recorder.claim(tensor, role="optimizer_state", of=parameter)
+
+
+def _histories(optimizer: torch.optim.Optimizer) -> Iterator[int]:
+    """How many earlier steps an optimizer remembers at most (``torch.optim.LBFGS``); nothing without a history."""
+    return (int(group["history_size"]) for group in optimizer.param_groups if group.get("history_size"))

@@ -1,0 +1,171 @@
+"""The fake world: a FakeTensorMode in which ordinary model code builds, casts and copies itself."""
+
+import gc
+import itertools
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nested._internal.nested_int import NestedIntNode
+from torch.utils import _device
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.packed_sequences import pad_packed_sequence
+
+
+@contextmanager
+def fake_world() -> Iterator[FakeTensorMode]:
+    """Let everything in the context run on fake CPU tensors: shapes and types, no memory and no arithmetic.
+
+    Garbage collection is off meanwhile, so that a free happens where the last reference goes and not at a random later
+    moment; what only the collector could free counts as alive, as it does in a training loop between collections.
+    """
+    with ExitStack() as stack:
+        if gc.isenabled():
+            gc.collect()
+            gc.disable()
+            stack.callback(gc.enable)
+        stack.enter_context(_quiet())
+        # Torch remembers the functions themselves at the first call: that must come before one of them is replaced.
+        _device._device_constructors()
+        stack.enter_context(
+            replaced(
+                (
+                    Replacement("torch.nn.Module._apply", _apply),
+                    Replacement("torch._subclasses.fake_tensor.FakeTensor.__deepcopy__", _deepcopy),
+                    Replacement("torch._subclasses.fake_tensor.FakeTensor.__format__", _format),
+                    Replacement("torch._subclasses.fake_tensor.FakeTensor.get_nested_int", _ragged_size),
+                    Replacement("torch.utils.data.DataLoader._get_iterator", _iterate_here),
+                    Replacement("torch.tensor", _tensor),
+                    Replacement("torch._VF._pad_packed_sequence", pad_packed_sequence),
+                ),
+            )
+        )
+        yield stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A failing shape function reaches the user as one error; torch would log its whole traceback as well.
+
+    Nor is it a defect of user code to ask how memory is aligned, as transformers' experts do: fake pointers are 0.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor", category=UserWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+    """``Module._apply`` for fake parameters.
+
+    The original swaps fake parameters as whole objects, which fails as soon as anything (the fake mode itself) holds a
+    weak reference to them. Setting ``.data`` is what it does to real ones.
+    """
+    if recurse:
+        for child in self.children():
+            if moves_itself(child, "_apply"):
+                child._apply(fn)  # type: ignore[no-untyped-call]
+            else:
+                _apply(child, fn)
+    with torch.no_grad():
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._parameters[name] = _converted(parameter, fn)
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
+
+
+def moves_itself(module: torch.nn.Module, method: str) -> bool:
+    """Does a module move more than its parameters and buffers, by a method of its own (``to``, ``_apply``)?
+
+    Those of torch and of the libraries whose methods only check before they hand on do not count.
+    """
+    kind = next(kind for kind in type(module).__mro__ if method in vars(kind))
+    return kind.__module__.partition(".")[0] not in _HAND_ON
+
+
+_HAND_ON = frozenset(
+    {"memplan", "torch", "transformers", "diffusers", "peft", "accelerate", "bitsandbytes", "deepspeed"}
+)
+
+
+def _converted(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.nn.Parameter:
+    if parameter.is_meta:
+        # ``to_empty`` after building on the meta device: only a new object can lie elsewhere.
+        return torch.nn.Parameter(fn(parameter), requires_grad=parameter.requires_grad)
+    parameter.data = fn(parameter)
+    if parameter.grad is not None:
+        parameter.grad.data = fn(parameter.grad)
+    return parameter
+
+
+def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
+    """``Tensor.__deepcopy__`` for fake leaves (``nn.TransformerEncoder`` copies its layers; EMA copies a model).
+
+    The original looks for a data pointer, of which fake tensors have none.
+    """
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    duplicate: Any = tensor.detach().clone(memory_format=torch.preserve_format)
+    if isinstance(tensor, torch.nn.Parameter):
+        duplicate = torch.nn.Parameter(duplicate, requires_grad=tensor.requires_grad)
+    else:
+        duplicate.requires_grad_(tensor.requires_grad)
+    memo[id(tensor)] = duplicate
+    return duplicate
+
+
+def _format(tensor: FakeTensor, spec: str) -> str:
+    """``Tensor.__format__`` for fake scalars (``f"{loss:.4f}"``); the original knows values of plain tensors only."""
+    return format(tensor.item(), spec) if tensor.dim() == 0 and spec else object.__format__(tensor, spec)
+
+
+_RAGGED = itertools.count()
+"""Numbers of ragged dimensions: two nested tensors fit one another where they have the same."""
+
+
+def _ragged_size(tensor: FakeTensor, *, coeff: int | torch.SymInt = 1) -> torch.SymInt:
+    """The size of a nested tensor's ragged dimension, told by its offsets, as plain offsets tell it.
+
+    Fake ones would make a symbol, for which the fake world would have to be one of symbols throughout.
+    """
+    memo: Any = vars(tensor).get("_memplan_ragged")
+    if memo is None:
+        make: Any = torch.SymInt
+        vars(tensor)["_memplan_ragged"] = memo = make(NestedIntNode(next(_RAGGED), 1))
+    size: torch.SymInt = memo * coeff
+    return size
+
+
+_make_tensor = torch.tensor
+
+
+def _tensor(data: Any, **options: Any) -> torch.Tensor:
+    """``torch.tensor``, also of a list of fake scalars (scaled rotary frequencies): the original reads their memory."""
+    scalars = [each for each in data if isinstance(each, FakeTensor)] if isinstance(data, list | tuple) else []
+    if not scalars:
+        return _make_tensor(data, **options)
+    if len(scalars) == len(data) and options.get("dtype") is None:
+        options["dtype"] = reduce(torch.promote_types, (each.dtype for each in scalars))
+    return _make_tensor([each.tolist() if isinstance(each, FakeTensor) else each for each in data], **options)
+
+
+def _iterate_here(loader: DataLoader[Any]) -> _SingleProcessDataLoaderIter:
+    """``DataLoader._get_iterator`` without worker processes: fake tensors cannot leave theirs."""
+    loader.num_workers, loader.timeout = 0, 0
+    return _SingleProcessDataLoaderIter(loader)

@@ -1,0 +1,138 @@
+"""The answer's arithmetic: verdicts, intervals and sums."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memplan.errors import EstimateError
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import JobSpec
+from memplan.job.target import parse_target
+from memplan.measure.advice import advise
+from memplan.measure.answer import judge
+from memplan.measure.local import estimate_here
+from memplan.measure.records import Estimate, Verdict
+from tests.measure.targets import LIMIT, TARGET
+from tests.report.example_estimates import make_estimate
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> JobSpec:
+    target = tmp_path / "net.py"
+    target.write_text(TARGET)
+    return JobSpec(target=parse_target(str(target)), batch_size=8192)
+
+
+@pytest.mark.parametrize(
+    ("device", "high", "usable", "retries", "verdict"),
+    [
+        (70, 75, 80, 0, Verdict.FITS),
+        (70, 80, 80, 0, Verdict.FITS),
+        (70, 81, 80, 0, Verdict.TIGHT),
+        (80, 81, 80, 0, Verdict.TIGHT),
+        (81, 82, 80, 0, Verdict.OOM),
+        (70, 75, 80, 3, Verdict.TIGHT),
+        (81, 82, 0, 0, Verdict.FITS),
+    ],
+)
+def test_verdicts(device: int, high: int, usable: int, retries: int, verdict: Verdict) -> None:
+    assert judge(device, high, usable, retries=retries) is verdict
+
+
+def test_the_breakdown_sums_to_the_peak_and_the_interval_holds_it(spec: JobSpec) -> None:
+    for answer in estimate_here(spec, [load_profile("h100-80g"), load_profile("t4"), load_profile("cpu")]):
+        assert sum(answer.breakdown.values()) == answer.peak.device_bytes
+        assert all(size >= 0 for size in answer.breakdown.values())
+        assert answer.peak.low_bytes <= answer.peak.device_bytes <= answer.peak.high_bytes
+        assert answer.peak.requested_bytes <= answer.peak.allocated_bytes <= answer.peak.reserved_bytes
+        assert sum(owner.bytes for owner in answer.owners) == sum(
+            size for name, size in answer.breakdown.items() if name not in ("fragmentation", "context")
+        )
+
+
+def test_parameters_and_arithmetic_of_a_step(spec: JobSpec) -> None:
+    (answer,) = estimate_here(spec, [load_profile("a100-80g")])
+    weights = 4 * 2 * 512 * 2048
+    assert answer.parameters == answer.trainable_parameters == weights + 4 * (2048 + 512)
+    assert answer.breakdown["parameter"] == 4 * answer.parameters
+    # A linear layer costs 2*m*n*k forward and twice that backward; the first one needs no gradient for its input.
+    assert answer.flops_per_step == 3 * 2 * 8192 * weights - 2 * 8192 * 512 * 2048
+
+
+def test_a_card_that_is_too_small_gets_advice_that_fits(spec: JobSpec) -> None:
+    sizes = {"usable_bytes": LIMIT, "total_bytes": LIMIT, "context_low_bytes": 0, "context_high_bytes": 0}
+    small = dataclasses.replace(load_profile("t4"), **sizes)
+    (answer,) = estimate_here(spec, [small])
+    assert answer.verdict is Verdict.OOM
+    changes = [advice.change for advice in answer.advice]
+    assert "--checkpoint full" in changes
+    assert any(change.startswith("--batch-size") for change in changes)
+    assert all(advice.device_bytes <= LIMIT for advice in answer.advice)
+    assert [advice.slowdown for advice in answer.advice] == sorted(advice.slowdown for advice in answer.advice)
+    # Of a block, ``up`` runs again: ``down``'s result is needed by nothing, and recomputation stops before it. That is
+    # 4 products more than the 4 * (2 forward + 4 backward) - 1 of the plain step.
+    recompute = next(advice for advice in answer.advice if advice.change == "--checkpoint full")
+    assert recompute.slowdown == pytest.approx(4 / 23)
+
+
+@given(st.integers(1, 4000), st.integers(10, 10**6), st.integers(0, 10**6))
+def test_the_advised_batch_is_the_largest_that_fits(per_sample: int, usable: int, fixed: int) -> None:
+    """With memory affine in the batch, secants find the very edge."""
+    base = make_estimate()
+
+    def attempt(spec: JobSpec) -> Estimate:
+        size = fixed + per_sample * spec.batch_size
+        peak = dataclasses.replace(base.peak, device_bytes=size, low_bytes=size, high_bytes=size)
+        verdict = judge(size, size, usable)
+        gpu = dataclasses.replace(base.gpu, usable_bytes=usable)
+        return dataclasses.replace(base, peak=peak, verdict=verdict, gpu=gpu)
+
+    spec = JobSpec(target=parse_target("preset:x"), batch_size=512)
+    answer = attempt(spec)
+    advice = [each for each in advise(spec, answer, attempt) if each.change.startswith("--batch-size")]
+    fitting = [size for size in range(1, 512) if fixed + per_sample * size <= usable]
+    if answer.verdict is Verdict.FITS or not fitting:
+        assert not advice
+    else:
+        assert [each.change for each in advice] == [f"--batch-size {max(fitting)}"]
+
+
+def test_a_growing_step_is_answered_for_the_steps_that_were_traced(tmp_path: Path) -> None:
+    target = tmp_path / "leak.py"
+    leak = "def loss(output, batch):\n    KEPT.append(output)\n    return output.sum()\n"
+    target.write_text(f"{TARGET}\nKEPT = []\n\n{leak}")
+    (answer,) = estimate_here(JobSpec(target=parse_target(str(target)), batch_size=64), [load_profile("a10")])
+    assert not answer.repeats
+    assert answer.steps_traced == 5
+    # The five outputs that were kept, and the activations of the last step.
+    assert answer.breakdown["activation"] >= 5 * 64 * 512 * 4
+    assert answer.peak.allocated_bytes < 300 << 20
+
+
+def test_a_device_that_cannot_run_the_step_is_unknown_and_the_others_are_answered(tmp_path: Path) -> None:
+    target = tmp_path / "attention.py"
+    target.write_text(
+        "import torch\n\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.qkv = torch.nn.Linear(64, 192)\n"
+        "    def forward(self, x):\n"
+        "        q, k, v = self.qkv(x).view(x.shape[0], 8, 3, 1, 64).unbind(2)\n"
+        "        heads = (each.transpose(1, 2) for each in (q, k, v))\n"
+        "        return torch.nn.functional.scaled_dot_product_attention(*heads)\n\n"
+        "def model():\n    return Net()\n\n"
+        "def batch(batch_size):\n    return torch.randn(batch_size, 8, 64)\n\n"
+        "def loss(output, batch):\n    return output.sum()\n"
+    )
+    # Flash attention needs compute capability 8.0; the T4 has 7.5.
+    spec = JobSpec(target=parse_target(str(target)), precision="bf16", attention="flash")
+    turing, hopper = estimate_here(spec, [load_profile("t4"), load_profile("h100-80g")])
+    assert turing.verdict is Verdict.UNKNOWN
+    assert "flash" in turing.not_modelled[0]
+    assert hopper.verdict is Verdict.FITS
+    with pytest.raises(EstimateError, match="flash"):
+        estimate_here(spec, [load_profile("t4"), load_profile("v100-16g")])

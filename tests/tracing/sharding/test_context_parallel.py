@@ -1,0 +1,116 @@
+"""Context parallelism: every rank has its part of the sequence, and meets all keys and values around the ring."""
+
+import pytest
+from torch import nn
+
+from memplan.errors import UsageError
+from memplan.job.source import ModelSource
+from memplan.tracing.records import Trace
+from tests.tracing.jobs import source
+from tests.tracing.sharding.toy import (
+    BATCH,
+    BLOCKS,
+    HEADS,
+    TOKENS,
+    WIDTH,
+    WORDS,
+    Decoder,
+    loss,
+    needs_recent_torch,
+    parameter_bytes,
+    traced,
+    words,
+)
+
+pytestmark = needs_recent_torch
+
+FLASH = "aten._scaled_dot_product_flash_attention.default"
+OPTIONS = {"precision": "bf16"}
+"""Flash attention takes 16-bit types alone."""
+
+
+def test_attention_runs_once_for_every_rank_of_the_ring():
+    ranks = 4
+    trace = traced(f"cp={ranks}", **OPTIONS)
+    names = [op.name for op in trace.ops]
+    assert names.count(FLASH) == len(trace.steps) * BLOCKS * ranks
+    assert names.count(FLASH.replace(".default", "_backward.default")) == len(trace.steps) * BLOCKS * ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_activations_are_of_a_part_of_the_sequence(ranks):
+    trace = traced(f"cp={ranks}", **OPTIONS)
+    gates = [each for each in trace.storages if trace.ops[each.birth].name == "aten.silu.default" and not each.name]
+    assert {each.nbytes for each in gates if each.role == "intermediate"} == {BATCH * TOKENS * 4 * WIDTH * 2 // ranks}
+
+
+@pytest.mark.parametrize(("shards", "precision"), [(2, "bf16"), (4, "bf16-mixed")])
+def test_parameters_are_sharded_over_the_ranks_of_a_sequence_too(shards, precision):
+    alone, both = (traced(words, precision=precision) for words in ("none", f"fsdp={shards},cp=2"))
+    assert parameter_bytes(both) == parameter_bytes(alone) / (2 * shards)
+    # Attention of every layer, on the part of each of the two ranks.
+    assert _attentions(both) == 2 * _attentions(alone) > 0
+
+
+def test_efficient_attention_goes_around_the_ring_in_fp32():
+    # Its logarithms of sums come in multiples of 32 rows, and torch's ring merges them as they come.
+    long = source(Decoder, lambda size: words(size).repeat(1, 128 // TOKENS), loss=loss, default_seq_len=128)
+    assert _attentions(traced("fsdp=4,cp=2", given=long)) == 2 * BLOCKS
+
+
+def _attentions(trace: Trace) -> float:
+    """Forward calls of fused kernels in a step."""
+    ends = "_attention.default"
+    found = [op for op in trace.ops if "scaled_dot_product" in op.name and op.name.endswith(ends)]
+    return len(found) / len(trace.steps)
+
+
+def _grouped() -> ModelSource:
+    """A decoder of transformers whose heads share keys and values, as SmolLM2's and Llama 3's do."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=WIDTH, intermediate_size=2 * WIDTH, vocab_size=WORDS, num_hidden_layers=BLOCKS,
+        num_attention_heads=HEADS, num_key_value_heads=HEADS // 2,
+    )  # fmt: skip
+    return source(
+        lambda: transformers.LlamaForCausalLM(config),
+        lambda size: dict.fromkeys(("input_ids", "labels"), words(size)),
+        default_seq_len=TOKENS,
+    )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16-mixed"])
+def test_grouped_heads_go_around_the_ring_in_16_bits(precision):
+    trace = traced("fsdp=4,cp=2", given=_grouped(), precision=precision)
+    assert _attentions(trace) == 2 * BLOCKS
+
+
+@pytest.mark.parametrize("options", [{"precision": "fp32"}, {"precision": "bf16", "attention": "math"}])
+def test_what_the_math_kernel_alone_can_run_is_refused(options):
+    with pytest.raises(UsageError, match="ranks cannot share causal attention on the math kernel"):
+        traced("fsdp=4,cp=2", given=_grouped(), **options)
+
+
+def test_stages_of_a_pipeline_share_the_sequence_too():
+    trace = traced("cp=2,pp=2,micro=2", 2, **OPTIONS)
+    hidden = BATCH * TOKENS * WIDTH * 2 // 2
+    assert any(each.nbytes == hidden for each in trace.storages)
+    assert sum(op.name == FLASH for op in trace.ops) == len(trace.steps) * 2 * BLOCKS // 2 * 2
+
+
+def test_attention_is_itself_again_afterwards():
+    before = nn.functional.scaled_dot_product_attention
+    traced("cp=2", **OPTIONS)
+    assert nn.functional.scaled_dot_product_attention is before
+
+
+@pytest.mark.parametrize("ranks", [3, 16])
+def test_uneven_parts_are_refused(ranks):
+    with pytest.raises(UsageError, match=f"{ranks} ranks cannot share {TOKENS} tokens"):
+        traced(f"cp={ranks}", seq_len=TOKENS, **OPTIONS)
+
+
+def test_a_train_step_of_the_users_own_shares_no_sequence():
+    given = source(Decoder, words, train_step=lambda model, optimizer, batch: None)
+    with pytest.raises(UsageError, match="--parallel cp would change nothing"):
+        traced("cp=2", given=given)

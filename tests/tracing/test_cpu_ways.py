@@ -1,0 +1,130 @@
+"""Where a plain run on the CPU does otherwise than fake tensors under a dispatch mode: against the real allocator."""
+
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.semantics import semantics
+from memplan.tracing.values import Values
+from memplan.tracing.world import fake_world
+from tests.tracing.real_memory import peak, real_allocations
+
+pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13")
+SMALL = 1024
+"""Bytes of C++'s own scalars and rows of channels, which these programs are not about."""
+
+
+@contextmanager
+def recording():
+    device = DeviceTraits(kind="cpu")
+    with fake_world(), semantics(device, "auto") as means:
+        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False))
+        recorder.recording = True
+        with recorder.watching():
+            yield recorder
+
+
+def recorded_allocations(body):
+    with recording() as recorder:
+        kept = body()
+        del kept
+        entries = recorder.ledger.entries
+        return [
+            entries[key].nbytes if action == "alloc" else -entries[key].nbytes
+            for action, key, _ in recorder.ledger.events
+            if entries[key].place == "device"
+        ]
+
+
+def check(body):
+    body()  # One-time allocations of the libraries are not the program's.
+    real, recorded = (
+        [size for size in run(body) if abs(size) >= SMALL] for run in (real_allocations, recorded_allocations)
+    )
+    assert peak(recorded) == peak(real)
+    assert Counter(recorded) == Counter(real)
+
+
+POOLS = {
+    "plain": {"kernel_size": 2},
+    "padded": {"kernel_size": 3, "stride": 2, "padding": 1},
+    "last window in part": {"kernel_size": 4, "stride": 3, "ceil_mode": True},
+    "dilated": {"kernel_size": 3, "dilation": 2, "stride": 1},
+}
+
+
+@pytest.mark.parametrize("way", POOLS)
+@pytest.mark.parametrize("trained", [False, True])
+def test_pooling_keeps_indices_only_for_a_gradient(way, trained):
+    source = torch.randn(8, 16, 67)
+    expected = F.max_pool1d(source, **POOLS[way]).shape
+
+    def body():
+        pooled = F.max_pool1d(torch.randn(8, 16, 67, requires_grad=trained), **POOLS[way])
+        assert pooled.shape == expected
+        with torch.no_grad():
+            return pooled, F.max_pool1d(pooled.relu(), **POOLS[way])
+
+    check(body)
+
+
+def images(batch, channels, *sides):
+    return torch.randn(batch, channels, *sides)
+
+
+SOURCES = {
+    "signals": lambda: images(8, 32, 64),
+    "turned signals": lambda: images(8, 64, 32).transpose(1, 2),
+    "channels last": lambda: images(8, 32, 12, 12).to(memory_format=torch.channels_last),
+    "volumes": lambda: images(8, 32, 4, 6, 8),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("gradient", [torch.ones_like, lambda result: torch.ones_like(result).contiguous()])
+def test_batch_norm_makes_the_gradients_that_are_asked_for(source, trained, gradient):
+    def body():
+        weight, bias = torch.ones(32, requires_grad=True), torch.zeros(32, requires_grad=True)
+        result = F.batch_norm(SOURCES[source]().requires_grad_(trained) * 2, None, None, weight, bias, training=True)
+        result.backward(gradient(result))
+        return weight, bias
+
+    check(body)
+
+
+def test_angles_are_computed_as_complex_numbers():
+    check(lambda: torch.complex(torch.randn(40, 50), torch.randn(40, 50)).angle())
+
+
+def test_gradients_of_signs_take_no_memory():
+    """The second derivative of a magnitude: of a sign it is zero, which no memory holds."""
+
+    def body():
+        source = torch.randn(40, 50, requires_grad=True)
+        magnitude = (source * 3).abs()
+        (slope,) = torch.autograd.grad((magnitude * source).sum(), source, create_graph=True)
+        (slope.square().sum() + magnitude.sum()).backward()
+        return source
+
+    check(body)
+
+
+@pytest.mark.parametrize("shape", [(40, 8), (2, 12, 12)])
+def test_gradients_of_reflectors_are_filled_column_by_column(shape):
+    def body():
+        source = torch.randn(shape, requires_grad=True)
+        reflectors = source * 2
+        product = torch.linalg.householder_product(reflectors, reflectors[..., 0, :] * 3)
+        product.square().sum().backward()
+        return source
+
+    body()
+    # A column lives in a real run while it is copied to its place.
+    column = 4 * torch.empty(shape)[..., 0].numel()
+    assert peak(recorded_allocations(body)) == pytest.approx(peak(real_allocations(body)), abs=3 * column)
