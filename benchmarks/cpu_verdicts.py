@@ -4,7 +4,8 @@ Runs the samples of torch's operator databases (forward, backward, in place, ove
 of ``cpu_direct`` for real under a dispatch mode, and holds the allocator events of every op that it sees against
 memplan's prediction for the same call: results, and scratch by the table; where it cannot run on fake tensors, against
 the results alone. An op whose real peak differs is printed with its worst call.
-``memplan/tracing/scratch/cpu_plain.py`` lists those that never differ; ``results/cpu_verdicts.csv`` holds what was counted. Usage::
+``memplan/tracing/scratch/cpu_plain.py`` lists those that never differ; ``results/cpu_verdicts.csv`` holds what was
+counted. Usage::
 
     python benchmarks/cpu_verdicts.py [--dtype float32] [--side 8] [--part 1/4] [--all] [--csv FILE] [NAME ...]
 """
