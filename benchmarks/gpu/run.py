@@ -29,7 +29,7 @@ from packing import pack
 from workloads import ROOT, WORKLOADS, Workload, set_size
 
 from memplan.errors import MemplanError
-from memplan.report.validate_json import document, peaks
+from memplan.report.validate.json import document, peaks
 from memplan.validate.compose import Limits, check_room, device_facts, predict, put_together, run_for_real, watched
 from memplan.validate.profiles import profile_for
 from memplan.validate.records import DeviceFacts, Prediction, RealRun

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from memplan.audit.records import Audit
 
 RENDERERS = {
-    "json": "audit_json",
-    "markdown": "audit_markdown",
-    "github": "audit_github",
-    "gitlab": "audit_gitlab",
-    "sarif": "audit_sarif",
+    "json": "audit.json",
+    "markdown": "audit.markdown",
+    "github": "audit.github",
+    "gitlab": "audit.gitlab",
+    "sarif": "audit.sarif",
 }
 """Format → module of ``memplan.report`` whose ``render`` makes one text of an ``Audit``."""
 FORMATS = ("text", *RENDERERS)
@@ -139,7 +139,7 @@ def _write(output: outputs.Output, found: "Audit", *, quiet: bool, diff: bool) -
         return text
 
     def lines(width: int) -> "list[Text]":
-        from memplan.report.audit import render
+        from memplan.report.audit.text import render
 
         return render(found, width=width, quiet=quiet, diffs=diff)
 

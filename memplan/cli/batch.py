@@ -82,8 +82,8 @@ def _write(
     found: "list[tuple[GpuProfile, BatchAnswer]]",
     report: groups.ReportOptions,
 ) -> None:
-    from memplan.report import batch as text
-    from memplan.report import batch_json
+    from memplan.report.batch import json as batch_json
+    from memplan.report.batch import text
 
     outputs.write_rendered(
         output,

@@ -20,7 +20,8 @@ OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "i
 def solve_graph(path: Path, budget: int | None, asked: PlanOptions, wanted: tuple[outputs.Output, ...]) -> ExitCode:
     """Find a schedule for a graph from a file, and report it."""
     from memplan.plan.checkpoint.graph.answer import plan_graph
-    from memplan.report import checkpoint_graph, checkpoint_json
+    from memplan.report.checkpoint import graph as checkpoint_graph
+    from memplan.report.checkpoint import json as checkpoint_json
 
     answer: GraphAnswer = plan_graph(path, budget=budget, ratio=asked.budget_ratio, time_limit=asked.time_limit)
     for output in wanted:
@@ -44,7 +45,8 @@ def solve_step(
 ) -> ExitCode:
     """Find an order of a target's compiled step, write it down and report it."""
     from memplan.plan.checkpoint.joint.step import plan_step
-    from memplan.report import checkpoint_graph, checkpoint_json
+    from memplan.report.checkpoint import graph as checkpoint_graph
+    from memplan.report.checkpoint import json as checkpoint_json
     from memplan.runtime.partition.order_file import write_order
 
     with console.progress(enabled=not report.quiet) as tell:

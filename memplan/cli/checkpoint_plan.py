@@ -100,7 +100,10 @@ def is_graph(target: str) -> bool:
 
 
 def _write(output: outputs.Output, answer: CheckpointAnswer, report: PlanReportOptions, plan: Path | None) -> None:
-    from memplan.report import checkpoint, checkpoint_html, checkpoint_json, checkpoint_svg
+    from memplan.report.checkpoint import html as checkpoint_html
+    from memplan.report.checkpoint import json as checkpoint_json
+    from memplan.report.checkpoint import svg as checkpoint_svg
+    from memplan.report.checkpoint import text as checkpoint
     from memplan.runtime.checkpoint.snippet import stand_alone_code
 
     outputs.write_rendered(

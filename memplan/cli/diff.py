@@ -52,7 +52,7 @@ def diff(
     from memplan.gate.revision import Run
     from memplan.gate.run import processors
     from memplan.project.overrides import Overrides
-    from memplan.report.diff import render, render_markdown
+    from memplan.report.gate.diff import render, render_markdown
 
     how = Run(
         project=project,

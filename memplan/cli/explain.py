@@ -17,7 +17,7 @@ def explain(
     from rich.text import Text
 
     from memplan.audit.rules import RULES as AUDIT_RULES
-    from memplan.report.layout import paragraphs
+    from memplan.report.draw.layout import paragraphs
     from memplan.rules import RULES
     from memplan.runtime.leaks.rules import RULES as LEAK_RULES
     from memplan.runtime.monitor.rules import RULES as MONITOR_RULES

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from memplan.project.records import Project
 
 RENDERERS = {
-    "json": "gate_json",
+    "json": "gate.json",
     "html": "html.gate",
-    "markdown": "gate_markdown",
-    "comment": "gate_comment",
-    "github": "gate_github",
-    "gitlab": "gate_gitlab",
-    "sarif": "gate_sarif",
-    "junit": "gate_junit",
-    "prometheus": "gate_prometheus",
-    "badge": "gate_badge",
+    "markdown": "gate.markdown",
+    "comment": "gate.comment",
+    "github": "gate.github",
+    "gitlab": "gate.gitlab",
+    "sarif": "gate.sarif",
+    "junit": "gate.junit",
+    "prometheus": "gate.prometheus",
+    "badge": "gate.badge",
 }
 """Format → module of ``memplan.report`` whose ``render`` makes one text of a ``GateResult``."""
 FORMATS = ("text", *RENDERERS)
@@ -162,7 +162,7 @@ def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False, 
         return text
 
     def lines(width: int) -> "list[Text]":
-        from memplan.report.gate import render
+        from memplan.report.gate.text import render
 
         return render(result, width=width, quiet=quiet)
 

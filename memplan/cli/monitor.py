@@ -140,8 +140,8 @@ def _watched(wanted: "Wanted", addresses: "dict[str, tuple[str, int]]", job: str
 
 
 def _write(report: outputs.Output, outcome: "Outcome", *, quiet: bool) -> None:
-    from memplan.report.monitor import render
-    from memplan.report.monitor_json import render as render_json
+    from memplan.report.monitor.json import render as render_json
+    from memplan.report.monitor.text import render
 
     if report.file is None:
         # Standard output is the command's.

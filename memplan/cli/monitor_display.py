@@ -18,7 +18,7 @@ class Display:
     """Shows checks while the command runs: rows of a terminal, or a line for each change of the level."""
 
     def __init__(self, *, quiet: bool) -> None:
-        from memplan.report.monitor_live import ROWS
+        from memplan.report.monitor.live import ROWS
 
         self._started = time.time()
         live = not quiet and sys.stderr is not None and sys.stderr.isatty()
@@ -34,8 +34,8 @@ class Display:
 
     def show(self, made: "Check", change: "Change | None") -> None:
         """Called with every check."""
-        from memplan.report.monitor import change_line
-        from memplan.report.monitor_live import render
+        from memplan.report.monitor.live import render
+        from memplan.report.monitor.text import change_line
 
         if self._rows is not None:
             lines = render(made, seconds=time.time() - self._started, width=console.terminal_width())

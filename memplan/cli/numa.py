@@ -123,8 +123,8 @@ def _write(
     strict: bool,
     quiet: bool,
 ) -> None:
-    from memplan.report import numa as text
-    from memplan.report import numa_json
+    from memplan.report.numa import json as numa_json
+    from memplan.report.numa import text
     from memplan.runtime.numa.commands import script
 
     outputs.write_rendered(

@@ -112,8 +112,8 @@ def write(
         digests: The history of each for the page; None: there are none.
         timeline: Put them into JSON, too.
     """
-    from memplan.report.json import render as render_json
-    from memplan.report.text import render as render_text
+    from memplan.report.estimate.json import render as render_json
+    from memplan.report.estimate.text import render as render_text
 
     kept = digests or [None] * len(estimates)
     write_rendered(
@@ -199,13 +199,13 @@ def _write_file(file: Path, content: bytes) -> None:
 
 def _rendered(name: str, history: "Snapshot", title: str) -> bytes:
     if name == "snapshot":
-        from memplan.report.viewer_snapshot import render as render_snapshot
+        from memplan.report.history.viewer import render as render_snapshot
 
         return render_snapshot(history)
     if name == "perfetto":
-        from memplan.report.perfetto import render as render_perfetto
+        from memplan.report.history.perfetto import render as render_perfetto
 
         return render_perfetto(history, name=title).encode("utf-8")
-    from memplan.report.speedscope import render as render_speedscope
+    from memplan.report.history.speedscope import render as render_speedscope
 
     return render_speedscope(history, name=title).encode("utf-8")

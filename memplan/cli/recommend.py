@@ -140,8 +140,9 @@ def _wrong_numbers(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]
 def _write(
     output: outputs.Output, answer: "Recommendation", report: RecommendReportOptions, setup: Path | None
 ) -> None:
-    from memplan.report import recommend as text
-    from memplan.report import recommend_html, recommend_json
+    from memplan.report.recommend import html as recommend_html
+    from memplan.report.recommend import json as recommend_json
+    from memplan.report.recommend import text
 
     outputs.write_rendered(
         output,

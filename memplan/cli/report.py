@@ -63,7 +63,7 @@ def report(
     if plan is not None:
         raise UsageError("--plan is for recordings of memplan.profile", where=str(file))
     if content.get("command") == "gate":
-        from memplan.report.gate_json import read_gate
+        from memplan.report.gate.json import read_gate
 
         result = read_gate(content, str(file))
         for output in wanted:
@@ -105,8 +105,8 @@ def _lines(entries: "Entries", *, width: int, explain: bool, quiet: bool) -> "li
     """The reports of all jobs, one below the other, each with its name where there are several."""
     from rich.text import Text
 
-    from memplan.report.layout import clean
-    from memplan.report.text import render as render_text
+    from memplan.report.draw.layout import clean
+    from memplan.report.estimate.text import render as render_text
 
     jobs: dict[str, list[Estimate]] = {}
     for (job, _), estimate in entries.items():

@@ -8,8 +8,8 @@ from memplan.cli import outputs
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
-    from memplan.report.profile_overlay_records import Overlay
-    from memplan.report.profile_plan import Plan
+    from memplan.report.profile.plan import Plan
+    from memplan.report.profile.records import Overlay
     from memplan.runtime.profile.records import Recording
 
 FORMATS = (*outputs.REPORTS, "html", *outputs.EXPORTS)
@@ -44,8 +44,9 @@ def write(
 
 
 def _write(output: outputs.Output, recording: "Recording", overlay: "Overlay | None", *, quiet: bool) -> None:
-    from memplan.report import profile, profile_json
     from memplan.report.html import profile as page
+    from memplan.report.profile import json as profile_json
+    from memplan.report.profile import text as profile
 
     if output.is_export:
         from memplan.snapshot.measured import measured_snapshot
@@ -61,7 +62,7 @@ def _write(output: outputs.Output, recording: "Recording", overlay: "Overlay | N
 
 
 def _overlay(recording: "Recording", where: str, plan_file: Path) -> "Overlay":
-    from memplan.report.profile_overlay import overlay
+    from memplan.report.profile.overlay import overlay
 
     if recording.events is None:
         what = f"a recording of depth '{recording.depth}' has no events to lay over a plan"
@@ -72,7 +73,7 @@ def _overlay(recording: "Recording", where: str, plan_file: Path) -> "Overlay":
 def _plan(file: Path, device: str) -> "Plan":
     """The one estimate of a file that is of a recording's kind of device."""
     from memplan.gate.saved import load_content, read_digests, read_entries
-    from memplan.report.profile_plan import Plan
+    from memplan.report.profile.plan import Plan
 
     content = load_content(file)
     digests = read_digests(content, str(file))

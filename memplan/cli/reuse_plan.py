@@ -110,7 +110,10 @@ def reuse_plan(
 
 def _write(output: outputs.Output, answer: "ReuseAnswer", report: ReuseReportOptions) -> None:
     from memplan.plan.reuse.csv_file import write_problem
-    from memplan.report import reuse, reuse_html, reuse_json, reuse_svg
+    from memplan.report.reuse import html as reuse_html
+    from memplan.report.reuse import json as reuse_json
+    from memplan.report.reuse import svg as reuse_svg
+    from memplan.report.reuse import text as reuse
 
     outputs.write_rendered(
         output,

@@ -102,8 +102,8 @@ def simulate(
     problems.add(*_wrong_profiles(profiles))
     scenario = _scenario(problems, played)
     problems.raise_if_any()
-    from memplan.report.simulate import render as render_text
-    from memplan.report.simulate_json import render as render_json
+    from memplan.report.simulate.json import render as render_json
+    from memplan.report.simulate.text import render as render_text
     from memplan.simulate.compose import simulate as run
 
     with console.progress(enabled=not report.quiet) as tell:

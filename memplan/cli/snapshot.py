@@ -111,8 +111,8 @@ def _chosen(found: "Snapshot", device: int | None, file: Path) -> "list[DeviceSn
 
 
 def _write(report: outputs.Output, name: str, analyses: "Sequence[SnapshotAnalysis]", *, top: int, quiet: bool) -> None:
-    from memplan.report.snapshot import render
-    from memplan.report.snapshot_json import render as render_json
+    from memplan.report.snapshot.json import render as render_json
+    from memplan.report.snapshot.text import render
 
     shown = max(analyses, key=lambda analysis: (analysis.events, analysis.now.reserved))
     outputs.write_rendered(

@@ -116,8 +116,8 @@ def _wrong_numbers(gpus: int | None, jobs: int | None, budget: float) -> Iterato
 
 
 def _write(output: outputs.Output, answer: "Sweep", *, quiet: bool) -> None:
-    from memplan.report import sweep as text
-    from memplan.report import sweep_json
+    from memplan.report.sweep import json as sweep_json
+    from memplan.report.sweep import text
 
     outputs.write_rendered(
         output,

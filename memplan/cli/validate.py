@@ -85,8 +85,8 @@ def validate(
         raise UsageError("a target is missing", hint="memplan validate TARGET, or memplan validate --calibrate")
     spec = check.job_spec(target, job, problems)
     problems.raise_if_any()
-    from memplan.report.validate import render as render_text
-    from memplan.report.validate_json import render as render_json
+    from memplan.report.validate.json import render as render_json
+    from memplan.report.validate.text import render as render_text
     from memplan.validate.compose import validate as run
 
     with console.progress(enabled=not report.quiet) as tell:
@@ -144,7 +144,7 @@ def _unwritable(name: str, path: Path | None) -> Iterator[str]:
 
 
 def _calibrate(device: str, profile_out: Path | None, timeout: float, *, quiet: bool) -> None:
-    from memplan.report.calibration import render
+    from memplan.report.validate.calibration import render
     from memplan.validate.calibrate import calibrate
 
     with console.progress(enabled=not quiet) as tell:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from memplan.measure.records import Estimate
 from memplan.pytest_plugin.records import Figure, Limit
-from memplan.report.growth import change
+from memplan.report.draw.layout import file_name
+from memplan.report.estimate.owners import TOP_LEVEL, grouped
+from memplan.report.gate.growth import change
 from memplan.report.labels import LABELS
-from memplan.report.layout import file_name
-from memplan.report.owners import TOP_LEVEL, grouped
 from memplan.units import format_bytes
 
 _OWNERS_NAMED = 3

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from html import escape
 
 from memplan.page.policy import policy
-from memplan.report import svg
-from memplan.report.layout import clean
+from memplan.report.draw import svg
+from memplan.report.draw.layout import clean
 
 STYLE = """
   :root { color-scheme: light dark }
@@ -27,7 +27,7 @@ def page(title: str, body: Iterable[str], *, picture_style: str) -> str:
     Args:
         title: As plain text.
         body: Lines of HTML below the heading.
-        picture_style: CSS of the picture among them (``memplan.report.svg.picture``): the policy names it, too.
+        picture_style: CSS of the picture among them (``memplan.report.draw.svg.picture``): the policy names it, too.
     """
     allowed = policy(styles=[STYLE, svg.STYLE + picture_style])
     return "\n".join(

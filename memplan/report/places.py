@@ -2,7 +2,7 @@
 
 import re
 
-from memplan.report.layout import source_line
+from memplan.report.draw.layout import source_line
 from memplan.snapshot.frames import Place, PlaceKind
 
 _NAMES = {PlaceKind.BEFORE: "allocated before the recording", PlaceKind.UNKNOWN: "without a call stack"}

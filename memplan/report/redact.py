@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.records import Estimate, RecordedEstimate
-from memplan.report.layout import source_line
+from memplan.report.draw.layout import source_line
 
 LIBRARIES = (
     "torch",

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from memplan.cli.app import main
-from memplan.report.checkpoint_json import schema
+from memplan.report.checkpoint.json import schema
 
 TARGET = """
 import torch

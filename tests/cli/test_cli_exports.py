@@ -12,7 +12,7 @@ from memplan.measure import compose
 from memplan.measure.records import RecordedEstimate
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
-from memplan.report.viewer_snapshot import render
+from memplan.report.history.viewer import render
 from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
 from tests.report.example_estimates import FITS, UNKNOWN
 

@@ -15,7 +15,7 @@ from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.measure.records import Estimate
-from memplan.report.text import render
+from memplan.report.estimate.text import render
 from memplan.rules import RULES
 from memplan.runtime.leaks.rules import RULES as LEAK_RULES
 from memplan.runtime.monitor.rules import RULES as MONITOR_RULES

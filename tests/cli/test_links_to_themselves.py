@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memplan.cli.app import main
-from memplan.report import json as estimate_json
+from memplan.report.estimate import json as estimate_json
 from tests.report.example_estimates import FITS
 
 WORDS = (

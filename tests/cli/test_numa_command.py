@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from memplan.cli.app import main
-from memplan.report import numa_json
+from memplan.report.numa import json as numa_json
 from tests.runtime.numa.machines import DGX_H100, EPYC_7251, build
 
 

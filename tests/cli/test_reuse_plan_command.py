@@ -10,7 +10,7 @@ import pytest
 
 from memplan.cli.app import main
 from memplan.plan.reuse.csv_file import read_problem
-from memplan.report.reuse_json import schema
+from memplan.report.reuse.json import schema
 
 TARGET = """
 import torch

@@ -11,8 +11,8 @@ from typing import Any
 from memplan.gate.saved import render_baseline
 from memplan.job.setup_file import Prediction, make_setup, write_setup
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.report import gate_json
-from memplan.report import json as estimate_json
+from memplan.report.estimate import json as estimate_json
+from memplan.report.gate import json as gate_json
 from memplan.runtime.profile import document as recording
 from memplan.units import Bytes
 from tests.fuzz.texts import hostile

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memplan.gate.compare import compare
 from memplan.measure.records import Estimate
-from memplan.report.growth import grouped_growth
+from memplan.report.gate.growth import grouped_growth
 from tests.gate.cases import owning
 from tests.report.estimate_strategies import LAW, estimates
 

@@ -19,10 +19,10 @@ from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Advice, Estimate, Owner
 from memplan.project.records import Amount, Policy
-from memplan.report import diff as report_diff
-from memplan.report import gate as report_gate
-from memplan.report import gate_json
-from memplan.report.json import schema as estimate_schema
+from memplan.report.estimate.json import schema as estimate_schema
+from memplan.report.gate import diff as report_diff
+from memplan.report.gate import json as gate_json
+from memplan.report.gate import text as report_gate
 from memplan.units import GIB, MIB
 from tests.gate.cases import PLACES
 from tests.gate.results import RESULTS

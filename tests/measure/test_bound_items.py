@@ -11,8 +11,8 @@ from memplan.job.target import parse_target
 from memplan.measure.document import document
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate, RecordedEstimate
+from memplan.report.estimate.text import render
 from memplan.report.redact import redacted
-from memplan.report.text import render
 
 TARGET = """
 import torch

@@ -24,8 +24,8 @@ from memplan.measure.interval import classify, interval, read_residuals, shipped
 from memplan.measure.jitter import Jitter
 from memplan.measure.local import estimate_here
 from memplan.measure.records import IntervalBasis, Verdict
-from memplan.report.interval import CLASSES, interval_facts, interval_line
-from memplan.report.json import schema
+from memplan.report.estimate.interval import CLASSES, interval_facts, interval_line
+from memplan.report.estimate.json import schema
 from memplan.units import Bytes
 from tests.report.example_estimates import FITS, make_estimate
 from tests.support.benchmarks import benchmark

@@ -11,7 +11,7 @@ from memplan.job.target import parse_target
 from memplan.measure.advice import single_changes
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
-from memplan.report.text import render
+from memplan.report.estimate.text import render
 from memplan.tracing.dtypes import WITHOUT, lacking
 from memplan.tracing.records import DeviceTraits
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from memplan.measure.over import over
 from memplan.measure.records import Verdict
-from memplan.report.verdict import statement
+from memplan.report.estimate.verdict import statement
 from memplan.units import GIB
 from tests.report.example_estimates import make_estimate
 

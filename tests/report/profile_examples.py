@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from memplan.measure.digest_records import Curve, DigestBuffer, HistoryDigest, Holder, Span
-from memplan.report.profile_plan import Plan
+from memplan.report.profile.plan import Plan
 from memplan.runtime.profile.records import Border, Events, Overhead, Recording, Region
 from tests.report.example_estimates import CPU, make_estimate
 

@@ -15,9 +15,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from memplan.audit.records import Audit
 from memplan.audit.rules import RULES
-from memplan.report import audit, audit_json
-from memplan.report.audit_findings import LEVELS, told
-from memplan.report.layout import clean
+from memplan.report.audit import json as audit_json
+from memplan.report.audit import text as audit
+from memplan.report.audit.findings import LEVELS, told
+from memplan.report.draw.layout import clean
 from tests.report.example_audit import EMPTY, OUTSIDE, example
 from tests.report.formats import CODE_QUALITY, commands, sarif_schema
 
@@ -49,7 +50,7 @@ def renamings() -> st.SearchStrategy[Mapping[str, str]]:
 
 
 def rendered(name: str, result: Audit) -> str:
-    text: str = import_module(f"memplan.report.audit_{name}").render(result)
+    text: str = import_module(f"memplan.report.audit.{name}").render(result)
     return text
 
 

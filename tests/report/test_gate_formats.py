@@ -19,8 +19,14 @@ from syrupy.assertion import SnapshotAssertion
 from memplan.cli.app import main
 from memplan.gate.records import GateResult, Place
 from memplan.gate.repository import in_repository
-from memplan.report import gate_badge, gate_github, gate_gitlab, gate_json, gate_junit, gate_prometheus, gate_sarif
-from memplan.report.layout import clean
+from memplan.report.draw.layout import clean
+from memplan.report.gate import badge as gate_badge
+from memplan.report.gate import github as gate_github
+from memplan.report.gate import gitlab as gate_gitlab
+from memplan.report.gate import json as gate_json
+from memplan.report.gate import junit as gate_junit
+from memplan.report.gate import prometheus as gate_prometheus
+from memplan.report.gate import sarif as gate_sarif
 from memplan.rules import RULES
 from memplan.units import GIB
 from tests.gate.results import RESULTS
@@ -35,7 +41,7 @@ FORMATS = ("github", "gitlab", "sarif", "junit", "prometheus", "badge")
 
 
 def rendered(name: str, result: GateResult) -> str:
-    text: str = importlib.import_module(f"memplan.report.gate_{name}").render(result)
+    text: str = importlib.import_module(f"memplan.report.gate.{name}").render(result)
     return text
 
 

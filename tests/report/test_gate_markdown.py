@@ -15,8 +15,10 @@ from markdown_it.token import Token
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.gate.records import GateResult, Place
-from memplan.report import gate_comment, gate_markdown, markdown
-from memplan.report.layout import clean
+from memplan.report import markdown
+from memplan.report.draw.layout import clean
+from memplan.report.gate import comment as gate_comment
+from memplan.report.gate import markdown as gate_markdown
 from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import LAW
 from tests.report.example_gate import FRAGMENTS, HOSTILE, OUTSIDE, example, renamings

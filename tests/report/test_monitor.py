@@ -13,7 +13,9 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 import memplan.report
-from memplan.report import monitor, monitor_json, monitor_live
+from memplan.report.monitor import json as monitor_json
+from memplan.report.monitor import live as monitor_live
+from memplan.report.monitor import text as monitor
 from memplan.runtime.monitor.judge import judge
 from memplan.runtime.monitor.log import check_document, end_document, oom_document, start_document
 from memplan.runtime.monitor.outcome import Ending, Outcome, PostMortem

@@ -9,7 +9,7 @@ import jsonschema
 from hypothesis import given, settings
 
 from memplan.lifetime.records import Category
-from memplan.report.perfetto import LARGEST, render
+from memplan.report.history.perfetto import LARGEST, render
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import Snapshot
 from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.measure.digest_records import HistoryDigest
-from memplan.report.profile_overlay import overlay
-from memplan.report.profile_overlay_records import Overlay
-from memplan.report.profile_plan import repeated
+from memplan.report.profile.overlay import overlay
+from memplan.report.profile.plan import repeated
+from memplan.report.profile.records import Overlay
 from memplan.runtime.profile.records import Recording
 from tests.report.profile_examples import EXAMPLE, PROGRAMS, Event, Program, plan_of, played, recording_of
 

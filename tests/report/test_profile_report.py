@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.cli.app import main
-from memplan.report import json as estimate_json
-from memplan.report import profile, profile_json
+from memplan.report.estimate import json as estimate_json
+from memplan.report.history.viewer import render as viewer
 from memplan.report.html import profile as page
-from memplan.report.profile_overlay import overlay
-from memplan.report.viewer_snapshot import render as viewer
+from memplan.report.profile import json as profile_json
+from memplan.report.profile import text as profile
+from memplan.report.profile.overlay import overlay
 from memplan.runtime.profile.records import Recording
 from memplan.snapshot.analysis import analyse
 from memplan.snapshot.measured import measured_snapshot

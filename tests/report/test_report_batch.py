@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from memplan.hardware.catalog import load_profile
 from memplan.plan.batch.records import BatchAnswer
-from memplan.report import batch, batch_json
+from memplan.report.batch import json as batch_json
+from memplan.report.batch import text as batch
 from memplan.units import format_bytes
 from tests.report.example_batches import NOTHING, REFUSED, answer
 

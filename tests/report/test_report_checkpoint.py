@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer
-from memplan.report import checkpoint, checkpoint_html, checkpoint_json, checkpoint_svg
-from memplan.report.layout import clean
+from memplan.report.checkpoint import html as checkpoint_html
+from memplan.report.checkpoint import json as checkpoint_json
+from memplan.report.checkpoint import svg as checkpoint_svg
+from memplan.report.checkpoint import text as checkpoint
+from memplan.report.draw.layout import clean
 from memplan.runtime.checkpoint.records import CheckpointPlan, Segment
 from memplan.units import GIB, MIB, Bytes
 from tests.report.example_checkpoint_plans import answer

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from memplan.measure.document import document
 from memplan.measure.records import Estimate
-from memplan.report.json import render, schema
+from memplan.report.estimate.json import render, schema
 from tests.report.estimate_strategies import LAW, estimates
 from tests.report.example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
 

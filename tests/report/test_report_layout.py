@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.report.bars import apportion, bar
-from memplan.report.layout import LABEL_CELLS, clean, flow, pad, paragraphs, shorten, source_line, spread
+from memplan.report.draw.bars import apportion, bar
+from memplan.report.draw.layout import LABEL_CELLS, clean, flow, pad, paragraphs, shorten, source_line, spread
 from tests.report.estimate_strategies import LAW
 
 WIDTHS = st.integers(1, 100)

@@ -9,7 +9,8 @@ import pytest
 from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
-from memplan.report import numa, numa_json
+from memplan.report.numa import json as numa_json
+from memplan.report.numa import text as numa
 from memplan.runtime.numa.commands import commands
 from memplan.runtime.numa.placement import Demand, Placement
 from memplan.runtime.numa.plan import place

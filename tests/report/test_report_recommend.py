@@ -10,7 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 from memplan.plan.recommend.records import UNREACHED, Recommendation, Remedy
-from memplan.report import recommend, recommend_html, recommend_json, recommend_svg
+from memplan.report.recommend import html as recommend_html
+from memplan.report.recommend import json as recommend_json
+from memplan.report.recommend import svg as recommend_svg
+from memplan.report.recommend import text as recommend
 from memplan.units import format_bytes
 from tests.report.example_recommendations import JOB, LOST, answer, candidate, evaluated
 

@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.plan.reuse.answer_records import Surroundings
-from memplan.report import reuse, reuse_html, reuse_json, reuse_svg
 from memplan.report.endings import WORDS
-from memplan.report.reuse_raster import raster
-from memplan.report.text import MIN_WIDTH
+from memplan.report.estimate.text import MIN_WIDTH
+from memplan.report.reuse import html as reuse_html
+from memplan.report.reuse import json as reuse_json
+from memplan.report.reuse import svg as reuse_svg
+from memplan.report.reuse import text as reuse
+from memplan.report.reuse.raster import raster
 from tests.report.example_reuse_plans import AROUND, BUFFERS, PLACEMENT, RESULTS, answer
 
 

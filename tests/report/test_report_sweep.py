@@ -8,7 +8,9 @@ import pytest
 from rich.cells import cell_len
 
 from memplan.plan.sweep.records import Sweep, SweepRow
-from memplan.report import recommend_json, sweep, sweep_json
+from memplan.report.recommend import json as recommend_json
+from memplan.report.sweep import json as sweep_json
+from memplan.report.sweep import text as sweep
 from tests.report.example_recommendations import answer
 
 

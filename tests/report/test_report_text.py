@@ -12,9 +12,9 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.measure.records import Estimate, KvCache, Owner, Verdict
-from memplan.report.owners import grouped
-from memplan.report.text import breakdown_lines, render
-from memplan.report.verdict import SYMBOLS, statement
+from memplan.report.estimate.owners import grouped
+from memplan.report.estimate.text import breakdown_lines, render
+from memplan.report.estimate.verdict import SYMBOLS, statement
 from memplan.units import GIB
 from tests.report.estimate_strategies import LAW, OWNERS, estimates
 from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate

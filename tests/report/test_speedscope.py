@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
-from memplan.report.speedscope import render
+from memplan.report.history.speedscope import render
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import DeviceSnapshot, Snapshot
 from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots

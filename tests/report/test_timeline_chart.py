@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.report.timeline_chart import RISING, ROWS, SHADE, chart_lines
+from memplan.report.estimate.timeline_chart import RISING, ROWS, SHADE, chart_lines
 
 curves = st.lists(st.tuples(st.integers(0, 1 << 49), st.integers(0, 1 << 49)), min_size=2, max_size=300)
 

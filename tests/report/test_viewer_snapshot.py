@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from torch.cuda import _memory_viz
 
 from memplan.lifetime.records import Category
-from memplan.report.viewer_snapshot import render
+from memplan.report.history.viewer import render
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import Frame, Snapshot, SnapshotEvent
 from tests.report.exported import needs_data, real_snapshots, recorded_step, snapshots

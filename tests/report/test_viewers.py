@@ -21,7 +21,8 @@ import pytest
 
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
-from memplan.report import speedscope, viewer_snapshot
+from memplan.report.history import speedscope
+from memplan.report.history import viewer as viewer_snapshot
 from memplan.snapshot.read import load_snapshot
 from tests.report.exported import REAL, recorded_step, snapshot_of
 

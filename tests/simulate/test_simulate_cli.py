@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from memplan.cli.app import main
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.records import GpuFacts
-from memplan.report.simulate import render, spark
-from memplan.report.simulate_json import schema
+from memplan.report.simulate.json import schema
+from memplan.report.simulate.text import render, spark
 from memplan.simulate import compose
 from memplan.simulate.compose import Scenario
 from memplan.simulate.lengths import Fixed, Uniform

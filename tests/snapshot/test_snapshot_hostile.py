@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memplan.errors import UsageError
 from memplan.replay.conf import parse_conf
-from memplan.report.snapshot import render
-from memplan.report.snapshot_json import render as render_json
+from memplan.report.snapshot.json import render as render_json
+from memplan.report.snapshot.text import render
 from memplan.snapshot.analysis import analyse
 from memplan.snapshot.pickle_scan import objection
 from memplan.snapshot.policy import recorded_policy

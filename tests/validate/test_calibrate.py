@@ -13,7 +13,7 @@ import torch
 
 from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
-from memplan.report.calibration import render
+from memplan.report.validate.calibration import render
 from memplan.units import Bytes
 from memplan.validate import calibrate as calibrate_module
 from memplan.validate.calibrate import write_profile

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from memplan.cli.app import main
-from memplan.report.validate import render
-from memplan.report.validate_json import document
+from memplan.report.validate.json import document
+from memplan.report.validate.text import render
 from memplan.validate import calibrate, compose
 from memplan.validate.compare import compare
 from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun, Validation

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
+from memplan.report.estimate.json import together, with_timeline
+from memplan.report.estimate.verdict import SYMBOLS, statement
 from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
-from memplan.report.json import together, with_timeline
-from memplan.report.verdict import SYMBOLS, statement
 from memplan.units import format_bytes
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from memplan.gate.records import Comparison, Finding, GateResult, Row
 from memplan.measure.records import Estimate, Verdict
-from memplan.report.gate import STATES, counts, state
-from memplan.report.gate_json import gate_document
-from memplan.report.growth import category_changes, change, grouped_growth, share
+from memplan.report.draw.layout import source_line
+from memplan.report.estimate.owners import TOP_LEVEL
+from memplan.report.gate.growth import category_changes, change, grouped_growth, share
+from memplan.report.gate.json import gate_document
+from memplan.report.gate.text import STATES, counts, state
 from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
-from memplan.report.layout import source_line
-from memplan.report.owners import TOP_LEVEL
 from memplan.units import format_bytes
 
 

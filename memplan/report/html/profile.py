@@ -11,7 +11,9 @@ from memplan.measure.digest_records import Curve, HistoryDigest
 from memplan.report.html.page import assemble
 from memplan.report.html.view import Cells
 from memplan.report.labels import LABELS
-from memplan.report.profile import (
+from memplan.report.profile.json import comparison
+from memplan.report.profile.records import Overlay
+from memplan.report.profile.text import (
     COUNTERS,
     curve,
     difference,
@@ -20,8 +22,6 @@ from memplan.report.profile import (
     seconds,
     sentences,
 )
-from memplan.report.profile_json import comparison
-from memplan.report.profile_overlay_records import Overlay
 from memplan.runtime.profile.document import document
 from memplan.runtime.profile.records import Recording, Region
 from memplan.units import format_bytes

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from memplan.measure.digest_records import DigestSegment, HistoryDigest
 from memplan.measure.records import Advice, Estimate, Verdict
-from memplan.report.interval import rests_on
-from memplan.report.job import DEFAULT, FLOP_UNITS, job_items, scaled
+from memplan.report.draw.layout import source_line
+from memplan.report.estimate.interval import rests_on
+from memplan.report.estimate.job import DEFAULT, FLOP_UNITS, job_items, scaled
+from memplan.report.estimate.owners import grouped
+from memplan.report.estimate.verdict import SYMBOLS, statement
 from memplan.report.labels import LABELS
-from memplan.report.layout import source_line
-from memplan.report.owners import grouped
-from memplan.report.verdict import SYMBOLS, statement
 from memplan.units import MIB, format_bytes
 
 Cells = tuple[str, ...]

@@ -23,7 +23,8 @@ from memplan.plan.sweep.records import Asked, SweepRow, Task
 from memplan.plan.sweep.task import run_task
 from memplan.project.overrides import Overrides
 from memplan.project.read import load_project
-from memplan.report import recommend_json, sweep_json
+from memplan.report.recommend import json as recommend_json
+from memplan.report.sweep import json as sweep_json
 from tests.report.example_recommendations import answer
 
 MODEL = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from memplan.gate.records import GateResult
 from memplan.measure.records import RecordedEstimate
-from memplan.report.gate import counts
-from memplan.report.gate_json import gate_document
+from memplan.report.gate.json import gate_document
+from memplan.report.gate.text import counts
 from memplan.report.html.gate import render
 from memplan.units import format_bytes
 from tests.report.html.chromium import Chromium

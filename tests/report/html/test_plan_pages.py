@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from memplan.report import checkpoint_html, recommend_html, reuse_html
+from memplan.report.checkpoint import html as checkpoint_html
+from memplan.report.recommend import html as recommend_html
+from memplan.report.reuse import html as reuse_html
 from tests.report import example_checkpoint_plans, example_recommendations, example_reuse_plans
 from tests.report.html.chromium import Chromium
 

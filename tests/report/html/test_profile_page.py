@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from memplan.report.html import profile as page
-from memplan.report.profile_overlay import overlay
+from memplan.report.profile.overlay import overlay
 from memplan.runtime.profile.records import Sample
 from tests.report.html.chromium import Chromium
 from tests.report.html.drawn import CHART, colour_of, colours, texts

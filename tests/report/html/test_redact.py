@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from memplan.measure.digest_records import Holder
 from memplan.measure.records import Estimate, RecordedEstimate
+from memplan.report.estimate.json import render as render_json
+from memplan.report.estimate.text import render as render_text
 from memplan.report.html.estimate import render
-from memplan.report.json import render as render_json
 from memplan.report.redact import LEFT_OUT, Names, redacted
-from memplan.report.text import render as render_text
 from tests.report.estimate_strategies import estimates
 from tests.report.example_estimates import FITS, make_estimate
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.plan.batch.records import BatchAnswer
-from memplan.report import batch_json
+from memplan.report.batch import json as batch_json
 from memplan.runtime.adaptive.finder import find_batch
 from memplan.runtime.adaptive.records import Ended, FoundBatch
 from memplan.units import Bytes

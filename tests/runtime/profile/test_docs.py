@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from memplan.cli.app import main
-from memplan.report.profile_json import schema
+from memplan.report.profile.json import schema
 from memplan.runtime.meters import cpu
 
 ROOT = Path(__file__).parents[3]

@@ -466,7 +466,7 @@ def test_columns_that_differ_in_length_are_refused() -> None:
 
 
 def test_records_and_files_need_no_torch() -> None:
-    modules = "memplan.runtime.profile.document, memplan.report.profile_overlay"
+    modules = "memplan.runtime.profile.document, memplan.report.profile.overlay"
     code = f"import sys, {modules}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

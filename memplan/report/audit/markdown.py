@@ -1,0 +1,69 @@
+"""The audit as GitHub's Markdown: the summary of a step, or a page of an audit report."""
+
+from memplan.audit.records import Audit
+from memplan.audit.rules import RULES
+from memplan.report import markdown
+from memplan.report.audit.findings import Told, answer, by_rule, in_words, told, worst_files
+from memplan.report.audit.findings import place as place_of
+
+MARKER = "<!-- memplan:audit -->"
+_MOST = 200
+"""Findings that are listed: GitHub drops a step's summary above 1 MiB whole."""
+_FILES = 10
+
+
+def render(audit: Audit) -> str:
+    """Write what the audit found.
+
+    Args:
+        audit: What it found.
+    """
+    lines = sum(file.lines for file in audit.files)
+    head = [
+        MARKER,
+        f"### memplan audit: {markdown.sentence(answer(audit))}",
+        "",
+        f"{len(audit.files):,} files, {lines:,} lines",
+    ]
+    blocks = [*_rules(audit), *_files(audit), *_findings(audit), *_adoption(audit), *_unread(audit)]
+    return "\n".join([*head, *blocks]) + "\n"
+
+
+def _rules(audit: Audit) -> list[str]:
+    rows = [
+        (markdown.code(code), RULES[code].priority, markdown.sentence(RULES[code].title), str(number))
+        for code, number in by_rule(audit).items()
+    ]
+    return ["", *markdown.table(("Rule", "Priority", "Hazard", "Findings:"), rows)] if rows else []
+
+
+def _files(audit: Audit) -> list[str]:
+    found = worst_files(audit)
+    rows = [(markdown.code(name), in_words(numbers)) for name, numbers in found[:_FILES]]
+    return ["", *markdown.table(("File", "Findings"), rows)] if len(found) > 1 else []
+
+
+def _findings(audit: Audit) -> list[str]:
+    found = told(audit)
+    rows = [_cells(each) for each in found[:_MOST]]
+    more = [f"\n{len(found) - _MOST} more are in the other reports."] if len(found) > _MOST else []
+    return ["", *markdown.table(("Rule", "Place", "What", "Do"), rows), *more] if rows else []
+
+
+def _cells(each: Told) -> tuple[str, ...]:
+    issue = each.issue
+    return (
+        markdown.code(issue.code),
+        markdown.code(place_of(issue)),
+        markdown.sentence(issue.message),
+        markdown.sentence(each.rule.remedy),
+    )
+
+
+def _adoption(audit: Audit) -> list[str]:
+    rows = [(markdown.sentence(tool), str(number)) for tool, number in audit.adoption.items()]
+    return ["", *markdown.table(("Memory tool in use", "Files:"), rows)] if rows else []
+
+
+def _unread(audit: Audit) -> list[str]:
+    return [f"\n- not read: {markdown.code(place_of(each))} {markdown.sentence(each.problem)}" for each in audit.unread]

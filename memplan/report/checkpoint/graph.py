@@ -1,0 +1,68 @@
+"""The reports of op-level plans: a schedule for a graph from a file or for a target's compiled step."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from memplan.plan.checkpoint.graph.answer import GraphAnswer
+from memplan.report.checkpoint.text import rounded_up
+from memplan.report.draw.layout import clean, flow, hanging, paragraphs, shorten, spread
+from memplan.report.endings import STYLES, ending
+from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.units import format_bytes
+
+
+def render(answer: GraphAnswer, *, width: int = 80, explain: bool = False, plan_file: str = "") -> list[Text]:
+    """Write an answer as lines of styled text.
+
+    Args:
+        answer: What was found.
+        width: Terminal cells per line.
+        explain: Also list assumptions.
+        plan_file: Where the plan was written; empty: nowhere.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    left = f"memplan {answer.memplan_version}  solved in {answer.solve_seconds:.1f} s"
+    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
+    facts = [f"{answer.nodes:,} nodes", f"{answer.edges:,} edges", f"budget {format_bytes(answer.budget_bytes)}"]
+    if answer.fixed_bytes is not None:
+        facts += [f"{format_bytes(answer.fixed_bytes)} of it parameters, buffers and batch", "no optimizer state"]
+    lines = [spread(Text(left, style="dim"), target, width), *flow("graph", facts, width), Text("")]
+    word = (ending(answer.outcome), STYLES[answer.outcome])
+    lines.append(Text.assemble(word, f"  {_figures(answer)}"))
+    lines += [Text(line, style="dim") for item in _remarks(answer, width) for line in hanging("  ", item, width)]
+    if plan_file:
+        lines += [Text(""), *(Text(line, style="green") for line in _apply(plan_file))]
+    if explain and answer.assumptions:
+        lines += [Text(""), *paragraphs("assumptions", answer.assumptions, width)]
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _figures(answer: GraphAnswer) -> str:
+    if answer.outcome == "infeasible":
+        return f"one node alone takes {format_bytes(answer.least_feasible_bytes or 0)}"
+    if answer.peak_after_bytes is None or answer.overhead_ratio is None:
+        return "nothing found"
+    peaks = f"peak {format_bytes(answer.peak_before_bytes)} → {format_bytes(answer.peak_after_bytes)}"
+    return f"{peaks}  {100 * answer.overhead_ratio:+.2f} % cost"
+
+
+def _apply(plan_file: str) -> tuple[str, str]:
+    return "import memplan.runtime.partition", f'partition_fn = memplan.runtime.partition.load("{clean(plan_file)}")'
+
+
+def _remarks(answer: GraphAnswer, width: int) -> Iterator[str]:
+    if answer.binding:
+        yield f"peak at {shorten(answer.binding, width - 10)}"
+    if answer.fixed_bytes is not None and answer.schedule:
+        yield f"{answer.again:,} ops run again"
+    if answer.outcome == "timed_out" and answer.peak_after_bytes is not None:
+        yield "over the budget: the lowest peak found"
+    if answer.outcome == "optimal":
+        yield "proved best"
+    elif answer.gap is not None:
+        of = f", of {answer.bound_for}" if answer.bound_for else ""
+        yield f"at most {rounded_up(answer.gap)} from the best{of}"

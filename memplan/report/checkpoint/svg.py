@@ -1,0 +1,34 @@
+"""The memory-time curve of a checkpoint plan as a stand-alone SVG picture."""
+
+from memplan.plan.checkpoint.answer_records import CheckpointAnswer
+from memplan.report.draw.layout import clean
+from memplan.report.draw.scatter_svg import Dot
+from memplan.report.draw.scatter_svg import render as draw
+from memplan.units import format_bytes
+
+
+def render(answer: CheckpointAnswer) -> str:
+    """Draw the curve.
+
+    Args:
+        answer: Its ``pareto`` is the curve; without one only the plan and the unplanned step are drawn.
+
+    Returns:
+        An SVG document that needs nothing else.
+    """
+    points = {(point.peak_bytes, point.overhead_ratio) for point in answer.pareto}
+    return draw(
+        clean(f"{answer.target} on {answer.device}: extra time against peak"),
+        [_dot(*point) for point in sorted(points | {(answer.peak_before_bytes, 0.0)})],
+        chosen=_dot(answer.peak_after_bytes, answer.overhead_ratio),
+        mark=answer.budget_bytes,
+        figure_text=_percent,
+    )
+
+
+def _dot(size: int, share: float) -> Dot:
+    return Dot(size=size, figure=share, words=f"{format_bytes(size)}, {_percent(share)} time")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"

@@ -1,0 +1,1 @@
+"""Bars, points and pictures."""

@@ -1,0 +1,72 @@
+"""What ``--explain`` adds: the figures behind the peak, every assumption, and where each value came from."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.text import Text
+
+from memplan.measure.records import Estimate, Verdict
+from memplan.report.draw.layout import flow, hanging, pad, paragraphs
+from memplan.report.estimate.interval import interval_facts
+from memplan.report.estimate.job import DEFAULT, FLOP_UNITS, scaled
+from memplan.units import format_bytes
+
+_FIELD_CELLS = 16
+_VALUE_CELLS = 12
+
+
+def explanation(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    """The blocks of the explanation: the first GPU's figures, then all GPUs' words."""
+    first = estimates[0]
+    return [
+        [] if first.verdict is Verdict.UNKNOWN else _figures(first, width),
+        *caveats(estimates, width),
+        _provenance(first, width),
+    ]
+
+
+def caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    """Every assumption and everything that is left out, of all GPUs."""
+    return [
+        paragraphs("assumptions", _distinct(estimates, lambda estimate: estimate.assumptions), width),
+        paragraphs("not modelled", _distinct(estimates, lambda estimate: estimate.not_modelled), width),
+    ]
+
+
+def _distinct(estimates: Sequence[Estimate], phrases: Callable[[Estimate], Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(phrase for estimate in estimates for phrase in phrases(estimate)))
+
+
+def _figures(estimate: Estimate, width: int) -> list[Text]:
+    peak, waste = estimate.peak, estimate.fragmentation
+    sizes = {
+        "requested": peak.requested_bytes,
+        "allocated": peak.allocated_bytes,
+        "reserved": peak.reserved_bytes,
+        "device": peak.device_bytes,
+    }
+    work = f"{scaled(estimate.flops_per_step, FLOP_UNITS)}FLOP per step"
+    repeats = "the last repeats" if estimate.repeats else "not yet repeating"
+    return [
+        *flow("memory", (f"{name} {format_bytes(size)}" for name, size in sizes.items()), width),
+        *flow(
+            "waste",
+            (f"{100 * waste.external:.1f} % external", f"{100 * waste.internal:.1f} % internal fragmentation"),
+            width,
+        ),
+        *interval_facts(peak.basis, width),
+        *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}"), width),
+    ]
+
+
+def _provenance(estimate: Estimate, width: int) -> list[Text]:
+    options = estimate.options
+    # Defaults of options that do not apply to this step would only be noise.
+    told = {field: source for field, source in estimate.provenance.items() if field in options or source != DEFAULT}
+    rows = [
+        Text(line)
+        for field, source in sorted(told.items())
+        for line in hanging(
+            f"  {pad(field, _FIELD_CELLS)}  {pad(options.get(field, ''), _VALUE_CELLS)}  ", source, width
+        )
+    ]
+    return [Text("where values come from", style="bold"), *rows] if rows else []

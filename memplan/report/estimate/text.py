@@ -1,0 +1,126 @@
+"""The text report: what was traced, what the peak is made of, and the verdict last."""
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
+from memplan.report.draw.bars import apportion, bar
+from memplan.report.draw.layout import SEPARATOR, clean, pad, shorten, source_line, stacked
+from memplan.report.estimate.explain import caveats, explanation
+from memplan.report.estimate.interval import interval_line
+from memplan.report.estimate.job import job_lines
+from memplan.report.estimate.owners import owner_lines
+from memplan.report.estimate.verdict import verdict_lines
+from memplan.report.labels import LABEL_CELLS, LABELS
+from memplan.units import MIB, format_bytes
+
+MIN_WIDTH, MAX_WIDTH = 60, 100
+"""Below, lines are cropped by the terminal; above, margins only drift apart."""
+
+
+def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
+    """Write estimates of one job as lines of styled text.
+
+    Args:
+        estimates: The same job on one or several GPUs; the first that has figures is shown in detail.
+        width: Terminal cells per line.
+        explain: Also list every assumption and where each value came from.
+        quiet: Only the verdicts.
+
+    Returns:
+        Lines without line breaks; those of verdicts last.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    blocks = [verdict_lines(estimates, width)]
+    if not quiet:
+        blocks = [job_lines(_shown(estimates), width), *_detail(estimates, width), *blocks]
+        blocks[-1:-1] = explanation(estimates, width) if explain else _short_caveats(estimates, width)
+    return stacked(blocks, width)
+
+
+def _shown(estimates: Sequence[Estimate]) -> Estimate:
+    """The one that is shown in detail: the first that has figures."""
+    return next((estimate for estimate in estimates if estimate.verdict is not Verdict.UNKNOWN), estimates[0])
+
+
+def _detail(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    first = _shown(estimates)
+    if first.verdict is Verdict.UNKNOWN:
+        return []
+    title = [Text(f"on {clean(first.gpu.name)}", style="bold")] if len(estimates) > 1 else []
+    return [[*title, *breakdown_lines(first, width), *_peak_lines(first, width)], owner_lines(first.owners, width)]
+
+
+def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
+    """A line with size, share and bar for every category that has any bytes."""
+    parts = {category: size for category, size in estimate.breakdown.items() if size}
+    sizes = [format_bytes(size) for size in parts.values()]
+    size_cells = max((len(size) for size in [*sizes, format_bytes(estimate.peak.device_bytes)]), default=0)
+    eighths = apportion(list(parts.values()), 8 * (width - LABEL_CELLS - size_cells - 13))
+    total = sum(parts.values())
+    return [
+        Text.assemble(
+            f"  {pad(LABELS.get(category, category.replace('_', ' ')), LABEL_CELLS)}  {size:>{size_cells}}",
+            f"  {_percent(parts[category] / total):>5}  ",
+            (bar(length), "cyan"),
+        )
+        for category, size, length in zip(parts, sizes, eighths, strict=True)
+    ]
+
+
+def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
+    peak = estimate.peak
+    sizes = [format_bytes(size) for size in (*estimate.breakdown.values(), peak.device_bytes)]
+    interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
+    total = f"  {'peak':{LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
+    lines = [Text.assemble((total, "bold"), f"  {interval}"), *interval_line(peak.basis), *_moment(estimate, width)]
+    lines += [Text(f"  {where:{LABEL_CELLS}}  {format_bytes(size)} for each rank") for where, size in _elsewhere(peak)]
+    lines += _cache_lines(estimate.kv_cache)
+    if not estimate.repeats:
+        lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
+    return lines
+
+
+def _elsewhere(peak: PeakFacts) -> list[tuple[str, int]]:
+    """Memory beside the device's that a job needs; a few numbers on the host (an optimizer's step) are none."""
+    found = (("host", peak.host_bytes), ("data loader", peak.data_pipeline_bytes), ("NVMe", peak.nvme_bytes))
+    return [(where, size) for where, size in found if size >= MIB]
+
+
+def _cache_lines(cache: KvCache | None) -> list[Text]:
+    if cache is None:
+        return []
+    lines = [Text(f"  {'keys and values':{LABEL_CELLS}}  {format_bytes(cache.bytes)} after the last token")]
+    if cache.block_size is not None:
+        blocks = f"{format_bytes(cache.paged_bytes)} in blocks of {cache.block_size} tokens"
+        lines.append(Text(f"  {'':{LABEL_CELLS}}  {blocks}"))
+    return lines
+
+
+def _moment(estimate: Estimate, width: int) -> list[Text]:
+    peak, room = estimate.peak, width - 5
+    place = f"at {peak.phase}/{clean(peak.module)}" if peak.module else f"at {peak.phase}"
+    source = shorten(source_line(peak.source), room // 2)
+    op = shorten(peak.op.removesuffix(".default"), room - cell_len(SEPARATOR + source))
+    cause = SEPARATOR.join(part for part in (op, source) if part)
+    together = f"  {place}{SEPARATOR}{cause}" if cause else f"  {place}"
+    if cell_len(together) <= width:
+        return [Text(together)]
+    return [Text("  " + shorten(place, width - 2)), Text(f"     {cause}")]
+
+
+def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+    if any(estimate.verdict is Verdict.UNKNOWN for estimate in estimates):
+        return caveats(estimates, width)  # What stands in the way of a figure is never cut short.
+    phrases = list(dict.fromkeys(phrase for estimate in estimates for phrase in estimate.not_modelled))
+    if not phrases:
+        return []
+    label = "not modelled: "
+    more = f" (+{len(phrases) - 1} more: --explain)" if len(phrases) > 1 else ""
+    return [[Text.assemble((label, "dim"), shorten(phrases[0], width - len(label) - len(more)), more)]]
+
+
+def _percent(share: float) -> str:
+    return "<1 %" if share < 0.005 else f"{100 * share:.0f} %"

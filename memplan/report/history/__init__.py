@@ -1,0 +1,1 @@
+"""A memory history in the formats of other people's viewers."""

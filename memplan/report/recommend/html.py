@@ -1,0 +1,56 @@
+"""The HTML report of ``memplan recommend``: the front as a picture, the ranking and the single changes as tables."""
+
+from collections.abc import Iterator
+
+from memplan.plan.recommend.records import Evaluated, Recommendation
+from memplan.report.draw.scatter_svg import STYLE
+from memplan.report.page import page, text
+from memplan.report.recommend.svg import render as render_svg
+from memplan.report.recommend.text import NOTHING, percent, rate, remarks, state
+from memplan.units import format_bytes
+
+
+def render(answer: Recommendation) -> str:
+    """One page that loads nothing and runs nothing."""
+    return page(f"{answer.target} on {answer.gpus} x {answer.gpu}", _body(answer), picture_style=STYLE)
+
+
+def _body(answer: Recommendation) -> Iterator[str]:
+    best = answer.best
+    words = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else NOTHING
+    yield f'<p class="verdict">{text(words)}</p>'
+    for remark in remarks(answer):
+        yield f"<p>{text(remark)}</p>"
+    if len(answer.pareto) > 1:
+        yield render_svg(answer)
+    yield '<div class="blocks">'
+    yield from _table(("configuration",), ("peak", "samples/s", "cost"), (_row(each) for each in answer.rows))
+    yield from _table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
+    yield from _table(("not taken", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected))
+    yield "</div>"
+    yield f"<footer>memplan {text(answer.memplan_version)}, torch {text(answer.torch_version)}</footer>"
+
+
+def _row(row: Evaluated) -> tuple[str, ...]:
+    return row.candidate.words, format_bytes(row.device_bytes), f"{row.samples_per_second:.2f}", f"{row.cost:.3f}"
+
+
+def _what_ifs(answer: Recommendation) -> Iterator[tuple[str, ...]]:
+    for each in answer.what_ifs:
+        if each.saved_bytes is None:
+            yield each.candidate.words, each.reason, "", ""
+        else:
+            yield each.candidate.words, state(each), format_bytes(each.saved_bytes), percent(each.extra_time or 0.0)
+
+
+def _table(words: tuple[str, ...], figures: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    """A table whose first columns are words, and the others figures."""
+    kinds = [*([""] * len(words)), *([' class="figure"'] * len(figures))]
+
+    def row(tag: str, cells: tuple[str, ...]) -> str:
+        made = (f"<{tag}{kind}>{text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+    yield f"<table><thead>{row('th', (*words, *figures))}</thead><tbody>"
+    yield from (row("td", cells) for cells in rows)
+    yield "</tbody></table>"

@@ -1,0 +1,237 @@
+"""The text report of ``memplan recommend``: the best, the ranking, memory against throughput, single changes."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from memplan.plan.batch.records import CriticalBatch
+from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, WhatIf
+from memplan.report.draw.layout import clean, flow, hanging, paragraphs, shorten, spread, stacked
+from memplan.report.estimate.job import job_items
+from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.recommend.chart import front_lines
+from memplan.units import format_bytes
+
+SHOWN = 8
+"""Rows of the ranking, and of what lost; JSON has all."""
+NOTHING = "nothing fits"
+FIGURE_CELLS = 11
+"""Width of a size or a rate."""
+
+
+def render(
+    answer: Recommendation, *, width: int = 80, explain: bool = False, quiet: bool = False, setup_file: str = ""
+) -> list[Text]:
+    """Write an answer as lines of styled text.
+
+    Args:
+        answer: What was found.
+        width: Terminal cells per line.
+        explain: Also list assumptions and what is not modelled.
+        quiet: Only the verdict.
+        setup_file: Where the best was written; empty: nowhere.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    blocks = [verdict_lines(answer, width)]
+    if not quiet:
+        blocks = [head_lines(answer, width), *blocks, ranked_lines(answer, width), front_lines(answer, width)]
+        blocks += [what_if_lines(answer, width), lost_lines(answer, width), advice_lines(answer, width)]
+        blocks += [next_lines(answer, setup_file)]
+        if explain:
+            blocks += [
+                paragraphs("assumptions", answer.assumptions, width),
+                paragraphs("not modelled", answer.not_modelled, width),
+            ]
+    return stacked(blocks, width)
+
+
+def head_lines(answer: Recommendation, width: int) -> list[Text]:
+    """Versions and times, the job, the device."""
+    left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  searched {answer.seconds:.1f} s"
+    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
+    limit = f"{format_bytes(answer.limit_bytes)} for the step" if answer.limit_bytes else "no fixed limit"
+    effort = f"{answer.traces} traced of {answer.candidates} ways" + (", out of time" if is_cut(answer) else "")
+    return [
+        spread(Text(left, style="dim"), target, width),
+        *flow("job", job_items(answer), width),
+        *flow("batch", [f"{answer.global_batch} samples per optimizer step"], width),
+        *flow("device", [f"{answer.gpus} x {clean(answer.gpu)}", limit, effort], width),
+    ]
+
+
+def is_cut(answer: Recommendation) -> bool:
+    """Did the time end the search?"""
+    return answer.ended == "budget"
+
+
+def verdict_lines(answer: Recommendation, width: int) -> list[Text]:
+    """The best, or that there is none."""
+    if answer.best is None:
+        lines = [Text.assemble((f"✗ {NOTHING.upper()}", "bold red"), "  of what may be changed")]
+        lines += [
+            Text(line, style="bold")
+            for remedy in answer.remedies
+            for line in hanging("  ", remedy_words(remedy), width)
+        ]
+    else:
+        figures = f"{format_bytes(answer.best.device_bytes)}  {rate(answer.best)}"
+        lines = [Text.assemble(("✓ BEST", "bold green"), f"  {figures}")]
+        lines += [Text(line, style="bold") for line in hanging("  ", answer.best.candidate.words, width)]
+    return [*lines, *(Text(line, style="dim") for words in remarks(answer) for line in hanging("  ", words, width))]
+
+
+def remedy_words(remedy: Remedy) -> str:
+    """What more would have to be allowed, and what to type then."""
+    found = remedy.evaluated
+    figures = f"{format_bytes(found.device_bytes)}, {rate(found)}, traced"
+    return f"fits with --allow {','.join(remedy.allow)}: {found.candidate.words} ({figures})"
+
+
+def remarks(answer: Recommendation) -> Iterator[str]:
+    """What stands below the verdict."""
+    given = answer.baseline
+    if given is not None:
+        state = "fits" if given.fits else f"does not fit: {given.reason}"
+        yield f"as given: {format_bytes(given.device_bytes)}, {rate(given)}, {state}"
+    if answer.cheapest is not None and not answer.remedies:
+        count = len(answer.cheapest.candidate.changes)
+        name = "cheapest single change that makes it fit" if count == 1 else "fewest changes that make it fit"
+        yield f"{name}: {answer.cheapest.candidate.words} ({percent(answer.cheapest.extra_time or 0.0)} time)"
+        if not answer.cheapest.allowed:
+            yield "it changes the numerics, and is taken only with --allow"
+    parts = tuple(time_words(answer.best)) if answer.best is not None else ()
+    if len(parts) > 1:
+        yield "of the step: " + ", ".join(parts)
+
+
+def time_words(evaluated: Evaluated) -> Iterator[str]:
+    """``kernels 82 %``: where the time goes."""
+    time = evaluated.time
+    parts = {
+        "kernels": time.compute,
+        "waiting for the CPU": time.launch,
+        "waiting for the network": time.exposed_communication,
+        "waiting for the host": time.offload,
+        "pipeline bubble": time.bubble,
+    }
+    for name, spent in parts.items():
+        if time.total and spent / time.total >= 0.005:
+            yield f"{name} {100 * spent / time.total:.0f} %"
+
+
+def ranked_lines(answer: Recommendation, width: int) -> list[Text]:
+    """What fits, the cheapest first."""
+    if not answer.rows:
+        return []
+    heading = f"{'peak':>{FIGURE_CELLS}}{'samples/s':>{FIGURE_CELLS}}{'cost':>{FIGURE_CELLS}}  configuration"
+    rows = [
+        Text(line)
+        for row in answer.rows[:SHOWN]
+        for line in hanging(
+            f"{format_bytes(row.device_bytes):>{FIGURE_CELLS}}{row.samples_per_second:>{FIGURE_CELLS}.2f}"
+            f"{row.cost:>{FIGURE_CELLS}.3f}  ",
+            row.candidate.words,
+            width,
+        )
+    ]
+    lines = [Text(heading, style="dim"), *rows]
+    left = len(answer.rows) - SHOWN
+    return lines + ([Text(f"  and {left} more that fit", style="dim")] if left > 0 else [])
+
+
+def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
+    """Every single change, on this very job."""
+    heading = f"{'saves':>{FIGURE_CELLS}}{'time':>{FIGURE_CELLS}}{'':>{FIGURE_CELLS}}  one change alone"
+    lines = [Text(heading, style="dim")]
+    for row in answer.what_ifs:
+        if row.saved_bytes is None and row.reason == UNREACHED:
+            continue
+        if row.saved_bytes is None:
+            words = f"{row.candidate.words}: {row.reason}"
+            lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
+            continue
+        figures = (
+            f"{format_bytes(row.saved_bytes):>{FIGURE_CELLS}}{percent(row.extra_time or 0.0):>{FIGURE_CELLS}}"
+            f"{state(row):>{FIGURE_CELLS}}  "
+        )
+        lines += [Text(line) for line in hanging(figures, row.candidate.words, width)]
+    unreached = [row.candidate.words for row in answer.what_ifs if row.reason == UNREACHED]
+    if unreached:
+        left = len(unreached) - SHOWN
+        named = ", ".join(unreached[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+        words = f"not reached in the time for single changes: {named}"
+        lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
+    if any(not row.allowed for row in answer.what_ifs):
+        lines.append(Text("  * changes the numerics: only with --allow", style="dim"))
+    told = [each.candidate for each in answer.what_ifs if each.saved_bytes is not None]
+    if any(splits(answer, each) for each in (*told, *(row.candidate for row in answer.rows))):
+        words = "another --batch-size gives the same gradients only where the loss is a mean over samples"
+        lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
+    return lines if answer.what_ifs else []
+
+
+def splits(answer: Recommendation, candidate: Candidate) -> bool:
+    """Does a configuration compute in other micro-batches than the job as given?"""
+    given = answer.options.get("batch_size")
+    return given is not None and str(candidate.spec.batch_size) != given
+
+
+def state(row: WhatIf) -> str:
+    """``fits``, with a star where it is not allowed."""
+    return ("fits" if row.fits else "no") + ("" if row.allowed else " *")
+
+
+def lost_lines(answer: Recommendation, width: int) -> list[Text]:
+    """Why others lost; what cannot be made on its own is said with the single changes."""
+    told = [each.candidate for each in answer.what_ifs if each.saved_bytes is None]
+    lost = [each for each in answer.rejected if each.candidate not in told]
+    lines = [
+        Text(line, style="dim")
+        for row in lost[:SHOWN]
+        for line in hanging("  ", f"{row.candidate.words}: {row.reason}", width)
+    ]
+    left = len(lost) - SHOWN
+    more = [Text(f"  and {left} more", style="dim")] if left > 0 else []
+    return [Text("does not fit, or cannot be", style="dim"), *lines, *more] if lines else []
+
+
+def advice_lines(answer: Recommendation, width: int) -> list[Text]:
+    """What the global batch costs, where the noise scale is known."""
+    if answer.critical is None:
+        return []
+    return [Text(line) for words in batch_advice(answer.critical) for line in hanging("  ", words, width)]
+
+
+def batch_advice(critical: CriticalBatch) -> Iterator[str]:
+    """The critical batch size in words, with two schedules."""
+    from memplan.plan.batch.split import adaptive_schedule, linear_schedule
+
+    yield (
+        f"a batch of {critical.batch} with noise scale {critical.noise_scale:g} needs "
+        f"{percent(critical.extra_steps)} steps and {percent(critical.extra_samples)} samples beyond the least "
+        "(McCandlish et al. 2018)"
+    )
+    last = max(critical.batch, round(critical.noise_scale))
+    if last > critical.batch:
+        linear = ", ".join(str(phase.batch) for phase in linear_schedule(critical.batch, last, 4))
+        adaptive = ", ".join(str(phase.batch) for phase in adaptive_schedule(critical.batch, last))
+        yield f"advice: grow it in equal steps ({linear}; learning rate with it) or by doubling ({adaptive}; AdaBatch)"
+
+
+def next_lines(answer: Recommendation, setup_file: str) -> list[Text]:
+    """What to do with it."""
+    if answer.best is None:
+        return []
+    if not setup_file:
+        return [Text("-o setup.json writes the best for memplan emit, which makes configuration of it", style="dim")]
+    return [Text(f"memplan emit {clean(setup_file)} --to FRAMEWORK", style="green")]
+
+
+def rate(evaluated: Evaluated) -> str:
+    """``12.34 samples/s``."""
+    return f"{evaluated.samples_per_second:.2f} samples/s"
+
+
+def percent(share: float) -> str:
+    """A share with its sign."""
+    return f"{100 * share:+.1f} %"

@@ -1,0 +1,128 @@
+"""A placement as a stand-alone SVG picture: offsets over time."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from xml.sax.saxutils import escape
+
+from memplan.plan.reuse.answer_records import ReuseAnswer
+from memplan.plan.reuse.bound import stretches
+from memplan.plan.reuse.records import Buffer
+from memplan.report.draw.layout import clean
+from memplan.report.draw.svg import picture
+from memplan.report.labels import LABELS
+from memplan.units import format_bytes
+
+WIDTH, HEIGHT = 960, 540
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 64, 36
+"""Margins, in pixels."""
+STEPS = 4
+"""Grid lines between the ends of the offset axis."""
+MOST_NAMED = 2000
+"""Buffers that say who they are under the pointer: the largest by bytes and time."""
+COLOURS = {
+    "activation": "#0a7ea4",
+    "gradient": "#8250df",
+    "temporary": "#bf8700",
+    "workspace": "#cf222e",
+    "input": "#1a7f37",
+    "optimizer_state": "#0969da",
+    "backward": "#8250df",
+}
+OTHER_COLOUR = "#57606a"
+STYLE = """
+  .limit { stroke: #cf222e; stroke-dasharray: 5 4 }
+  .buffers { stroke: #ffffff; stroke-width: 0.4; fill-opacity: 0.85 }
+  @media (prefers-color-scheme: dark) { .buffers { stroke: #0d1117 } }
+"""
+
+
+def render(answer: ReuseAnswer) -> str:
+    """Draw a placement.
+
+    Args:
+        answer: Without a placement only the axes are drawn.
+
+    Returns:
+        An SVG document that needs nothing else.
+    """
+    return picture(_title(answer), _Picture(answer).parts(), size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)
+
+
+def _title(answer: ReuseAnswer) -> str:
+    height = f", {format_bytes(answer.placement.height)}" if answer.placement else ""
+    return clean(f"{answer.target}: one arena{height}, bound {format_bytes(answer.bound_bytes)}")
+
+
+class _Picture:
+    """An answer in pixels."""
+
+    def __init__(self, answer: ReuseAnswer) -> None:
+        self._answer = answer
+        buffers, placement = answer.problem.buffers, answer.placement
+        self._offsets = placement.offsets if placement else (0,) * len(buffers)
+        self._labels = answer.surroundings.labels if answer.surroundings else ("",) * len(buffers)
+        self._first = min((buffer.start for buffer in buffers), default=0)
+        self._moments = max(1, max((buffer.end for buffer in buffers), default=1) - self._first)
+        self._top = max(1, placement.height if placement else 0, answer.problem.capacity or 0)
+
+    def parts(self) -> Iterator[str]:
+        """Grid, legend, buffers, capacity."""
+        yield from self._grid()
+        yield from self._legend()
+        if self._answer.placement:
+            yield from self._buffers()
+        if (capacity := self._answer.problem.capacity) is not None:
+            y = self._y(capacity)
+            yield f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+
+    def _grid(self) -> Iterator[str]:
+        for step in range(STEPS + 1):
+            offset = self._top * step // STEPS
+            y = self._y(offset)
+            yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{format_bytes(offset)}</text>'
+        yield f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">time</text>'
+
+    def _legend(self) -> Iterator[str]:
+        x = LEFT
+        for label in [label for label in COLOURS if label in set(self._labels)]:
+            words = LABELS.get(label, label)
+            yield f'<rect x="{x}" y="40" width="11" height="11" fill="{COLOURS[label]}"/>'
+            yield f'<text x="{x + 16}" y="50">{words}</text>'
+            x += 32 + 8 * len(words)
+
+    def _buffers(self) -> Iterator[str]:
+        buffers = self._answer.problem.buffers
+        by_area = sorted(
+            (index for index, buffer in enumerate(buffers) if buffer.size),
+            key=lambda index: -buffers[index].size * (buffers[index].end - buffers[index].start),
+        )
+        yield '<g class="buffers">'
+        small: defaultdict[str, list[str]] = defaultdict(list)
+        for index in by_area[MOST_NAMED:]:
+            small[self._labels[index]].append(self._path(buffers[index], self._offsets[index]))
+        for label, paths in small.items():
+            yield f'<path fill="{COLOURS.get(label, OTHER_COLOUR)}" d="{"".join(paths)}"/>'
+        for index in by_area[:MOST_NAMED]:
+            path = self._path(buffers[index], self._offsets[index])
+            colour = COLOURS.get(self._labels[index], OTHER_COLOUR)
+            yield f'<path fill="{colour}" d="{path}"><title>{escape(self._words(index))}</title></path>'
+        yield "</g>"
+
+    def _words(self, index: int) -> str:
+        buffer, around = self._answer.problem.buffers[index], self._answer.surroundings
+        owner = f"{around.owners[index]}, " if around else ""
+        return clean(f"{owner}{format_bytes(buffer.size)} at {self._offsets[index]:,}, {buffer.start} to {buffer.end}")
+
+    def _path(self, buffer: Buffer, offset: int) -> str:
+        y, tall = self._y(offset + buffer.size), self._y(offset) - self._y(offset + buffer.size)
+        return "".join(
+            f"M{self._x(start):.2f} {y:.2f}h{self._x(end) - self._x(start):.2f}v{tall:.2f}H{self._x(start):.2f}z"
+            for start, end in stretches(buffer)
+        )
+
+    def _x(self, moment: int) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (moment - self._first) / self._moments
+
+    def _y(self, offset: int) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * offset / self._top

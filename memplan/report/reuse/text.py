@@ -1,0 +1,145 @@
+"""The text report of ``memplan reuse-plan``: the arena, what it is compared with, and a coarse picture of it."""
+
+from rich.text import Text
+
+from memplan.plan.reuse.answer_records import ReuseAnswer
+from memplan.report.draw.layout import clean, flow, pad, paragraphs, shorten, spread, stacked
+from memplan.report.endings import STYLES, ending
+from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.labels import LABELS
+from memplan.report.reuse.raster import raster
+from memplan.units import format_bytes
+
+COLOURS = {
+    "activation": "cyan",
+    "gradient": "magenta",
+    "temporary": "yellow",
+    "workspace": "red",
+    "input": "green",
+    "optimizer_state": "blue",
+    "backward": "magenta",
+}
+"""Label of a buffer → colour of its cells; others have none."""
+SHADES = " ░▒▓█"
+ROWS = 12
+"""Of the picture."""
+LABEL_CELLS = 10
+"""Width of the picture's offsets."""
+NAME_CELLS, FIGURE_CELLS = 34, 11
+
+
+def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
+    """Write an answer as lines of styled text.
+
+    Args:
+        answer: What was found.
+        width: Terminal cells per line.
+        explain: Also list assumptions.
+        quiet: Only the verdict.
+    """
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    blocks = [verdict_lines(answer, width)]
+    if not quiet:
+        blocks = [head_lines(answer, width), *blocks, compared_lines(answer), picture_lines(answer, width)]
+        if explain and answer.surroundings:
+            blocks.append(paragraphs("assumptions", answer.surroundings.assumptions, width))
+    return stacked(blocks, width)
+
+
+def head_lines(answer: ReuseAnswer, width: int) -> list[Text]:
+    """Version, target, what was placed, and for how long."""
+    left = f"memplan {answer.memplan_version}"
+    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
+    buffers = buffers_in_words(answer)
+    read = f"{'traced' if answer.kind == 'step' else 'read'} in {answer.read_seconds:.1f} s"
+    lines = [spread(Text(left, style="dim"), target, width)]
+    if answer.surroundings:
+        items = [*filter(None, [answer.surroundings.step]), clean(answer.surroundings.device)]
+        lines += flow("step", items, width)
+    return [*lines, *flow("arena", [buffers, read, f"placed in {answer.solve_seconds:.1f} s"], width)]
+
+
+def buffers_in_words(answer: ReuseAnswer) -> str:
+    """How many, and of how many steps."""
+    steps = answer.surroundings.repetitions if answer.surroundings else 1
+    return f"{len(answer.problem.buffers):,} buffers" + (f" of {steps} steps" if steps > 1 else "")
+
+
+def verdict_lines(answer: ReuseAnswer, width: int) -> list[Text]:
+    """How it ended: the arena, and how far from the least that is."""
+    head = (ending(answer.outcome), STYLES[answer.outcome])
+    placement, capacity = answer.placement, answer.problem.capacity
+    found = f"  arena {format_bytes(placement.height)}" if placement else "  no placement"
+    if not answer.fits and capacity is not None:
+        found += f" for a capacity of {format_bytes(capacity)}"
+    return [
+        Text.assemble(head, found),
+        *(Text(f"  {shorten(words, width - 2)}", style="dim") for words in _how(answer)),
+    ]
+
+
+def _how(answer: ReuseAnswer) -> list[str]:
+    if answer.outcome == "infeasible":
+        return [answer.reason]
+    if answer.outcome == "timed_out":
+        return [f"nothing that fits was found in time; no arena is below {format_bytes(answer.bound_bytes)}"]
+    if answer.outcome == "optimal":
+        return [f"no arena is smaller; found by {answer.method}"]
+    assert answer.placement is not None  # noqa: S101 - something fits.
+    over = answer.placement.height - answer.bound_bytes
+    share = 100 * over / answer.bound_bytes if answer.bound_bytes else 0.0
+    return [f"at most {format_bytes(over)} ({share:.2f} %) above the least possible", f"found by {answer.method}"]
+
+
+def compared_lines(answer: ReuseAnswer) -> list[Text]:
+    """``compared``, as lines."""
+    rows = compared(answer)
+    return [Text(f"  {pad(name, NAME_CELLS)}{format_bytes(size):>{FIGURE_CELLS}}") for name, size in rows]
+
+
+def compared(answer: ReuseAnswer) -> list[tuple[str, int]]:
+    """The arena beside its capacity, the bound, the caching allocator and no reuse at all: names and bytes."""
+    rows: list[tuple[str, int]] = [("no arena is below", answer.bound_bytes), ("without reuse", answer.total_bytes)]
+    if answer.problem.capacity is not None:
+        rows.insert(0, ("capacity", answer.problem.capacity))
+    if answer.placement:
+        rows.insert(0, ("arena", answer.placement.height))
+    if around := answer.surroundings:
+        beside = around.persistent_bytes + around.outside_bytes
+        rows.append(("beside it, all the time", around.persistent_bytes))
+        if around.outside_bytes:
+            rows.append(("other CUDA streams", around.outside_bytes))
+        if answer.placement:
+            rows.append(("together", answer.placement.height + beside))
+        rows.append(("reserved by the caching allocator", around.reserved_bytes))
+    return rows
+
+
+def picture_lines(answer: ReuseAnswer, width: int) -> list[Text]:
+    """Offsets over time: the fuller a cell, the darker; its colour says whose bytes are most of it."""
+    placement = answer.placement
+    if placement is None or not placement.height:
+        return []
+    columns = width - LABEL_CELLS - 4
+    labels = answer.surroundings.labels if answer.surroundings else ()
+    grid = raster(answer.problem.buffers, placement, labels, columns=columns, rows=ROWS, height=placement.height)
+    names = {ROWS - 1: format_bytes(placement.height), 0: "0 B"}
+    lines = [
+        Text.assemble(
+            (f"  {names.get(row, ''):>{LABEL_CELLS}} ", "dim"),
+            *((_shade(cell.share), COLOURS.get(cell.label, "")) for cell in grid[row]),
+        )
+        for row in reversed(range(ROWS))
+    ]
+    return [*lines, _legend(answer)]
+
+
+def _shade(share: float) -> str:
+    """A cell wholly used is full; one hardly used is not blank."""
+    return SHADES[-1] if share > 1 - 1e-9 else SHADES[min(3, 1 + int(share * 3))] if share > 0 else SHADES[0]
+
+
+def _legend(answer: ReuseAnswer) -> Text:
+    used = dict.fromkeys(answer.surroundings.labels) if answer.surroundings else {}
+    words = [(f" {LABELS.get(label, label)}", COLOURS[label]) for label in COLOURS if label in used]
+    return Text.assemble((" " * (LABEL_CELLS + 3) + "time →", "dim"), *words)
