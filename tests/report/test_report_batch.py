@@ -12,6 +12,7 @@ from memplan.plan.batch.records import BatchAnswer
 from memplan.report.batch import json as batch_json
 from memplan.report.batch import text as batch
 from memplan.units import format_bytes
+from tests.contract.goldens import obey
 from tests.report.example_batches import NOTHING, REFUSED, answer
 
 PROFILE = load_profile("rtx-4090")
@@ -52,10 +53,10 @@ def test_a_refusal_is_said() -> None:
 @pytest.mark.parametrize("given", [answer(), NOTHING, REFUSED])
 def test_json_obeys_its_schema(given: BatchAnswer) -> None:
     document = json.loads(batch_json.render("preset:gpt2", [(PROFILE, given)]))
-    jsonschema.Draft202012Validator(batch_json.schema()).validate(document)
+    obey("batch", document)
     (result,) = document["results"]
     assert (result["value"], result["result"]) == (given.value, given.ended)
     assert [point["device_bytes"] for point in result["curve"]] == [point.device_bytes for point in given.curve]
     broken = document | {"results": [result | {"result": "perhaps"}]}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(batch_json.schema()).validate(broken)
+        obey("batch", broken)

@@ -1,39 +1,46 @@
-"""The JSON report of ``memplan batch``: integers are bytes unless they count, keys are sorted."""
+"""The JSON report of ``memplan batch``."""
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from importlib.resources import files
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from memplan.contract.document import Document, head
+from memplan.contract.table import Table, only
 from memplan.hardware.profile import GpuProfile
-from memplan.measure.document import SCHEMA_VERSION
 from memplan.plan.batch.records import BatchAnswer
 
 
+class BatchResult(NamedTuple):
+    """The answer for one GPU."""
+
+    gpu: GpuProfile
+    """The device."""
+    answer: BatchAnswer
+    """The largest batch that fits it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """The answers for one target."""
+
+    target: str
+    """As typed."""
+    results: tuple[BatchResult, ...]
+    """One for each GPU, in the order asked for."""
+
+
+DOCUMENT = Document(
+    name="batch",
+    root=BatchReport,
+    tables={
+        BatchReport: Table(keys=head("batch")),
+        BatchResult: Table(spread=("answer",)),
+        GpuProfile: only("name", "title", "usable_bytes"),
+        BatchAnswer: Table(keys={"result": "ended", "timings": {"search_seconds": "seconds"}}),
+    },
+)
+
+
 def render(target: str, found: Iterable[tuple[GpuProfile, BatchAnswer]]) -> str:
-    """All answers as one object."""
-    results = [{"gpu": _gpu(profile)} | _answer(answer) for profile, answer in found]
-    document = {"schema_version": SCHEMA_VERSION, "command": "batch", "target": target, "results": results}
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
-
-
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    text = (files("memplan.report") / "schema" / "batch-1.0.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def _gpu(profile: GpuProfile) -> dict[str, Any]:
-    return {"name": profile.name, "title": profile.title, "usable_bytes": profile.usable_bytes}
-
-
-def _answer(answer: BatchAnswer) -> dict[str, Any]:
-    figures = asdict(answer)
-    return figures | {
-        "result": figures.pop("ended"),
-        "traced": list(answer.traced),
-        "curve": [asdict(point) for point in answer.curve],
-        "timings": {"search_seconds": figures.pop("seconds")},
-    }
+    """Render all answers as one object."""
+    return DOCUMENT.render(BatchReport(target=target, results=tuple(BatchResult(*pair) for pair in found)))

@@ -1,0 +1,114 @@
+"""A document that memplan writes as JSON, and reads.
+
+Keys are sorted, integers are bytes unless they count, and minor versions only add.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from memplan.contract.table import Constant, Tables
+from memplan.contract.write import Writer
+from memplan.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+SCHEMA_VERSION = "1.0"
+"""Of every document. A reader passes over keys that it does not know, and refuses another major version."""
+_PROBLEMS_SHOWN = 8
+
+
+def head(command: str) -> Mapping[str, Constant]:
+    """Return the keys by which a document says what it is."""
+    return {"schema_version": Constant(SCHEMA_VERSION), "command": Constant(command)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """What is exchanged under one name. Nothing is put together before it is asked for."""
+
+    name: str
+    """As ``memplan schema`` has it."""
+    root: Any
+    """The record, or a union of records."""
+    tables: Tables = field(default_factory=dict)
+    """How records stand where that is not field by field."""
+
+    def plain(self, record: Any) -> Any:
+        """Return a record as plain data."""
+        return self._write(record)
+
+    def render(self, record: Any) -> str:
+        """Return a record as text."""
+        return json.dumps(self.plain(record), sort_keys=True, indent=2, allow_nan=False)
+
+    def read(self, content: object, where: str | None = None) -> Any:
+        """Read a record back.
+
+        Args:
+            content: What JSON holds.
+            where: The file, for errors.
+
+        Raises:
+            UsageError: Something is missing or of the wrong kind; names every place that is.
+        """
+        # Only reading and describing need it, and it takes longer to import than most commands take.
+        from pydantic import ValidationError
+
+        try:
+            return self._reader.validate_python(content)
+        except ValidationError as error:
+            problems = list(_problems(error))
+        left = len(problems) - _PROBLEMS_SHOWN
+        shown = [*problems[:_PROBLEMS_SHOWN], *([f"and {left} more"] if left > 0 else [])]
+        raise UsageError("this result cannot be read:" + "".join(f"\n    {line}" for line in shown), where=where)
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema that every document of this name obeys."""
+        from pydantic import TypeAdapter
+
+        from memplan.contract.models import Models, Untitled
+
+        adapter: TypeAdapter[Any] = TypeAdapter(Models(self.tables, reading=False).of(self.root))
+        found = adapter.json_schema(mode="serialization", schema_generator=Untitled)
+        title = f"memplan {self.name} {SCHEMA_VERSION}"
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found | {"title": title}
+
+    @cached_property
+    def _write(self) -> Any:
+        return Writer(self.tables).of(self.root)
+
+    @cached_property
+    def _reader(self) -> "TypeAdapter[Any]":
+        from pydantic import TypeAdapter
+
+        from memplan.contract.models import Models
+
+        return TypeAdapter(Models(self.tables, reading=True).of(self.root))
+
+
+def checked(content: object, command: str, where: str | None = None) -> Mapping[str, Any]:
+    """Return the content of a file of memplan's, if it is one of this command and of a version that is read here.
+
+    Raises:
+        UsageError: It is no such file, of another command, or of another major version.
+    """
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(version, str):
+        raise UsageError("this is no result of memplan: it has no schema_version", where=where)
+    if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
+        what = f"schema_version {version} is not read here, {SCHEMA_VERSION} is"
+        raise UsageError(what, where=where, hint="update memplan, or make the file anew with this one")
+    if content.get("command") != command:
+        raise UsageError(f"no result of `memplan {command}`, but of {content.get('command')!r}", where=where)
+    return content
+
+
+def _problems(error: "ValidationError") -> Iterator[str]:
+    for problem in error.errors(include_url=False):
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        yield f"{place.lstrip('.') or 'it'}: {problem['msg'].lower()}"

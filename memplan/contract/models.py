@@ -1,0 +1,151 @@
+"""Makes pydantic's models of records: what reads and describes a document in which they stand by tables."""
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Annotated, Any, ForwardRef, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from memplan.contract.fields import alternatives, attribute, is_record, without_none
+from memplan.contract.table import Key, Tables, keys_of
+
+Part = tuple[str, Key]
+"""The name of a model's field, and the key of which it is; keys may be words that no field can have."""
+
+
+class Untitled(GenerateJsonSchema):
+    """JSON Schema without titles that only repeat the keys."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature.
+        """Return whether a field has a title."""
+        return False
+
+
+class Models:
+    """The models of one document.
+
+    Args:
+        tables: How records stand where that is not field by field.
+        reading: Is what they read made into records? Then keys that are only written are passed over.
+    """
+
+    def __init__(self, tables: Tables, *, reading: bool) -> None:
+        self._tables = tables
+        self._reading = reading
+        self._made: dict[type, Any] = {}
+
+    def of(self, hint: Any) -> Any:
+        """Return a type with a model in place of each record in it."""
+        if len(members := alternatives(hint)) > 1:
+            return Union[tuple(self.of(member) for member in members)]  # noqa: UP007 - of a list.
+        if isinstance(hint, type) and isinstance(name := self._tables.get(hint), str):
+            return attribute(hint, name).hint
+        if is_record(hint):
+            return self._record(hint)
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is array:
+            return list[int]
+        if isinstance(origin, type):
+            inner = tuple(argument if argument is ... else self.of(argument) for argument in arguments)
+            return origin[inner]  # type: ignore[index]
+        return hint
+
+    def _record(self, kind: type) -> Any:
+        if kind not in self._made:
+            self._made[kind] = ForwardRef(kind.__name__)
+            parts = self._parts(keys_of(kind, self._tables))
+            model = self._model(kind, kind.__name__, parts)
+            made = Annotated[model, AfterValidator(_builder(kind, parts))] if self._reading else model
+            model.model_rebuild(_types_namespace={kind.__name__: made})
+            self._made[kind] = made
+        return self._made[kind]
+
+    def _parts(self, keys: Sequence[Key]) -> list[Part]:
+        found: list[Key] = []
+        for key in keys:
+            if key.form == "spread":
+                found += [] if self._reading else self._spread(key)
+            elif not self._reading or key.field or key.form == "object":
+                found.append(key)
+        return [(f"field_{index}", key) for index, key in enumerate(found)]
+
+    def _spread(self, key: Key) -> Sequence[Key]:
+        kind, optional = without_none(key.attribute.hint)
+        keys = keys_of(kind, self._tables)
+        return [replace(inner, form="if_any") if optional else inner for inner in keys]
+
+    def _model(self, kind: type, name: str, parts: Sequence[Part], doc: str | None = None) -> type[BaseModel]:
+        made: dict[str, Any] = {field: (self._type(kind, key), self._field(kind, key)) for field, key in parts}
+        return create_model(name, __module__=kind.__module__, __doc__=doc or kind.__doc__, **made)
+
+    def _type(self, kind: type, key: Key) -> Any:
+        if key.form == "object":
+            parts = self._parts(key.inner)
+            model = self._model(kind, f"{kind.__name__}_{key.name}", parts, doc=key.name)
+            return Annotated[model, AfterValidator(_values(parts))] if self._reading else model
+        as_written = not self._reading or key.form == "or_null"
+        hint = key.attribute.hint if as_written else attribute(kind, key.field).hint
+        return self._columns(get_args(hint)[0]) if key.form == "columns" else self.of(hint)
+
+    def _field(self, kind: type, key: Key) -> Any:
+        settings: dict[str, Any] = {"alias": key.name, "description": key.attribute.description or None}
+        if self._reading:
+            settings |= _default(kind, key.field)
+        elif key.form == "if_any":
+            settings["default"] = None
+        return Field(**settings)
+
+    def _columns(self, row: type) -> Any:
+        parts = self._parts(keys_of(row, self._tables))
+        made: dict[str, Any] = {
+            name: (list[self.of(key.attribute.hint)], self._field(row, key))  # type: ignore[misc]
+            for name, key in parts
+        }
+        model = create_model(f"{row.__name__}_columns", __module__=row.__module__, __doc__=row.__doc__, **made)
+        return Annotated[model, AfterValidator(_rows(row, parts))] if self._reading else model
+
+
+def _default(kind: type, name: str) -> dict[str, Any]:
+    """Return the default of a record's field, as ``pydantic.Field`` takes it."""
+    if not is_dataclass(kind):
+        defaults = getattr(kind, "_field_defaults", {})
+        return {"default": defaults[name]} if name in defaults else {}
+    found = {field.name: field for field in fields(kind)}.get(name)
+    if found is None:
+        return {}
+    settings = {"default": found.default, "default_factory": found.default_factory}
+    return {setting: value for setting, value in settings.items() if value is not MISSING}
+
+
+def _builder(kind: type, parts: Sequence[Part]) -> Callable[[BaseModel], Any]:
+    values = _values(parts)
+    return lambda model: kind(**values(model))
+
+
+def _values(parts: Sequence[Part]) -> Callable[[BaseModel], dict[str, Any]]:
+    """Return what makes a record's fields of a model; an object of further keys has been made into fields before."""
+
+    def values(model: BaseModel) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, key in parts:
+            value = getattr(model, name)
+            if key.form == "or_null" and value is None:
+                value = without_none(key.attribute.hint)[0]()
+            found |= value if key.form == "object" else {key.field: value}
+        return found
+
+    return values
+
+
+def _rows(kind: type, parts: Sequence[Part]) -> Callable[[BaseModel], tuple[Any, ...]]:
+    names = [key.field for _, key in parts]
+
+    def rows(model: BaseModel) -> tuple[Any, ...]:
+        columns = [getattr(model, name) for name, _ in parts]
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError(f"the columns {', '.join(key.name for _, key in parts)} differ in length")
+        return tuple(kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
+
+    return rows
