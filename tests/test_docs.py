@@ -19,7 +19,7 @@ from memplan.rules import RULES
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
-CHECKED = "estimate|gpus|presets|explain|snapshot|validate|simulate|gate|audit|diff|report"
+CHECKED = "estimate|gpus|presets|explain|schema|snapshot|validate|simulate|gate|audit|diff|report"
 COMMAND = re.compile(rf"\bmemplan ({CHECKED})\b([^`|\n…]*)")
 
 

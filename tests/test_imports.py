@@ -18,7 +18,7 @@ def test_light_commands_import_nothing_heavy() -> None:
     commands = (
         "--help", "--version", "estimate --help", "gpus", "gpus h100-80g", "gpus --json", "presets", "explain",
         "explain MP001", "snapshot --help", "validate --help", "simulate --help", "gate --help", "diff --help",
-        "report --help",
+        "report --help", "schema", "schema estimate", "schema gate",
     )  # fmt: skip
     for command, done in zip(commands, light(*map(str.split, commands)), strict=True):
         assert done.returncode == 0, (command, done.stderr)

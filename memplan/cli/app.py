@@ -29,6 +29,7 @@ from memplan.cli.presets import presets
 from memplan.cli.recommend import recommend
 from memplan.cli.report import report
 from memplan.cli.reuse_plan import reuse_plan
+from memplan.cli.schema import schema
 from memplan.cli.simulate import simulate
 from memplan.cli.snapshot import snapshot
 from memplan.cli.sweep import sweep
@@ -50,7 +51,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     estimate, checkpoint_plan, recommend, batch, reuse_plan, init, gate, audit, diff, report, sweep, snapshot, simulate,
-    validate, emit, monitor, gpus, numa, presets, explain,
+    validate, emit, monitor, gpus, numa, presets, explain, schema,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

@@ -1,18 +1,39 @@
-"""Every document that memplan exchanges, by name; each is imported when it is asked for."""
+"""The schema of every document that memplan exchanges, by name; what describes it is imported when it is asked for."""
 
+import json
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
-from memplan.contract.document import Document
+from memplan.errors import UsageError
 
-WHERE: Final[Mapping[str, str]] = {
+WRITTEN: Final = {
     "batch": "memplan.report.batch.json",
 }
 """Name → the module whose ``DOCUMENT`` it is."""
+KEPT: Final = (
+    "audit", "checkpoint-plan", "estimate", "gate", "monitor", "numa", "profile", "project", "recommend", "reuse-plan",
+    "setup", "simulate", "sweep",
+)  # fmt: skip
+"""Names whose schema is a file."""
 
 
-def document(name: str) -> Document:
-    """Return a document by its name."""
-    found: Document = import_module(WHERE[name]).DOCUMENT
+def names() -> list[str]:
+    """Return all names."""
+    return sorted([*WRITTEN, *KEPT])
+
+
+def schema(name: str) -> Mapping[str, Any]:
+    """Return the JSON Schema of a document.
+
+    Raises:
+        UsageError: There is no such document.
+    """
+    if name in KEPT:
+        kept: dict[str, Any] = json.loads((files("memplan.report") / "schema" / f"{name}-1.0.json").read_text("utf-8"))
+        return kept
+    if name not in WRITTEN:
+        raise UsageError(f"there is no document '{name}'", hint=f"memplan schema knows {', '.join(names())}")
+    found: Mapping[str, Any] = import_module(WRITTEN[name]).DOCUMENT.schema
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 from referencing import Registry, Resource
 
-from memplan.report.documents import document
+from memplan.report.documents import schema
 
 FOLDER = Path(__file__).parent / "schemas_of_0_1_0"
 
@@ -27,9 +27,9 @@ def golden(name: str) -> jsonschema.Draft202012Validator:
 @cache
 def derived(name: str) -> jsonschema.Draft202012Validator:
     """Return the schema that ``memplan schema`` prints."""
-    schema = document(name).schema
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
+    found = schema(name)
+    jsonschema.Draft202012Validator.check_schema(found)
+    return jsonschema.Draft202012Validator(found)
 
 
 def obey(name: str, content: Mapping[str, Any]) -> None:
