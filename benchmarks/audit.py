@@ -22,16 +22,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memplan.audit.records import PRIORITIES
-from memplan.audit.rules import RULES
 from memplan.audit.run import audit
+from memplan.findings.records import PRIORITIES
+from memplan.findings.rules import AUDIT
 
 HERE = Path(__file__).parent
 JUDGED = HERE / "audit_judged.toml"
 VERDICTS = ("true", "harmless", "false")
 BLIND = "blind"
 """The set that was judged with the rules frozen."""
-JUDGED_PRIORITY: Mapping[str, str] = {code: rule.priority for code, rule in RULES.items()} | {
+JUDGED_PRIORITY: Mapping[str, str] = {code: rule.priority for code, rule in AUDIT.items()} | {
     "MA011": "high", "MA048": "low", "MA062": "low",
 }  # fmt: skip
 """As the rules were when they were judged: MA011 is of medium priority since, and the other two are gone."""
@@ -113,7 +113,8 @@ def again(folder: Path, packages: Iterable[str], findings: Sequence[Mapping[str,
     result = audit([folder / name for name in there])
     wall, cpu = time.perf_counter() - before[0], time.process_time() - before[1]
     found = {
-        (each.code, Path(each.file).relative_to(folder).as_posix(), each.cell, each.line) for each in result.issues
+        (each.code, Path(each.place.file).relative_to(folder).as_posix(), each.place.cell, each.place.line)
+        for each in result.findings
     }
     judged = [(_place(each), each["verdict"]) for each in findings if each["package"] in there]
     kept = [verdict for place, verdict in judged if place in found]
@@ -166,7 +167,7 @@ def peers(tools: Mapping[str, Sequence[str]]) -> None:
         for number, (_, text, _) in enumerate(cases):
             (folder / f"case_{number}.py").write_text(text)
         result = audit([folder])
-        ours = {(Path(each.file).stem, each.line, each.code) for each in result.issues}
+        ours = {(Path(each.place.file).stem, each.place.line, each.code) for each in result.findings}
         hits = [(f"case_{number}", marked, rule) in ours for number, (rule, _, marked) in enumerate(cases)]
         print(f"  memplan audit          {sum(hits):>4} (its own tests: a check, not a figure)")
         for name, words in tools.items():

@@ -1,7 +1,7 @@
 """The table of findings."""
 
+from memplan.findings.rules import RULES
 from memplan.measure.records import Verdict
-from memplan.rules import RULES
 
 
 def test_every_verdict_but_fits_has_its_own_stable_code() -> None:

@@ -2,19 +2,23 @@
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from memplan.audit.adoption import tools_in
 from memplan.audit.checks.table import CHECKS, NOT_IN_TESTS
 from memplan.audit.code import Code
-from memplan.audit.records import Edit, FileAudit, Hit, Issue, Unread
+from memplan.audit.records import Edit, FileAudit, Hit, Unread
 from memplan.audit.source import Source, comments, read_source
 from memplan.audit.suppress import excuse
+from memplan.findings.records import Finding, Place, Priority, Severity
+from memplan.findings.rules import AUDIT
 
 _ABOUT_TORCH = re.compile(r"torch|lightning|accelerate|transformers|deepspeed|diffusers|\.backward\(")
 _ABOUT_POOLS = re.compile(r"(?:Pool|Allocator|Arena|pool|arena|allocator)\b")
 _COMMENTS = re.compile(r"#\s*(?:memplan:|noqa)", re.IGNORECASE)
+SEVERITIES: Mapping[Priority, Severity] = {"high": "error", "medium": "warning", "low": "note"}
+"""Priority of a rule → how its findings count."""
 _CONTEXT = 1
 """Lines around a change in a diff: the file is at hand."""
 
@@ -48,7 +52,7 @@ def inspect_source(source: Source, wanted: Collection[str]) -> FileAudit:
     return FileAudit(
         file=source.file,
         lines=len(source.lines),
-        issues=tuple(_issue(source, each) for each in excused.hits),
+        findings=tuple(_finding(source, hit) for hit in excused.hits),
         suppressed=excused.suppressed,
         unread=unread,
         tools=tools_in(text),
@@ -56,20 +60,25 @@ def inspect_source(source: Source, wanted: Collection[str]) -> FileAudit:
     )
 
 
-def _issue(source: Source, found: Hit) -> Issue:
-    cell, line = source.place(found.line)
-    _, end_line = source.place(found.end_line)
-    return Issue(
-        code=found.code,
+def _finding(source: Source, hit: Hit) -> Finding:
+    cell, line = source.place(hit.line)
+    _, end_line = source.place(hit.end_line)
+    place = Place(
         file=source.file,
         cell=cell,
         line=line,
-        column=found.column + 1,
+        column=hit.column + 1,
         end_line=end_line,
-        end_column=found.end_column + 1,
-        message=found.message,
-        source=source.lines[found.line - 1] if source.lines else "",
-        diff=_diff(source, found.edits) if cell is None else "",
+        end_column=hit.end_column + 1,
+        text=source.lines[hit.line - 1] if source.lines else "",
+    )
+    return Finding(
+        code=hit.code,
+        severity=SEVERITIES[AUDIT[hit.code].priority],
+        message=hit.message,
+        place=place,
+        fix=AUDIT[hit.code].remedy,
+        diff=_diff(source, hit.edits) if cell is None else "",
     )
 
 

@@ -2,26 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from memplan.rules import Rule
-
-Priority = Literal["high", "medium", "low"]
-"""``high``: memory grows with every step, or a graph is kept whole. ``medium``: a peak too high. ``low``: advice."""
-Confidence = Literal["high", "medium", "low"]
-"""How much of the hazard the source itself shows, and how much is taken from names."""
-PRIORITIES: tuple[Priority, ...] = ("high", "medium", "low")
-"""The worst first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRule(Rule):
-    """One hazard that can be seen in source code."""
-
-    priority: Priority
-    """How much it costs where it is real."""
-    confidence: Confidence
-    """How often it is."""
+from memplan.findings.records import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,32 +43,6 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issue:
-    """One finding with its place in a file."""
-
-    code: str
-    """``MA001`` …; ``memplan explain CODE``."""
-    file: str
-    """As it was reached from what was typed, with forward slashes."""
-    cell: int | None
-    """Code cell of a notebook, from 1; None: a plain file."""
-    line: int
-    """From 1, in the file or the cell."""
-    column: int
-    """From 1, in characters."""
-    end_line: int
-    """Last line of what is meant."""
-    end_column: int
-    """After its last character, from 1."""
-    message: str
-    """One sentence with the names of the code."""
-    source: str
-    """The line itself."""
-    diff: str = ""
-    """A unified diff that mends it, where that is safe."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
     """A file, or a cell, that could not be read as Python."""
 
@@ -108,8 +64,8 @@ class FileAudit:
     """As it was reached."""
     lines: int
     """Of code, comments and nothing."""
-    issues: tuple[Issue, ...]
-    """In the order of the file."""
+    findings: tuple[Finding, ...]
+    """In the order of the file; each with the text of its line."""
     suppressed: int
     """How many more a comment excuses."""
     unread: tuple[Unread, ...]
@@ -134,9 +90,9 @@ class Audit:
     """Wall time."""
 
     @property
-    def issues(self) -> tuple[Issue, ...]:
-        """All findings, in the order of the files."""
-        return tuple(issue for file in self.files for issue in file.issues)
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, in the order of the files."""
+        return tuple(finding for file in self.files for finding in file.findings)
 
     @property
     def unread(self) -> tuple[Unread, ...]:

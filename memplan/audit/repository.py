@@ -29,6 +29,6 @@ def _moved(file: FileAudit, here: Path, root: Path) -> FileAudit:
     return replace(
         file,
         file=name,
-        issues=tuple(replace(each, file=name) for each in file.issues),
+        findings=tuple(replace(each, place=replace(each.place, file=name)) for each in file.findings),
         unread=tuple(replace(each, file=name) for each in file.unread),
     )

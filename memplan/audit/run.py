@@ -10,8 +10,8 @@ from pathlib import Path
 
 from memplan.audit.inspect import inspect_file
 from memplan.audit.records import Audit, FileAudit
-from memplan.audit.rules import RULES
 from memplan.audit.walk import files_of
+from memplan.findings.rules import AUDIT
 
 _ALONE = 200
 """Files that one process looks through in about the time that others need to start."""
@@ -20,7 +20,7 @@ _MOST = 8
 
 
 def audit(
-    paths: Sequence[Path], *, rules: Sequence[str] = tuple(RULES), exclude: Sequence[str] = (), jobs: int | None = 1
+    paths: Sequence[Path], *, rules: Sequence[str] = tuple(AUDIT), exclude: Sequence[str] = (), jobs: int | None = 1
 ) -> Audit:
     """Look through files for memory hazards; nothing in them is run.
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from memplan.audit.records import Hit
-from memplan.audit.rules import RULES, UNUSED
+from memplan.findings.rules import AUDIT, UNUSED
 
 _OURS = re.compile(r"#\s*memplan:\s*ignore\[([^\]]*)\]", re.IGNORECASE)
 _NOQA = re.compile(r"#\s*noqa(?::\s*([A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*))?", re.IGNORECASE)
@@ -68,11 +68,11 @@ def codes_of(comment: str) -> tuple[str, ...]:
 
 
 def _can_tell(code: str, wanted: Collection[str]) -> bool:
-    return code in wanted or code not in RULES
+    return code in wanted or code not in AUDIT
 
 
 def _unused(line: int, comment: str, code: str) -> Hit:
-    unknown = "" if code in RULES else ", which is no rule of the audit"
+    unknown = "" if code in AUDIT else ", which is no rule of the audit"
     return Hit(
         code=UNUSED, line=line, column=0, end_line=line, end_column=max(1, len(comment)),
         message=f"the comment names {code}{unknown}; nothing is excused by it",

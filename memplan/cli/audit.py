@@ -10,22 +10,22 @@ import typer
 from memplan.cli import check, console, options, outputs
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import real
+from memplan.findings.formats import FORMATS as FINDING_FORMATS
+from memplan.findings.records import PRIORITIES
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from memplan.audit.records import Audit
+    from memplan.findings.records import Findings
 
 RENDERERS = {
-    "json": "audit.json",
-    "markdown": "audit.markdown",
-    "github": "audit.github",
-    "gitlab": "audit.gitlab",
-    "sarif": "audit.sarif",
+    "json": "memplan.report.audit.json",
+    "markdown": "memplan.report.audit.markdown",
+    **FINDING_FORMATS,
 }
-"""Format → module of ``memplan.report`` whose ``render`` makes one text of an ``Audit``."""
+"""Format → module whose ``render`` makes one text of an ``Audit``, or of its findings (``FINDING_FORMATS``)."""
 FORMATS = ("text", *RENDERERS)
-PRIORITIES = ("high", "medium", "low")
 
 Paths = Annotated[
     list[Path] | None,
@@ -83,14 +83,14 @@ def audit(
 
     Python files and notebooks. A comment excuses a finding: # memplan: ignore[MA001].
     """
-    from memplan.audit.rules import RULES
     from memplan.audit.run import audit as audit_paths
     from memplan.audit.walk import wanted_rules
+    from memplan.findings.rules import AUDIT
 
     problems = check.Problems()
     wanted: Sequence[outputs.Output] = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
     _check_files(problems, wanted)
-    rules = problems.of(wanted_rules, tuple(RULES), select or (), ignore or ()) or ()
+    rules = problems.of(wanted_rules, tuple(AUDIT), select or (), ignore or ()) or ()
     for flag, value in (("--severity", severity), ("--fail-on", fail_on)):
         if value is not None and value not in PRIORITIES:
             problems.add(f"{flag} must be one of {', '.join(PRIORITIES)}, not '{value}'")
@@ -101,7 +101,7 @@ def audit(
         if not path.exists():
             problems.add(f"there is no file or folder '{path}'")
     problems.raise_if_any()
-    shown = [code for code in rules if _is_at_least(RULES[code].priority, severity or "low")]
+    shown = [code for code in rules if _is_at_least(AUDIT[code].priority, severity or "low")]
     with console.progress(enabled=not quiet) as tell:
         if tell:
             tell("reading")
@@ -115,14 +115,15 @@ def audit(
 
 def exit_code(found: "Audit", fail_on: str | None) -> ExitCode:
     """1 where ``--fail-on`` says so, else 0."""
-    from memplan.audit.rules import RULES
+    from memplan.findings.rules import AUDIT
 
-    failed = fail_on is not None and any(_is_at_least(RULES[each.code].priority, fail_on) for each in found.issues)
+    failed = fail_on is not None and any(_is_at_least(AUDIT[each.code].priority, fail_on) for each in found.findings)
     return ExitCode.POLICY if failed else ExitCode.DONE
 
 
 def _is_at_least(priority: str, threshold: str) -> bool:
-    return PRIORITIES.index(priority) <= PRIORITIES.index(threshold)
+    order: tuple[str, ...] = PRIORITIES
+    return order.index(priority) <= order.index(threshold)
 
 
 def _check_files(problems: check.Problems, wanted: Sequence[outputs.Output]) -> None:
@@ -135,7 +136,8 @@ def _write(output: outputs.Output, found: "Audit", *, quiet: bool, diff: bool) -
     def rendered() -> str:
         # What is read beside the repository names files from its root.
         shown = found if output.format == "json" else _in_repository(found)
-        text: str = importlib.import_module(f"memplan.report.{RENDERERS[output.format]}").render(shown)
+        content = _findings_of(shown) if output.format in FINDING_FORMATS else shown
+        text: str = importlib.import_module(RENDERERS[output.format]).render(content)
         return text
 
     def lines(width: int) -> "list[Text]":
@@ -145,6 +147,12 @@ def _write(output: outputs.Output, found: "Audit", *, quiet: bool, diff: bool) -
 
     others: dict[str, Any] = dict.fromkeys(RENDERERS, rendered)
     outputs.write_rendered(output, text=lines, **others)
+
+
+def _findings_of(found: "Audit") -> "Findings":
+    from memplan.report.audit.findings import findings_of
+
+    return findings_of(found)
 
 
 def _in_repository(found: "Audit") -> "Audit":

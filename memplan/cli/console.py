@@ -38,7 +38,7 @@ def write_plain(text: str, file: TextIO | None = None) -> None:
 
 def tell(text: str) -> None:
     """Write to standard error, line by line. What stands in the text from outside commands no terminal."""
-    from memplan.report.draw.layout import clean
+    from memplan.text import clean
 
     # Whoever cannot be told still gets the exit code.
     with suppress(UsageError):

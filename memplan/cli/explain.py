@@ -16,17 +16,13 @@ def explain(
     """Explain a finding; without a code, list them all."""
     from rich.text import Text
 
-    from memplan.audit.rules import RULES as AUDIT_RULES
+    from memplan.findings.rules import RULES
     from memplan.report.draw.layout import paragraphs
-    from memplan.rules import RULES
-    from memplan.runtime.leaks.rules import RULES as LEAK_RULES
-    from memplan.runtime.monitor.rules import RULES as MONITOR_RULES
 
-    rules = {**RULES, **AUDIT_RULES, **MONITOR_RULES, **LEAK_RULES}
     if code is None:
-        write_plain("".join(f"{rule.code}  {rule.title}\n" for rule in rules.values()))
+        write_plain("".join(f"{rule.code}  {rule.title}\n" for rule in RULES.values()))
         return
-    rule = rules.get(code.upper())
+    rule = RULES.get(code.upper())
     if rule is None:
         kinds = "MP… are of estimate and gate, MA… of audit, MM… of monitor, ML… of leak detection"
         raise UsageError(f"there is no finding '{code}'", hint=f"{kinds}; memplan explain lists them all")

@@ -11,6 +11,7 @@ import typer
 from memplan.cli import check, console, options, outputs
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file, real
+from memplan.findings.formats import FORMATS as FINDING_FORMATS
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -19,18 +20,16 @@ if TYPE_CHECKING:
     from memplan.project.records import Project
 
 RENDERERS = {
-    "json": "gate.json",
-    "html": "html.gate",
-    "markdown": "gate.markdown",
-    "comment": "gate.comment",
-    "github": "gate.github",
-    "gitlab": "gate.gitlab",
-    "sarif": "gate.sarif",
-    "junit": "gate.junit",
-    "prometheus": "gate.prometheus",
-    "badge": "gate.badge",
+    "json": "memplan.report.gate.json",
+    "html": "memplan.report.html.gate",
+    "markdown": "memplan.report.gate.markdown",
+    "comment": "memplan.report.gate.comment",
+    **FINDING_FORMATS,
+    "junit": "memplan.report.gate.junit",
+    "prometheus": "memplan.report.gate.prometheus",
+    "badge": "memplan.report.gate.badge",
 }
-"""Format → module of ``memplan.report`` whose ``render`` makes one text of a ``GateResult``."""
+"""Format → module whose ``render`` makes one text of a ``GateResult``, or of its findings (``FINDING_FORMATS``)."""
 FORMATS = ("text", *RENDERERS)
 
 Jobs = Annotated[
@@ -153,12 +152,14 @@ def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False, 
 
     def rendered() -> str:
         from memplan.gate.repository import in_repository
+        from memplan.report.gate.findings import findings_of
 
         # What is read beside the repository names files from its root.
         shown = result if output.format in ("json", "html") else in_repository(result)
         if output.format == "json" and not timeline:
             shown = replace(shown, digests={})
-        text: str = importlib.import_module(f"memplan.report.{RENDERERS[output.format]}").render(shown)
+        content = findings_of(shown) if output.format in FINDING_FORMATS else shown
+        text: str = importlib.import_module(RENDERERS[output.format]).render(content)
         return text
 
     def lines(width: int) -> "list[Text]":

@@ -105,8 +105,8 @@ def _lines(entries: "Entries", *, width: int, explain: bool, quiet: bool) -> "li
     """The reports of all jobs, one below the other, each with its name where there are several."""
     from rich.text import Text
 
-    from memplan.report.draw.layout import clean
     from memplan.report.estimate.text import render as render_text
+    from memplan.text import clean
 
     jobs: dict[str, list[Estimate]] = {}
     for (job, _), estimate in entries.items():

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from memplan.findings.records import Place
 from memplan.gate.advice import Judged, with_advice
 from memplan.gate.baseline import accepted, update
 from memplan.gate.cache import Cache
 from memplan.gate.compare import compare
 from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.place import Places, relative
-from memplan.gate.records import GateResult, Place, Row
+from memplan.gate.records import GateResult, Row
 from memplan.gate.run import Answer, Task, run
 from memplan.gate.saved import Entries
 from memplan.hardware.catalog import load_profile

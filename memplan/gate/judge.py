@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memplan.errors import MemplanError
+from memplan.findings.records import SEVERITIES, Finding, Place, Severity
 from memplan.gate.place import Places
-from memplan.gate.records import Comparison, Finding, Level, Outcome, Place
+from memplan.gate.records import Comparison, Outcome
 from memplan.measure.over import over
 from memplan.measure.records import Advice, Estimate, Verdict
 from memplan.project.records import Amount, Policy
@@ -25,7 +26,6 @@ _FAILING: dict[str, tuple[Verdict, ...]] = {
     "unknown": (Verdict.OOM, Verdict.TIGHT, Verdict.UNKNOWN),
 }
 """``fail-on`` → verdicts that fail."""
-_ORDER: dict[Level, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +88,12 @@ def judge(case: Case) -> tuple[Finding, ...]:
     if case.estimate is None or case.estimate.verdict is Verdict.UNKNOWN:
         return (_no_figure(case),)
     found = [*_verdict(case, case.estimate), *_over(case, case.estimate), *_notes(case, case.estimate)]
-    return tuple(sorted(found, key=lambda finding: _ORDER[finding.level]))
+    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def outcome(case: Case, findings: tuple[Finding, ...]) -> Outcome:
     """What findings mean for a row."""
-    if any(finding.level == "error" for finding in findings):
+    if any(finding.severity == "error" for finding in findings):
         return "failed"
     has_figure = case.estimate is not None and case.estimate.verdict is not Verdict.UNKNOWN
     return "passed" if has_figure or case.policy.informational else "unknown"
@@ -113,10 +113,10 @@ def _no_figure(case: Case) -> Finding:
     fails = case.policy.fail_on == "unknown"
     return Finding(
         code="MP003",
-        level=_level(case, fails=fails) if fails else "warning",
+        severity=_severity(case, fails=fails) if fails else "warning",
         message=message,
         place=case.places.of_source(where),
-        hint=_with_message(case, hint or "", fails=fails),
+        fix=_with_message(case, hint or "", fails=fails),
     )
 
 
@@ -137,10 +137,10 @@ def _verdict(case: Case, estimate: Estimate) -> Iterator[Finding]:
     hint = _changes(estimate, usable) or ("memplan recommend looks for a setup that fits" if fails else "")
     yield Finding(
         code=estimate.verdict.code or "",
-        level=_level(case, fails=fails),
+        severity=_severity(case, fails=fails),
         message=words,
         place=_place(case, estimate),
-        hint=_with_message(case, hint, fails=fails),
+        fix=_with_message(case, hint, fails=fails),
     )
 
 
@@ -156,10 +156,10 @@ def _over(case: Case, estimate: Estimate) -> Iterator[Finding]:
         hint += ", or accept it with --update-baseline" if limit.key == "max-increase" else ""
         yield Finding(
             code=limit.code,
-            level="note" if accepted else _level(case, fails=True),
+            severity="note" if accepted else _severity(case, fails=True),
             message=_words(case, estimate, limit) + (": accepted as the new baseline" if accepted else ""),
             place=_place(case, estimate),
-            hint="" if accepted else _with_message(case, f"{hint}, or: {advice}" if advice else hint, fails=True),
+            fix="" if accepted else _with_message(case, f"{hint}, or: {advice}" if advice else hint, fails=True),
         )
 
 
@@ -194,7 +194,7 @@ def _notes(case: Case, estimate: Estimate) -> Iterator[Finding]:
 
 
 def _note(case: Case, code: str, message: str, hint: str) -> Finding:
-    return Finding(code=code, level="note", message=message, place=case.places.table, hint=hint)
+    return Finding(code=code, severity="note", message=message, place=case.places.table, fix=hint)
 
 
 def _place(case: Case, estimate: Estimate) -> Place:
@@ -202,7 +202,7 @@ def _place(case: Case, estimate: Estimate) -> Place:
     return case.places.of_growth(case.comparison) if case.comparison and grown else case.places.of_peak(estimate)
 
 
-def _level(case: Case, *, fails: bool) -> Level:
+def _severity(case: Case, *, fails: bool) -> Severity:
     if not fails:
         return "note"
     return "warning" if case.policy.informational else "error"

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from memplan.gate.records import Comparison, Place
+from memplan.findings.records import Place
+from memplan.gate.records import Comparison
 from memplan.job.usercode import is_user_file
 from memplan.measure.records import Estimate
 

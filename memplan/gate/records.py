@@ -6,41 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 from memplan.errors import ExitCode
+from memplan.findings.records import Finding
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.records import Estimate
 from memplan.units import Bytes
 
 Outcome = Literal["passed", "failed", "unknown"]
 """``unknown``: no trustworthy figure, and the policy lets that pass (exit 3); an informational job then passes."""
-Level = Literal["error", "warning", "note"]
-"""``error`` fails the row; ``warning`` is what an informational job would fail for, and a missing figure that fails
-nothing; ``note`` judges nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where in the repository something is, for annotations."""
-
-    file: str
-    """Relative to the project's folder where it lies below it, with forward slashes."""
-    line: int = 1
-    """From 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One rule that is not met."""
-
-    code: str
-    """``MP001`` …; ``memplan explain CODE``."""
-    level: Level
-    """How it counts."""
-    message: str
-    """One sentence with figures: by how much, and what limit."""
-    place: Place
-    """The line that owns what grew or what is largest, where there is one in the repository; else the job's table."""
-    hint: str = ""
-    """Where to change the limit, or what to do; the policy's own message after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +70,8 @@ class Row:
     comparison: Comparison | None
     """With the baseline; None where that has no figures of it."""
     findings: tuple[Finding, ...]
-    """Errors first."""
+    """Errors first. ``error`` fails the row; ``warning`` is what an informational job would fail for, and a missing
+    figure that fails nothing. The fix says where to change the limit, or what to do, and then the policy's message."""
     limit: Bytes | None
     """The least of all limits that the policy sets on this GPU, in bytes of the device peak; None: none."""
     informational: bool = False

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from memplan.findings.records import Finding
 from memplan.gate.place import relative
-from memplan.gate.records import Finding, GateResult
+from memplan.gate.records import GateResult
 
 
 def in_repository(result: GateResult) -> GateResult:

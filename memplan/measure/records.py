@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
     @property
     def code(self) -> str | None:
-        """The rule that it breaks (``memplan.rules``); None for FITS."""
+        """The rule that it breaks (``memplan.findings.rules``); None for FITS."""
         return _CODES.get(self)
 
 

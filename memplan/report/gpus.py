@@ -9,7 +9,8 @@ from rich.text import Text
 
 from memplan.hardware.profile import GpuProfile
 from memplan.measure.document import SCHEMA_VERSION
-from memplan.report.draw.layout import clean, pad, paragraphs, shorten
+from memplan.report.draw.layout import pad, paragraphs
+from memplan.text import clean, shorten
 from memplan.units import GIB, format_bytes
 
 NOT_KNOWN = "-"

@@ -8,7 +8,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from memplan.report.draw.layout import clean
+from memplan.text import clean
 
 _ODD = re.compile(
     r"(?P<markup>[\\`*_\[\]<>&|~])"

@@ -5,7 +5,7 @@ from html import escape
 
 from memplan.page.policy import policy
 from memplan.report.draw import svg
-from memplan.report.draw.layout import clean
+from memplan.text import clean
 
 STYLE = """
   :root { color-scheme: light dark }

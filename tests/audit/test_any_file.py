@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from memplan.audit.inspect import edited, inspect_file, inspect_source
 from memplan.audit.records import Edit, FileAudit
-from memplan.audit.rules import RULES
 from memplan.audit.run import audit
 from memplan.audit.source import parse_notebook, parse_python
 from memplan.errors import UsageError
+from memplan.findings.rules import AUDIT
 from tests.audit.cases import HEAD, NEGATIVE, POSITIVE
 
-ALL = tuple(RULES)
+ALL = tuple(AUDIT)
 CASES = [HEAD + body for table in (POSITIVE, NEGATIVE) for bodies in table.values() for body in bodies]
 TOKENS = (
     "import torch as t\n", "from torch import nn\n", "for x in loader:\n    ", "while True:\n    ",
@@ -34,12 +34,13 @@ MANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check(found: FileAudit, lines: int) -> None:
-    for each in found.issues:
-        assert each.code in RULES
+    for each in found.findings:
+        place = each.place
+        assert each.code in AUDIT
         assert each.message
-        assert 1 <= each.line <= each.end_line
-        assert each.column >= 1
-        assert each.cell is not None or each.end_line <= lines
+        assert 1 <= place.line <= place.end_line
+        assert place.column >= 1
+        assert place.cell is not None or place.end_line <= lines
         assert "\n" not in each.message
     for broken in found.unread:
         assert broken.line >= 1
@@ -93,8 +94,8 @@ def test_mutated_training_code(text: str, chance: random.Random) -> None:
 def test_findings_move_with_the_code_and_say_the_same(text: str, filler: str, times: int) -> None:
     before, after = look(text), look(filler * times + text)
     shift = times if filler else 0
-    assert [(each.code, each.line + shift, each.column, each.message) for each in before.issues] == [
-        (each.code, each.line, each.column, each.message) for each in after.issues
+    assert [(each.code, each.place.line + shift, each.place.column, each.message) for each in before.findings] == [
+        (each.code, each.place.line, each.place.column, each.message) for each in after.findings
     ]
 
 
@@ -103,16 +104,16 @@ def test_findings_move_with_the_code_and_say_the_same(text: str, filler: str, ti
 def test_a_file_is_looked_through_the_same_whatever_names_its_imports_have(text: str) -> None:
     renamed = text.replace("import torch.nn.functional as F\n", "import torch.nn.functional as fun\n")
     renamed = renamed.replace("F.", "fun.").replace("AT_", "AT_")
-    assert [(each.code, each.line) for each in look(text).issues] == [
-        (each.code, each.line) for each in look(renamed).issues
+    assert [(each.code, each.place.line) for each in look(text).findings] == [
+        (each.code, each.place.line) for each in look(renamed).findings
     ]
 
 
 def test_columns_count_characters_not_bytes() -> None:
     [found] = [
-        each for each in look(HEAD + "é = 'ééé'; state = torch.load(model_path)\n").issues if each.code == "MA071"
+        each for each in look(HEAD + "é = 'ééé'; state = torch.load(model_path)\n").findings if each.code == "MA071"
     ]
-    assert found.column == len("é = 'ééé'; state = ") + 1
+    assert found.place.column == len("é = 'ééé'; state = ") + 1
 
 
 def test_a_syntax_error_is_told_with_its_line_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_syntax_error_is_told_with_its_line_and_the_rest_goes_on(tmp_path: Pat
     (tmp_path / "good.py").write_text("import torch\nstate = torch.load(model_path)\n")
     found = audit([tmp_path])
     assert [(each.file.endswith("bad.py"), each.line) for each in found.unread] == [(True, 2)]
-    assert [each.code for each in found.issues] == ["MA071"]
+    assert [each.code for each in found.findings] == ["MA071"]
 
 
 @pytest.mark.parametrize(
@@ -129,14 +130,14 @@ def test_a_syntax_error_is_told_with_its_line_and_the_rest_goes_on(tmp_path: Pat
 def test_what_is_no_python_is_told(content: bytes) -> None:
     found = inspect_source(parse_python(content, "x.py"), ALL)
     assert len(found.unread) == 1
-    assert found.issues == ()
+    assert found.findings == ()
 
 
 def test_code_that_is_nested_deeply() -> None:
     deep = "import torch\nx = " + "+".join(["torch.load(model)"] * 3000) + "\n"
     found = look(deep)
     check(found, found.lines)
-    assert len(found.issues) == 3000 or found.unread
+    assert len(found.findings) == 3000 or found.unread
 
 
 def notebook(*cells: str) -> bytes:
@@ -153,7 +154,10 @@ def test_cells_of_a_notebook_share_their_names() -> None:
         "%%time\nstate = torch.load(model_path)",
     )
     found = inspect_source(parse_notebook(content, "n.ipynb"), ALL)
-    assert [(each.code, each.cell, each.line) for each in found.issues] == [("MA001", 3, 4), ("MA071", 5, 2)]
+    assert [(each.code, each.place.cell, each.place.line) for each in found.findings] == [
+        ("MA001", 3, 4),
+        ("MA071", 5, 2),
+    ]
     assert [(each.cell, each.line) for each in found.unread] == [(2, 1)]
 
 
@@ -184,15 +188,15 @@ def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
     for number in range(450):
         (tmp_path / f"m{number}.py").write_text(CASES[number % len(CASES)])
     one, two = audit([tmp_path], jobs=1), audit([tmp_path], jobs=2)
-    assert one.issues == two.issues
+    assert one.findings == two.findings
     assert len(one.files) == 450
 
 
 def test_own_examples_are_quiet_but_for_the_leak_that_one_of_them_shows() -> None:
     root = Path(__file__).parents[2]
     found = audit([root / "examples", root / "memplan" / "runtime", root / "tests" / "runtime" / "checkpoint"])
-    others = [each for each in found.issues if not each.file.endswith("examples/find_leak.py")]
-    assert [f"{each.file}:{each.line} {each.code}" for each in others] == []
+    others = [each for each in found.findings if not each.place.file.endswith("examples/find_leak.py")]
+    assert [f"{each.place.file}:{each.place.line} {each.code}" for each in others] == []
 
 
 def test_edits_are_made_from_the_end() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memplan.audit.rules import RULES
 from memplan.cli.app import main
+from memplan.findings.rules import AUDIT
 from tests.support.light import light
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_every_format_at_once(project: Path, capsys: pytest.CaptureFixture[str])
     assert "::error file=train.py,line=11,endLine=11,title=MA001" in out
     report = json.loads((project / "json.out").read_text())
     assert report["summary"]["findings"] == {"high": 1, "medium": 0, "low": 1}
-    assert [rule["code"] for rule in report["rules"]] == list(RULES)
+    assert [rule["code"] for rule in report["rules"]] == list(AUDIT)
     assert json.loads((project / "sarif.out").read_text())["runs"][0]["results"]
     assert len(json.loads((project / "gitlab.out").read_text())) == 2
     assert (project / "markdown.out").read_text().startswith("<!-- memplan:audit -->")
@@ -115,7 +115,7 @@ def test_explain_knows_the_rules_of_the_audit(capsys: pytest.CaptureFixture[str]
     assert "running total keeps every step's graph" in out
     assert "loss.detach()" in out
     assert main(["explain"]) == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} >= set(RULES)
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} >= set(AUDIT)
 
 
 def test_a_program_of_one_s_own_can_use_several_processes(project: Path) -> None:

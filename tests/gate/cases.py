@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from memplan.findings.records import Place
 from memplan.gate.judge import Case
 from memplan.gate.place import Places
-from memplan.gate.records import Place
 from memplan.measure.records import Estimate, Owner, Verdict
 from memplan.project.records import Policy
 from tests.report.example_estimates import FITS, H100

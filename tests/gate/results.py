@@ -4,19 +4,20 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from memplan.findings.records import Finding, Place
+from memplan.findings.rules import ESTIMATE
 from memplan.gate.compare import compare
-from memplan.gate.records import Finding, GateResult, Place, Row
+from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Verdict
-from memplan.rules import RULES
 from memplan.units import Bytes
 from tests.report.estimate_strategies import NAMES, SIZES, estimates
 
 
 def findings() -> st.SearchStrategy[Finding]:
     places = st.builds(Place, file=NAMES, line=st.integers(1, 10**6))
-    levels = st.sampled_from(["error", "warning", "note"])
+    severities = st.sampled_from(["error", "warning", "note"])
     return st.builds(
-        Finding, code=st.sampled_from(sorted(RULES)), level=levels, message=NAMES, place=places, hint=NAMES
+        Finding, code=st.sampled_from(sorted(ESTIMATE)), severity=severities, message=NAMES, place=places, fix=NAMES
     )
 
 

@@ -176,4 +176,4 @@ def test_every_job_of_either_side_has_its_line(
 def test_advice_in_the_small() -> None:
     estimate = replace(OOM, gpu=A100, advice=(Advice(change="--checkpoint full", device_bytes=9 * MIB, slowdown=0.3),))
     (finding,) = [each for each in row("a", estimate, Policy(max_peak=10**12)).findings if each.code == "MP001"]
-    assert finding.hint == "--checkpoint full → 9.00 MiB (+30 % time)"
+    assert finding.fix == "--checkpoint full → 9.00 MiB (+30 % time)"

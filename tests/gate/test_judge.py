@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import EstimateError
+from memplan.findings.rules import ESTIMATE
 from memplan.gate.compare import compare
 from memplan.gate.judge import budget, judge, limits, outcome
 from memplan.measure.records import Advice, Verdict
 from memplan.project.records import Amount, Policy
-from memplan.rules import RULES
 from memplan.units import GIB, parse_size
 from tests.gate.cases import case, sized
 from tests.report.estimate_strategies import LAW
@@ -68,7 +68,7 @@ def test_what_fails_is_what_the_rules_say(policy, estimate, before) -> None:
     findings = judge(judged)
     codes = expected(policy, estimate, before)
     level = "warning" if policy.informational else "error"
-    failing = {each.code for each in findings if each.level == level}
+    failing = {each.code for each in findings if each.severity == level}
     unknown = estimate.verdict is Verdict.UNKNOWN and policy.fail_on != "unknown"
     assert failing == (codes | {"MP003"} if unknown and policy.informational else codes)
     if codes and not policy.informational:
@@ -77,7 +77,7 @@ def test_what_fails_is_what_the_rules_say(policy, estimate, before) -> None:
         assert outcome(judged, findings) == "unknown"
     else:
         assert outcome(judged, findings) == "passed"
-    assert {each.code for each in findings} <= RULES.keys()
+    assert {each.code for each in findings} <= ESTIMATE.keys()
 
 
 RANK = {"passed": 0, "unknown": 1, "failed": 2}
@@ -137,7 +137,7 @@ def test_an_informational_job_never_fails(policy, estimate, before) -> None:
     judged = given_case(replace(policy, informational=True), estimate, before)
     findings = judge(judged)
     assert outcome(judged, findings) == "passed"
-    assert all(each.level != "error" for each in findings)
+    assert all(each.severity != "error" for each in findings)
 
 
 @LAW
@@ -162,7 +162,7 @@ def test_a_message_says_by_how_much_and_a_hint_where_to_change_it() -> None:
     ))  # fmt: skip
     finding = found(Policy(max_peak=72 * GIB, message="Ask #training."), estimate)["MP004"]
     assert finding.message == "peak 76.30 GiB, 4.30 GiB over max-peak 72.00 GiB"
-    assert finding.hint == (
+    assert finding.fix == (
         "raise max-peak of job llama (memplan.toml:7), or: --checkpoint full → 61.00 GiB (+31 % time). Ask #training."
     )
 
@@ -173,7 +173,7 @@ def test_growth_is_told_with_what_is_allowed() -> None:
     finding = found(Policy(max_increase=Amount(share=0.02)), after, comparison=comparison)["MP006"]
     assert finding.message == "peak grew by 1.00 GiB (+10.0 %), 819.20 MiB more than max-increase 2 % allows"
     accepted = found(Policy(max_increase=Amount(share=0.02)), after, comparison=comparison, accepts_growth=True)
-    assert accepted["MP006"].level == "note"
+    assert accepted["MP006"].severity == "note"
 
 
 def test_headroom_is_told_with_what_is_missing() -> None:
@@ -189,7 +189,7 @@ def test_a_device_without_a_limit_has_no_headroom_to_miss() -> None:
 def test_an_error_is_told_as_it_was() -> None:
     error = EstimateError("model() raised ValueError: no", where="nowhere.py:3", hint="look")
     finding = found(Policy(fail_on="unknown", message="Ask."), None, error=error)["MP003"]
-    assert (finding.message, finding.hint, finding.level) == ("model() raised ValueError: no", "look. Ask.", "error")
+    assert (finding.message, finding.fix, finding.severity) == ("model() raised ValueError: no", "look. Ask.", "error")
     assert finding.place.file == "memplan.toml", "the line is no file of the repository"
 
 
@@ -200,10 +200,10 @@ def test_a_loose_limit_is_told(peak: int, is_told: bool) -> None:
 
 
 def test_a_job_without_a_budget_is_given_one_to_paste() -> None:
-    assert found(Policy(), sized(3 * GIB, high=4 * GIB - 1, usable=8 * GIB))["MP009"].hint == 'max-peak = "4GiB"'
+    assert found(Policy(), sized(3 * GIB, high=4 * GIB - 1, usable=8 * GIB))["MP009"].fix == 'max-peak = "4GiB"'
     assert "MP009" not in found(Policy(max_peak=100), sized(3))
 
 
 def test_a_job_that_the_baseline_does_not_know_is_told() -> None:
-    assert found(Policy(), sized(3), has_baseline=True)["MP007"].level == "note"
+    assert found(Policy(), sized(3), has_baseline=True)["MP007"].severity == "note"
     assert "MP007" not in found(Policy(), sized(3), has_baseline=False)

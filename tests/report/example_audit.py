@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
-from memplan.audit.records import Audit, FileAudit, Issue, Unread
-from memplan.audit.rules import RULES
+from memplan.audit.inspect import SEVERITIES
+from memplan.audit.records import Audit, FileAudit, Unread
+from memplan.findings.records import Finding, Place
+from memplan.findings.rules import AUDIT
 
 OUTSIDE = (
     "train.py", "src/eval.py", "notes.ipynb", "total grows by loss with its graph, and lives on after the step",
@@ -17,17 +19,18 @@ def example(text: Callable[[str], str] = str) -> Audit:
     """The example, each of its ``OUTSIDE`` texts replaced by another."""
     train, evaluate, notes, message, source, problem = map(text, OUTSIDE)
 
-    def issue(code: str, file: str, line: int, cell: int | None = None, diff: str = "") -> Issue:
-        return Issue(
-            code=code, file=file, cell=cell, line=line, column=9, end_line=line, end_column=22, message=message,
-            source=source, diff=diff,
+    def finding(code: str, file: str, line: int, cell: int | None = None, diff: str = "") -> Finding:
+        place = Place(file=file, cell=cell, line=line, column=9, end_line=line, end_column=22, text=source)
+        rule = AUDIT[code]
+        return Finding(
+            code=code, severity=SEVERITIES[rule.priority], message=message, place=place, fix=rule.remedy, diff=diff
         )  # fmt: skip
 
     files = (
         FileAudit(
             file=notes,
             lines=12,
-            issues=(issue("MA071", notes, 2, 3),),
+            findings=(finding("MA071", notes, 2, 3),),
             suppressed=0,
             tools=frozenset(),
             about_torch=True,
@@ -36,7 +39,7 @@ def example(text: Callable[[str], str] = str) -> Audit:
         FileAudit(
             file=evaluate,
             lines=90,
-            issues=(issue("MA011", evaluate, 7), issue("MA047", evaluate, 9)),
+            findings=(finding("MA011", evaluate, 7), finding("MA047", evaluate, 9)),
             suppressed=1,
             unread=(),
             tools=frozenset({"pinned memory"}),
@@ -45,14 +48,14 @@ def example(text: Callable[[str], str] = str) -> Audit:
         FileAudit(
             file=train,
             lines=1200,
-            issues=(issue("MA001", train, 41, diff=DIFF), issue("MA001", train, 43)),
+            findings=(finding("MA001", train, 41, diff=DIFF), finding("MA001", train, 43)),
             suppressed=0,
             unread=(),
             tools=frozenset({"pinned memory", "mixed precision"}),
             about_torch=True,
         ),
     )
-    return Audit(paths=("src", "notes.ipynb"), files=files, rules=tuple(RULES), seconds=1.25)
+    return Audit(paths=("src", "notes.ipynb"), files=files, rules=tuple(AUDIT), seconds=1.25)
 
 
-EMPTY = Audit(paths=("src",), files=(), rules=tuple(RULES))
+EMPTY = Audit(paths=("src",), files=(), rules=tuple(AUDIT))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from memplan.findings.records import Finding, Place
 from memplan.gate.compare import compare
-from memplan.gate.records import Finding, GateResult, Place, Row
+from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Advice, Estimate, Owner
 from memplan.units import GIB
 from tests.report.example_estimates import A100, FITS, H100, OOM, UNKNOWN
@@ -36,10 +37,10 @@ def example(text: Callable[[str], str] = str) -> GateResult:
     place = Place(file=text("train/model.py"), line=41)
     table = Place(file=text("memplan.toml"), line=7)
     advice = (Advice(change=text("--checkpoint full --batch-size 2"), device_bytes=38 * GIB, slowdown=0.31),)
-    oom = Finding(code="MP001", level="error", message=text(SENTENCES[2]), place=place, hint=text(SENTENCES[5]))
-    regressed = Finding(code="MP006", level="error", message=text(SENTENCES[0]), place=place, hint=text(SENTENCES[1]))
-    loose = Finding(code="MP008", level="note", message=text(SENTENCES[6]), place=table)
-    unknown = Finding(code="MP003", level="warning", message=text(SENTENCES[3]), place=table)
+    oom = Finding(code="MP001", severity="error", message=text(SENTENCES[2]), place=place, fix=text(SENTENCES[5]))
+    regressed = Finding(code="MP006", severity="error", message=text(SENTENCES[0]), place=place, fix=text(SENTENCES[1]))
+    loose = Finding(code="MP008", severity="note", message=text(SENTENCES[6]), place=table)
+    unknown = Finding(code="MP003", severity="warning", message=text(SENTENCES[3]), place=table)
 
     def row(job: str, estimate: Estimate, **fields: object) -> Row:
         shared = {"comparison": None, "findings": (), "limit": None, "outcome": "failed"}
@@ -57,7 +58,7 @@ def example(text: Callable[[str], str] = str) -> GateResult:
                 comparison=compare(replace(before, gpu=a100), overflowing), limit=77 * 10**9),
             row("llama-70b", too_large, findings=(oom,)),
             row("custom-op", replace(UNKNOWN, gpu=h100), outcome="unknown", findings=(unknown,)),
-            row("experiment", too_large, outcome="passed", findings=(replace(oom, level="warning"),),
+            row("experiment", too_large, outcome="passed", findings=(replace(oom, severity="warning"),),
                 informational=True),
         ),
         notes=(text(SENTENCES[4]),),

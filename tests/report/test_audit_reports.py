@@ -14,11 +14,14 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.audit.records import Audit
-from memplan.audit.rules import RULES
+from memplan.cli.audit import RENDERERS
+from memplan.findings.formats import FORMATS as FINDING_FORMATS
+from memplan.findings.records import Finding, Place
+from memplan.findings.rules import AUDIT
 from memplan.report.audit import json as audit_json
 from memplan.report.audit import text as audit
-from memplan.report.audit.findings import LEVELS, told
-from memplan.report.draw.layout import clean
+from memplan.report.audit.findings import findings_of
+from memplan.text import clean
 from tests.report.example_audit import EMPTY, OUTSIDE, example
 from tests.report.formats import CODE_QUALITY, commands, sarif_schema
 
@@ -50,7 +53,8 @@ def renamings() -> st.SearchStrategy[Mapping[str, str]]:
 
 
 def rendered(name: str, result: Audit) -> str:
-    text: str = import_module(f"memplan.report.audit.{name}").render(result)
+    content = findings_of(result) if name in FINDING_FORMATS else result
+    text: str = import_module(RENDERERS[name]).render(content)
     return text
 
 
@@ -122,7 +126,7 @@ def test_no_line_is_wider_than_asked_or_holds_a_line_break(names: Mapping[str, s
 
 
 def test_the_worst_come_first() -> None:
-    levels = [LEVELS[each.rule.priority] for each in told(EXAMPLE)]
+    levels = [each.severity for each in findings_of(EXAMPLE).found]
     assert levels == sorted(levels, key=["error", "warning", "note"].index)
 
 
@@ -130,25 +134,29 @@ def test_the_answer_of_nothing() -> None:
     assert plain(EMPTY).splitlines()[-1].split() == ["✓", "no", "memory", "hazards", "found", "0.0", "s"]
 
 
+def further_down(place: Place) -> Place:
+    return replace(place, line=place.line + 9, end_line=(place.end_line or place.line) + 9)
+
+
 def test_identities_are_unique_and_last_while_the_code_around_moves() -> None:
-    before = [each.identity for each in told(EXAMPLE)]
+    before = [each.identity for each in findings_of(EXAMPLE).found]
     assert len(set(before)) == len(before)
     moved = replace(
         EXAMPLE,
         files=tuple(
             replace(
                 file,
-                issues=tuple(replace(each, line=each.line + 9, end_line=each.end_line + 9) for each in file.issues),
+                findings=tuple(replace(each, place=further_down(each.place)) for each in file.findings),
             )
             for file in EXAMPLE.files
         ),
     )
-    assert [each.identity for each in told(moved)] == before
+    assert [each.identity for each in findings_of(moved).found] == before
 
 
 def test_sarif_names_rules_places_and_what_was_not_read() -> None:
     (run,) = json.loads(rendered("sarif", EXAMPLE))["runs"]
-    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(RULES)
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(AUDIT)
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
     first = run["results"][0]["locations"][0]["physicalLocation"]
@@ -160,7 +168,12 @@ def test_sarif_names_rules_places_and_what_was_not_read() -> None:
 
 def test_github_shows_ten_and_says_how_many_more() -> None:
     file = EXAMPLE.files[2]
-    many = replace(file, issues=tuple(replace(file.issues[0], line=line) for line in range(1, 31)))
+
+    def at(line: int) -> Finding:
+        first = file.findings[0]
+        return replace(first, place=replace(first.place, line=line))
+
+    many = replace(file, findings=tuple(at(line) for line in range(1, 31)))
     found = commands(rendered("github", replace(EXAMPLE, files=(many,))))
     assert len(found) == 10
     assert found[-1][2].startswith("21 more findings (MA001)")

@@ -17,17 +17,18 @@ from hypothesis import given, settings
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.cli.app import main
-from memplan.gate.records import GateResult, Place
+from memplan.cli.gate import RENDERERS
+from memplan.findings.formats import FORMATS as FINDING_FORMATS
+from memplan.findings.records import Place
+from memplan.findings.rules import ESTIMATE
+from memplan.gate.records import GateResult
 from memplan.gate.repository import in_repository
-from memplan.report.draw.layout import clean
 from memplan.report.gate import badge as gate_badge
-from memplan.report.gate import github as gate_github
-from memplan.report.gate import gitlab as gate_gitlab
 from memplan.report.gate import json as gate_json
 from memplan.report.gate import junit as gate_junit
 from memplan.report.gate import prometheus as gate_prometheus
-from memplan.report.gate import sarif as gate_sarif
-from memplan.rules import RULES
+from memplan.report.gate.findings import findings_of
+from memplan.text import clean
 from memplan.units import GIB
 from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import LAW
@@ -41,7 +42,8 @@ FORMATS = ("github", "gitlab", "sarif", "junit", "prometheus", "badge")
 
 
 def rendered(name: str, result: GateResult) -> str:
-    text: str = importlib.import_module(f"memplan.report.gate.{name}").render(result)
+    content = findings_of(result) if name in FINDING_FORMATS else result
+    text: str = importlib.import_module(RENDERERS[name]).render(content)
     return text
 
 
@@ -152,8 +154,8 @@ def test_github_shows_ten_and_says_how_many_more() -> None:
 
 
 def identities(result: GateResult) -> list[str]:
-    issues = [issue["fingerprint"] for issue in json.loads(gate_gitlab.render(result))]
-    results = json.loads(gate_sarif.render(result))["runs"][0]["results"]
+    issues = [issue["fingerprint"] for issue in json.loads(rendered("gitlab", result))]
+    results = json.loads(rendered("sarif", result))["runs"][0]["results"]
     assert [each["partialFingerprints"]["primaryLocationLineHash"] for each in results] == issues
     return issues
 
@@ -180,9 +182,9 @@ def test_fingerprints_outlast_figures_lines_and_the_order_of_jobs() -> None:
 
 
 def test_sarif_has_every_rule_and_points_to_it() -> None:
-    (run,) = json.loads(gate_sarif.render(EXAMPLE))["runs"]
+    (run,) = json.loads(rendered("sarif", EXAMPLE))["runs"]
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-    assert rules == list(RULES)
+    assert rules == list(ESTIMATE)
     assert all(rules[result["ruleIndex"]] == result["ruleId"] for result in run["results"])
     assert [result["level"] for result in run["results"]] == ["error"] * 4 + ["warning"] * 2 + ["note"]
 
@@ -198,7 +200,7 @@ def test_sarif_has_every_rule_and_points_to_it() -> None:
 def test_sarif_names_files_by_address(file: str, uri: str, base: str | None) -> None:
     row = EXAMPLE.rows[3]
     found = replace(row, findings=(replace(row.findings[0], place=Place(file=file, line=3)),))
-    (run,) = json.loads(gate_sarif.render(replace(EXAMPLE, rows=(found,))))["runs"]
+    (run,) = json.loads(rendered("sarif", replace(EXAMPLE, rows=(found,))))["runs"]
     location = run["results"][0]["locations"][0]["physicalLocation"]
     assert (location["artifactLocation"]["uri"], location["artifactLocation"].get("uriBaseId")) == (uri, base)
     assert location["region"] == {"startLine": 3}
@@ -207,7 +209,7 @@ def test_sarif_names_files_by_address(file: str, uri: str, base: str | None) -> 
 @FEW
 @given(renamings())
 def test_messages_of_sarif_have_neither_links_nor_placeholders(names: Mapping[str, str]) -> None:
-    (run,) = json.loads(gate_sarif.render(example(names.__getitem__)))["runs"]
+    (run,) = json.loads(rendered("sarif", example(names.__getitem__)))["runs"]
     for result in run["results"]:
         text = result["message"]["text"]
         assert not re.search(r"(?<!\{)(\{\{)*\{[0-9]+\}", text)
@@ -326,14 +328,14 @@ def test_places_begin_at_the_repository(tmp_path: Path) -> None:
 
 
 def test_every_address_of_sarif_is_the_file_s_own() -> None:
-    issues = json.loads(gate_gitlab.render(EXAMPLE))
-    results = json.loads(gate_sarif.render(EXAMPLE))["runs"][0]["results"]
+    issues = json.loads(rendered("gitlab", EXAMPLE))
+    results = json.loads(rendered("sarif", EXAMPLE))["runs"][0]["results"]
     uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results]
     assert [unquote(uri) for uri in uris] == [issue["location"]["path"] for issue in issues]
 
 
 def test_github_says_nothing_where_nothing_is_found() -> None:
-    assert gate_github.render(EMPTY) == ""
+    assert rendered("github", EMPTY) == ""
 
 
 # The command line.

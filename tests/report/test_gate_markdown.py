@@ -14,11 +14,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from syrupy.assertion import SnapshotAssertion
 
-from memplan.gate.records import GateResult, Place
+from memplan.findings.records import Place
+from memplan.gate.records import GateResult
 from memplan.report import markdown
-from memplan.report.draw.layout import clean
 from memplan.report.gate import comment as gate_comment
 from memplan.report.gate import markdown as gate_markdown
+from memplan.text import clean
 from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import LAW
 from tests.report.example_gate import FRAGMENTS, HOSTILE, OUTSIDE, example, renamings
@@ -192,7 +193,7 @@ def many(count: int, message: str = "peak is over") -> GateResult:
     failed, passed = EXAMPLE.rows[1], EXAMPLE.rows[0]
     finding = replace(failed.findings[0], message=message, place=Place(file="train/model.py", line=3))
     rows = [
-        replace(row, job=f"job-{index}", findings=(replace(finding, level=level),))
+        replace(row, job=f"job-{index}", findings=(replace(finding, severity=level),))
         for index in range(count // 2)
         for row, level in ((passed, "note"), (failed, "error"))
     ]

@@ -17,8 +17,8 @@ from memplan.report.checkpoint import html as checkpoint_html
 from memplan.report.checkpoint import json as checkpoint_json
 from memplan.report.checkpoint import svg as checkpoint_svg
 from memplan.report.checkpoint import text as checkpoint
-from memplan.report.draw.layout import clean
 from memplan.runtime.checkpoint.records import CheckpointPlan, Segment
+from memplan.text import clean
 from memplan.units import GIB, MIB, Bytes
 from tests.report.example_checkpoint_plans import answer
 

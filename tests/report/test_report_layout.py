@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import LABEL_CELLS, clean, flow, pad, paragraphs, shorten, source_line, spread
+from memplan.report.draw.layout import LABEL_CELLS, flow, pad, paragraphs, source_line, spread
+from memplan.text import clean, shorten
 from tests.report.estimate_strategies import LAW
 
 WIDTHS = st.integers(1, 100)

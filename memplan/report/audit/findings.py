@@ -1,48 +1,35 @@
-"""What the audit found as every format tells it: the worst first, each with an identity that lasts."""
+"""What the audit found as every format tells it, and its numbers."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace
 
-from memplan.audit.records import PRIORITIES, Audit, AuditRule, Issue, Priority, Unread
-from memplan.audit.rules import RULES
-
-Level = Literal["error", "warning", "note"]
-LEVELS: Mapping[Priority, Level] = {"high": "error", "medium": "warning", "low": "note"}
-"""Priority → what CI systems call it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A finding with its rule."""
-
-    issue: Issue
-    """What was found."""
-    rule: AuditRule
-    """What it breaks."""
-    identity: str
-    """32 hexadecimal digits from rule, file and the line's text, unique in the audit. Line numbers do not count: the
-    same finding keeps it while the code around it moves."""
+from memplan.audit.records import Audit, Unread
+from memplan.findings.identity import identified
+from memplan.findings.records import PRIORITIES, Findings, Place, Priority
+from memplan.findings.rules import AUDIT
+from memplan.text import clean
+from memplan.versions import installed
 
 
-def told(audit: Audit) -> list[Told]:
-    """Every finding: high priority first, then by file and line."""
-    seen: Counter[tuple[str, str, str]] = Counter()
-    found = []
-    for issue in audit.issues:
-        key = (issue.code, issue.file, " ".join(issue.source.split()))
-        digest = hashlib.sha256(json.dumps([*key, seen[key]]).encode(errors="replace")).hexdigest()
-        found.append(Told(issue=issue, rule=RULES[issue.code], identity=digest[:32]))
-        seen[key] += 1
-    return sorted(found, key=lambda each: PRIORITIES.index(each.rule.priority))
+def findings_of(audit: Audit) -> Findings:
+    """What the audit found, as forges are told of it.
+
+    Args:
+        audit: What was found; files relative to the repository's root.
+    """
+    return Findings(
+        command="audit",
+        found=tuple(replace(finding, message=clean(finding.message)) for finding in identified(audit.findings)),
+        rules=tuple(AUDIT[code] for code in audit.rules),
+        version=installed("memplan"),
+        notes=tuple(clean(f"{place(unread)}: {unread.problem}") for unread in audit.unread),
+    )
 
 
 def counts(audit: Audit) -> dict[Priority, int]:
     """Priority → findings, the worst first."""
-    found = Counter(RULES[issue.code].priority for issue in audit.issues)
+    found = Counter(AUDIT[finding.code].priority for finding in audit.findings)
     return {priority: found[priority] for priority in PRIORITIES}
 
 
@@ -50,15 +37,15 @@ def worst_files(audit: Audit) -> list[tuple[str, dict[Priority, int]]]:
     """Files with findings, those with the most of high priority first."""
     found = []
     for file in audit.files:
-        by = Counter(RULES[issue.code].priority for issue in file.issues)
-        found += [(file.file, {priority: by[priority] for priority in PRIORITIES})] if file.issues else []
+        by = Counter(AUDIT[finding.code].priority for finding in file.findings)
+        found += [(file.file, {priority: by[priority] for priority in PRIORITIES})] if file.findings else []
     return sorted(found, key=lambda each: ([-number for number in each[1].values()], each[0]))
 
 
 def by_rule(audit: Audit) -> dict[str, int]:
     """Code → findings, high priority first, then the most."""
-    found = Counter(issue.code for issue in audit.issues)
-    order = sorted(found, key=lambda code: (PRIORITIES.index(RULES[code].priority), -found[code], code))
+    found = Counter(finding.code for finding in audit.findings)
+    order = sorted(found, key=lambda code: (PRIORITIES.index(AUDIT[code].priority), -found[code], code))
     return {code: found[code] for code in order}
 
 
@@ -69,14 +56,14 @@ def in_words(numbers: Mapping[Priority, int]) -> str:
 
 def answer(audit: Audit) -> str:
     """The last line: how many, and of what priority."""
-    total = len(audit.issues)
+    total = len(audit.findings)
     if not total:
         return "no memory hazards found"
     return f"{total} finding{'s' if total != 1 else ''}: {in_words(counts(audit))}"
 
 
-def place(found: Issue | Unread) -> str:
+def place(where: Place | Unread) -> str:
     """``train.py:41:9``, ``notes.ipynb:cell 3:2:1``."""
-    cell = f":cell {found.cell}" if found.cell is not None else ""
-    column = f":{found.column}" if isinstance(found, Issue) else ""
-    return f"{found.file}{cell}:{found.line}{column}"
+    cell = f":cell {where.cell}" if where.cell is not None else ""
+    column = f":{where.column}" if isinstance(where, Place) else ""
+    return f"{where.file}{cell}:{where.line}{column}"

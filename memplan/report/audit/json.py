@@ -6,8 +6,10 @@ from importlib.resources import files
 from typing import Any
 
 from memplan.audit.records import Audit, Unread
-from memplan.audit.rules import RULES
-from memplan.report.audit.findings import Told, counts, told
+from memplan.findings.identity import identified
+from memplan.findings.records import Finding
+from memplan.findings.rules import AUDIT
+from memplan.report.audit.findings import counts
 from memplan.versions import installed
 
 SCHEMA_VERSION = "1.0"
@@ -34,7 +36,7 @@ def document(audit: Audit) -> dict[str, Any]:
             "adoption": dict(audit.adoption),
         },
         "rules": [_rule(code) for code in audit.rules],
-        "findings": [_finding(each) for each in told(audit)],
+        "findings": [_finding(each) for each in identified(audit.findings)],
         "unread": [_unread(each) for each in audit.unread],
         "timings": {"seconds": audit.seconds},
     }
@@ -47,7 +49,7 @@ def schema() -> Mapping[str, Any]:
 
 
 def _rule(code: str) -> dict[str, str]:
-    rule = RULES[code]
+    rule = AUDIT[code]
     return {
         "code": code,
         "title": rule.title,
@@ -58,22 +60,22 @@ def _rule(code: str) -> dict[str, str]:
     }
 
 
-def _finding(each: Told) -> dict[str, Any]:
-    issue = each.issue
+def _finding(finding: Finding) -> dict[str, Any]:
+    rule, place = AUDIT[finding.code], finding.place
     return {
-        "code": issue.code,
-        "priority": each.rule.priority,
-        "confidence": each.rule.confidence,
-        "file": issue.file,
-        "cell": issue.cell,
-        "line": issue.line,
-        "column": issue.column,
-        "end_line": issue.end_line,
-        "end_column": issue.end_column,
-        "message": issue.message,
-        "fix": each.rule.remedy,
-        "diff": issue.diff or None,
-        "fingerprint": each.identity,
+        "code": finding.code,
+        "priority": rule.priority,
+        "confidence": rule.confidence,
+        "file": place.file,
+        "cell": place.cell,
+        "line": place.line,
+        "column": place.column,
+        "end_line": place.end_line,
+        "end_column": place.end_column,
+        "message": finding.message,
+        "fix": finding.fix,
+        "diff": finding.diff or None,
+        "fingerprint": finding.identity,
     }
 
 

@@ -1,10 +1,11 @@
 """The audit as GitHub's Markdown: the summary of a step, or a page of an audit report."""
 
 from memplan.audit.records import Audit
-from memplan.audit.rules import RULES
+from memplan.findings.identity import identified
+from memplan.findings.records import Finding
+from memplan.findings.rules import AUDIT
 from memplan.report import markdown
-from memplan.report.audit.findings import Told, answer, by_rule, in_words, told, worst_files
-from memplan.report.audit.findings import place as place_of
+from memplan.report.audit.findings import answer, by_rule, in_words, place, worst_files
 
 MARKER = "<!-- memplan:audit -->"
 _MOST = 200
@@ -31,7 +32,7 @@ def render(audit: Audit) -> str:
 
 def _rules(audit: Audit) -> list[str]:
     rows = [
-        (markdown.code(code), RULES[code].priority, markdown.sentence(RULES[code].title), str(number))
+        (markdown.code(code), AUDIT[code].priority, markdown.sentence(AUDIT[code].title), str(number))
         for code, number in by_rule(audit).items()
     ]
     return ["", *markdown.table(("Rule", "Priority", "Hazard", "Findings:"), rows)] if rows else []
@@ -44,19 +45,18 @@ def _files(audit: Audit) -> list[str]:
 
 
 def _findings(audit: Audit) -> list[str]:
-    found = told(audit)
+    found = identified(audit.findings)
     rows = [_cells(each) for each in found[:_MOST]]
     more = [f"\n{len(found) - _MOST} more are in the other reports."] if len(found) > _MOST else []
     return ["", *markdown.table(("Rule", "Place", "What", "Do"), rows), *more] if rows else []
 
 
-def _cells(each: Told) -> tuple[str, ...]:
-    issue = each.issue
+def _cells(finding: Finding) -> tuple[str, ...]:
     return (
-        markdown.code(issue.code),
-        markdown.code(place_of(issue)),
-        markdown.sentence(issue.message),
-        markdown.sentence(each.rule.remedy),
+        markdown.code(finding.code),
+        markdown.code(place(finding.place)),
+        markdown.sentence(finding.message),
+        markdown.sentence(finding.fix),
     )
 
 
@@ -66,4 +66,4 @@ def _adoption(audit: Audit) -> list[str]:
 
 
 def _unread(audit: Audit) -> list[str]:
-    return [f"\n- not read: {markdown.code(place_of(each))} {markdown.sentence(each.problem)}" for each in audit.unread]
+    return [f"\n- not read: {markdown.code(place(each))} {markdown.sentence(each.problem)}" for each in audit.unread]

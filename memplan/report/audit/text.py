@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.audit.adoption import TOOLS
-from memplan.audit.records import Audit, Priority
-from memplan.audit.rules import RULES
-from memplan.report.audit.findings import Told, answer, by_rule, counts, in_words, place, told, worst_files
-from memplan.report.draw.layout import SEPARATOR, clean, hanging, pad, shorten, spread, stacked
+from memplan.audit.records import Audit
+from memplan.findings.identity import identified
+from memplan.findings.records import Finding, Place, Priority
+from memplan.findings.rules import AUDIT
+from memplan.report.audit.findings import answer, by_rule, counts, in_words, place, worst_files
+from memplan.report.draw.layout import SEPARATOR, hanging, pad, spread, stacked
+from memplan.text import clean, shorten
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
 _STYLES: dict[Priority, str] = {"high": "bold red", "medium": "yellow", "low": "cyan"}
@@ -30,7 +33,7 @@ def render(audit: Audit, *, width: int = 80, quiet: bool = False, diffs: bool = 
         Lines without line breaks; the last is the answer.
     """
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
-    found = told(audit)
+    found = identified(audit.findings)
     if quiet:
         return stacked([[_one_line(each, width) for each in found], [_answer(audit, width)]], width)
     blocks = [
@@ -75,7 +78,7 @@ def _adoption(audit: Audit, width: int) -> list[Text]:
 def _rules(audit: Audit, width: int) -> list[Text]:
     rows = []
     for code, number in by_rule(audit).items():
-        rule = RULES[code]
+        rule = AUDIT[code]
         left = Text.assemble(f"  {code}  ", (f"{rule.priority:6}", _STYLES[rule.priority]), f"  {rule.title}")
         rows.append(spread(left, Text(str(number)), width - 2))
     return [Text("findings by rule", style="bold"), *rows] if rows else []
@@ -94,43 +97,41 @@ def _files(audit: Audit, width: int) -> list[Text]:
     return [Text("files with the most", style="bold"), *rows, *rest]
 
 
-def _one_line(each: Told, width: int) -> Text:
-    head = f"{place(each.issue)}  "
-    return Text.assemble(
-        shorten(head, width - 8), (f"{each.issue.code} ", _STYLES[each.rule.priority]), clean(each.rule.title)
-    )
+def _one_line(finding: Finding, width: int) -> Text:
+    rule = AUDIT[finding.code]
+    head = f"{place(finding.place)}  "
+    return Text.assemble(shorten(head, width - 8), (f"{finding.code} ", _STYLES[rule.priority]), clean(rule.title))
 
 
-def _finding(each: Told, width: int, *, diffs: bool) -> Iterator[Text]:
-    issue, rule = each.issue, each.rule
-    style = _STYLES[rule.priority]
+def _finding(finding: Finding, width: int, *, diffs: bool) -> Iterator[Text]:
+    where, priority = finding.place, AUDIT[finding.code].priority
+    style = _STYLES[priority]
     yield spread(
-        Text.assemble((f"{issue.code}  ", style), (shorten(place(issue), width - 18), "bold")),
-        Text(rule.priority, style=style), width,
+        Text.assemble((f"{finding.code}  ", style), (shorten(place(where), width - 18), "bold")),
+        Text(priority, style=style), width,
     )  # fmt: skip
-    yield from (Text(line) for line in hanging(_INSIDE, clean(issue.message), width))
-    yield from _frame(each, width)
-    yield from (Text(line, style="dim") for line in hanging(f"{_INSIDE}do: ", rule.remedy, width))
-    if diffs and issue.diff:
+    yield from (Text(line) for line in hanging(_INSIDE, clean(finding.message), width))
+    yield from _frame(where, style, width)
+    yield from (Text(line, style="dim") for line in hanging(f"{_INSIDE}do: ", finding.fix, width))
+    if diffs and finding.diff:
         yield from (Text(_INSIDE + shorten(line, width - len(_INSIDE)), style=_diff_style(line))
-                    for line in issue.diff.splitlines())  # fmt: skip
+                    for line in finding.diff.splitlines())  # fmt: skip
 
 
-def _frame(each: Told, width: int) -> Iterator[Text]:
+def _frame(where: Place, style: str, width: int) -> Iterator[Text]:
     """The line, and what of it is meant."""
-    issue = each.issue
-    own = issue.source
-    bare = own.lstrip()
-    number = f"{issue.line:>5} │ "
+    bare = where.text.lstrip()
+    indent = len(where.text) - len(bare)
+    number = f"{where.line:>5} │ "
     room = width - len(number) - 2
     if not bare:
         return
-    start = max(0, issue.column - 1 - (len(own) - len(bare)))
-    end = len(bare.rstrip()) if issue.end_line > issue.line else issue.end_column - 1 - (len(own) - len(bare))
+    start = max(0, (where.column or 1) - 1 - indent)
+    end = len(bare.rstrip()) if (where.end_line or 0) > where.line else (where.end_column or 1) - 1 - indent
     end = min(max(end, start + 1), room)
     yield Text.assemble((f"  {number}", "dim"), clean(bare[:room]))
     if start < room and bare.isascii():
-        yield Text.assemble((f"  {'':5} │ ", "dim"), " " * start, ("^" * (end - start), _STYLES[each.rule.priority]))
+        yield Text.assemble((f"  {'':5} │ ", "dim"), " " * start, ("^" * (end - start), style))
 
 
 def _diff_style(line: str) -> str:

@@ -6,8 +6,9 @@ from rich.text import Text
 
 from memplan.hardware.profile import GpuProfile
 from memplan.plan.batch.records import BatchAnswer, BatchPoint
-from memplan.report.draw.layout import clean, hanging, shorten, stacked
+from memplan.report.draw.layout import hanging, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 NAMES = {"batch_size": "batch size", "seq_len": "sequence length"}

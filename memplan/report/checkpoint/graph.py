@@ -6,9 +6,10 @@ from rich.text import Text
 
 from memplan.plan.checkpoint.graph.answer import GraphAnswer
 from memplan.report.checkpoint.text import rounded_up
-from memplan.report.draw.layout import clean, flow, hanging, paragraphs, shorten, spread
+from memplan.report.draw.layout import flow, hanging, paragraphs, spread
 from memplan.report.endings import STYLES, ending
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 

@@ -8,10 +8,11 @@ from rich.text import Text
 
 from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint.chart import curve_lines
-from memplan.report.draw.layout import clean, flow, hanging, pad, paragraphs, shorten, spread, stacked
+from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread, stacked
 from memplan.report.endings import STYLES, ending
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.runtime.checkpoint.records import Action
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 ROOMY_WIDTH = 76

@@ -7,29 +7,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.job.usercode import installed_part
+from memplan.text import shorten
 
-ELLIPSIS = "…"
 SEPARATOR = " · "
 LABEL_CELLS = 8
 """Width of the label column of the report's first lines (``job``, ``read``)."""
-
-
-def clean(text: str) -> str:
-    """The text with control characters, line breaks and direction marks made visible as replacement characters."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def shorten(text: str, width: int) -> str:
-    """Cut the middle out of a text so that it takes at most ``width`` cells: both ends of a path tell the most."""
-    text = clean(text)
-    if cell_len(text) <= width:
-        return text
-    for kept in range(min(len(text), width) - 1, -1, -1):
-        head, tail = kept // 2, kept - kept // 2
-        short = text[:head] + ELLIPSIS + text[len(text) - tail :]
-        if cell_len(short) <= width:
-            return short
-    return ""
 
 
 def source_line(source: str) -> str:

@@ -6,7 +6,8 @@ from typing import Protocol
 from rich.text import Text
 
 from memplan.measure.records import Estimate
-from memplan.report.draw.layout import flow, shorten, spread
+from memplan.report.draw.layout import flow, spread
+from memplan.text import shorten
 
 COUNT_UNITS = {"T": 10**12, "B": 10**9, "M": 10**6, "k": 10**3}
 FLOP_UNITS = {"E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6}

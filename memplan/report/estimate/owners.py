@@ -7,8 +7,9 @@ from dataclasses import replace
 from rich.text import Text
 
 from memplan.measure.records import Owner
-from memplan.report.draw.layout import file_name, pad, shorten, spread
+from memplan.report.draw.layout import file_name, pad, spread
 from memplan.report.labels import LABEL_CELLS, LABELS
+from memplan.text import shorten
 from memplan.units import format_bytes
 
 OWNERS_SHOWN = 5

@@ -7,13 +7,14 @@ from rich.text import Text
 
 from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import SEPARATOR, clean, pad, shorten, source_line, stacked
+from memplan.report.draw.layout import SEPARATOR, pad, source_line, stacked
 from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
 from memplan.report.estimate.owners import owner_lines
 from memplan.report.estimate.verdict import verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
+from memplan.text import clean, shorten
 from memplan.units import MIB, format_bytes
 
 MIN_WIDTH, MAX_WIDTH = 60, 100

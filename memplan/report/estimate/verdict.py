@@ -6,7 +6,8 @@ from rich.text import Text
 
 from memplan.measure.over import over
 from memplan.measure.records import Advice, Estimate, Verdict
-from memplan.report.draw.layout import pad, shorten, spread
+from memplan.report.draw.layout import pad, spread
+from memplan.text import shorten
 from memplan.units import format_bytes
 
 # A verdict is told by a word and a symbol; colour only repeats it.

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from memplan.gate.records import Comparison, Finding, Growth, Row
+from memplan.findings.records import Finding
+from memplan.findings.rules import RULES
+from memplan.gate.records import Comparison, Growth, Row
 from memplan.measure.records import Advice
 from memplan.report import markdown
-from memplan.report.draw.layout import shorten
 from memplan.report.estimate.verdict import ADVICE_SHOWN
 from memplan.report.gate.findings import category, limit_bytes, module, short_source, with_figures
 from memplan.report.gate.growth import category_changes, change, grouped_growth, share
 from memplan.report.gate.text import state
 from memplan.report.labels import LABELS
-from memplan.rules import RULES
+from memplan.text import shorten
 from memplan.units import format_bytes
 
 STATES = {
@@ -64,9 +65,9 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         rule = RULES.get(finding.code)
         title = f"**{sentence(finding.code)}**" + (f" {rule.title}" if rule else "")
-        place = "" if finding.level == "note" else f", at {code(f'{finding.place.file}:{finding.place.line}')}"
-        hint = f"<br>→ {sentence(finding.hint)}" if finding.hint.strip() else ""
-        yield f"- {title}: {sentence(finding.message)}{place}{hint}"
+        at = "" if finding.severity == "note" else f", at {code(f'{finding.place.file}:{finding.place.line}')}"
+        fix = f"<br>→ {sentence(finding.fix)}" if finding.fix.strip() else ""
+        yield f"- {title}: {sentence(finding.message)}{at}{fix}"
 
 
 def _growth(row: Row, seen: Seen) -> Iterator[str]:

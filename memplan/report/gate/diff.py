@@ -7,12 +7,13 @@ from rich.text import Text
 from memplan.gate.diff import Change, Diff
 from memplan.gate.records import Growth
 from memplan.measure.records import Estimate, Verdict
-from memplan.report.draw.layout import clean, file_name, hanging, pad, shorten, source_line, spread, stacked
+from memplan.report.draw.layout import file_name, hanging, pad, source_line, spread, stacked
 from memplan.report.estimate.owners import TOP_LEVEL
 from memplan.report.gate.growth import category_changes, change, grouped_growth, growth_lines, share
 from memplan.report.gate.text import name_cells
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.markdown import code, html_code, sentence, table
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 MIN_WIDTH, MAX_WIDTH = 60, 100

@@ -1,75 +1,56 @@
-"""What the gate found as CI systems take it: one list of findings, each with an identity that lasts."""
+"""What the gate found as CI systems are told of it, and the figures that go with it."""
 
-import hashlib
-import json
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
-from memplan.gate.records import Finding, GateResult, Growth, Row
+from memplan.findings.identity import identified
+from memplan.findings.records import Finding, Findings
+from memplan.findings.rules import ESTIMATE
+from memplan.findings.sentences import NAME_CELLS
+from memplan.gate.records import GateResult, Growth, Row
 from memplan.measure.records import Estimate, Verdict
-from memplan.report.draw.layout import clean, file_name, shorten, source_line
+from memplan.report.draw.layout import file_name, source_line
 from memplan.report.estimate.owners import TOP_LEVEL
 from memplan.report.gate.growth import change, grouped_growth, share
 from memplan.report.labels import LABELS
+from memplan.text import clean, plain, shorten
 from memplan.units import format_bytes
 
-_LEVELS = ("error", "warning", "note")
-NAME_CELLS = 120
-"""A longer name is cut in its middle."""
 _SOURCE_CELLS = 56
 """A longer source line is told without its folders."""
 _GROWTH_SHOWN = 3
 """Modules that an annotation names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A finding and what it is about."""
+def findings_of(result: GateResult) -> Findings:
+    """What the gate found, as forges are told of it: with what grew as evidence.
 
-    row: Row
-    """Job and GPU."""
-    finding: Finding
-    """What is found of them."""
-    identity: str
-    """32 hexadecimal digits from rule, job and GPU, unique in the result. Neither figures nor lines count: the same
-    finding keeps it from commit to commit."""
+    Args:
+        result: What was found; files relative to the repository's root.
+    """
+    found = (_told(finding, row) for row in result.rows for finding in row.findings)
+    return Findings(
+        command="gate",
+        found=identified(found),
+        rules=tuple(ESTIMATE.values()),
+        version=versions(result).get("memplan"),
+        notes=tuple(map(plain, result.notes)),
+    )
 
 
-def told(result: GateResult) -> list[Told]:
-    """Every finding: errors first, then in the order of the result."""
-    seen: Counter[tuple[str, str, str]] = Counter()
-    found = []
-    for row in result.rows:
-        for finding in row.findings:
-            key = (finding.code, row.job, row.gpu)
-            digest = hashlib.sha256(json.dumps([*key, seen[key]]).encode()).hexdigest()
-            found.append(Told(row=row, finding=finding, identity=digest[:32]))
-            seen[key] += 1
-    return sorted(found, key=lambda each: _LEVELS.index(each.finding.level))
+def _told(finding: Finding, row: Row) -> Finding:
+    return replace(
+        finding,
+        message=plain(finding.message),
+        fix=plain(finding.fix),
+        evidence=tuple(growth_sentences(row)) if finding.severity != "note" else (),
+        subject=(row.job, row.gpu),
+    )
 
 
 def name(row: Row) -> str:
     """``llama-8b on h100-80g``."""
     return " on ".join(shorten(each, NAME_CELLS) for each in (row.job, row.gpu))
-
-
-def plain(text: str) -> str:
-    """A sentence on one line, without control characters."""
-    return clean(" ".join(text.split()))
-
-
-def words(each: Told) -> list[str]:
-    """A finding in sentences: what is found, what to do, and what grew."""
-    finding = each.finding
-    said = [f"{name(each.row)}: {plain(finding.message)}", plain(finding.hint)]
-    said += growth_sentences(each.row) if finding.level != "note" else []
-    return [part for part in said if part]
-
-
-def one_line(each: Told) -> str:
-    """The same for what takes a single line."""
-    return ". ".join(part.rstrip(".") for part in words(each))
 
 
 def growth_sentences(row: Row) -> Iterator[str]:

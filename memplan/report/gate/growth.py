@@ -6,9 +6,10 @@ from dataclasses import replace
 from rich.text import Text
 
 from memplan.gate.records import Comparison, Growth
-from memplan.report.draw.layout import file_name, pad, shorten, spread
+from memplan.report.draw.layout import file_name, pad, spread
 from memplan.report.estimate.owners import TOP_LEVEL, stars
 from memplan.report.labels import LABEL_CELLS, LABELS
+from memplan.text import shorten
 from memplan.units import Bytes, format_bytes
 
 

@@ -6,15 +6,15 @@ Each row carries its estimate and the baseline's in the contract of ``estimate``
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.findings.records import Finding
 from memplan.gate.compare import compare
-from memplan.gate.records import Finding, GateResult, Growth, Row
+from memplan.gate.records import GateResult, Growth, Row
 from memplan.measure.digest_document import read_timeline
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.document import SCHEMA_VERSION, document
@@ -73,11 +73,21 @@ def _row(row: Row, digest: HistoryDigest | None) -> dict[str, Any]:
         "limit_bytes": row.limit,
         "informational": row.informational,
         "cached": row.cached,
-        "findings": [asdict(finding) for finding in row.findings],
+        "findings": [_finding(finding) for finding in row.findings],
         "estimate": with_timeline(row.estimate, digest) if row.estimate else None,
         "baseline": document(comparison.before) if comparison else None,
         "grown_bytes": comparison.grown if comparison else None,
         "growth": [_growth(each) for each in comparison.growth] if comparison else None,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "level": finding.severity,
+        "message": finding.message,
+        "place": {"file": finding.place.file, "line": finding.place.line},
+        "hint": finding.fix,
     }
 
 
@@ -116,8 +126,18 @@ def _row_fields(row: Mapping[str, Any], where: str | None) -> Row:
         estimate=estimate,
         # Growth follows from the two: the file's own list is for other readers.
         comparison=compare(before, estimate) if before and estimate else None,
-        findings=tuple(validated(Finding, partial(dict, each), where) for each in row["findings"]),
+        findings=tuple(validated(Finding, partial(_finding_fields, each), where) for each in row["findings"]),
         limit=row["limit_bytes"],
         informational=row["informational"],
         cached=row["cached"],
     )
+
+
+def _finding_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "code": content["code"],
+        "severity": content["level"],
+        "message": content["message"],
+        "place": content["place"],
+        "fix": content.get("hint", ""),
+    }

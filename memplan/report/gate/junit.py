@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from memplan.gate.records import GateResult, Row
-from memplan.report.draw.layout import clean
-from memplan.report.gate.findings import growth_sentences, limit_bytes, name, peak, plain, versions, with_figures
+from memplan.report.gate.findings import growth_sentences, limit_bytes, name, peak, versions, with_figures
+from memplan.text import clean, plain
 from memplan.units import format_bytes
 
 
@@ -64,8 +64,8 @@ def _body(row: Row) -> Iterable[str]:
     yield f"peak {peak(row)}" + (f" of {format_bytes(limit)}" if limit and with_figures(row) else "")
     for finding in row.findings:
         place = f"{clean(finding.place.file)}:{finding.place.line}"
-        yield f"{finding.code} {finding.level}: {plain(finding.message)}, at {place}"
-        yield from [f"  {plain(finding.hint)}"] if finding.hint else []
+        yield f"{finding.code} {finding.severity}: {plain(finding.message)}, at {place}"
+        yield from [f"  {plain(finding.fix)}"] if finding.fix else []
     yield from growth_sentences(row)
 
 

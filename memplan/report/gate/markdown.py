@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from memplan.gate.records import GateResult, Row
 from memplan.report import markdown
 from memplan.report.gate.details import STATES, code, details, grown, sentence
-from memplan.report.gate.findings import limit_bytes, peak, told, versions
+from memplan.report.gate.findings import limit_bytes, peak, versions
 from memplan.report.gate.text import counts, state
 from memplan.units import format_bytes
 
@@ -71,7 +71,7 @@ def _foot(result: GateResult) -> list[str]:
     made = [f"{package} {version}" for package, version in versions(result).items()]
     cached = sum(row.cached for row in result.rows)
     took = f"{result.seconds:.1f} s" + (f", {cached} of {len(result.rows)} unchanged" if cached else "")
-    codes = sorted({each.finding.code for each in told(result)})
+    codes = sorted({finding.code for row in result.rows for finding in row.findings})
     explained = [f"{code(f'memplan explain {codes[0]}')} tells more"] if codes else []
     return ["", f"<sub>{' · '.join([*map(sentence, made), took, *explained])}</sub>"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Estimate
-from memplan.report.draw.layout import clean
 from memplan.report.gate.findings import limit_bytes, versions, with_figures
+from memplan.text import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

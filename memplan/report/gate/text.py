@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.gate.records import Finding, GateResult, Row
+from memplan.findings.records import Finding
+from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Verdict
-from memplan.report.draw.layout import SEPARATOR, clean, hanging, pad, shorten, spread, stacked
+from memplan.report.draw.layout import SEPARATOR, hanging, pad, spread, stacked
 from memplan.report.gate.growth import change, growth_lines, share
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
@@ -49,9 +51,8 @@ def render(result: GateResult, *, width: int = 80, quiet: bool = False) -> list[
 
 def state(row: Row) -> str:
     """Key of ``STATES``: the outcome, or ``warned`` where an informational job would have failed."""
-    return (
-        "warned" if row.outcome == "passed" and any(each.level == "warning" for each in row.findings) else row.outcome
-    )
+    warned = row.outcome == "passed" and any(finding.severity == "warning" for finding in row.findings)
+    return "warned" if warned else row.outcome
 
 
 def counts(result: GateResult) -> str:
@@ -92,21 +93,21 @@ def _details(row: Row, width: int) -> Iterator[Text]:
     for finding in row.findings:
         yield from _finding(finding, width)
     comparison = row.comparison
-    if comparison is not None and comparison.grown > 0 and any(each.level != "note" for each in row.findings):
+    if comparison is not None and comparison.grown > 0 and any(each.severity != "note" for each in row.findings):
         words = f"grown since the baseline: {change(comparison.grown)} ({share(comparison)})"
         yield Text(f"{_DETAIL}{words}", style="dim")
         yield from growth_lines(comparison, width, shown=GROWTH_SHOWN, indent=_DETAIL + "  ")
 
 
 def _finding(finding: Finding, width: int) -> Iterator[Text]:
-    style = _STYLES[finding.level]
+    style = _STYLES[finding.severity]
     for index, line in enumerate(hanging(f"{_DETAIL}{finding.code}  ", finding.message, width)):
         head, rest = line[: len(_DETAIL) + 5], line[len(_DETAIL) + 5 :]
         yield Text.assemble((head, f"bold {style}" if index == 0 else ""), rest)
     inside = _DETAIL + "       "
-    if finding.level != "note":
+    if finding.severity != "note":
         yield Text(inside + shorten(f"at {finding.place.file}:{finding.place.line}", width - len(inside)), style="dim")
-    yield from (Text(line) for line in hanging(inside, finding.hint, width) if finding.hint)
+    yield from (Text(line) for line in hanging(inside, finding.fix, width) if finding.fix)
 
 
 def _answer(result: GateResult, width: int) -> Text:

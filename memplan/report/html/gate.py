@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memplan.gate.records import Comparison, Finding, GateResult, Row
+from memplan.findings.records import Finding
+from memplan.gate.records import Comparison, GateResult, Row
 from memplan.measure.records import Estimate, Verdict
 from memplan.report.draw.layout import source_line
 from memplan.report.estimate.owners import TOP_LEVEL

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 from memplan.page.policy import asset, embedded, policy, script
-from memplan.report.draw.layout import clean
+from memplan.text import clean
 
 SCRIPTS: Final = ("base", "timeline", "map", "treemap", "owners", "main")
 """In the order in which they need one another."""

@@ -4,9 +4,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from memplan.findings.rules import RULES
 from memplan.runtime.monitor.log import SCHEMA_VERSION, check_document, plan_document
 from memplan.runtime.monitor.outcome import Change, Outcome, Peak, PostMortem
-from memplan.runtime.monitor.rules import RULES
 
 
 def render(outcome: Outcome) -> str:

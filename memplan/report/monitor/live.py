@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.report.draw.bars import bar
-from memplan.report.draw.layout import SEPARATOR, shorten, spread
+from memplan.report.draw.layout import SEPARATOR, spread
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.records import Check, Health, Level
+from memplan.text import shorten
 from memplan.units import format_bytes
 
 ROWS = 4

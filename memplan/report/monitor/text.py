@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, clean, flow, hanging, pad, paragraphs, shorten, stacked
+from memplan.findings.rules import RULES
+from memplan.report.draw.layout import SEPARATOR, flow, hanging, pad, paragraphs, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.monitor.live import STYLES, SYMBOLS, duration
 from memplan.runtime.monitor.outcome import Outcome, Peak, PostMortem
 from memplan.runtime.monitor.post_mortem import UNEXPLAINED_KILL
 from memplan.runtime.monitor.records import Check
-from memplan.runtime.monitor.rules import RULES
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 _CHANGES_SHOWN = 6

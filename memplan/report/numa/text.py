@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import clean, flow, hanging, paragraphs, shorten, spread, stacked
+from memplan.report.draw.layout import flow, hanging, paragraphs, spread, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.runtime.numa.commands import Commands, wrapped
 from memplan.runtime.numa.cpulist import format_list
 from memplan.runtime.numa.placement import Placement, RankPlacement
 from memplan.runtime.numa.records import Device, Node, Topology
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 from memplan.versions import installed
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, clean, flow, pad, paragraphs, shorten, stacked
+from memplan.report.draw.layout import SEPARATOR, flow, pad, paragraphs, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.profile.records import Deviation, Overlay, Piece
 from memplan.runtime.profile.records import Recording, Region
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 COUNTERS = {"cuda": "PyTorch's CUDA allocator", "cpu": "PyTorch's CPU allocator", "resident": "resident memory"}

@@ -1,9 +1,9 @@
 """Memory against throughput as an SVG picture."""
 
 from memplan.plan.recommend.records import Evaluated, Recommendation
-from memplan.report.draw.layout import clean
 from memplan.report.draw.scatter_svg import Dot
 from memplan.report.draw.scatter_svg import render as draw
+from memplan.text import clean
 from memplan.units import format_bytes
 
 

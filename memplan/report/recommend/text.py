@@ -6,10 +6,11 @@ from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, WhatIf
-from memplan.report.draw.layout import clean, flow, hanging, paragraphs, shorten, spread, stacked
+from memplan.report.draw.layout import flow, hanging, paragraphs, spread, stacked
 from memplan.report.estimate.job import job_items
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.recommend.chart import front_lines
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 SHOWN = 8

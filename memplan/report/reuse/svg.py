@@ -7,9 +7,9 @@ from xml.sax.saxutils import escape
 from memplan.plan.reuse.answer_records import ReuseAnswer
 from memplan.plan.reuse.bound import stretches
 from memplan.plan.reuse.records import Buffer
-from memplan.report.draw.layout import clean
 from memplan.report.draw.svg import picture
 from memplan.report.labels import LABELS
+from memplan.text import clean
 from memplan.units import format_bytes
 
 WIDTH, HEIGHT = 960, 540

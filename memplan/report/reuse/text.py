@@ -3,11 +3,12 @@
 from rich.text import Text
 
 from memplan.plan.reuse.answer_records import ReuseAnswer
-from memplan.report.draw.layout import clean, flow, pad, paragraphs, shorten, spread, stacked
+from memplan.report.draw.layout import flow, pad, paragraphs, spread, stacked
 from memplan.report.endings import STYLES, ending
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.labels import LABELS
 from memplan.report.reuse.raster import raster
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 COLOURS = {

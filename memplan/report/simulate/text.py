@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import clean, flow, hanging, pad, paragraphs, shorten, spread, stacked
+from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.simulate.records import PolicyRun, Simulation, Workload
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 TICKS = "▁▂▃▄▅▆▇█"

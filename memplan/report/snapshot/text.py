@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, clean, flow, hanging, pad, shorten, spread
+from memplan.report.draw.layout import SEPARATOR, flow, hanging, pad, spread
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.places import name_of, source_of
@@ -13,6 +13,7 @@ from memplan.snapshot.analysis import SnapshotAnalysis
 from memplan.snapshot.state import OutOfMemoryCause, OutOfMemoryEvent
 from memplan.snapshot.timeline import Owner
 from memplan.snapshot.what_if import WhatIf
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 _PARTS_SHOWN = 3

@@ -6,9 +6,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.plan.sweep.records import State, Sweep, SweepRow
-from memplan.report.draw.layout import clean, hanging, pad, paragraphs, spread, stacked
+from memplan.report.draw.layout import hanging, pad, paragraphs, spread, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.recommend.text import remedy_words
+from memplan.text import clean
 from memplan.units import format_bytes
 from memplan.versions import installed
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import paragraphs, shorten
+from memplan.report.draw.layout import paragraphs
+from memplan.text import shorten
 from memplan.units import format_bytes
 from memplan.validate.calibration_records import WrittenProfile
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, file_name, flow, pad, paragraphs, shorten
+from memplan.report.draw.layout import SEPARATOR, file_name, flow, pad, paragraphs
 from memplan.report.estimate.job import job_lines
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.text import shorten
 from memplan.units import format_bytes
 from memplan.validate.records import Alignment, Cause, Difference, Named, Peaks, Tally, Validation
 

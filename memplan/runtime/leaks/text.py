@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from memplan.findings.rules import RULES
 from memplan.runtime.leaks.records import Growing, LeakReport, Outcome, Place, Site
-from memplan.runtime.leaks.rules import RULES
 from memplan.units import format_bytes
 
 WIDTH, INDENT, MOST_SITES = 80, 9, 8

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from memplan.findings.rules import RULES
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.against_plan import mismatch
 from memplan.runtime.monitor.device import device_health, host_health, with_evenness
 from memplan.runtime.monitor.records import Check, Health, Plan, Recommendation, Region, Thresholds
-from memplan.runtime.monitor.rules import RULES
 from memplan.runtime.monitor.situation import Place, Situation
 from memplan.runtime.monitor.trend import windows
 

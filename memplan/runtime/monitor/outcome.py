@@ -34,7 +34,7 @@ class PostMortem:
     """Why a run ran out of memory."""
 
     code: str
-    """``MM101`` …: symptom, cause and fix stand in ``memplan.runtime.monitor.rules``."""
+    """``MM101`` …: symptom, cause and fix stand in ``memplan.findings.rules``."""
     sentence: str
     """What happened, with its figures."""
     prediction: str

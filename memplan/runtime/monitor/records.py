@@ -129,7 +129,7 @@ class Reason:
     """Why a level is what it is."""
 
     code: str
-    """``MM001`` …: see ``memplan.runtime.monitor.rules``."""
+    """``MM001`` …: see ``memplan.findings.rules``."""
     level: Level
     """How bad this alone is; NORMAL for a note."""
     sentence: str

@@ -3,10 +3,10 @@
 from collections import deque
 from typing import TypeVar
 
+from memplan.findings.rules import RULES
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.outcome import Change, Peak
 from memplan.runtime.monitor.records import Check, Health, Level, Recommendation
-from memplan.runtime.monitor.rules import RULES
 
 Number = TypeVar("Number", int, float)
 

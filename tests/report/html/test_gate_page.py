@@ -21,7 +21,7 @@ def test_every_row_and_finding_is_told() -> None:
         assert row.job in words
         for finding in row.findings:
             assert f"{finding.code} {finding.message}" in words
-            assert finding.hint in words
+            assert finding.fix in words
     assert counts(RESULT) in words
     assert RESULT.notes[0] in words
     assert "✗ FAILED llama-8b-sft h100-80g 78.49 GiB 72.00 GiB +8.00 GiB (+11.3 %)" in words

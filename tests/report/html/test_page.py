@@ -16,10 +16,10 @@ from memplan.measure.digest_document import timeline_document
 from memplan.measure.document import document
 from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report import html
-from memplan.report.draw.layout import clean
 from memplan.report.html.estimate import render
 from memplan.report.html.page import SCRIPTS
 from memplan.report.html.view import anchors
+from memplan.text import clean
 from tests.report.estimate_strategies import estimates
 from tests.report.example_estimates import CPU, FITS, OOM, UNKNOWN, make_estimate
 from tests.report.html.reader import Reader

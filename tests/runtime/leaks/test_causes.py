@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from memplan.findings.rules import LEAKS
 from memplan.runtime.leaks.detector import GRACE, LeakDetector
 from memplan.runtime.leaks.records import Growing, LeakReport, Outcome
-from memplan.runtime.leaks.rules import RULES
 from memplan.runtime.leaks.text import document, render
 from memplan.runtime.meters import cpu
 
@@ -125,7 +125,7 @@ def check_text(report: LeakReport) -> None:
     for line in text.splitlines():
         assert len(line) <= 80 or " " not in line.strip()
     for code in report.codes:
-        assert RULES[code].title in text
+        assert LEAKS[code].title in text
     found = json.loads(json.dumps(document(report)))
     assert found["outcome"] == report.outcome
     assert found["codes"] == list(report.codes)
@@ -146,8 +146,8 @@ def test_the_text_of_what_nothing_explains() -> None:
 
 
 def test_the_table_is_keyed_by_code_and_says_what_to_do() -> None:
-    assert list(RULES) == [f"ML{number:03}" for number in range(1, len(RULES) + 1)]
-    for code, rule in RULES.items():
+    assert list(LEAKS) == [f"ML{number:03}" for number in range(1, len(LEAKS) + 1)]
+    for code, rule in LEAKS.items():
         assert rule.code == code
         assert rule.meaning.endswith(".")
         assert rule.remedy.endswith(".")

@@ -8,8 +8,8 @@ import pytest
 from typer.main import get_command
 
 from memplan.cli.app import app
+from memplan.findings.rules import MONITOR
 from memplan.runtime.monitor.records import Thresholds
-from memplan.runtime.monitor.rules import RULES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "monitor.md").read_text("utf-8")
 
@@ -27,7 +27,7 @@ def test_its_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_tells_every_option_and_every_finding() -> None:
     options = {word for each in get_command(app).commands["monitor"].params for word in each.opts}
     assert {word for word in options if word.startswith("-") and f"`{word}`" not in PAGE} == set()
-    assert set(re.findall(r"MM\d{3}", PAGE)) == set(RULES)
+    assert set(re.findall(r"MM\d{3}", PAGE)) == set(MONITOR)
 
 
 def test_its_thresholds_are_the_defaults() -> None:
@@ -43,7 +43,7 @@ def test_its_thresholds_are_the_defaults() -> None:
 
 
 def test_rules_say_what_to_do() -> None:
-    for code, rule in RULES.items():
+    for code, rule in MONITOR.items():
         assert rule.code == code
         assert rule.meaning.endswith(".")
         assert rule.remedy.endswith(".")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from memplan.findings.rules import MONITOR
 from memplan.runtime.monitor.outcome import Ending
 from memplan.runtime.monitor.post_mortem import LAST_CHECKS, post_mortem
-from memplan.runtime.monitor.rules import RULES
 from memplan.runtime.monitor.wire import Message
 from memplan.units import GIB
 from tests.runtime.monitor.readings import TOTAL, card, judged, plan, reading
@@ -84,7 +84,7 @@ def test_other_ends(facts: dict[str, Any], code: str | None) -> None:
     found = post_mortem(ending(**facts), judged([card()] * 20), None)
     assert (found and found.code) == code
     if found:
-        assert found.code in RULES
+        assert found.code in MONITOR
         assert len(found.last) == LAST_CHECKS
         assert found.last[-1].number == 19
 

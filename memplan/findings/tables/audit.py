@@ -1,10 +1,8 @@
-"""Every hazard that the audit knows, in one table; ``memplan explain MA001`` prints one."""
+"""Every hazard that the audit knows."""
 
-from collections.abc import Mapping
+from memplan.findings.records import AuditRule
 
-from memplan.audit.records import AuditRule
-
-_TABLE = (
+TABLE = (
     # What outlives its step.
     AuditRule(
         code="MA001",
@@ -354,6 +352,3 @@ _TABLE = (
         remedy="Take the comment, or the code in it, out.",
     ),
 )
-RULES: Mapping[str, AuditRule] = {rule.code: rule for rule in _TABLE}
-UNUSED = "MA099"
-"""The rule about comments."""

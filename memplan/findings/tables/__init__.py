@@ -1,0 +1,1 @@
+"""The rules by family; ``memplan.findings.rules`` is the table of all."""
