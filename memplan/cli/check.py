@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memplan.cli import console
-from memplan.cli.groups import JOB_FIELDS, JobOptions
+from memplan.cli.groups import JobOptions
 from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, several
 from memplan.job import limits
+from memplan.job.options import OPTIONS, OptionField
 from memplan.job.spec import JobSpec
+from memplan.job.typed import parser_of
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
@@ -27,24 +29,27 @@ def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
     Returns:
         The job, with the provenance of every field.
     """
-    from memplan.job.adapters import parse_lora
     from memplan.job.config_files.merge import with_given
-    from memplan.job.inputs import parse_input
-    from memplan.job.parallel import parse_parallel
     from memplan.job.target import parse_target
 
-    given = options.given()
-    inputs = [problems.of(parse_input, text) for text in given.get("inputs", ())]
-    given |= {"inputs": tuple(each for each in inputs if each is not None)} if inputs else {}
-    readers: dict[str, Callable[..., Any]] = {"parallel": parse_parallel, "lora": parse_lora}
-    given |= {name: problems.of(read, given[name]) for name, read in readers.items() if name in given}
+    given = {name: _read(OPTIONS[name], value, problems) for name, value in options.given.items()}
     problems.add(*wrong_values(given | {"timeout": options.timeout}))
     files = _of_files(options.config or (), problems)
     values, missing = with_given(files, given)
     problems.add(*missing)
-    provenance = {**dict.fromkeys(JOB_FIELDS, "default"), **files.provenance, **{name: flag(name) for name in given}}
+    provenance = {**dict.fromkeys(OPTIONS, "default"), **files.provenance, **{name: flag(name) for name in given}}
     parsed_target = problems.of(parse_target, target)
     return JobSpec(target=parsed_target, provenance=provenance | {"target": "TARGET"}, **values)
+
+
+def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
+    """The value of an option that was typed."""
+    parse = parser_of(option.item)
+    if parse is None:
+        return value
+    if isinstance(value, list):
+        return tuple(item for text in value if (item := problems.of(parse, text)) is not None)
+    return problems.of(parse, value)
 
 
 def _of_files(paths: Iterable[Path], problems: "Problems") -> "FileSettings":

@@ -83,7 +83,7 @@ def wrong_for_step(asked: PlanOptions, job: groups.JobOptions, wanted: tuple[out
         yield f"--format must be one of {', '.join(outputs.REPORTS)} for --level op"
     if (asked.budget is None) == (asked.budget_ratio is None):
         yield "--level op needs either --budget or --budget-ratio"
-    if job.mode not in (None, "train"):
+    if job.given.get("mode") not in (None, "train"):
         yield "only training keeps activations for a backward: --mode train"
 
 

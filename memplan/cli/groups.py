@@ -6,64 +6,36 @@ def estimate(target: options.Target, *, gpu: options.Gpus, job: JobOptions, repo
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import Parameter
+from pathlib import Path
 from typing import Any
 
 from memplan.cli import options
-from memplan.job.spec import JobSpec
+from memplan.job.options import OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What a step of a target is, beside the target itself; all of it but the time limit is a field of ``JobSpec``."""
+    """What a step of a target is, beside the target itself."""
 
-    allow_network: options.AllowNetwork = False
-    trust_remote_code: options.TrustRemoteCode = False
-    timeout: options.Timeout = options.DEFAULT_TIMEOUT
-    config: options.Config = None
-    batch_size: options.BatchSize = None
-    seq_len: options.SeqLen = None
-    inputs: options.Inputs = None
-    precision: options.Precision = None
-    optimizer: options.Optimizer = None
-    optimizer_impl: options.OptimizerImpl = None
-    grad_accum: options.GradAccum = None
-    clip_grad_norm: options.ClipGradNorm = None
-    attention: options.Attention = None
-    checkpoint: options.Checkpoint = None
-    parallel: options.Parallel = None
-    lora: options.Lora = None
-    quantize: options.Quantize = None
-    float8: options.Float8 = None
-    loss_chunks: options.LossChunks = None
-    optimizer_in_backward: options.OptimizerInBackward = False
-    offload_activations: options.OffloadActivations = False
-    compress_activations: options.CompressActivations = None
-    data_workers: options.DataWorkers = None
-    prefetch: options.Prefetch = None
-    pin_memory: options.PinMemory = False
-    replay_buffer: options.ReplayBuffer = None
-    replay_buffer_on: options.ReplayBufferOn = None
-    compile: options.Compile = None
-    mode: options.Mode = None
-    max_new_tokens: options.MaxNewTokens = None
-    kv_block_size: options.KvBlockSize = None
-    data_dependent: options.DataDependent = None
+    timeout: float = options.DEFAULT_TIMEOUT
+    """Seconds that the target's code may take."""
+    config: list[Path] | None = None
+    """Configuration files."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Field of ``JobSpec`` → value, of what was typed."""
 
-    def given(self) -> dict[str, Any]:
-        """Field of ``JobSpec`` → value, of what was typed."""
-        return {name: getattr(self, name) for name in JOB_FIELDS if is_given(getattr(self, name))}
+    @classmethod
+    def of(cls, *, timeout: float, config: list[Path] | None, **typed: Any) -> "JobOptions":
+        """The group, of the values of ``JOB_PARAMETERS``."""
+        given = {name: value for name, value in typed.items() if is_given(value)}
+        return cls(timeout=timeout, config=config, given=given)
 
     def typed(self) -> tuple[str, ...]:
         """Names of all that was typed of the job, files included."""
-        return (*(["config"] if self.config else []), *self.given())
-
-
-JOB_FIELDS = tuple(
-    field.name for field in fields(JobOptions) if field.name in {known.name for known in fields(JobSpec)}
-)
-"""Fields of ``JobSpec`` that options set."""
+        return (*(["config"] if self.config else []), *self.given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +60,19 @@ def is_given(value: object) -> bool:
     return value is not None and value is not False and value != []
 
 
+def _job_parameters(panel: str) -> list[Parameter]:
+    return [options.job_parameter(option) for option in OPTIONS.values() if option.about.panel == panel]
+
+
+JOB_PARAMETERS = (
+    *_job_parameters(options.TARGET),
+    Parameter("timeout", Parameter.KEYWORD_ONLY, default=options.DEFAULT_TIMEOUT, annotation=options.Timeout),
+    Parameter("config", Parameter.KEYWORD_ONLY, default=None, annotation=options.Config),
+    *_job_parameters(options.STEP),
+)
+"""The options of a job, in the order of help."""
+
+
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take groups: Typer, which reads a command's options from its signature, sees theirs instead.
 
@@ -97,24 +82,23 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command)
     annotations = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     groups: dict[str, Any] = {name: kind for name, kind in annotations.items() if is_dataclass(kind)}
+    options_of = {name: _options_of(group) for name, group in groups.items()}
 
     @functools.wraps(command)
     def taking_options(**typed: Any) -> None:
-        made = {
-            name: group(**{field.name: typed.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
+        made = {}
+        for name, group in groups.items():
+            values = {option.name: typed.pop(option.name) for option in options_of[name]}
+            made[name] = JobOptions.of(**values) if group is JobOptions else group(**values)
         command(**typed, **made)
 
-    parameters = [option for parameter in signature.parameters.values() for option in _options_of(parameter)]
+    parameters = [option for name, own in signature.parameters.items() for option in options_of.get(name, (own,))]
     vars(taking_options)["__signature__"] = signature.replace(parameters=parameters)
     return taking_options
 
 
-def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    if not is_dataclass(parameter.annotation):
-        yield parameter
-        return
-    for field in fields(parameter.annotation):
-        kind = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(field.name, kind, default=field.default, annotation=field.type)
+def _options_of(group: Any) -> tuple[Parameter, ...]:
+    if group is JobOptions:
+        return JOB_PARAMETERS
+    kind = Parameter.KEYWORD_ONLY
+    return tuple(Parameter(field.name, kind, default=field.default, annotation=field.type) for field in fields(group))

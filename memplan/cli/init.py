@@ -76,7 +76,7 @@ def _keys(job: groups.JobOptions) -> dict[str, Any]:
     """What was typed, as keys of a job."""
     config = [str(path) for path in job.config or ()]
     keys: dict[str, Any] = {"config": config[0] if len(config) == 1 else config} if config else {}
-    keys |= {key_of(field): value for field, value in job.given().items()}
+    keys |= {key_of(field): value for field, value in job.given.items()}
     return keys if job.timeout == options.DEFAULT_TIMEOUT else keys | {"timeout": f"{job.timeout:g}s"}
 
 

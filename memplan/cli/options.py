@@ -1,33 +1,23 @@
 """Options of more than one command, each declared once for Typer; ``memplan.cli.groups`` puts them together.
 
-A job's options default to None, so that what was typed can be told from what was not; the defaults themselves stand in
-``JobSpec``. Choices are checked in ``memplan.cli.check``, together with everything else. Options of one command alone
-stand in its file and are made by ``option`` too.
+Those of a job are made of the fields of ``JobSpec``. They default to None, so that what was typed can be told from what
+was not; the defaults themselves stand there. Choices are checked in ``memplan.cli.check``, together with everything
+else. Options of one command alone stand in its file and are made by ``option`` too.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_origin
 
 import typer
 
-from memplan.job import spec
-from memplan.job.adapters import Quantize as Quantized
+from memplan.job.options import OPTIONS, OptionField
 from memplan.units import parse_seconds
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "precision": get_args(spec.Precision),
-    "optimizer": get_args(spec.OptimizerName),
-    "optimizer_impl": get_args(spec.OptimizerImpl),
-    "attention": get_args(spec.Attention),
-    "compile": get_args(spec.Compile),
-    "mode": get_args(spec.Mode),
-    "data_dependent": get_args(spec.DataDependent),
-    "quantize": get_args(Quantized),
-    "compress_activations": get_args(spec.Compression),
-    "float8": get_args(spec.Float8),
-    "replay_buffer_on": get_args(spec.BufferPlace),
+    **{name: field.choices for name, field in OPTIONS.items() if field.choices},
     "fail_on": ("oom", "tight", "unknown"),
 }
 """Parameter → the words it takes."""
@@ -38,13 +28,15 @@ TARGET, STEP, DEVICE, REPORT = "Target", "Step", "Device", "Report"
 """Panels of ``--help``."""
 
 
-_FLAGS: Mapping[str, str] = {"inputs": "--input", "formats": "--format", "as_json": "--json"}
+_CALLED: Mapping[str, str] = {"formats": "format", "as_json": "json"} | {
+    name: field.called for name, field in OPTIONS.items()
+}
 """Parameter → its option, where it is called otherwise: an option that is repeated names one of its values."""
 
 
 def flag(name: str) -> str:
     """The option that sets a parameter: ``batch_size`` → ``--batch-size``."""
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+    return f"--{_CALLED.get(name, name.replace('_', '-'))}"
 
 
 def seconds(text: str | float) -> float:
@@ -93,6 +85,21 @@ def option(
     )
 
 
+def job_parameter(field: OptionField) -> Parameter:
+    """What Typer is told of an option of a job."""
+    about = field.about
+    told = option(field.name, about.panel, about.help, metavar=field.metavar, default=field.default_in_words)
+    kind: Any = Annotated[_typed(field.kind), told]
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=False if field.kind is bool else None, annotation=kind)
+
+
+def _typed(kind: Any) -> Any:
+    """What Typer reads an option into: switches and numbers as they are, anything else as text."""
+    if kind in (bool, int, float):
+        return bool if kind is bool else kind | None
+    return (list[str] if get_origin(kind) is tuple else str) | None
+
+
 Target = Annotated[
     str,
     typer.Argument(
@@ -101,108 +108,16 @@ Target = Annotated[
         show_default=False,
     ),
 ]
-AllowNetwork = Annotated[bool, option("allow_network", TARGET, "Let hf: targets be downloaded.")]
-TrustRemoteCode = Annotated[bool, option("trust_remote_code", TARGET, "Let hf: targets run their own code.")]
 Timeout = Annotated[
     float,
     option("timeout", TARGET, "Limit for running the target's code.", metavar="TIME", default="600s", parser=seconds),
 ]
 
-BatchSize = Annotated[int | None, option("batch_size", STEP, "Samples per micro-batch.", metavar="N", default="1")]
-SeqLen = Annotated[int | None, option("seq_len", STEP, "Tokens per sample.", metavar="N", default="the target's own")]
-Inputs = Annotated[
-    list[str] | None,
-    option("inputs", STEP, "A model input, NAME=DTYPE[DIMS]; B is the batch size, S the sequence length. Repeatable.",
-           metavar="SPEC"),
-]  # fmt: skip
-Precision = Annotated[str | None, option("precision", STEP, "Number format:", metavar="NAME", default="fp32")]
-Optimizer = Annotated[
-    str | None, option("optimizer", STEP, "Optimizer:", metavar="NAME", default="the target's own, else adamw")
-]
-OptimizerImpl = Annotated[
-    str | None, option("optimizer_impl", STEP, "Its implementation:", metavar="NAME", default="auto, as on CUDA")
-]
-GradAccum = Annotated[
-    int | None, option("grad_accum", STEP, "Micro-batches per optimizer step.", metavar="N", default="1")
-]
-ClipGradNorm = Annotated[
-    float | None, option("clip_grad_norm", STEP, "Clip gradients to this norm.", metavar="NORM", default="off")
-]
-Attention = Annotated[str | None, option("attention", STEP, "SDPA kernel:", metavar="NAME", default="auto, as on CUDA")]
-Checkpoint = Annotated[
-    str | None,
-    option("checkpoint", STEP, "Activation checkpointing: none, full or a plan file.", metavar="PLAN",
-           default="none"),
-]  # fmt: skip
-Parallel = Annotated[
-    str | None,
-    option("parallel", STEP, "Ranks, as fsdp=8,tp=2: ddp, fsdp, fsdp1, hsdp=RxS, zero1 to zero3, tp, cp, pp, ep; "
-           "reshard, offload, schedule, micro.", metavar="SPEC", default="none"),
-]  # fmt: skip
-Lora = Annotated[
-    str | None,
-    option("lora", STEP, "Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or "
-           "peft's adapter_config.json.", metavar="SPEC", default="none"),
-]  # fmt: skip
-Quantize = Annotated[
-    str | None, option("quantize", STEP, "Frozen weights of linear layers:", metavar="NAME", default="none")
-]
-Float8 = Annotated[
-    str | None, option("float8", STEP, "Multiply linear layers in float8, by a recipe of torchao:", metavar="NAME",
-                       default="none"),
-]  # fmt: skip
-LossChunks = Annotated[
-    int | None,
-    option("loss_chunks", STEP, "Make a language model's logits in so many parts.", metavar="N", default="1"),
-]
-OptimizerInBackward = Annotated[
-    bool, option("optimizer_in_backward", STEP, "Update each weight in backward and free its gradient at once.")
-]
-OffloadActivations = Annotated[
-    bool, option("offload_activations", STEP, "Keep what autograd saves in pinned host memory.")
-]
-CompressActivations = Annotated[
-    str | None, option("compress_activations", STEP, "What autograd saves, as a what-if:", metavar="NAME",
-                       default="none"),
-]  # fmt: skip
-DataWorkers = Annotated[
-    int | None,
-    option("data_workers", STEP, "Count the DataLoader's host memory, with so many workers.", metavar="N",
-           default="not counted"),
-]  # fmt: skip
-Prefetch = Annotated[int | None, option("prefetch", STEP, "Batches ahead for each worker.", metavar="N", default="2")]
-PinMemory = Annotated[bool, option("pin_memory", STEP, "The DataLoader pins its batches.")]
-ReplayBuffer = Annotated[
-    int | None,
-    option("replay_buffer", STEP, "Samples that stay in memory to be drawn from.", metavar="N", default="0"),
-]
-ReplayBufferOn = Annotated[
-    str | None, option("replay_buffer_on", STEP, "Where they stay:", metavar="NAME", default="host")
-]
-Compile = Annotated[
-    str | None,
-    option("compile", STEP, "How what torch.compile compiles, else the whole model, runs: as written, or as Inductor "
-           "compiles it:", metavar="NAME", default="eager"),
-]  # fmt: skip
 Config = Annotated[
     list[Path] | None,
     option("config", STEP, "Settings of ds_config.json, accelerate.yaml, axolotl.yml, a JSON file of "
            "TrainingArguments or a setup; what is typed wins. Repeatable.", metavar="FILE"),
 ]  # fmt: skip
-Mode = Annotated[str | None, option("mode", STEP, "What one step is:", metavar="NAME", default="train")]
-MaxNewTokens = Annotated[
-    int | None, option("max_new_tokens", STEP, "Tokens decoded by generate.", metavar="N", default="32")
-]
-KvBlockSize = Annotated[
-    int | None,
-    option("kv_block_size", STEP, "What generate's cache takes in blocks of so many tokens.", metavar="N",
-           default="no blocks"),
-]  # fmt: skip
-DataDependent = Annotated[
-    str | None,
-    option("data_dependent", STEP, "Sizes that depend on values:", metavar="NAME", default="balanced"),
-]
-
 Gpus = Annotated[
     list[str],
     option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME"),

@@ -97,7 +97,7 @@ def simulate(
         problems.add(*check.wrong_values({"timeout": job.timeout}))
     else:
         source = check.job_spec(target, job, problems)
-        problems.add(*_wrong_for_a_job(gpu, job.seq_len, played.seq_len_dist))
+        problems.add(*_wrong_for_a_job(gpu, job.given.get("seq_len"), played.seq_len_dist))
     profiles = problems.of(load_profiles, gpu or [], profile_dir or []) or ()
     problems.add(*_wrong_profiles(profiles))
     scenario = _scenario(problems, played)

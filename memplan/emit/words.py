@@ -1,45 +1,19 @@
 """What all emitters say alike: the head of a file, what a format leaves out, what it cannot do at all."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 
 from memplan.emit.quote import one_line
 from memplan.errors import UsageError
+from memplan.job.options import OPTIONS
 from memplan.job.parallel import Parallel
 from memplan.job.setup_file import Setup, setup_hash
 from memplan.job.spec import JobSpec
 from memplan.units import format_bytes
 
-_NO_CONFIGURATION = frozenset({
-    "target", "mode", "inputs", "data_dependent", "max_new_tokens", "kv_block_size", "allow_network",
-    "trust_remote_code", "provenance", "zero",
-})  # fmt: skip
-"""What only a prediction needs, what chooses the model, and what goes with ``parallel``."""
 _ALWAYS_TOLD = frozenset({"batch_size", "precision"})
 """Frameworks have defaults of their own for these."""
-_HINTS: Mapping[str, str] = {
-    "batch_size": "give it to the data loader",
-    "seq_len": "cut the samples to this length",
-    "precision": "cast the model, or run it under torch.autocast",
-    "optimizer": "make it in the training script",
-    "optimizer_impl": "make the optimizer with foreach= or fused=",
-    "grad_accum": "step the optimizer once in so many micro-batches",
-    "clip_grad_norm": "call clip_grad_norm_ before the optimizer steps",
-    "attention": "choose the kernel with torch.nn.attention.sdpa_kernel",
-    "compile": "call model.compile()",
-    "lora": "give the model adapters with peft",
-    "quantize": "quantise the weights where the model is loaded",
-    "float8": "call torchao.float8.convert_to_float8_training on the model, with this recipe",
-    "loss_chunks": "make the logits in so many parts, as chunk_loss of --to torch does",
-    "optimizer_in_backward": "step a parameter in register_post_accumulate_grad_hook",
-    "offload_activations": "run forward under torch.autograd.graph.save_on_cpu",
-    "data_workers": "give it to the data loader as num_workers",
-    "prefetch": "give it to the data loader as prefetch_factor",
-    "pin_memory": "give it to the data loader",
-    "replay_buffer": "keep so many samples in the training script",
-    "replay_buffer_on": "keep them there in the training script",
-    "compress_activations": "pack what autograd saves in torch.autograd.graph.saved_tensors_hooks",
-}
+_FULL = "call model.gradient_checkpointing_enable(), or run each block through torch.utils.checkpoint"
+"""What to do where every repeated block is checkpointed; else a plan says which."""
 
 
 def head(setup: Setup) -> tuple[str, ...]:
@@ -71,20 +45,14 @@ def left_out(job: JobSpec, said: frozenset[str], todo: Mapping[str, str] | None 
         said: Fields that the format says.
         todo: Field → what to do in this framework instead of the usual.
     """
-    usual = {"checkpoint": _checkpoint_todo(job), "parallel": f"start {job.parallel.ranks} processes"}
-    hints = {**_HINTS, **usual, **(todo or {})}
-    for field in fields(JobSpec):
-        value = getattr(job, field.name)
-        is_default = value == field.default and field.name not in _ALWAYS_TOLD
-        if field.name in said | _NO_CONFIGURATION or is_default:
+    for name, option in OPTIONS.items():
+        value = getattr(job, name)
+        is_default = value == option.default and name not in _ALWAYS_TOLD
+        # Without a word on what to do it is no configuration: only a prediction needs it.
+        if name in said or is_default or not option.about.instead:
             continue
-        yield f"{field.name} {value}: {hints[field.name]}"
-
-
-def _checkpoint_todo(job: JobSpec) -> str:
-    if job.checkpoint == "full":
-        return "call model.gradient_checkpointing_enable(), or run each block through torch.utils.checkpoint"
-    return f"call memplan.apply(model, {job.checkpoint!r}) once the model is built"
+        usual = _FULL if name == "checkpoint" and value == "full" else option.about.instead.format(value=value)
+        yield f"{name} {value}: {(todo or {}).get(name, usual)}"
 
 
 def refuse_parallel(

@@ -4,22 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from memplan.job.option import JobOption, Needed
+from memplan.job.options import OPTIONS
 from memplan.job.spec import InputSpec
 
 MAX_COUNT = 2**31
 """Largest accepted batch size, sequence length and the like: beyond it PyTorch's 32-bit indexing ends."""
-_COUNTS: Mapping[str, int] = {
-    "batch_size": 1,
-    "seq_len": 1,
-    "grad_accum": 1,
-    "loss_chunks": 1,
-    "max_new_tokens": 1,
-    "kv_block_size": 1,
-    "data_workers": 0,
-    "prefetch": 1,
-    "replay_buffer": 0,
-}
-"""Counts → the least that each may be."""
 
 
 def wrong_values(given: Mapping[str, Any], called: Callable[[str], str]) -> Iterator[str]:
@@ -29,21 +19,29 @@ def wrong_values(given: Mapping[str, Any], called: Callable[[str], str]) -> Iter
         given: Field of ``JobSpec`` → value of its type.
         called: Field → what the user calls it.
     """
-    for name, least in _COUNTS.items():
-        if name in given and not least <= given[name] <= MAX_COUNT:
-            yield f"{called(name)} must be between {least} and {MAX_COUNT}, not {given[name]}"
-    if "prefetch" in given and not given.get("data_workers"):
-        # As DataLoader itself complains.
-        yield f"{called('prefetch')} is for the workers of a DataLoader: give {called('data_workers')} too"
-    if "kv_block_size" in given and given.get("mode") != "generate":
-        yield f"{called('kv_block_size')} is for a cache: give {called('mode')} generate too"
-    # NaN fails every comparison, so the conditions say what is right.
-    if "clip_grad_norm" in given and not given["clip_grad_norm"] > 0:
-        yield f"{called('clip_grad_norm')} must be a number above 0, not {given['clip_grad_norm']}"
+    for name, option in OPTIONS.items():
+        if given.get(name) is not None:
+            yield from _out_of_range(option.about, called(name), given[name])
+            if option.about.needs is not None and not _has(option.about.needs, given):
+                needed, value = option.about.needs, option.about.needs.value or ""
+                yield f"{called(name)} {needed.reason}: give {f'{called(needed.field)} {value}'.strip()} too"
     checkpoint = given.get("checkpoint", "none")
     if checkpoint not in ("none", "full") and not Path(checkpoint).is_file():
         yield f"{called('checkpoint')} must be none, full or a plan file; there is no file '{checkpoint}'"
     yield from _repeated(given.get("inputs", ()), called("inputs"))
+
+
+def _out_of_range(about: JobOption, called: str, value: Any) -> Iterator[str]:
+    # NaN fails every comparison, so the conditions say what is right.
+    if about.least is not None and not about.least <= value <= MAX_COUNT:
+        yield f"{called} must be between {about.least} and {MAX_COUNT}, not {value}"
+    if about.above is not None and not value > about.above:
+        yield f"{called} must be a number above {about.above:g}, not {value}"
+
+
+def _has(needed: Needed, given: Mapping[str, Any]) -> bool:
+    other = given.get(needed.field)
+    return bool(other) if needed.value is None else other == needed.value
 
 
 def _repeated(inputs: Iterable[InputSpec], called: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from memplan.job.adapters import Lora, Quantize
+from memplan.job.option import Needed, option
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.zero import Zero
 
@@ -80,67 +81,138 @@ class JobSpec:
 
     target: Target
     """Where the model comes from."""
-    batch_size: int = 1
+    allow_network: bool = option(False, panel="Target", help="Let hf: targets be downloaded.", told="never")
+    """May a ``hf:`` target be downloaded?"""
+    trust_remote_code: bool = option(False, panel="Target", help="Let hf: targets run their own code.", told="never")
+    """May a ``hf:`` target run code from its directory?"""
+    batch_size: int = option(
+        1, help="Samples per micro-batch.", least=1, told="always", instead="give it to the data loader"
+    )
     """Samples per micro-batch."""
-    seq_len: int | None = None
+    seq_len: int | None = option(
+        None, help="Tokens per sample.", default="the target's own", least=1, instead="cut the samples to this length"
+    )
     """Tokens per sample, where the model has such a thing; None takes the target's own default."""
-    precision: Precision = "fp32"
+    inputs: tuple[InputSpec, ...] = option(
+        (), called="input", metavar="SPEC", told="never", names_code=True,
+        help="A model input, NAME=DTYPE[DIMS]; B is the batch size, S the sequence length. Repeatable.",
+    )  # fmt: skip
+    """Inputs given on the command line; they replace the target's ``batch``."""
+    precision: Precision = option(
+        "fp32", help="Number format:", told="always", instead="cast the model, or run it under torch.autocast"
+    )
     """``bf16``/``fp16`` cast the whole model; ``-mixed`` keeps fp32 weights under autocast, fp16 with a GradScaler."""
-    optimizer: OptimizerName | None = None
+    optimizer: OptimizerName | None = option(
+        None, help="Optimizer:", default="the target's own, else adamw", told="always", trains=True,
+        instead="make it in the training script",
+    )  # fmt: skip
     """None takes the target's own ``optimizer``, else adamw."""
-    optimizer_impl: OptimizerImpl = "auto"
+    optimizer_impl: OptimizerImpl = option(
+        "auto", help="Its implementation:", default="auto, as on CUDA", told="always", trains=True,
+        instead="make the optimizer with foreach= or fused=",
+    )  # fmt: skip
     """``auto`` takes what torch would choose on CUDA."""
-    grad_accum: int = 1
+    grad_accum: int = option(
+        1, help="Micro-batches per optimizer step.", least=1, told="always", trains=True,
+        instead="step the optimizer once in so many micro-batches",
+    )  # fmt: skip
     """Micro-batches per optimizer step."""
-    clip_grad_norm: float | None = None
+    clip_grad_norm: float | None = option(
+        None, help="Clip gradients to this norm.", metavar="NORM", default="off", above=0, trains=True,
+        instead="call clip_grad_norm_ before the optimizer steps",
+    )  # fmt: skip
     """Maximum norm for ``clip_grad_norm_``; None does not clip."""
-    attention: Attention = "auto"
+    attention: Attention = option(
+        "auto", help="SDPA kernel:", default="auto, as on CUDA", told="always",
+        instead="choose the kernel with torch.nn.attention.sdpa_kernel",
+    )  # fmt: skip
     """SDPA kernel; ``auto`` takes what CUDA would choose."""
-    checkpoint: str = "none"
+    checkpoint: str = option(
+        "none", help="Activation checkpointing: none, full or a plan file.", metavar="PLAN", page="checkpoint-plan.md",
+        told="always", names_code=True, instead="call memplan.apply(model, {value!r}) once the model is built",
+    )  # fmt: skip
     """``none``, ``full`` (every repeated block) or the path of a plan file."""
-    compile: Compile = "eager"
-    """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
-    mode: Mode = "train"
-    """What one step is."""
-    parallel: Parallel = ALONE
+    parallel: Parallel = option(
+        ALONE, metavar="SPEC", page="sharding.md", instead="start {value.ranks} processes",
+        help="Ranks, as fsdp=8,tp=2: ddp, fsdp, fsdp1, hsdp=RxS, zero1 to zero3, tp, cp, pp, ep; "
+        "reshard, offload, schedule, micro.",
+    )  # fmt: skip
     """Ranks; the batch size is one rank's."""
     zero: Zero | None = None
     """DeepSpeed's settings, where ``parallel.data`` is one of its stages; None: its defaults."""
-    lora: Lora | None = None
+    lora: Lora | None = option(
+        None, metavar="SPEC", page="adapters.md", names_code=True, instead="give the model adapters with peft",
+        help="Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or "
+        "peft's adapter_config.json.",
+    )  # fmt: skip
     """Train low-rank adapters instead of the weights."""
-    quantize: Quantize = "none"
+    quantize: Quantize = option(
+        "none", help="Frozen weights of linear layers:", instead="quantise the weights where the model is loaded"
+    )
     """How frozen weights of linear layers are held."""
-    float8: Float8 = "none"
+    float8: Float8 = option(
+        "none", help="Multiply linear layers in float8, by a recipe of torchao:", page="adapters.md#float8",
+        instead="call torchao.float8.convert_to_float8_training on the model, with this recipe",
+    )  # fmt: skip
     """Recipe of torchao by which linear layers multiply in float8."""
-    loss_chunks: int = 1
+    loss_chunks: int = option(
+        1, help="Make a language model's logits in so many parts.", least=1, trains=True,
+        instead="make the logits in so many parts, as chunk_loss of --to torch does",
+    )  # fmt: skip
     """Parts of the tokens whose logits are made one after another; 1 makes all at once."""
-    optimizer_in_backward: bool = False
+    optimizer_in_backward: bool = option(
+        False, help="Update each weight in backward and free its gradient at once.", trains=True,
+        instead="step a parameter in register_post_accumulate_grad_hook",
+    )  # fmt: skip
     """Update each parameter as soon as its gradient is there, and free that."""
-    offload_activations: bool = False
+    offload_activations: bool = option(
+        False, help="Keep what autograd saves in pinned host memory.", trains=True,
+        instead="run forward under torch.autograd.graph.save_on_cpu",
+    )  # fmt: skip
     """Keep what autograd saves in host memory."""
-    compress_activations: Compression = "none"
+    compress_activations: Compression = option(
+        "none", help="What autograd saves, as a what-if:", page="adapters.md#other-savings", trains=True,
+        instead="pack what autograd saves in torch.autograd.graph.saved_tensors_hooks",
+    )  # fmt: skip
     """In what form what autograd saves is held."""
-    data_workers: int | None = None
+    data_workers: int | None = option(
+        None, help="Count the DataLoader's host memory, with so many workers.", default="not counted", least=0,
+        page="host-memory.md", instead="give it to the data loader as num_workers",
+    )  # fmt: skip
     """Processes of the ``DataLoader``, 0 for none; None leaves its memory out, unless one of the next two is given."""
-    prefetch: int | None = None
+    prefetch: int | None = option(
+        None, help="Batches ahead for each worker.", default="2", least=1,
+        # As DataLoader itself complains.
+        needs=Needed(field="data_workers", reason="is for the workers of a DataLoader"),
+        instead="give it to the data loader as prefetch_factor",
+    )  # fmt: skip
     """Batches on their way for each of them; None takes torch's default."""
-    pin_memory: bool = False
+    pin_memory: bool = option(False, help="The DataLoader pins its batches.", instead="give it to the data loader")
     """Does the loader copy batches into page-locked memory?"""
-    replay_buffer: int = 0
+    replay_buffer: int = option(
+        0, help="Samples that stay in memory to be drawn from.", least=0, page="host-memory.md#replay-buffers",
+        instead="keep so many samples in the training script",
+    )  # fmt: skip
     """Samples that the job keeps in memory and draws its batches from."""
-    replay_buffer_on: BufferPlace = "host"
+    replay_buffer_on: BufferPlace = option(
+        "host", help="Where they stay:", told="always", instead="keep them there in the training script"
+    )
     """Where they are."""
-    inputs: tuple[InputSpec, ...] = ()
-    """Inputs given on the command line; they replace the target's ``batch``."""
-    data_dependent: DataDependent = "balanced"
-    """Assumption for sizes that depend on values (MoE routing, boolean masks)."""
-    allow_network: bool = False
-    """May a ``hf:`` target be downloaded?"""
-    trust_remote_code: bool = False
-    """May a ``hf:`` target run code from its directory?"""
-    max_new_tokens: int = 32
+    compile: Compile = option(
+        "eager", told="always", page="compile.md", instead="call model.compile()",
+        help="How what torch.compile compiles, else the whole model, runs: as written, or as Inductor compiles it:",
+    )  # fmt: skip
+    """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
+    mode: Mode = option("train", help="What one step is:", told="always")
+    """What one step is."""
+    max_new_tokens: int = option(32, help="Tokens decoded by generate.", least=1, told="never")
     """Tokens decoded in ``generate`` mode."""
-    kv_block_size: int | None = None
+    kv_block_size: int | None = option(
+        None, help="What generate's cache takes in blocks of so many tokens.", default="no blocks", least=1,
+        needs=Needed(field="mode", value="generate", reason="is for a cache"), page="usage.md#generation", told="never",
+    )  # fmt: skip
     """Tokens per block of a paged cache, for a what-if in ``generate`` mode."""
+    data_dependent: DataDependent = option("balanced", help="Sizes that depend on values:", told="always")
+    """Assumption for sizes that depend on values (MoE routing, boolean masks)."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field name → where its value came from (``--batch-size``, ``model.py:14``, ``default``)."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
+from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
@@ -197,39 +198,19 @@ _OF_TRAINING = frozenset({"loss", "optimizer", "train_step"})
 """What a target may define for training alone."""
 
 
-_SAID = ("parallel", "lora", "quantize", "float8", "data_workers", "prefetch")
-"""What the job line has of any mode, where it was given."""
-
-
 def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     """What the step was, as text, for the report's job line."""
-    texts = {
-        "mode": spec.mode,
-        "batch_size": str(spec.batch_size),
-        "precision": spec.precision,
-        "attention": spec.attention,
-        "checkpoint": spec.checkpoint,
-        "compile": spec.compile,
-        "data_dependent": spec.data_dependent,
+    traced = {
+        "seq_len": trace.seq_len,
+        "optimizer": optimizer_in_words(spec, trace),
+        "replay_buffer_on": spec.replay_buffer_on if spec.replay_buffer else None,
     }
-    said = {name: getattr(spec, name) for name in _SAID}
-    texts |= {name: str(value) for name, value in said.items() if value is not None and str(value) != "none"}
-    texts |= {"pin_memory": "yes"} if spec.pin_memory else {}
-    if spec.replay_buffer:
-        texts |= {"replay_buffer": str(spec.replay_buffer), "replay_buffer_on": spec.replay_buffer_on}
-    if trace.seq_len is not None:
-        texts["seq_len"] = str(trace.seq_len)
-    if spec.mode == "train":
-        texts["optimizer"] = optimizer_in_words(spec, trace)
-        texts["optimizer_impl"] = spec.optimizer_impl
-        texts["grad_accum"] = str(spec.grad_accum)
-        texts |= {name: "yes" for name in ("optimizer_in_backward", "offload_activations") if getattr(spec, name)}
-        if spec.compress_activations != "none":
-            texts["compress_activations"] = spec.compress_activations
-        if spec.loss_chunks > 1:
-            texts["loss_chunks"] = str(spec.loss_chunks)
-        if spec.clip_grad_norm is not None:
-            texts["clip_grad_norm"] = str(spec.clip_grad_norm)
+    texts: dict[str, str] = {}
+    for name, option in OPTIONS.items():
+        value, about = traced.get(name, getattr(spec, name)), option.about
+        is_told = about.told == "always" or (about.told == "given" and value != option.default)
+        if value is not None and is_told and (spec.mode == "train" or not about.trains):
+            texts[name] = "yes" if value is True else str(value)
     return texts
 
 

@@ -9,15 +9,13 @@ from memplan.errors import MemplanError
 from memplan.job.config_files.merge import merge, with_given
 from memplan.job.config_files.read import FileSettings, read_config
 from memplan.job.limits import wrong_values
-from memplan.job.setup_values import JOB as FIELDS
+from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec
 from memplan.job.strict import values_of
-from memplan.project.keys import NO_OPTIONS, ONCE, POLICY, field_of, in_one_line, job_keys, key_of
+from memplan.project.keys import ONCE, POLICY, field_of, in_one_line, job_keys, key_of
 from memplan.project.records import Policy, ProjectJob
 
 REQUIRED = frozenset({"name", "target"})
-OPTIONS = tuple(field for field in FIELDS if field not in NO_OPTIONS)
-"""Fields of ``JobSpec`` that are keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from memplan.errors import MemplanError
-from memplan.job.adapters import parse_lora
-from memplan.job.inputs import parse_input
-from memplan.job.parallel import parse_parallel
+from memplan.job.options import OPTIONS, OptionField
 from memplan.job.setup_values import JOB as FIELDS
 from memplan.job.strict import Reader, choice, each, refuse, switch, text
 from memplan.job.target import parse_target
+from memplan.job.typed import parser_of
 from memplan.project.records import Amount, FailOn
 from memplan.replay.conf import parse_conf
 from memplan.units import Bytes, parse_seconds, parse_size
 
-NO_OPTIONS = ("target", "zero")
-"""Fields of ``JobSpec`` that no option of ``memplan estimate`` sets."""
-_KEYS = {"inputs": "input"}
+_KEYS = {name: option.called for name, option in OPTIONS.items()}
 _SHARE = re.compile(r"\s*(?P<percent>\d+(?:\.\d*)?|\.\d+)\s*%\s*")
 
 
@@ -138,18 +135,23 @@ def job_keys(folder: Path = Path()) -> Mapping[str, Reader]:
     Args:
         folder: The project file's, as it is found from here: relative paths begin there.
     """
-    options = {key_of(field): reader for field, reader in FIELDS.items() if field not in NO_OPTIONS}
     return {
         "name": _line,
         "target": _parsed(lambda typed: parse_target(typed, folder), "target"),
         "config": lambda content: _paths(content, folder),
         **SHARED,
-        **options,
+        **{option.called: _reader(option, folder) for option in OPTIONS.values()},
         "checkpoint": lambda content: _checkpoint(text(content), folder),
-        "parallel": _parsed(parse_parallel, "parallel"),
-        "lora": _parsed(lambda typed: parse_lora(typed, folder), "lora"),
-        "input": each(_parsed(parse_input, "input")),
     }
+
+
+def _reader(option: OptionField, folder: Path) -> Reader:
+    """As setups hold it, but text where the command takes text of a form of its own."""
+    parse = parser_of(option.item, folder)
+    if parse is None:
+        return FIELDS[option.name]
+    read = _parsed(parse, option.called)
+    return read if option.item is option.kind else each(read)
 
 
 def _paths(content: object, folder: Path) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from memplan.job.options import OPTIONS
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report.draw.layout import source_line
@@ -29,33 +30,6 @@ OPS = ("aten", "prims", "prim", "c10d", "_c10d_functional", "fsdp", "quantized",
 """Namespaces of ops that keep their names: PyTorch's own and those of the libraries."""
 WORDS = ("", "weight", "bias")
 """Last words of parameters' names that tell nothing."""
-OPTIONS = [
-    "mode",
-    "batch_size",
-    "seq_len",
-    "precision",
-    "optimizer",
-    "optimizer_impl",
-    "grad_accum",
-    "attention",
-    "compile",
-    "data_dependent",
-    "parallel",
-    "quantize",
-    "clip_grad_norm",
-    "loss_chunks",
-    "optimizer_in_backward",
-    "offload_activations",
-    "compress_activations",
-    "data_workers",
-    "prefetch",
-    "pin_memory",
-    "replay_buffer",
-    "replay_buffer_on",
-    "float8",
-    "kv_block_size",
-]
-"""Fields of a job whose values are numbers and words of memplan's own; ``checkpoint`` and ``lora`` may name modules."""
 HIDDEN = "hidden"
 """Stands for values that are not shown."""
 LEFT_OUT = "a sentence that names code is left out"
@@ -166,7 +140,8 @@ def _option(name: str, value: str) -> str:
     """A target's own optimizer may be of a class of its own."""
     if name == "optimizer":
         return re.sub(r"\bown \w+", "own optimizer", value)
-    return value if name in OPTIONS else _word(value)
+    option = OPTIONS.get(name)
+    return value if option is not None and not option.about.names_code else _word(value)
 
 
 def _word(value: str) -> str:

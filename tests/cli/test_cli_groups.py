@@ -7,7 +7,8 @@ from typing import Annotated
 import pytest
 import typer
 
-from memplan.cli.groups import JOB_FIELDS, ExportOptions, JobOptions, ReportOptions, spread
+from memplan.cli.groups import JOB_PARAMETERS, ExportOptions, JobOptions, ReportOptions, spread
+from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec
 
 
@@ -58,13 +59,15 @@ def test_options_of_a_group_stand_where_the_group_stands() -> None:
 
 
 def test_every_field_of_a_job_but_its_target_and_provenance_has_an_option() -> None:
-    assert {field.name for field in fields(JobSpec)} - set(JOB_FIELDS) == {"target", "provenance", "zero"}
+    assert {field.name for field in fields(JobSpec)} - set(OPTIONS) == {"target", "provenance", "zero"}
+    assert sorted(option.name for option in JOB_PARAMETERS) == sorted([*OPTIONS, "timeout", "config"])
 
 
 def test_only_what_was_typed_is_given() -> None:
-    assert JobOptions().given() == {}
-    typed = JobOptions(batch_size=1, allow_network=True, inputs=[], timeout=3.0)
-    assert typed.given() == {"batch_size": 1, "allow_network": True}
+    untyped = {option.name: option.default for option in JOB_PARAMETERS}
+    assert JobOptions.of(**untyped) == JobOptions()
+    typed = JobOptions.of(**untyped | {"batch_size": 1, "allow_network": True, "inputs": [], "timeout": 3.0})
+    assert typed == JobOptions(given={"batch_size": 1, "allow_network": True}, timeout=3.0)
 
 
 def test_both_groups_of_reports_have_the_same_options_in_the_same_order() -> None:

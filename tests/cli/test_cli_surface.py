@@ -3,8 +3,8 @@
 import typer
 
 from memplan.cli.app import app
-from memplan.cli.groups import JOB_FIELDS
 from memplan.cli.options import flag
+from memplan.job.options import OPTIONS
 from tests.cli.options import ESTIMATE
 
 
@@ -60,9 +60,7 @@ def test_options_of_emit() -> None:
 def test_options_of_init() -> None:
     command = typer.main.get_command(app).commands["init"]
     own = {"target", "--gpu", "--name", "--timeout", "--config"}
-    assert {word for parameter in command.params for word in parameter.opts} == own | {
-        flag(name) for name in JOB_FIELDS
-    }
+    assert {word for parameter in command.params for word in parameter.opts} == own | {flag(name) for name in OPTIONS}
 
 
 SWEEP = {

@@ -423,7 +423,7 @@ def spec_of(folder: Path, *texts: str, **typed: Any) -> JobSpec:
     """What ``memplan estimate`` makes of files and typed options."""
     for number, text in enumerate(texts):
         (folder / f"{number}.conf").write_text(text)
-    options = JobOptions(config=[folder / f"{number}.conf" for number in range(len(texts))], **typed)
+    options = JobOptions(config=[folder / f"{number}.conf" for number in range(len(texts))], given=typed)
     problems = check.Problems()
     spec = check.job_spec("preset:gpt2", options, problems)
     problems.raise_if_any()

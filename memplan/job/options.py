@@ -1,0 +1,73 @@
+"""Every option of a job: its field of ``JobSpec`` with what its type, its default and its ``JobOption`` say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from memplan.job.option import JobOption, option_of
+from memplan.job.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionField:
+    """One option."""
+
+    name: str
+    """The field."""
+    kind: Any
+    """Its type, but for None."""
+    default: Any
+    """Its value where nobody gives one."""
+    about: JobOption
+    """What is said of it."""
+
+    @property
+    def called(self) -> str:
+        """Its name as people write it: ``batch-size``, ``input``."""
+        return self.about.called or self.name.replace("_", "-")
+
+    @property
+    def item(self) -> Any:
+        """Its type, and where it is repeated that of each value."""
+        return get_args(self.kind)[0] if get_origin(self.kind) is tuple else self.kind
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes; none where it takes others."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def metavar(self) -> str | None:
+        """What stands for its value in help; None for a switch, which takes none."""
+        if self.kind is bool:
+            return None
+        return self.about.metavar or ("N" if self.kind in (int, float) else "NAME")
+
+    @property
+    def default_in_words(self) -> str:
+        """What happens without it; empty for what is off or missing then."""
+        if self.about.default or self.kind is bool or self.default == ():
+            return self.about.default
+        return "none" if self.default is None else str(self.default)
+
+
+def _options() -> Mapping[str, OptionField]:
+    hints = get_type_hints(JobSpec)
+    return {
+        field.name: OptionField(
+            name=field.name, kind=_without_none(hints[field.name]), default=field.default, about=about
+        )
+        for field in fields(JobSpec)
+        if (about := option_of(field)) is not None
+    }
+
+
+def _without_none(hint: Any) -> Any:
+    """``int`` of ``int | None``; tuples and words stay what they are."""
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return kinds[0] if NoneType in get_args(hint) else hint
+
+
+OPTIONS = _options()
+"""Field → option, in the order of ``JobSpec``: all of it but the target, what goes with ``parallel``, and origins."""
