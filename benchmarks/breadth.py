@@ -31,7 +31,7 @@ from memplan.job.spec import JobSpec, PresetTarget
 from memplan.job.usercode import user_code
 from memplan.lifetime.build import build_lifetimes
 from memplan.measure.answer import compose
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 
@@ -174,7 +174,7 @@ def peak_of(task: Task, model_type: str, small: Mapping[str, int]) -> int:
         config = shrink(CONFIG_MAPPING[model_type], small)
     source = source_of(model_class, config, task, spec=spec)
     lifetimes = build_lifetimes(trace_job(lambda: source, spec, DeviceTraits.of(profile)))
-    return compose(spec, profile, measure(lifetimes, profile)).peak.device_bytes
+    return compose(spec, profile, play_on_device(lifetimes, profile)).peak.device_bytes
 
 
 def ending(error: Exception) -> Ending:

@@ -1,7 +1,5 @@
 """From measured stages to the answer: verdict, interval, breakdown, owners."""
 
-from dataclasses import dataclass, field
-
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.options import OPTIONS
@@ -10,45 +8,15 @@ from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.measure.interval import classify, interval, shipped_residuals
-from memplan.measure.jitter import NO_JITTER, Jitter
 from memplan.measure.kv_cache import kv_cache
+from memplan.measure.measured import Measured
 from memplan.measure.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
 from memplan.replay.data_pipeline import DataPipeline, data_pipeline
 from memplan.replay.host import host_peak
-from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
-from memplan.replay.stream import RequestStream
 from memplan.tracing.records import Event, Trace
 from memplan.units import StorageId
 from memplan.versions import installed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A trace on one device: what is alive when, and what the allocator makes of it."""
-
-    lifetimes: Lifetimes
-    """Lifespans, categories, owners."""
-    stream: RequestStream
-    """What was replayed."""
-    memory: MemoryProfile
-    """What came of it."""
-    least: MemoryProfile
-    """What comes of it where all that only closed libraries know (``Storage.most_bytes``) is nothing."""
-    needed: MemoryProfile
-    """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
-    most: MemoryProfile
-    """What comes of it where it is all that it may be."""
-    otherwise: "tuple[Measured, ...]" = ()
-    """The same job where what nobody knows of its data turns out otherwise."""
-    untraced: tuple[str, ...] = ()
-    """Sentences on such ways that could not be traced: what they would take is in no interval."""
-    jitter: Jitter = NO_JITTER
-    """How far the order of allocations may move the reserved peak."""
-    policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
-    """Options of the allocator that was replayed."""
-    replay_seconds: float
-    """Wall time of the replay."""
 
 
 def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:

@@ -6,6 +6,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.reads import Reads
 from memplan.job.spec import JobSpec
+from memplan.measure.collector import never_collect
 from memplan.measure.records import Estimate, RecordedEstimate
 
 DEFAULT_TIMEOUT = 600.0
@@ -109,7 +110,7 @@ def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_co
     from memplan.job.child import progress
     from memplan.measure.local import estimate_here
 
-    _never_collect()
+    never_collect()
     return estimate_here(spec, profiles, alloc_conf=alloc_conf, progress=progress)
 
 
@@ -131,12 +132,5 @@ def _record_in_child(
     from memplan.job.child import progress
     from memplan.measure.local import record_here
 
-    _never_collect()
+    never_collect()
     return record_here(spec, profiles, alloc_conf=alloc_conf, whole=whole, progress=progress)
-
-
-def _never_collect() -> None:
-    """The process ends with its answer: looking for garbage among millions of live objects would only take time."""
-    import gc
-
-    gc.disable()

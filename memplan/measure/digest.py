@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from memplan.hardware.profile import GpuProfile
 from memplan.lifetime.records import Category, Lifetimes
-from memplan.measure.answer import Measured
 from memplan.measure.digest_records import (
     Curve,
     DigestBlock,
@@ -17,6 +16,7 @@ from memplan.measure.digest_records import (
     Span,
 )
 from memplan.measure.digest_script import Script
+from memplan.measure.measured import Measured
 from memplan.replay.blocks import Block
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy

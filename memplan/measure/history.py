@@ -2,7 +2,7 @@
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
-from memplan.measure.answer import Measured
+from memplan.measure.measured import Measured
 from memplan.replay.cpu import NoCaching
 from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
 from memplan.snapshot.records import Snapshot

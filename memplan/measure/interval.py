@@ -12,16 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure.measured import Measured
 from memplan.measure.records import IntervalBasis
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Trace
-
-if TYPE_CHECKING:
-    from memplan.measure.answer import Measured
 
 POOLED: Final = "pooled"
 """The entry of all whole runs on GPUs together, for classes of which too few were measured."""
@@ -102,7 +100,7 @@ def read_residuals(text: str) -> ResidualTable:
     return ResidualTable(level=content["level"], entries=entries)
 
 
-def classify(spec: JobSpec, profile: GpuProfile, measured: "Measured") -> str:
+def classify(spec: JobSpec, profile: GpuProfile, measured: Measured) -> str:
     """The class of workload that a job belongs to, for its residuals.
 
     Returns:
@@ -129,7 +127,7 @@ def _quantised(trace: Trace) -> bool:
     return weights < NARROWEST_FLOAT_BYTES * trace.model.parameters
 
 
-def interval(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) -> tuple[int, int]:
+def interval(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> tuple[int, int]:
     """Ends of the interval around the device peak, in bytes; the prediction lies between them.
 
     The low end has the smallest context known for the card and no work space of unknown size; the high end has the
@@ -148,7 +146,7 @@ def interval(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) ->
     return min([low, *(other for other, _ in others)]), max([high, *(other for _, other in others)])
 
 
-def _of_one(profile: GpuProfile, measured: "Measured", basis: IntervalBasis) -> tuple[int, int]:
+def _of_one(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> tuple[int, int]:
     """Ends of the interval if the data are as they were taken to be."""
     likely, band = measured.memory.peak_reserved + profile.context_bytes, measured.jitter
     needed, most = (_upper(memory, profile, basis, band.above) for memory in (measured.needed, measured.most))

@@ -110,16 +110,13 @@ def _workload(
 
 
 def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> Workload:
-    import gc
-
     from memplan.job.child import progress
+    from memplan.measure.collector import never_collect
     from memplan.simulate.from_job import LengthPlan, trace_workload
-    from memplan.tracing.records import DeviceTraits
 
-    # The process ends with its answer: looking for garbage among millions of live objects would only take time.
-    gc.disable()
+    never_collect()
     plan = LengthPlan(distribution=scenario.lengths, steps=scenario.steps, seed=scenario.seed)
-    return trace_workload(spec, DeviceTraits.of(profile), plan, progress=progress)
+    return trace_workload(spec, profile, plan, progress=progress)
 
 
 def _run_all(

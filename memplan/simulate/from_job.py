@@ -10,23 +10,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import pairwise
 
 from memplan.errors import EstimateError, UsageError
-from memplan.job.load import load_source
+from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
-from memplan.job.usercode import forgotten_modules
 from memplan.measure.answer import options
+from memplan.measure.measurer import Measurer, measuring
 from memplan.replay.records import Request
 from memplan.replay.stream import device_requests, request_stream
 from memplan.simulate.coverage import FIRST_TRACES, MOST_TRACES, most_wanted, spread
 from memplan.simulate.family import TracedLength, differing, put_together
 from memplan.simulate.lengths import Distribution, Fixed, draw_lengths
 from memplan.simulate.records import Workload
-from memplan.tracing.records import DeviceTraits, Trace
-from memplan.tracing.run import trace_job
+from memplan.tracing.records import Trace
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +40,13 @@ class LengthPlan:
 
 
 def trace_workload(
-    spec: JobSpec, traits: DeviceTraits, plan: LengthPlan, *, progress: Callable[[str], None] = lambda _: None
+    spec: JobSpec, profile: GpuProfile, plan: LengthPlan, *, progress: Callable[[str], None] = lambda _: None
 ) -> Workload:
     """Trace a job at as many lengths as it takes to know every step that will be played.
 
     Args:
         spec: The job.
-        traits: The device it is traced for.
+        profile: The device it is traced for.
         plan: The steps.
         progress: Told what happens now.
 
@@ -57,11 +55,12 @@ def trace_workload(
         EstimateError: User code fails, or its steps do not repeat.
     """
     started = time.perf_counter()
-    tracer = _Tracer(spec, traits, progress)
-    if isinstance(plan.distribution, Fixed):
-        tracer.trace(plan.distribution.length)
-    else:
-        tracer.cover(draw_lengths(plan.distribution, plan.steps, seed=plan.seed))
+    with measuring(progress=progress) as measurer:
+        tracer = _Tracer(spec, profile, measurer)
+        if isinstance(plan.distribution, Fixed):
+            tracer.trace(plan.distribution.length)
+        else:
+            tracer.cover(draw_lengths(plan.distribution, plan.steps, seed=plan.seed))
     families = put_together(tracer.traced)
     default = next(iter(tracer.traced))
     return Workload(
@@ -79,23 +78,21 @@ def trace_workload(
 class _Tracer:
     """Traces of one job, by length."""
 
-    def __init__(self, spec: JobSpec, traits: DeviceTraits, progress: Callable[[str], None]) -> None:
+    def __init__(self, spec: JobSpec, profile: GpuProfile, measurer: Measurer) -> None:
         self.traced: dict[int, TracedLength] = {}
         self.assumptions: tuple[str, ...] = ()
         self.not_modelled: tuple[str, ...] = ()
         self.options: dict[str, str] = {}
         self.remarks: list[str] = []
         self._checked = ""
-        self._spec, self._traits, self._progress = spec, traits, progress
+        self._spec, self._profile, self._measurer = spec, profile, measurer
 
     def trace(self, length: int | None) -> TracedLength:
         """Trace one length and remember it; None takes the job's own."""
         spec = self._spec if length is None else dataclasses.replace(self._spec, seq_len=length)
         where = f"at length {length}: " if length else ""
-        with forgotten_modules(), _in_this_commands_words():
-            trace = trace_job(
-                partial(load_source, spec), spec, self._traits, progress=lambda text: self._progress(where + text)
-            )
+        with _in_this_commands_words():
+            trace = self._measurer.lifetimes(spec, self._profile, at=where).trace
         streams = streams_of(trace)
         self.traced[streams.length] = streams
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *trace.assumptions)))

@@ -10,18 +10,13 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 import torch
 
 from memplan.job.usercode import display, innermost, installed_part, is_foreign, is_user_file
 from memplan.tracing.integers import MOST_UNBOUNDED, Readable
 from memplan.tracing.program_text import Question, question
-
-Way = Literal["likely", "early", "other", "most"]
-"""How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
-what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long, and
-what is asked in them again and again goes both ways in turn."""
+from memplan.tracing.records import Way
 
 ROUNDS: Mapping[Way, int] = {"likely": 3, "early": 1, "other": 3, "most": 12}
 """Rounds of a loop that only data ends. Chosen: three show what a round leaves behind for the next, twelve how that

@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
-from memplan.tracing.decisions import Way
 from memplan.tracing.knowledge import Knowledge
 from memplan.tracing.nested import tensors_in
+from memplan.tracing.records import Way
 
 aten = torch.ops.aten
 

@@ -6,9 +6,10 @@ from math import ceil, expm1, log1p, prod
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from memplan.tracing.decisions import Decisions, Way
+from memplan.tracing.decisions import Decisions
 from memplan.tracing.draws import Draws
 from memplan.tracing.knowledge import NOTHING, Knowledge
+from memplan.tracing.records import Way
 from memplan.tracing.results import Results
 
 

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     import torch
 
     from memplan.hardware.profile import GpuProfile
-    from memplan.tracing.decisions import Way
     from memplan.tracing.step_graph import CallGraph
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 Place = Literal["device", "host", "pinned", "meta"]
 """``pinned`` is page-locked host memory from torch's allocator; what is on ``meta`` has no memory at all."""
 Role = Literal["parameter", "buffer", "input", "gradient", "optimizer_state", "workspace", "scratch", "intermediate"]
+Way = Literal["likely", "early", "other", "most"]
+"""How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
+what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long, and
+what is asked in them again and again goes both ways in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +197,7 @@ class Trace:
     optimizers: tuple[str, ...] = ()
     """Classes of the optimizers that step, as far as they are torch's or made like torch's; an empty name is the one
     that memplan made of the options."""
-    unsure: tuple["Way", ...] = ()
+    unsure: tuple[Way, ...] = ()
     """In which other ways what nobody knows of the data could turn out, so that the step would be another one."""
     cache: tuple[CacheLayer, ...] = ()
     """Keys and values after the last forward of a generation by transformers."""

@@ -12,13 +12,13 @@ from memplan.job.spec import JobSpec
 from memplan.seam.releases import untried
 from memplan.tracing.attempts import attempt
 from memplan.tracing.compiled import compiling
-from memplan.tracing.decisions import Decisions, Way
+from memplan.tracing.decisions import Decisions
 from memplan.tracing.dtypes import lacking
 from memplan.tracing.host_reads import stand_ins
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.recorder import Recorder
-from memplan.tracing.records import DeviceTraits, ModelFacts, Trace
+from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
 from memplan.tracing.scratch.cpu_table import CPU_VERDICTS, unexamined
 from memplan.tracing.semantics import semantics
 from memplan.tracing.sharding.zero.disk import Disk

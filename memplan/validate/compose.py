@@ -182,13 +182,11 @@ def _facts_in_child(device: str) -> DeviceFacts:
 
 
 def _predict_in_child(spec: JobSpec, profile: GpuProfile, steps: int | None) -> Prediction:
-    import gc
-
     from memplan.job.child import progress
+    from memplan.measure.collector import never_collect
     from memplan.validate.predict import predict_here
 
-    # The process ends with its answer: looking for garbage among millions of live objects would only take time.
-    gc.disable()
+    never_collect()
     return predict_here(spec, profile, steps=steps, progress=progress)
 
 

@@ -2,18 +2,14 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
 from memplan.hardware.profile import GpuProfile
-from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
-from memplan.lifetime.build import build_lifetimes
 from memplan.measure.answer import compose
-from memplan.measure.local import measure
-from memplan.tracing.records import DeviceTraits, Trace
-from memplan.tracing.run import trace_job
+from memplan.measure.measurer import measure
+from memplan.tracing.records import Trace
 from memplan.validate.records import Prediction
 from memplan.validate.run import CPU_THREADS
 from memplan.validate.streams import predicted_stream
@@ -44,9 +40,8 @@ def predict_here(
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if profile.kind == "cpu":
         torch.set_num_threads(CPU_THREADS)
-    trace = trace_job(partial(load_source, spec), spec, DeviceTraits.of(profile), progress=progress)
-    progress(f"replaying on {profile.name}")
-    measured = measure(build_lifetimes(trace), profile)
+    measured = measure(spec, profile, progress=progress)
+    trace = measured.lifetimes.trace
     # The replay's own repetitions begin with the last traced step.
     repeated = max(measured.memory.steps_replayed - 1, 0) if trace.repeats else 0
     count = steps or len(trace.steps) + repeated

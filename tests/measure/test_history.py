@@ -11,7 +11,8 @@ from memplan.job.spec import FileTarget, JobSpec
 from memplan.job.target import parse_target
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.history import history
-from memplan.measure.local import estimate_here, measure, record_here
+from memplan.measure.local import estimate_here, record_here
+from memplan.measure.played import play_on_device
 from memplan.snapshot.records import DeviceSnapshot
 from tests.snapshot.recorded_traces import small_step
 
@@ -35,17 +36,17 @@ def reserved_peak(device: DeviceSnapshot) -> int:
 def small_device(step: Lifetimes) -> GpuProfile:
     """The largest device on which the step fits only because the cache is given back."""
     profile = load_profile("a100-80g")
-    unlimited = measure(step, profile).memory
+    unlimited = play_on_device(step, profile).memory
     for limit in range(unlimited.peak_reserved - 2 * MIB, unlimited.peak_allocated, -2 * MIB):
         small = replace(profile, usable_bytes=profile.context_bytes + limit, total_bytes=profile.context_bytes + limit)
-        if measure(step, small).memory.retries:
+        if play_on_device(step, small).memory.retries:
             return small
     pytest.fail("this step never needs its cache back")
 
 
 def test_a_step_that_needs_its_cache_back_is_recorded_doing_so(step: Lifetimes) -> None:
     profile = small_device(step)
-    measured = measure(step, profile)
+    measured = play_on_device(step, profile)
     (device,) = history(SPEC, profile, measured).devices
     actions = [event.action for event in device.events]
     assert "segment_free" in actions
@@ -56,7 +57,7 @@ def test_a_step_that_needs_its_cache_back_is_recorded_doing_so(step: Lifetimes) 
 def test_a_step_that_does_not_fit_is_recorded_on_a_larger_device(step: Lifetimes) -> None:
     profile = load_profile("a100-80g")
     tiny = replace(profile, usable_bytes=profile.context_bytes + 4 * MIB, total_bytes=profile.context_bytes + 4 * MIB)
-    measured = measure(step, tiny)
+    measured = play_on_device(step, tiny)
     (device,) = history(SPEC, tiny, measured).devices
     assert reserved_peak(device) == measured.memory.peak_reserved > 4 * MIB
 
@@ -65,7 +66,7 @@ def test_faster_devices_take_less_time(step: Lifetimes) -> None:
     ends = []
     for gpu in ("h100-80g", "l4", "cpu"):
         profile = load_profile(gpu)
-        (device,) = history(SPEC, profile, measure(step, profile)).devices
+        (device,) = history(SPEC, profile, play_on_device(step, profile)).devices
         ends.append(device.events[-1].microseconds - len(device.events))
     h100, l4, cpu = ends
     assert cpu < h100 < l4

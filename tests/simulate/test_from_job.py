@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from memplan.errors import EstimateError, UsageError
+from memplan.hardware.catalog import load_profile
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.simulate import from_job
@@ -14,7 +15,8 @@ from memplan.simulate.lengths import Fixed, Listed, Uniform
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 
-CUDA = DeviceTraits(kind="cuda")
+GPU = load_profile("a100-40g")
+CUDA = DeviceTraits.of(GPU)
 ATTENTION = """
 import torch
 from torch import nn
@@ -63,7 +65,7 @@ def test_sizes_at_untraced_lengths_equal_real_traces(tmp_path, attention, degree
     """Scores by hand are quadratic in the length; the fused kernel pads to 32."""
     spec = spec_of(tmp_path, attention, batch_size=2)
     plan = LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0)
-    work = trace_workload(spec, CUDA, plan)
+    work = trace_workload(spec, GPU, plan)
     assert len(work.traced_lengths) < len(set(work.lengths)) / 2
     assert any("agrees byte for byte" in remark for remark in work.assumptions)
     unseen = [n for n in sorted(set(work.lengths)) if n not in work.traced_lengths and work.families.of(n)[1] == n]
@@ -78,7 +80,7 @@ def test_sizes_at_untraced_lengths_equal_real_traces(tmp_path, attention, degree
 
 def test_few_lengths_are_all_traced(tmp_path):
     plan = LengthPlan(distribution=Listed(lengths=(64, 17, 100)), steps=7, seed=0)
-    work = trace_workload(spec_of(tmp_path, FUSED), CUDA, plan)
+    work = trace_workload(spec_of(tmp_path, FUSED), GPU, plan)
     assert work.lengths == (64, 17, 100, 64, 17, 100, 64)
     assert work.traced_lengths == (17, 64, 100)
     assert {work.families.of(length)[1] for length in work.lengths} == {17, 64, 100}
@@ -86,7 +88,7 @@ def test_few_lengths_are_all_traced(tmp_path):
 
 def test_fixed_takes_the_jobs_own_length(tmp_path):
     plan = LengthPlan(distribution=Fixed(length=None), steps=3, seed=0)
-    assert trace_workload(spec_of(tmp_path, FUSED), CUDA, plan).lengths == (64, 64, 64)
+    assert trace_workload(spec_of(tmp_path, FUSED), GPU, plan).lengths == (64, 64, 64)
 
 
 @pytest.mark.slow
@@ -94,7 +96,7 @@ def test_where_ops_change_with_the_length_steps_are_rounded_up_and_it_is_said(tm
     """An extra op beyond 300 tokens: two families, and what lies between their traces is played at the longer."""
     monkeypatch.setattr(from_job, "MOST_TRACES", 5)
     spec = spec_of(tmp_path, f"q = q.sin() if q.shape[-2] > 300 else q\n        {FUSED}")
-    work = trace_workload(spec, CUDA, LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0))
+    work = trace_workload(spec, GPU, LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0))
     first, *_, last = work.families.members
     assert first.longest <= 300 < last.shortest
     between = [n for n in work.lengths if first.longest < n < last.shortest and n not in work.traced_lengths]
@@ -107,7 +109,7 @@ def test_where_ops_change_with_the_length_steps_are_rounded_up_and_it_is_said(tm
 def test_a_gap_between_families_is_narrowed(tmp_path):
     spec = spec_of(tmp_path, f"q = q.sin() if q.shape[-2] > 300 else q\n        {FUSED}")
     plan = LengthPlan(distribution=Uniform(low=180, high=420), steps=40, seed=0)
-    work = trace_workload(spec, CUDA, plan)
+    work = trace_workload(spec, GPU, plan)
     rounded = [n for n in work.lengths if work.families.of(n)[1] != n]
     assert len(rounded) <= TOLERATED * len(work.lengths) + 1
 
@@ -120,10 +122,10 @@ def test_lengths_without_effect_are_refused(tmp_path, body):
     )
     spec = JobSpec(target=FileTarget(path=tmp_path / "net.py"))
     with pytest.raises(UsageError, match=r"sequence length|seq_len"):
-        trace_workload(spec, CUDA, LengthPlan(distribution=Uniform(low=4, high=30), steps=9, seed=0))
+        trace_workload(spec, GPU, LengthPlan(distribution=Uniform(low=4, high=30), steps=9, seed=0))
 
 
 def test_steps_that_grow_are_refused(tmp_path):
     spec = spec_of(tmp_path, f"self.kept = [*getattr(self, 'kept', []), q]\n        {FUSED}")
     with pytest.raises(EstimateError, match="do not repeat"):
-        trace_workload(spec, CUDA, LengthPlan(distribution=Fixed(length=None), steps=9, seed=0))
+        trace_workload(spec, GPU, LengthPlan(distribution=Fixed(length=None), steps=9, seed=0))

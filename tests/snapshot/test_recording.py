@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memplan.hardware.catalog import load_profile
 from memplan.lifetime.records import Category, Lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
@@ -179,7 +179,7 @@ def test_live_blocks_know_who_asked_for_them(step: Lifetimes) -> None:
 def test_the_recording_of_a_measured_step_reaches_the_reported_peaks(gpu: str) -> None:
     profile = load_profile(gpu)
     lifetimes = small_step(DeviceTraits.of(profile))
-    measured = measure(lifetimes, profile)
+    measured = play_on_device(lifetimes, profile)
     policy = NoCaching() if gpu == "cpu" else NATIVE
     repetitions = repetitions_to_peak(measured.stream, measured.memory)
     (device,) = record(lifetimes, measured.stream, policy=policy, repetitions=repetitions).devices
@@ -207,7 +207,7 @@ def test_a_step_is_repeated_until_its_peak(step: Lifetimes) -> None:
     )
     found = replay_history(thrice)
     assert found.exact
-    memory = measure(step, load_profile("a100-80g")).memory
+    memory = play_on_device(step, load_profile("a100-80g")).memory
     late = dataclasses.replace(memory, peak_at=len(stream.prefix) + 2 * len(stream.step) + 1)
     assert repetitions_to_peak(stream, late) == 3
     assert repetitions_to_peak(RequestStream(prefix=stream.prefix, step=(), rename={}, closes=False), memory) == 1

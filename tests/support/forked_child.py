@@ -20,7 +20,14 @@ from memplan.job import child
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["memplan.measure.local", "memplan.simulate.compose", "memplan.plan.checkpoint.compose", "torch._inductor.utils"]
+    [
+        "memplan.measure.local",
+        "memplan.tracing.run",
+        "memplan.job.load",
+        "memplan.simulate.compose",
+        "memplan.plan.checkpoint.compose",
+        "torch._inductor.utils",
+    ]
 )
 _ENVIRONMENT = dict(os.environ)
 """Of the server: as it is before any test changes it."""

@@ -1,6 +1,8 @@
 """``--compile inductor`` where Inductor can lower forward and not backward."""
 
 import gc
+import warnings
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -67,3 +69,27 @@ def test_nothing_stays_frozen_for_the_garbage_collector() -> None:
     job = source(lambda: nn.Linear(WIDTH, WIDTH), lambda size: torch.randn(size, WIDTH), loss=lambda y, _: y.sum())
     trace(job, GPU, batch_size=ROWS, compile="inductor")
     assert gc.get_freeze_count() == before
+
+
+class Caught:
+    """What holds itself, as an exception that torch keeps."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_garbage_of_compiling_is_collected_where_what_was_imported_is_frozen() -> None:
+    """As in every estimate: what an exception keeps would hold the step's batch and gradients to the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from memplan.tracing.inductor import lowering  # noqa: PLC0415 - importing it warns, as torch does.
+
+    gc.disable()
+    gc.freeze()
+    try:
+        with lowering._leaving_no_garbage():
+            caught = weakref.ref(Caught())
+        assert caught() is None
+    finally:
+        gc.unfreeze()
+        gc.enable()

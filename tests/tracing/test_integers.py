@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from memplan.tracing.decisions import Way
-from memplan.tracing.records import Trace
+from memplan.tracing.records import Trace, Way
 from memplan.tracing.run import trace_job
 from tests.tracing.jobs import CPU, source, spec
 

@@ -16,7 +16,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 from published.case import Prediction
@@ -50,7 +50,7 @@ def predict_here(run: Run) -> Prediction:
     profile = load_profile("t4")
     spec = JobSpec(target=FileTarget(path=Path(__file__)), batch_size=run.batch, seq_len=run.length)
     trace = trace_job(lambda: source(run), spec, DeviceTraits.of(profile))
-    memory = measure(build_lifetimes(trace), profile).memory
+    memory = play_on_device(build_lifetimes(trace), profile).memory
     return Prediction(requested=memory.peak_requested, allocated=memory.peak_allocated, reserved=memory.peak_reserved)
 
 

@@ -10,7 +10,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 from published.case import Prediction
@@ -22,7 +22,7 @@ def predict_here(recipe: Recipe) -> Prediction:
     profile = load_profile(recipe.gpu)
     spec = JobSpec(target=FileTarget(path=Path(__file__)), mode="generate" if recipe.method == "generate" else "train")
     trace = trace_job(lambda: _source(recipe), spec, DeviceTraits.of(profile))
-    memory = measure(build_lifetimes(trace), profile).memory
+    memory = play_on_device(build_lifetimes(trace), profile).memory
     return Prediction(requested=memory.peak_requested, allocated=memory.peak_allocated, reserved=memory.peak_reserved)
 
 

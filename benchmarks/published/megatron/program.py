@@ -14,7 +14,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 from published.case import Prediction
@@ -48,7 +48,7 @@ def predicted(recipe: Recipe) -> Prediction:
         model=_Unbuilt, batch=lambda *_: (), optimizer=lambda _: _, train_step=partial(_train_step, recipe)
     )
     trace = trace_job(lambda: source, spec, DeviceTraits.of(profile))
-    memory = measure(build_lifetimes(trace), profile).memory
+    memory = play_on_device(build_lifetimes(trace), profile).memory
     return Prediction(requested=memory.peak_requested, allocated=memory.peak_allocated, reserved=memory.peak_reserved)
 
 

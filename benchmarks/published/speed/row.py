@@ -11,7 +11,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.plan.time.clock import step_time
 from memplan.plan.time.records import StepTime
 from memplan.tracing.records import DeviceTraits
@@ -61,7 +61,7 @@ def predict(row: Row) -> Prediction:
     parallel = row.spec.parallel
     # Ranks that share a layer or a sequence share its tokens.
     tokens = row.spec.batch_size * (row.spec.seq_len or 1) * parallel.step_batches / parallel.tensor / parallel.context
-    allocated = measure(build_lifetimes(trace), profile).memory.peak_allocated
+    allocated = play_on_device(build_lifetimes(trace), profile).memory.peak_allocated
     return Prediction(tokens_per_second=tokens / time.total, gib=allocated / 2**30, time=time)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from memplan.hardware.catalog import load_profile
 from memplan.lifetime.build import build_lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.replay.policy import AllocatorPolicy
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
@@ -25,8 +25,8 @@ def predicted(recipe: Recipe) -> Peaks:
 
     profile = load_profile("h100-80g")
     lifetimes = build_lifetimes(trace_job(lambda: source(recipe), job(recipe), DeviceTraits.of(profile)))
-    native = measure(lifetimes, profile).memory
-    expandable = measure(lifetimes, profile, AllocatorPolicy(expandable_segments=True)).memory
+    native = play_on_device(lifetimes, profile).memory
+    expandable = play_on_device(lifetimes, profile, AllocatorPolicy(expandable_segments=True)).memory
     return Peaks(
         allocated=native.peak_allocated,
         reserved=native.peak_reserved,

@@ -16,7 +16,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import Compile, FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 from published.case import Prediction
@@ -84,7 +84,7 @@ def _predicted(compile_: Compile, recipe: Recipe) -> Prediction:
     profile = load_profile("a100-80g")
     spec = JobSpec(target=FileTarget(path=Path(__file__)), batch_size=BATCH, seq_len=LENGTH, compile=compile_)
     trace = trace_job(partial(_full_finetune, recipe), spec, DeviceTraits.of(profile))
-    memory = measure(build_lifetimes(trace), profile).memory
+    memory = play_on_device(build_lifetimes(trace), profile).memory
     return Prediction(requested=memory.peak_requested, allocated=memory.peak_allocated, reserved=memory.peak_reserved)
 
 

@@ -61,10 +61,10 @@ def _in_child(
     spec: JobSpec, profiles: tuple[GpuProfile, ...], variable: Variable, utilization: Utilization | None
 ) -> tuple[BatchAnswer, ...]:
     from memplan.job.child import progress
-    from memplan.plan.batch.flow import Traces, largest_here
+    from memplan.measure.measurer import measuring
+    from memplan.plan.batch.flow import largest_here
 
-    traces: Traces = {}
-    return tuple(
-        largest_here(spec, profile, variable=variable, utilization=utilization, traces=traces, progress=progress)
-        for profile in profiles
-    )
+    with measuring(progress=progress) as measurer:
+        return tuple(
+            largest_here(spec, profile, measurer, variable=variable, utilization=utilization) for profile in profiles
+        )

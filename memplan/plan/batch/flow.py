@@ -1,23 +1,20 @@
 """The largest batch in one process: trace, put together, search. Runs in the child: user code is executed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
-from memplan.errors import EstimateError, MemplanError, UsageError
+from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
-from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
-from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.measure.answer import compose
-from memplan.measure.local import measure
+from memplan.measure.measurer import Measurer
+from memplan.measure.played import play_on_device
 from memplan.plan.batch.headroom import Utilization, is_within, limit_of
 from memplan.plan.batch.records import BatchAnswer, BatchPoint, Variable
 from memplan.plan.batch.search import Found, Judged, Search
-from memplan.tracing.records import DeviceTraits, Trace
-from memplan.tracing.run import trace_job
+from memplan.tracing.records import Trace
 from memplan.units import Bytes
 
 FIRST_LENGTH = 256
@@ -25,30 +22,25 @@ FIRST_LENGTH = 256
 HALVES = 4
 """Points of the curve: the answer, half of it, and so on."""
 
-Traces = dict[tuple[DeviceTraits, int], Trace | MemplanError]
-"""Kind of device and value → trace, or why the program refuses it."""
-
 
 def largest_here(
     spec: JobSpec,
     profile: GpuProfile,
+    measurer: Measurer,
     *,
     variable: Variable = "batch_size",
     utilization: Utilization | None = None,
     limit_bytes: int | None = None,
-    traces: Traces | None = None,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> BatchAnswer:
     """Find the largest batch size (or sequence length) that fits.
 
     Args:
         spec: The job; its own value is where the search begins.
         profile: The device.
+        measurer: Traces; devices that share it share traces.
         variable: What is enlarged.
         utilization: Room to leave; None leaves what the interval needs.
         limit_bytes: Device peak at most, instead.
-        traces: Of the same job, made for other devices; those that are made are added.
-        progress: Told what happens now.
 
     Raises:
         UsageError: The device has no limit, the job is a pipeline, or the target has no sequence length.
@@ -60,22 +52,13 @@ def largest_here(
         raise UsageError(f"{profile.name} has no fixed amount of memory", hint="name a GPU")
     if spec.parallel.pipeline > 1:
         raise UsageError("of a pipeline only the first stage would be looked at", where="--parallel pp")
-    known = {} if traces is None else traces
 
     def trace(value: int) -> Trace:
-        traits = DeviceTraits.of(profile)
-        if (traits, value) not in known:
-            changed = _at(spec, variable, value)
-            words = f"{variable.replace('_', ' ')} {value}: "
-            with forgotten_modules():
-                known[traits, value] = _traced(changed, traits, lambda text: progress(words + text))
-        found = known[traits, value]
-        if isinstance(found, MemplanError):
-            raise found
-        return found
+        words = f"{variable.replace('_', ' ')} {value}: "
+        return measurer.lifetimes(_at(spec, variable, value), profile, at=words).trace
 
     def judge(value: int, traced: Trace) -> Judged:
-        answer = compose(_at(spec, variable, value), profile, measure(build_lifetimes(traced), profile))
+        answer = compose(_at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))
         within = is_within(answer, utilization) if limit_bytes is None else answer.peak.device_bytes <= limit_bytes
         return Judged(device_bytes=answer.peak.device_bytes, fits=within)
 
@@ -110,13 +93,6 @@ def answer_of(found: Found, variable: Variable, limit: int, seconds: float) -> B
         differing=found.differing,
         seconds=seconds,
     )
-
-
-def _traced(spec: JobSpec, traits: DeviceTraits, progress: Callable[[str], None]) -> Trace | MemplanError:
-    try:
-        return trace_job(partial(load_source, spec), spec, traits, progress=progress)
-    except (EstimateError, UsageError) as error:
-        return error
 
 
 def _at(spec: JobSpec, variable: Variable, value: int) -> JobSpec:

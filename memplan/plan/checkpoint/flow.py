@@ -11,7 +11,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.roofline import Roofline
-from memplan.measure.local import measure
+from memplan.measure.played import play_on_device
 from memplan.plan.checkpoint.anchor import anchored
 from memplan.plan.checkpoint.answer import compose_answer
 from memplan.plan.checkpoint.answer_records import CheckpointAnswer
@@ -167,7 +167,7 @@ class _Planning:
     def _traced(self, problem: BlockProblem, choice: Choice, found: Probe) -> Traced:
         trace = found.reading.trace
         self.progress(f"replaying on {self.profile.name}")
-        memory = measure(build_lifetimes(trace), self.profile).memory
+        memory = play_on_device(build_lifetimes(trace), self.profile).memory
         step = trace.steps[-1]
         ops = trace.ops[step.first_op : step.end_op]
         peaks = true_peaks(found)

@@ -1,7 +1,6 @@
 """One candidate: traced, replayed and timed. Runs in a worker process: user code is executed."""
 
 import atexit
-import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping
@@ -10,12 +9,12 @@ from functools import partial
 
 from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
-from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
-from memplan.job.usercode import forgotten_modules, user_code
-from memplan.lifetime.build import build_lifetimes
+from memplan.job.usercode import user_code
 from memplan.measure.answer import compose
-from memplan.measure.local import measure
+from memplan.measure.collector import collector_off
+from memplan.measure.measured import Measured
+from memplan.measure.measurer import measuring
 from memplan.measure.over import over
 from memplan.measure.records import Estimate
 from memplan.plan.batch.headroom import is_within, limit_of
@@ -24,9 +23,7 @@ from memplan.plan.recommend.records import Candidate, Evaluated, Limits
 from memplan.plan.time.clock import step_time, with_micro_batches
 from memplan.plan.time.records import StepTime
 from memplan.replay.host import host_peak
-from memplan.tracing.records import DeviceTraits, Trace
-from memplan.tracing.run import trace_job
-from memplan.tracing.sharding.ranks import ranks_to_trace
+from memplan.tracing.records import Trace
 from memplan.units import Bytes, format_bytes
 
 GIVES_BACK = "the allocator must give its cache back"
@@ -76,14 +73,10 @@ def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
         limits: What it may take.
     """
     os.dup2(2, 1)
-    gc.disable()
-    # What is there now (torch, the model's code) stays to the end: the collection below need not walk it each time.
-    gc.freeze()
     try:
-        return evaluate_here(candidate, profile, limits)
+        with collector_off():
+            return evaluate_here(candidate, profile, limits)
     finally:
-        gc.enable()
-        gc.collect()
         _end_before_hooks()
 
 
@@ -168,27 +161,26 @@ class _Ranks:
 
 def _worst_rank(spec: JobSpec, profile: GpuProfile) -> _Ranks:
     """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, its traits."""
-    found: list[_Ranks] = []
-    for rank in ranks_to_trace(spec.parallel):
-        trace = _trace(spec, profile, rank)
-        lifetimes = build_lifetimes(trace)
-        estimate = compose(spec, profile, measure(lifetimes, profile))
-        found.append(
-            _Ranks(
-                estimate=estimate,
-                peaks=phase_peaks(lifetimes),
-                host_bytes=host_peak(trace) + estimate.peak.data_pipeline_bytes,
-                time=step_time(trace, spec, profile),
-                experts=has_experts(lifetimes),
-                batch_statistics=has_batch_statistics(trace),
-            )
-        )
+    with measuring() as measurer:
+        ranks = [_of_rank(spec, profile, measured) for measured in measurer.ranks(spec, profile)]
     return replace(
-        max(found, key=lambda each: each.estimate.peak.device_bytes),
-        host_bytes=max(each.host_bytes for each in found),
-        time=max((each.time for each in found), key=lambda time: time.total),
-        experts=any(each.experts for each in found),
-        batch_statistics=any(each.batch_statistics for each in found),
+        max(ranks, key=lambda rank: rank.estimate.peak.device_bytes),
+        host_bytes=max(rank.host_bytes for rank in ranks),
+        time=max((rank.time for rank in ranks), key=lambda time: time.total),
+        experts=any(rank.experts for rank in ranks),
+        batch_statistics=any(rank.batch_statistics for rank in ranks),
+    )
+
+
+def _of_rank(spec: JobSpec, profile: GpuProfile, measured: Measured) -> _Ranks:
+    estimate, lifetimes = compose(spec, profile, measured), measured.lifetimes
+    return _Ranks(
+        estimate=estimate,
+        peaks=phase_peaks(lifetimes),
+        host_bytes=host_peak(lifetimes.trace) + estimate.peak.data_pipeline_bytes,
+        time=step_time(lifetimes.trace, spec, profile),
+        experts=has_experts(lifetimes),
+        batch_statistics=has_batch_statistics(lifetimes.trace),
     )
 
 
@@ -202,11 +194,6 @@ def has_batch_statistics(trace: Trace) -> bool:
         for op in trace.ops
         if "batch_norm" in op.name and op.phase == "forward"
     )
-
-
-def _trace(spec: JobSpec, profile: GpuProfile, rank: int) -> Trace:
-    with forgotten_modules():
-        return trace_job(partial(load_source, spec), spec, DeviceTraits.of(profile), rank=rank)
 
 
 def _reason(estimate: Estimate, limits: Limits, profile: GpuProfile, *, host_bytes: int, step_seconds: float) -> str:

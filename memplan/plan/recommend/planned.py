@@ -1,12 +1,12 @@
 """A checkpoint plan instead of ``--checkpoint full``: made and proved by the planner, then evaluated like the rest."""
 
-import gc
 import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from memplan.hardware.profile import GpuProfile
+from memplan.measure.collector import collector_off
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.checkpoint.ask import PlanOptions
 from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, attempt, evaluate_here, not_traced, work
@@ -72,12 +72,8 @@ def _work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, 
         budget: Device peak of the plan at most.
     """
     os.dup2(2, 1)
-    gc.disable()
-    try:
+    with collector_off():
         return attempt(candidate, partial(_planned, candidate, profile, limits, budget))
-    finally:
-        gc.enable()
-        gc.collect()
 
 
 def _planned(candidate: Candidate, profile: GpuProfile, limits: Limits, budget: int) -> Outcome:

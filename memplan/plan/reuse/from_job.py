@@ -1,25 +1,21 @@
 """A job's last traced step as a placement problem. Runs in the child: user code is executed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
-from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
-from memplan.job.usercode import forgotten_modules
-from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.answer import options
-from memplan.measure.local import measure
+from memplan.measure.measurer import measuring
+from memplan.measure.played import play_on_device
 from memplan.plan.reuse.answer_records import Gathered, Surroundings
 from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
 from memplan.replay.records import Request
 from memplan.replay.stream import RequestStream, device_requests
 from memplan.runtime.arena.records import CPU_ALIGNMENT
-from memplan.tracing.records import DeviceTraits, Trace
-from memplan.tracing.run import trace_job
+from memplan.tracing.records import Trace
 from memplan.units import StorageId
 
 
@@ -43,11 +39,12 @@ def gather_job(
     Raises:
         MemplanError: As tracing does; or the step allocates nothing.
     """
-    with forgotten_modules():
-        trace = trace_job(load or partial(load_source, spec), spec, DeviceTraits.of(profile), progress=progress)
-    lifetimes = build_lifetimes(trace)
-    progress(f"replaying on {profile.name}")
-    measured = measure(lifetimes, profile)
+    with measuring(load=load, progress=progress) as measurer:
+        # Of a pipeline the first stage.
+        lifetimes = measurer.lifetimes(spec, profile)
+        progress(f"replaying on {profile.name}")
+        measured = play_on_device(lifetimes, profile)
+    trace = lifetimes.trace
     alignment = CPU_ALIGNMENT if profile.kind == "cpu" else ALIGNMENT
     before, step, heirs = _last_step(trace, measured.stream)
     stretch = stretch_of(before, step, heirs=heirs, alignment=alignment, capacity=capacity)

@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +129,10 @@ def lowering(device: DeviceTraits) -> Iterator[None]:
         yield
 
 
+_COMPILING: ContextVar[bool] = ContextVar("_COMPILING", default=False)
+"""Is something being compiled? Whether objects are frozen does not tell: an estimate freezes what is imported."""
+
+
 @contextmanager
 def _leaving_no_garbage() -> Iterator[None]:
     """Collect what compiling leaves behind, and only that.
@@ -136,16 +141,18 @@ def _leaving_no_garbage() -> Iterator[None]:
     frames that were running, down to the step's own: its batch and gradients would live on, since traces collect no
     garbage.
     """
-    if gc.get_freeze_count():
+    if _COMPILING.get():
         # Backward, lowered inside of what is being compiled.
         yield
         return
+    before = _COMPILING.set(True)
     gc.freeze()
     try:
         yield
     finally:
         gc.collect()
         gc.unfreeze()
+        _COMPILING.reset(before)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pytest
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
+from memplan.measure.measurer import measuring
 from memplan.plan.batch.compose import largest_batch, largest_batches
 from memplan.plan.batch.flow import largest_here
 
@@ -34,7 +35,8 @@ def job(tmp_path: Path) -> JobSpec:
 
 def test_one_more_does_not_fit(job: JobSpec) -> None:
     profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
-    answer = largest_here(job, profile)
+    with measuring() as measurer:
+        answer = largest_here(job, profile, measurer)
     assert answer.ended in ("exact", "confirmed")
     peaks = [
         estimate_here(replace(job, batch_size=batch), [profile], advice=False)[0]
@@ -93,6 +95,7 @@ def test_a_length_that_the_model_has_no_positions_for_is_not_the_answer(tmp_path
     path = tmp_path / "positions.py"
     path.write_text(POSITIONS.replace("POSITIONS", "64"), encoding="utf-8")
     spec = JobSpec(target=FileTarget(path=path), seq_len=16)
-    answer = largest_here(spec, load_profile("rtx-3060"), variable="seq_len")
+    with measuring() as measurer:
+        answer = largest_here(spec, load_profile("rtx-3060"), measurer, variable="seq_len")
     assert (answer.value, answer.ended, answer.next_device_bytes) == (64, "refused", None)
     assert "index out of range in self: 64, in an embedding of 64" in answer.refused

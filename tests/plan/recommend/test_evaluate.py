@@ -29,7 +29,7 @@ def test_an_unexpected_exception_is_an_outcome(
         raise kind("all ranks must agree")
 
     # Beyond the trace itself, which explains what user code and torch raise.
-    monkeypatch.setattr(evaluate, "build_lifetimes", broken)
+    monkeypatch.setattr(evaluate, "phase_peaks", broken)
     candidate = Candidate(spec=_job(tmp_path), changes=())
     outcome = evaluate_here(candidate, PROFILE, Limits())
     assert outcome.candidate is candidate

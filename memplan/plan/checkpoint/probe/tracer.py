@@ -11,8 +11,10 @@ from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
+from memplan.measure.collector import collector_off
+from memplan.measure.measurer import trace_for
 from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint
-from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.records import Trace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,7 +49,7 @@ class Tracer:
         self.fingerprint: Fingerprint | None = None
         """Of the model with all of its blocks; known after the first trace."""
         self._load, self._spec, self._patterns = load, spec, patterns
-        self._traits, self._progress = DeviceTraits.of(profile), progress
+        self._profile, self._progress = profile, progress
 
     def trace(self, plan: CheckpointPlan | None = None) -> Trace:
         """Trace the job, with a plan in force.
@@ -56,18 +58,16 @@ class Tracer:
             EstimateError: User code fails, or an op has no answer on fake tensors.
             UsageError: The model has no such blocks, or the plan does not fit it.
         """
-        from memplan.job.usercode import forgotten_modules
         from memplan.runtime.checkpoint.plan_file import write_plan
-        from memplan.tracing.run import trace_job
 
         started = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder, forgotten_modules():
+        with tempfile.TemporaryDirectory() as folder, collector_off():
             spec = self._spec
             if plan is not None and (plan.blocks or plan.segments):
                 path = Path(folder) / "plan.json"
                 write_plan(plan, path)
                 spec = replace(spec, checkpoint=str(path))
-            trace = trace_job(self._watched, spec, self._traits, progress=self._progress)
+            trace = trace_for(spec, self._profile, load=self._watched, progress=self._progress)
         self.traces += 1
         self.seconds += time.perf_counter() - started
         return trace

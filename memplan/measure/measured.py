@@ -1,0 +1,39 @@
+"""What a measurement is: a trace on one device, replayed."""
+
+from dataclasses import dataclass, field
+
+from memplan.lifetime.records import Lifetimes
+from memplan.measure.jitter import NO_JITTER, Jitter
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import MemoryProfile
+from memplan.replay.stream import RequestStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A trace on one device: what is alive when, and what the allocator makes of it."""
+
+    lifetimes: Lifetimes
+    """Lifespans, categories, owners."""
+    stream: RequestStream
+    """What was replayed."""
+    memory: MemoryProfile
+    """What came of it."""
+    least: MemoryProfile
+    """What comes of it where all that only closed libraries know (``Storage.most_bytes``) is nothing."""
+    needed: MemoryProfile
+    """What comes of it where it is the most, but nothing where the library can do without (``Storage.spare``)."""
+    most: MemoryProfile
+    """What comes of it where it is all that it may be."""
+    otherwise: "tuple[Measured, ...]" = ()
+    """The same job where what nobody knows of its data turns out otherwise."""
+    untraced: tuple[str, ...] = ()
+    """Sentences on such ways that could not be traced: what they would take is in no interval."""
+    jitter: Jitter = NO_JITTER
+    """How far the order of allocations may move the reserved peak."""
+    policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)
+    """Options of the allocator that was replayed."""
+    rank: int = 0
+    """Which of the job's ranks it is."""
+    replay_seconds: float
+    """Wall time of the replay."""

@@ -1,0 +1,193 @@
+"""The only way from a job to memory: each rank and each way of its data traced once for each kind of device, replayed.
+
+Runs in the child: user code is executed.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from memplan.errors import EstimateError, MemplanError, UsageError
+from memplan.hardware.profile import GpuProfile
+from memplan.job.source import ModelSource
+from memplan.job.spec import JobSpec
+from memplan.job.usercode import forgotten_modules
+from memplan.lifetime.build import build_lifetimes
+from memplan.lifetime.records import Lifetimes
+from memplan.measure.collector import between_traces, collector_off
+from memplan.measure.measured import Measured
+from memplan.measure.played import DEFAULT_POLICY, play_on_device
+from memplan.replay.policy import AllocatorPolicy
+from memplan.tracing.records import DeviceTraits, Trace, Way
+from memplan.tracing.sharding.ranks import ranks_to_trace
+from memplan.tracing.sharding.zero.settings import is_zero
+
+Load = Callable[[], ModelSource]
+"""Loads a target."""
+Tell = Callable[[str], None]
+"""Told in a few words what happens now."""
+
+
+def measure(
+    spec: JobSpec,
+    profile: GpuProfile,
+    policy: AllocatorPolicy = DEFAULT_POLICY,
+    *,
+    load: Load | None = None,
+    progress: Tell = lambda _: None,
+) -> Measured:
+    """Return the memory of a job on a device: of its rank that reserves most.
+
+    Args:
+        spec: The job.
+        profile: The device.
+        policy: Options of its allocator.
+        load: Loads the target; None loads what the job names.
+        progress: Told what happens now.
+
+    Raises:
+        MemplanError: As for its stages.
+    """
+    with measuring(policy, load=load, progress=progress) as measurer:
+        return measurer.measure(spec, profile)
+
+
+@contextmanager
+def measuring(
+    policy: AllocatorPolicy = DEFAULT_POLICY, *, load: Load | None = None, progress: Tell = lambda _: None
+) -> "Iterator[Measurer]":
+    """Measure several jobs, or one on several devices, and trace nothing twice. Arguments are those of ``measure``."""
+    with collector_off():
+        yield Measurer(policy, load, progress)
+
+
+class Measurer:
+    """Measures jobs in this process; made by ``measuring``."""
+
+    def __init__(self, policy: AllocatorPolicy, load: Load | None, progress: Tell) -> None:
+        self.progress = progress
+        """Told in a few words what happens now."""
+        self.ops = 0
+        """Ops of all jobs so far."""
+        self._policy, self._load = policy, load
+        self._measured: dict[tuple[str, str], tuple[Measured, ...]] = {}
+        self._known: dict[tuple[str, DeviceTraits, int, Way], Lifetimes | MemplanError] = {}
+
+    def measure(self, spec: JobSpec, profile: GpuProfile) -> Measured:
+        """Return the memory of the rank that reserves most."""
+        return max(self.ranks(spec, profile), key=lambda measured: measured.memory.peak_reserved)
+
+    def ranks(self, spec: JobSpec, profile: GpuProfile) -> tuple[Measured, ...]:
+        """Return the memory of every rank that differs."""
+        key = repr(spec), repr(profile)
+        if key not in self._measured:
+            ranks = ranks_to_trace(spec.parallel)
+            self._measured[key] = tuple(self._rank(spec, profile, rank) for rank in ranks)
+        return self._measured[key]
+
+    def lifetimes(
+        self, spec: JobSpec, profile: GpuProfile, *, rank: int = 0, way: Way = "likely", at: str = ""
+    ) -> Lifetimes:
+        """Return the trace of one rank, put in order.
+
+        Args:
+            spec: The job.
+            profile: The device that it is traced for.
+            rank: Which of several ranks.
+            way: How what nobody knows of its data turns out.
+            at: Before whatever is told of the progress.
+
+        Raises:
+            UsageError: The options do not fit the target.
+            EstimateError: User code fails, or an op has no answer on fake tensors.
+        """
+        key = repr(spec), traits_of(spec, profile), rank, way
+        if key not in self._known:
+            self._known[key] = self._traced(spec, profile, rank, way, at)
+        known = self._known[key]
+        if isinstance(known, MemplanError):
+            raise known
+        return known
+
+    def _rank(self, spec: JobSpec, profile: GpuProfile, rank: int) -> Measured:
+        lifetimes = self.lifetimes(spec, profile, rank=rank)
+        self.progress(f"replaying on {profile.name}")
+        measured = play_on_device(lifetimes, profile, self._policy, rank=rank)
+        return self._with_other_ways(spec, profile, measured)
+
+    def _with_other_ways(self, spec: JobSpec, profile: GpuProfile, measured: Measured) -> Measured:
+        """Add what the job takes where what nobody knows of its data turns out otherwise."""
+        otherwise: list[Measured] = []
+        untraced: list[str] = []
+        for way in measured.lifetimes.trace.unsure:
+            try:
+                lifetimes = self.lifetimes(spec, profile, rank=measured.rank, way=way)
+            except EstimateError as error:
+                # Either the program cannot take that way, or memplan cannot follow it there: nobody knows which.
+                untraced.append(f"another way that the program may go could not be traced: {_in_short(error)}")
+                continue
+            otherwise.append(play_on_device(lifetimes, profile, self._policy, rank=measured.rank))
+        return replace(measured, otherwise=tuple(otherwise), untraced=tuple(dict.fromkeys(untraced)))
+
+    def _traced(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way, at: str) -> Lifetimes | MemplanError:
+        if self._known:
+            between_traces()
+        tell = self.progress
+        try:
+            trace = trace_for(
+                spec, profile, rank=rank, way=way, load=self._load, progress=lambda text: tell(f"{at}{text}")
+            )
+        except (EstimateError, UsageError) as error:
+            return error
+        self.ops += len(trace.ops)
+        return build_lifetimes(trace)
+
+
+def trace_for(
+    spec: JobSpec,
+    profile: GpuProfile,
+    *,
+    rank: int = 0,
+    way: Way = "likely",
+    load: Load | None = None,
+    progress: Tell = lambda _: None,
+) -> Trace:
+    """Trace one rank of a job for a device.
+
+    Args:
+        spec: The job.
+        profile: The device.
+        rank: Which of several ranks.
+        way: How what nobody knows of its data turns out.
+        load: Loads the target; None loads what the job names.
+        progress: Told what happens now.
+
+    Raises:
+        UsageError: The options do not fit the target.
+        EstimateError: User code fails, or an op has no answer on fake tensors.
+    """
+    # Torch is imported here: what was traced before needs none of it.
+    from memplan.job.load import load_source
+    from memplan.tracing.run import trace_job
+
+    with forgotten_modules():
+        return trace_job(
+            load or partial(load_source, spec), spec, traits_of(spec, profile), rank=rank, way=way, progress=progress
+        )
+
+
+def traits_of(spec: JobSpec, profile: GpuProfile) -> DeviceTraits:
+    """Return what of a device changes the step of a job.
+
+    DeepSpeed looks how much memory is free, and flattens weights on the host where it is too little.
+    """
+    traits = DeviceTraits.of(profile)
+    if is_zero(spec.parallel) and profile.total_bytes:
+        return replace(traits, total_bytes=profile.total_bytes)
+    return traits
+
+
+def _in_short(error: EstimateError) -> str:
+    first = error.what.partition("\n")[0]
+    return f"{first} ({error.where})" if error.where else first

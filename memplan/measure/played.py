@@ -1,0 +1,102 @@
+"""A trace on a device: its allocations played on the device's allocator until the allocator's state repeats."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from memplan.hardware.profile import GpuProfile
+from memplan.lifetime.records import Lifetimes
+from memplan.measure.jitter import jitter
+from memplan.measure.measured import Measured
+from memplan.replay.cpu import NoCaching
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import MemoryProfile
+from memplan.replay.replay import Policy, replay, replay_steps
+from memplan.replay.stream import RequestStream, request_stream, resized
+from memplan.tracing.records import Trace
+from memplan.units import Bytes
+
+DEFAULT_POLICY = AllocatorPolicy()
+"""PyTorch's own options."""
+
+
+def play_on_device(
+    lifetimes: Lifetimes, profile: GpuProfile, policy: AllocatorPolicy = DEFAULT_POLICY, *, rank: int = 0
+) -> Measured:
+    """Replay a trace's allocations on a device's allocator until its state repeats.
+
+    Where the segments would outgrow the device, they are replayed once more under its limit: the allocator then gives
+    cached segments back and tries again, which is slow but may well fit.
+
+    Args:
+        lifetimes: The trace.
+        profile: The device.
+        policy: Options of its allocator.
+        rank: Which of the job's ranks was traced.
+    """
+    started = time.perf_counter()
+    stream = request_stream(lifetimes.trace)
+    repeats = _repeats(lifetimes.trace, stream)
+    play = partial(_replay, profile=profile, policy=policy, repeats=repeats)
+    unlimited = memory = play(stream)
+    limit = profile.usable_bytes - profile.context_bytes
+    if profile.usable_bytes and memory.peak_reserved > limit:
+        limited = play(stream, limit_bytes=limit)
+        memory = memory if limited.out_of_memory else limited
+    least, needed, most = _ends(stream, memory, lifetimes.trace, play)
+    return Measured(
+        lifetimes=lifetimes,
+        stream=stream,
+        memory=memory,
+        least=least,
+        needed=needed,
+        most=most,
+        jitter=jitter(stream, unlimited, play),
+        policy=policy,
+        rank=rank,
+        replay_seconds=time.perf_counter() - started,
+    )
+
+
+def reserved_under(policy: AllocatorPolicy, measured: Measured, profile: GpuProfile) -> Bytes:
+    """Return the reserved peak of the same allocations under other options of the allocator."""
+    repeats = _repeats(measured.lifetimes.trace, measured.stream)
+    return Bytes(_replay(measured.stream, profile, policy, repeats=repeats).peak_reserved)
+
+
+def _repeats(trace: Trace, stream: RequestStream) -> bool:
+    """May the last step be repeated? One that grows must not: the answer is about the steps that were traced."""
+    return stream.closes and trace.repeats
+
+
+def _ends(
+    stream: RequestStream, likely: MemoryProfile, trace: Trace, play: Callable[[RequestStream], MemoryProfile]
+) -> tuple[MemoryProfile, MemoryProfile, MemoryProfile]:
+    """Replays of the least, the needed and the most where only closed libraries know what kernels take."""
+    unsure = [storage for storage in trace.storages if storage.most_bytes is not None]
+    if not unsure:
+        return likely, likely, likely
+    most = {storage.id: storage.most_bytes or 0 for storage in unsure}
+    without = {storage.id: 0 for storage in unsure if storage.spare}
+    sizes = (dict.fromkeys(most, 0), most | without, most)
+    played: list[MemoryProfile] = []
+    for index, each in enumerate(sizes):
+        played.append(played[sizes.index(each)] if each in sizes[:index] else play(resized(stream, each)))
+    return played[0], played[1], played[2]
+
+
+def _replay(
+    stream: RequestStream,
+    profile: GpuProfile,
+    policy: AllocatorPolicy,
+    *,
+    repeats: bool,
+    limit_bytes: int | None = None,
+) -> MemoryProfile:
+    kind: Policy = NoCaching() if profile.kind == "cpu" else policy
+    total = profile.total_bytes or None
+    if not repeats:
+        return replay((*stream.prefix, *stream.step), policy=kind, limit_bytes=limit_bytes, device_bytes=total)
+    return replay_steps(
+        stream.prefix, stream.step, stream.rename, policy=kind, limit_bytes=limit_bytes, device_bytes=total
+    )
