@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
 from memplan.job.spec import OptimizerImpl, OptimizerName
+from memplan.seam import tensors
 
 if TYPE_CHECKING:
     import torch
@@ -144,17 +145,15 @@ def _lion_foreach(
     parameters: "Sequence[torch.nn.Parameter]", state: "Callable[[torch.Tensor], dict[str, Any]]"
 ) -> None:
     """Lion over lists, temporaries as in lion_pytorch/foreach.py: a copy of every momentum at once."""
-    import torch
-
     momenta = [_momentum(parameter, state) for parameter in parameters]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not momenta:
         return
     updates = [momentum.clone() for momentum in momenta]
-    torch._foreach_lerp_(updates, gradients, 1 - LION_BETAS[0])
-    torch._foreach_sign_(updates)
-    torch._foreach_add_(list(parameters), updates, alpha=-LEARNING_RATE)
-    torch._foreach_lerp_(momenta, gradients, 1 - LION_BETAS[1])
+    tensors.foreach_lerp_(updates, gradients, 1 - LION_BETAS[0])
+    tensors.foreach_sign_(updates)
+    tensors.foreach_add_(list(parameters), updates, alpha=-LEARNING_RATE)
+    tensors.foreach_lerp_(momenta, gradients, 1 - LION_BETAS[1])
 
 
 class _EightBitAdamW:

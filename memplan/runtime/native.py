@@ -25,11 +25,13 @@ def compiled(source: Path, name: str) -> ctypes.CDLL:
     """
     from torch.utils import cpp_extension
 
+    from memplan.seam.memory import get_build_directory
+
     version = "".join(char if char.isalnum() else "_" for char in torch.__version__)
     full = f"memplan_{name}_{version}_{sha256(source.read_bytes()).hexdigest()[:8]}"
     try:
         cpp_extension.load(full, [str(source)], extra_cflags=["-O2"], is_python_module=False)
-        folder = Path(cpp_extension._get_build_directory(full, verbose=False))  # noqa: SLF001 - ``load`` does not tell.
+        folder = Path(get_build_directory(full, verbose=False))  # ``load`` does not tell.
         return ctypes.CDLL(str(folder / f"{full}.so"))
     except (RuntimeError, OSError, ImportError) as error:
         raise MemplanError(

@@ -9,8 +9,8 @@ import torch
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from memplan.seam.find import is_expected, missing
 from memplan.seam.patches.ops import OPS, of_every_release
-from memplan.seam.replace import is_expected, missing
 
 Kernel = Callable[..., Any]
 

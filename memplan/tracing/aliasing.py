@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from memplan.seam.tensors import storage_Use_Count
 from memplan.tracing.refs import is_dense
 
 # Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real
@@ -132,4 +133,4 @@ def _holders(tensor: torch.Tensor) -> tuple[int, int]:
     # Bound to a name, so that Python's own storage object is alive and counted in every release: torch 2.6 drops it
     # with its last reference, 2.13 keeps it.
     storage: Any = tensor.untyped_storage()
-    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+    return tensor._use_count(), storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]

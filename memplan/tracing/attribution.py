@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memplan.job.usercode import display
+from memplan.seam.autograd import get_sequence_nr
 from memplan.tracing.records import Phase
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -112,7 +113,7 @@ class Attribution:
         owner = Owner(module, self._source(sys._getframe(2)))
         if torch.is_grad_enabled():
             # The first op after a node was made is the one the node differentiates; later ones made no node.
-            self._forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, owner)
+            self._forward.setdefault(get_sequence_nr() - 1, owner)
         return owner
 
     def backward_owner(self, node: Any) -> Owner:

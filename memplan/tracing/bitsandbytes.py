@@ -35,9 +35,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
-from memplan.seam.replace import Replacement, replaced
+from memplan.seam.fake import FakeTensor
+from memplan.seam.operators import DispatchKey, OpOverload, dispatch_get_all_op_names
+from memplan.seam.patches.libraries import MAKE_SUBCLASS, RAW_STREAM
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.cuda.told_device import CUDA
 from memplan.tracing.late_imports import outside_trace, when_imported
 
@@ -59,7 +61,8 @@ def shape_only_bitsandbytes() -> Iterator[None]:
     with ExitStack() as stack:
 
         def enter(_: ModuleType) -> None:
-            stack.enter_context(_raw_streams())
+            # What wrappers of kernels ask for their last argument.
+            stack.enter_context(replaced((Replacement(RAW_STREAM.path, lambda _=None: 0),)))
             if f"{PACKAGE}._ops" in sys.modules:
                 _load_cuda_operators()
             else:
@@ -133,9 +136,9 @@ class _HostCode:
 
     def __getattr__(self, overload: str) -> Any:
         op = getattr(self._packet, overload)
-        if not isinstance(op, torch._ops.OpOverload):
+        if not isinstance(op, OpOverload):
             return op
-        keys = (torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CompositeExplicitAutograd)
+        keys = (DispatchKey.CUDA, DispatchKey.CompositeExplicitAutograd)
         key = next((key for key in keys if op.has_kernel_for_dispatch_key(key)), None)
         return op if key is None else functools.partial(op._op_dk, key)
 
@@ -151,27 +154,12 @@ def _load_cuda_operators() -> None:
             each.cache_clear()
 
 
-@contextmanager
-def _raw_streams() -> Iterator[None]:
-    """Answer what wrappers of kernels ask for their last argument; a CPU build of torch has no such function."""
-    name = "_cuda_getCurrentRawStream"
-    former = getattr(torch._C, name, None)
-    setattr(torch._C, name, lambda _=None: 0)
-    try:
-        yield
-    finally:
-        if former is None:
-            delattr(torch._C, name)
-        else:
-            setattr(torch._C, name, former)
-
-
 def _table() -> tuple[Replacement, ...]:
     functional = sys.modules[f"{PACKAGE}.functional"]
     library = _SilentLibrary()
     loaded = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.") and module is not None]
     operators: Any = getattr(torch.ops, PACKAGE)
-    registered = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith(f"{PACKAGE}::")]
+    registered = [name for name in dispatch_get_all_op_names() if name.startswith(f"{PACKAGE}::")]
     names = {name.removeprefix(f"{PACKAGE}::").partition(".")[0] for name in registered}
     return (
         *(Replacement("bitsandbytes.*.lib", library, module) for module in loaded if hasattr(module, "lib")),
@@ -184,7 +172,7 @@ def _table() -> tuple[Replacement, ...]:
         # What these remember would outlive the trace.
         Replacement("bitsandbytes.functional.name2qmap", {}),
         Replacement("bitsandbytes.functional.GlobalPageManager._instance", None),
-        Replacement("torch.Tensor._make_subclass", _subclass(torch.Tensor._make_subclass)),
+        Replacement(MAKE_SUBCLASS.path, _subclass(attribute(MAKE_SUBCLASS.path))),
     )
 
 

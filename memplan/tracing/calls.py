@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from memplan.seam.operators import OpOverload, dispatch_has_kernel_for_dispatch_key
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.scratch.rules import Rule, RuleTable
 from memplan.tracing.sparse.table import BODIES, Body
@@ -49,7 +50,7 @@ class Operator:
         return tensors_in([*found, *(kwargs.get(name) for name in self.mutated_keywords)])
 
 
-def describe(func: torch._ops.OpOverload, rules: RuleTable, bodies: Mapping[str, Body] = BODIES) -> Operator:
+def describe(func: OpOverload, rules: RuleTable, bodies: Mapping[str, Body] = BODIES) -> Operator:
     """Look an operator up in its schema, torch's FLOP registry and the tables of scratch and of sparse kernels."""
     arguments = func._schema.arguments
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
@@ -76,7 +77,7 @@ def describe(func: torch._ops.OpOverload, rules: RuleTable, bodies: Mapping[str,
     )
 
 
-def flops_formula(func: torch._ops.OpOverload) -> Callable[..., int] | None:
+def flops_formula(func: OpOverload) -> Callable[..., int] | None:
     """Torch's own count of an op's floating-point operations, from its arguments and ``out_val``; None: it has none."""
     count: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
     return _of_equal_heads(count) if count and "_scaled_dot_product" in func._name else count
@@ -100,8 +101,8 @@ def _has_heads(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 4
 
 
-def _is_composite(func: torch._ops.OpOverload) -> bool:
+def _is_composite(func: OpOverload) -> bool:
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func._name, "CompositeImplicitAutograd"))
+        return bool(dispatch_has_kernel_for_dispatch_key(func._name, "CompositeImplicitAutograd"))
     except RuntimeError:
         return False

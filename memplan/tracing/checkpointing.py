@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch._subclasses import FakeTensor
 
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.apply import AppliedPlan, apply
@@ -18,6 +17,7 @@ from memplan.runtime.checkpoint.blocks import contents, repeated_blocks
 from memplan.runtime.checkpoint.plan_file import read_plan
 from memplan.runtime.checkpoint.planned import Recomputing
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
+from memplan.seam.fake import FakeTensor
 
 # transformers 5 (modeling_utils.py) warns at its old name, which diffusers (modeling_utils.py) still uses.
 _OWN_SWITCHES = ("is_activation_checkpointing", "is_gradient_checkpointing")

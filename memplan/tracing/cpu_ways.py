@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from memplan.seam.dispatcher import Kernel, fake_kernels, kernels
+from memplan.seam.modes import is_functorch_wrapped_tensor
 from memplan.tracing.scratch.layouts import memory_format
 
 Maybe = torch.Tensor | None
@@ -32,7 +33,7 @@ def max_pool1d(  # noqa: PLR0917 (the schema's order)
     ceil_mode: bool = False,
 ) -> torch.Tensor:
     """``aten::max_pool1d``: indices are found only where a gradient needs them."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(input)
+    wrapped = is_functorch_wrapped_tensor(input)
     if wrapped or (input.requires_grad and torch.is_grad_enabled()):
         pooled: torch.Tensor = torch.ops.aten.max_pool1d_with_indices(
             input, kernel_size, stride, padding, dilation, ceil_mode

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.utils._pytree import tree_map
 
+from memplan.seam.fake import FakeTensor, unset_fake_temporarily
+from memplan.seam.pytree import tree_map
 from memplan.tracing.knowledge import Knowledge
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.records import Way

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from math import ceil, expm1, log1p, prod
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from memplan.seam.fake import unset_fake_temporarily
 from memplan.tracing.decisions import Decisions
 from memplan.tracing.draws import Draws
 from memplan.tracing.knowledge import NOTHING, Knowledge

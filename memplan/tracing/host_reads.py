@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from memplan.seam.fake import FakeTensor, unset_fake_temporarily
+from memplan.seam.patches.world import FAKE_TENSOR
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.guesses import Guesses
 from memplan.tracing.knowledge import Knowledge
@@ -45,8 +46,8 @@ def stand_ins(values: Guesses) -> Iterator[None]:
         values.assume(NOT_SAVED)
 
     table = (
-        Replacement("torch._subclasses.fake_tensor.FakeTensor.numpy", numpy),
-        Replacement("torch._subclasses.fake_tensor.FakeTensor.__reduce_ex__", _reduced),
+        Replacement(f"{FAKE_TENSOR}.numpy", numpy),
+        Replacement(f"{FAKE_TENSOR}.__reduce_ex__", _reduced),
         Replacement("torch.save", save),
     )
     with replaced(table):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 from memplan.tracing.knowledge import Knowledge
 
 aten = torch.ops.aten

@@ -7,9 +7,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-import torch
-from torch.utils._python_dispatch import _disable_current_modes
-
+from memplan.seam.modes import DisableTorchFunction, disable_current_modes
 from memplan.seam.replace import Replacement, replaced
 
 
@@ -68,8 +66,8 @@ class _Finder(MetaPathFinder):
 def outside_trace() -> Iterator[None]:
     """Run what an import runs on real tensors: a module keeps the tensors that it makes, and outlives the trace."""
     with ExitStack() as stack:
-        stack.enter_context(_disable_current_modes())
-        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(disable_current_modes())
+        stack.enter_context(DisableTorchFunction())
         # A library asks whether there is a GPU to load what runs on it; a trace has no use for that.
         stack.enter_context(replaced((Replacement("torch.cuda.is_available", lambda: False),)))
         yield

@@ -7,9 +7,9 @@ equally many sequences.
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
-_original = torch._VF._pad_packed_sequence
+from memplan.seam.fake import FakeTensor
+from memplan.seam.tensors import pad_packed_sequence as _original
 
 
 def pad_packed_sequence(

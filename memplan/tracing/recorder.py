@@ -10,10 +10,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from memplan.seam.autograd import current_autograd_node, current_graph_task_id
 from memplan.seam.dispatcher import decompose
+from memplan.seam.fake import FakeTensor
+from memplan.seam.modes import (
+    DisableTorchFunction,
+    TorchDispatchMode,
+    get_current_dispatch_mode_stack,
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+)
 from memplan.tracing import aliasing, random_states
 from memplan.tracing.attribution import Attribution
 from memplan.tracing.calls import Operator, describe
@@ -203,9 +210,9 @@ class Recorder(TorchDispatchMode):
 
     def is_host(self, tensor: torch.Tensor) -> bool:
         """Does this tensor lie in host memory?"""
-        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        while is_functorch_wrapped_tensor(tensor):
             # Inside ``vmap``, which transformers builds masks with, tensors are wrapped and have no storage.
-            tensor = torch._C._functorch.get_unwrapped(tensor)
+            tensor = get_unwrapped(tensor)
         if is_wrapper(tensor):
             return all(self.is_host(part) for part in parts_of(tensor))
         identity = self._identity(tensor)
@@ -264,13 +271,13 @@ class Recorder(TorchDispatchMode):
         if operator.sparse is not None and (operator.name in ALWAYS or any_sparse(args)):
             if self.device.kind == "cuda" and self.recording and any_sparse(args):
                 self._note_sparse(operator.name, tensors_in(args))
-            with torch._C.DisableTorchFunction(), self:
+            with DisableTorchFunction(), self:
                 return operator.sparse(self.values, func, args, kwargs)
         return NotImplemented
 
     def _random_state(self) -> torch.Tensor:
         """A state of the random generator, as an op that makes it."""
-        if self not in _get_current_dispatch_mode_stack():
+        if self not in get_current_dispatch_mode_stack():
             # A compiler asks for its own sake, and hides what it does from all modes.
             return random_states.get_state()
         state: torch.Tensor = self._follow(Running(random_states.get_state, random_states.OPERATOR, (), {}))
@@ -278,7 +285,7 @@ class Recorder(TorchDispatchMode):
 
     def _follow(self, running: Running) -> Any:
         # A function mode of the semantics has seen the call; it must not see every attribute that is read from here on.
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return self._record(running) if self.recording else self._set_up(running)
 
     def _set_up(self, running: Running) -> Any:
@@ -326,8 +333,8 @@ class Recorder(TorchDispatchMode):
     def _attribute(self, running: Running) -> None:
         """Find out on whose behalf an op runs."""
         # An optimizer may step in a hook of backward; what it makes is its own.
-        running.in_backward = torch._C._current_graph_task_id() != -1 and not self.attribution.steps_optimizer
-        node = torch._C._current_autograd_node() if running.in_backward else None
+        running.in_backward = current_graph_task_id() != -1 and not self.attribution.steps_optimizer
+        node = current_autograd_node() if running.in_backward else None
         running.owner = self.attribution.forward_owner() if node is None else self.attribution.backward_owner(node)
         running.phase = self.attribution.phase(in_backward=running.in_backward)
         self._formulas.follow(node)

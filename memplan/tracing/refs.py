@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from memplan.seam.fake import FakeTensor
+from memplan.seam.modes import is_traceable_wrapper_subclass
 from memplan.tracing.knowledge import NOTHING, Knowledge
 from memplan.tracing.nested import Path
 from memplan.tracing.sparse.parts import is_sparse, storages_of

@@ -10,14 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from memplan.seam.fake import FakeTensor, FakeTensorMode
+from memplan.seam.modes import DisableTorchDispatch, TorchDispatchModeKey, get_dispatch_mode, len_torch_dispatch_stack
+from memplan.seam.operators import OpOverload, dispatch_keys
+from memplan.seam.tensors import make_subclass, set_throw_on_mutable_data_ptr, set_warn_deprecated_on_mutable_data_ptr
 
 Args = tuple[Any, ...]
 Key = tuple[Any, ...]
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_FAKE = TorchDispatchModeKey.FAKE
 _UNTOLD = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )  # fmt: skip
@@ -30,8 +34,8 @@ _PLAIN = frozenset(
 """Types of arguments whose value says all."""
 
 
-_ANSWERED = torch._C._set_warn_deprecated_on_mutable_data_ptr
-_REFUSED = torch._C._set_throw_on_mutable_data_ptr
+_ANSWERED = set_warn_deprecated_on_mutable_data_ptr
+_REFUSED = set_throw_on_mutable_data_ptr
 
 
 class _Made(NamedTuple):
@@ -100,15 +104,15 @@ class Results:
 
     def _is_alone(self) -> bool:
         """Would the fake mode alone see the call? A compiler that captures puts modes of its own before it."""
-        mode: Any = torch._C._get_dispatch_mode(_FAKE)
-        if mode is None or torch._C._len_torch_dispatch_stack() != 1 or torch.is_inference_mode_enabled():
+        mode: Any = get_dispatch_mode(_FAKE)
+        if mode is None or len_torch_dispatch_stack() != 1 or torch.is_inference_mode_enabled():
             return False
         if mode.shape_env is not None:
             # Sizes are symbols then, of which no two are known to be equal.
             return False
         if mode is not self._mode:
             self._answers.clear()
-            with torch._C._DisableTorchDispatch():
+            with DisableTorchDispatch():
                 plain = FakeTensor(mode, torch.empty(0, device=_META), _CPU)
             self._mode, self._attributes = mode, dict(vars(plain))
             self._mind_pointer = _ANSWERED if mode._allow_unsafe_data_ptr_access else _REFUSED
@@ -116,7 +120,7 @@ class Results:
 
     def _begin(self, func: Any) -> dict[Key, _Answer | None] | None:
         remembers = (
-            isinstance(func, torch._ops.OpOverload)
+            isinstance(func, OpOverload)
             and func.namespace == "aten"
             and _UNTOLD.isdisjoint(func.tags)
             and func._opname not in _LIFTING
@@ -193,14 +197,14 @@ class Results:
         if not isinstance(part, _Made):
             return tensors[part.position] if isinstance(part, _Own) else part
         shape, stride, dtype, offset, base = part
-        with torch._C._DisableTorchDispatch():
+        with DisableTorchDispatch():
             if base is None:
                 elements = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
             else:
                 elements = torch.empty(0, dtype=dtype, device=_META)
                 elements.set_(tensors[base].untyped_storage(), offset, shape, stride)
         # As ``FakeTensor.__new__`` does it, whose many attributes are the same each time.
-        made: torch.Tensor = torch.Tensor._make_subclass(
+        made: torch.Tensor = make_subclass(
             FakeTensor, elements, False, dispatch_device=True, device_for_backend_keys=_CPU
         )
         self._mind_pointer(made)
@@ -226,7 +230,7 @@ def _traits(tensor: torch.Tensor) -> Key:
         tensor.storage_offset(),
         tensor.untyped_storage().nbytes(),
         tensor.requires_grad,
-        torch._C._dispatch_keys(tensor).raw_repr(),
+        dispatch_keys(tensor).raw_repr(),
     )
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor
 
+from memplan.seam.fake import FakeTensor
 from memplan.tracing.refs import Ref, pinned
 
 if TYPE_CHECKING:

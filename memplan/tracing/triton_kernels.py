@@ -20,8 +20,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
 
+from memplan.seam.operators import OPDEFS, OpOverload, set_wrap_triton_enabled
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.late_imports import when_imported
 from memplan.tracing.nested import tensors_in
@@ -72,18 +72,18 @@ def idle_kernels(
             stack.enter_context(replaced(_replacements(runtime, launched, assume)))
 
         # A wrapped kernel would dispatch one of torch.compile's ops; unwrapped, it is launched like any other.
-        stack.enter_context(torch._library.triton.set_wrap_triton_enabled(False))
+        stack.enter_context(set_wrap_triton_enabled(False))
         stack.enter_context(when_imported(_RUNTIME, patch, nullcontext))
         yield noted
 
 
-def body_of(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
+def body_of(func: OpOverload) -> Callable[..., Any] | None:
     """The function behind an operator of ``torch.library.triton_op``; None for all others.
 
     It is registered as its own fake kernel too, but what runs there allocates out of a recorder's sight.
     """
     definition = OPDEFS.get(func._name)
-    if definition is None or definition._init_fn.__module__ != torch._library.triton.__name__:
+    if definition is None or definition._init_fn.__module__ != set_wrap_triton_enabled.__module__:
         return None
     body: Callable[..., Any] | None = definition._abstract_fn
     return body

@@ -5,8 +5,8 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from memplan.seam.fake import unset_fake_temporarily
 from memplan.tracing.integers import readable
 from memplan.tracing.knowledge import NOTHING, Knowledge
 

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.utils._pytree import tree_map
 
+from memplan.seam.fake import FakeTensor, unset_fake_temporarily
+from memplan.seam.pytree import tree_map
 from memplan.tracing.draws import DRAWS
 from memplan.tracing.guesses import Guesses
 from memplan.tracing.integers import BOUNDING, COUNTING, bound_of

@@ -10,13 +10,13 @@ from functools import reduce
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.nested._internal.nested_int import NestedIntNode
-from torch.utils import _device
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from memplan.seam.fake import FakeTensor, FakeTensorMode, NestedIntNode
+from memplan.seam.modes import device_constructors
+from memplan.seam.patches.world import FAKE_TENSOR, LOADER_ITERATOR, MODULE_APPLY, PAD_PACKED_SEQUENCE
 from memplan.seam.replace import Replacement, replaced
+from memplan.seam.tensors import SingleProcessDataLoaderIter
 from memplan.tracing.packed_sequences import pad_packed_sequence
 
 
@@ -34,17 +34,17 @@ def fake_world() -> Iterator[FakeTensorMode]:
             stack.callback(gc.enable)
         stack.enter_context(_quiet())
         # Torch remembers the functions themselves at the first call: that must come before one of them is replaced.
-        _device._device_constructors()
+        device_constructors()
         stack.enter_context(
             replaced(
                 (
-                    Replacement("torch.nn.Module._apply", _apply),
-                    Replacement("torch._subclasses.fake_tensor.FakeTensor.__deepcopy__", _deepcopy),
-                    Replacement("torch._subclasses.fake_tensor.FakeTensor.__format__", _format),
-                    Replacement("torch._subclasses.fake_tensor.FakeTensor.get_nested_int", _ragged_size),
-                    Replacement("torch.utils.data.DataLoader._get_iterator", _iterate_here),
+                    Replacement(MODULE_APPLY.path, _apply),
+                    Replacement(f"{FAKE_TENSOR}.__deepcopy__", _deepcopy),
+                    Replacement(f"{FAKE_TENSOR}.__format__", _format),
+                    Replacement(f"{FAKE_TENSOR}.get_nested_int", _ragged_size),
+                    Replacement(LOADER_ITERATOR.path, _iterate_here),
                     Replacement("torch.tensor", _tensor),
-                    Replacement("torch._VF._pad_packed_sequence", pad_packed_sequence),
+                    Replacement(PAD_PACKED_SEQUENCE.path, pad_packed_sequence),
                 ),
             )
         )
@@ -57,7 +57,7 @@ def _quiet() -> Iterator[None]:
 
     Nor is it a defect of user code to ask how memory is aligned, as transformers' experts do: fake pointers are 0.
     """
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger = logging.getLogger(FakeTensor.__module__)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
@@ -165,7 +165,7 @@ def _tensor(data: Any, **options: Any) -> torch.Tensor:
     return _make_tensor([each.tolist() if isinstance(each, FakeTensor) else each for each in data], **options)
 
 
-def _iterate_here(loader: DataLoader[Any]) -> _SingleProcessDataLoaderIter:
+def _iterate_here(loader: DataLoader[Any]) -> SingleProcessDataLoaderIter:
     """``DataLoader._get_iterator`` without worker processes: fake tensors cannot leave theirs."""
     loader.num_workers, loader.timeout = 0, 0
-    return _SingleProcessDataLoaderIter(loader)
+    return SingleProcessDataLoaderIter(loader)

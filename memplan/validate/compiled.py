@@ -8,14 +8,13 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.job.spec import Compile
+from memplan.seam.compiler import DEFINED_IN
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.compiled import twin_of
 
 LEFT_OUT = "the target's torch.compile was left out of the run, as of the prediction; --compile inductor has it in both"
 COMPILING = "the first steps hold what compiling itself takes, which the prediction leaves out"
 
-_COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton.")
-"""Where the exceptions of a failed compilation are defined."""
 _NO_COMPILER = ("C++ compiler", "C compiler", "CppCompile")
 """Words by which Inductor and Triton say that they want one (torch/_inductor/exc.py, triton/runtime/build.py)."""
 
@@ -90,7 +89,7 @@ def compiling(choice: Compile) -> Iterator[RealCompiling]:
 
 def compiler_failure(error: BaseException) -> EstimateError | None:
     """An error that says so, if a step failed because something could not be compiled; else None."""
-    found = [cause for cause in causes(error) if type(cause).__module__.startswith(_COMPILERS)]
+    found = [cause for cause in causes(error) if type(cause).__module__.startswith(DEFINED_IN)]
     if not found:
         return None
     message = str(found[-1])

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from memplan.errors import MemplanError
+from memplan.seam import memory
 from memplan.snapshot.read import load_snapshot
 from memplan.validate.records import AllocationStream, Measured, Peaks
 from memplan.validate.streams import recorded_stream
@@ -58,9 +59,7 @@ class CudaMeter:
 
     def _record(self, stacks: str) -> bool:
         try:
-            torch.cuda.memory._record_memory_history(  # noqa: SLF001 - documented, in spite of its name.
-                "all", context="all", stacks=stacks, max_entries=20 * MOST_EVENTS
-            )
+            memory.record_memory_history("all", context="all", stacks=stacks, max_entries=20 * MOST_EVENTS)
         except (RuntimeError, TypeError, ValueError) as error:
             self._notes.append(f"no history with {stacks} stacks: {str(error).splitlines()[0]}")
             return False
@@ -116,9 +115,8 @@ class CudaMeter:
         self._recording = False
         self._folder = tempfile.TemporaryDirectory(prefix="memplan-validate-")
         try:
-            # Both are documented, in spite of their names; the first has no annotations.
-            torch.cuda.memory._dump_snapshot(self._file(self._folder))  # type: ignore[no-untyped-call] # noqa: SLF001
-            torch.cuda.memory._record_memory_history(None)  # noqa: SLF001
+            memory.dump_snapshot(self._file(self._folder))
+            memory.record_memory_history(None)
         except (OSError, RuntimeError) as error:
             self._notes.append(f"the history could not be written: {error}")
 

@@ -5,7 +5,7 @@ import torch
 
 from memplan.seam import dispatcher
 from memplan.seam.dispatcher import fake_kernels, kernels
-from memplan.seam.replace import SeamError
+from memplan.seam.find import SeamError
 
 
 def kernel(*_: object) -> torch.Tensor:

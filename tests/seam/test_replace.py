@@ -1,24 +1,29 @@
 """What a library lacks is an error that says so, never a figure; everything is put back as it was."""
 
+import ast
+import importlib
+import inspect
 import types
 from typing import Any
 
 import pytest
 
 from memplan.errors import ExitCode
-from memplan.seam import replace
-from memplan.seam.patch import Patch, patches
+from memplan.seam import find, pytree
+from memplan.seam.find import SeamError
+from memplan.seam.patch import Patch, patch, patches, used
 from memplan.seam.patches import PATCHES
-from memplan.seam.replace import Replacement, SeamError, attribute, replaced
+from memplan.seam.replace import Replacement, attribute, replaced
+from memplan.seam.table import LENDERS, ROWS
 
 HERE = "memplan.versions"
 """A module that these tests replace names of; it stands for a library."""
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, name: str, **options: Any) -> str:
-    (patch,) = patches(HERE, name, why="this test runs", source="none", since="0.1", **options)
-    monkeypatch.setitem(PATCHES, patch.path, patch)
-    return patch.path
+    (row,) = patches(HERE, name, why="this test runs", source="none", since="0.1", **options)
+    monkeypatch.setitem(PATCHES, row.path, row)
+    return row.path
 
 
 def test_a_value_stands_there_for_the_length_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +52,8 @@ def test_static_methods_and_inherited_attributes_come_back_as_they_were(monkeypa
 
     class Derived(Base): ...
 
-    (patch,) = patches("library.*", "inherited", why="", source="")
-    monkeypatch.setitem(PATCHES, patch.path, patch)
+    (row,) = patches("library.*", "inherited", why="", source="")
+    monkeypatch.setitem(PATCHES, row.path, row)
     (static,) = patches("library.*", "helper", why="", source="")
     monkeypatch.setitem(PATCHES, static.path, static)
     with replaced([Replacement("library.*.inherited", 2, Derived), Replacement("library.*.helper", len, Base)]):
@@ -79,14 +84,14 @@ def test_nothing_stays_replaced_after_that_error(monkeypatch: pytest.MonkeyPatch
 def test_a_name_that_need_not_be_there_is_left_out(monkeypatch: pytest.MonkeyPatch, options: Any) -> None:
     path = listed(monkeypatch, "renamed", **options)
     with replaced([Replacement(path, 1)]):
-        assert replace.imported(HERE) is not None
-        assert not hasattr(replace.imported(HERE), "renamed")
+        assert find.imported(HERE) is not None
+        assert not hasattr(find.imported(HERE), "renamed")
 
 
 def test_a_name_younger_than_the_installed_release_is_left_out() -> None:
     young = Patch(owner="torch", name="x", since="99.0", why="", source="")
-    assert not replace.is_expected(young)
-    assert replace.is_expected(Patch(owner="torch", name="x", since="2.6", why="", source=""))
+    assert not find.is_expected(young)
+    assert find.is_expected(Patch(owner="torch", name="x", since="2.6", why="", source=""))
 
 
 def test_what_a_replacement_calls_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,19 +100,49 @@ def test_what_a_replacement_calls_must_be_there(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_module_is_found_before_the_attribute_of_its_name() -> None:
-    assert isinstance(replace.imported("torch._higher_order_ops.flex_attention"), types.ModuleType)
+    assert isinstance(find.imported("torch._higher_order_ops.flex_attention"), types.ModuleType)
 
 
-def test_every_patch_of_torch_is_there_or_not_expected() -> None:
-    of_torch = [patch for patch in PATCHES.values() if patch.package == "torch" and "*" not in patch.path]
-    lost = []
-    for patch in of_torch:
-        owner = replace.imported(patch.owner)
-        if patch.required and replace.is_expected(patch) and (owner is None or not hasattr(owner, patch.name)):
-            lost.append(patch.path)
-    assert len(of_torch) > 100
-    assert lost == []
+def test_every_name_of_torch_is_there_or_not_expected() -> None:
+    of_torch = [row for row in ROWS if row.package == "torch" and "*" not in row.path]
+    assert len(of_torch) > 200
+    assert [row.path for row in of_torch if find.is_lost(row)] == []
 
 
-def test_every_patch_says_why_and_where() -> None:
-    assert [patch.path for patch in PATCHES.values() if not patch.why or not patch.source] == []
+def test_every_row_says_why_and_where() -> None:
+    assert [row.path for row in ROWS if not row.why or not row.source] == []
+
+
+def test_what_is_lent_is_what_type_checkers_are_told() -> None:
+    for lender in LENDERS:
+        (block,) = (node for node in ast.parse(inspect.getsource(lender)).body if isinstance(node, ast.If))
+        told = {
+            alias.asname or alias.name
+            for node in block.body
+            if isinstance(node, ast.ImportFrom) and node.module not in {"collections.abc", "types"}
+            for alias in node.names
+        } | {node.target.id for node in block.body if isinstance(node, ast.AnnAssign)}
+        assert told == {row.name.lstrip("_") for row in lender.USED}, lender.__name__
+
+
+def test_a_missing_used_name_is_an_error_that_says_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "has", lambda owner, name: name != "tree_map" and hasattr(owner, name))
+    assert pytree.tree_leaves([1]) == [1]
+    with pytest.raises(SeamError, match=r"has no torch\.utils\._pytree\.tree_map, which memplan uses") as caught:
+        importlib.import_module("memplan.seam.pytree").tree_map  # noqa: B018
+    assert caught.value.exit_code is ExitCode.UNKNOWN
+    with pytest.raises(ImportError):
+        exec("from memplan.seam.pytree import tree_nothing")
+
+
+def test_a_name_that_need_not_be_there_is_none() -> None:
+    (row,) = used("memplan.versions", "renamed", why="this test runs", required=False)
+    assert find.lent([row])("renamed") is None
+
+
+def test_what_is_added_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = patch(f"{HERE}.added", why="this test runs", source="none", added=True)
+    monkeypatch.setitem(PATCHES, row.path, row)
+    with replaced([Replacement(row.path, 1)]):
+        assert find.imported(HERE).added == 1
+    assert not hasattr(find.imported(HERE), "added")

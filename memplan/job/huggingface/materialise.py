@@ -23,7 +23,8 @@ def build(make: "Callable[[], torch.nn.Module]") -> "torch.nn.Module":
         The model on CPU: with real values outside of fake tensor mode, with fake tensors inside.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+    from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 
     if not isinstance(torch.empty(0), FakeTensor):
         return make()

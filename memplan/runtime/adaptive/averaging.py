@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from memplan.errors import UsageError
 from memplan.runtime.adaptive.ranks import Ranks
+from memplan.seam.tensors import foreach_div_
 
 
 def refuse_meeting_ranks(module: nn.Module) -> None:
@@ -63,7 +64,7 @@ def average_gradients(parameters: Sequence[torch.Tensor], ranks: Ranks) -> None:
     for work in pending:
         work.wait()
     if gradients:
-        torch._foreach_div_(gradients, ranks.count)
+        foreach_div_(gradients, ranks.count)
 
 
 def _world() -> int:

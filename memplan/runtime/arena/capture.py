@@ -11,14 +11,14 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_map_only
 
 from memplan.errors import UsageError
 from memplan.runtime.arena.out_variants import written
 from memplan.runtime.arena.records import GraphBuffer
 from memplan.runtime.arena.traced import kept, own, traced
+from memplan.seam.operators import OpOverload
+from memplan.seam.pytree import TreeSpec, tree_leaves, tree_map_only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 
 from memplan.errors import MemplanError, UsageError
 from memplan.runtime.arena.capture import Captured, Shape
 from memplan.runtime.arena.out_variants import writer, written
+from memplan.seam.operators import OpOverload
+from memplan.seam.pytree import tree_leaves, tree_map_only, tree_unflatten
 
 ALIGNMENT = 512
 """Of places in the arena: what kernels on any device are used to (``kMinBlockSize`` of the caching allocator)."""

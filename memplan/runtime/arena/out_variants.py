@@ -5,9 +5,10 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
+
+from memplan.seam.operators import OpOverload
+from memplan.seam.pytree import tree_leaves
 
 aten = torch.ops.aten
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map
 
 from memplan.errors import UsageError
+from memplan.seam.pytree import TreeSpec, tree_flatten, tree_leaves, tree_map
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:

@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from memplan.runtime.checkpoint.before import Before, version
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
+from memplan.seam.pytree import tree_leaves
 
 _CACHES = "transformers.cache_utils"
 # From torch 2.15 on, kept results can go through the user's own hooks for saved tensors as all others do.

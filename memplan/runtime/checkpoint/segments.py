@@ -19,6 +19,7 @@ from torch import nn
 
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.rerun import checkpointed
+from memplan.seam.tensors import make_wrapper_subclass
 
 _PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device)
 """Arguments compared by value; all others must be the same object."""
@@ -200,7 +201,7 @@ class _StandIn(torch.Tensor):
 
 
 def _stand_in(segment: str) -> torch.Tensor:
-    stand_in: _StandIn = torch.Tensor._make_wrapper_subclass(_StandIn, (0,))  # noqa: SLF001
+    stand_in: _StandIn = make_wrapper_subclass(_StandIn, (0,))
     stand_in.segment = segment
     return stand_in
 

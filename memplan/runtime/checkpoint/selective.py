@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from memplan.runtime.checkpoint.mismatch import PlanFallbackWarning, PlanMismatch
 from memplan.runtime.checkpoint.records import SavedOp
 from memplan.runtime.checkpoint.rerun import checkpointed, current_region
+from memplan.seam.pytree import tree_leaves
 
 Rerun = Sequence[Callable[[], AbstractContextManager[Any]]]
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from memplan.runtime.leaks.heap import live_tensors, storage_id
 from memplan.runtime.leaks.records import Place
+from memplan.seam.modes import TorchDispatchMode
+from memplan.seam.pytree import tree_leaves
 
 _LIBRARIES = tuple(f"{each.rpartition('/')[0]}/" for each in (torch.__file__, __file__))
 """Folders whose frames say nothing about who allocates."""

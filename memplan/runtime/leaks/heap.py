@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from memplan.runtime.leaks.variables import local_variables
+from memplan.seam.autograd import SavedTensor
 
 NODES = 200_000
 """Nodes of graphs to visit at most: a second or two."""
@@ -126,7 +127,7 @@ def _saved(graphs: Iterable[tuple[Holder, Any]], storages: set[int], until: floa
 
 def _saved_by(node: Any) -> Iterator[tuple[str, int]]:
     """Names and storages of what a node saves. The raw form: unpacking runs hooks, which compute or load."""
-    raw = hasattr(torch._C._autograd.SavedTensor, "data")  # noqa: SLF001 - torch 2.6 unpacks, or says nothing.
+    raw = hasattr(SavedTensor, "data")  # torch 2.6 unpacks, or says nothing.
     for name in dir(node):
         if name.startswith("_raw_saved_"):
             try:

@@ -5,6 +5,7 @@ from threading import Lock
 import torch
 
 from memplan.runtime.meters.records import DeviceReading
+from memplan.seam import memory
 
 ALLOCATED, RESERVED = "allocated_bytes.all.peak", "reserved_bytes.all.peak"
 """Peaks in ``torch.cuda.memory_stats``."""
@@ -57,7 +58,7 @@ def device_count() -> int:
 
 def has_context(index: int) -> bool:
     """Does this process use that very device? To ask the driver about another would create a context on it."""
-    known = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # noqa: SLF001 - there is no public way to ask.
+    known = memory.cuda_hasPrimaryContext
     return known is None or bool(known(index))
 
 

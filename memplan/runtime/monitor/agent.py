@@ -20,6 +20,7 @@ from memplan.runtime.meters.cuda import device_count
 from memplan.runtime.meters.read import read
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.wire import INTERVAL, SNAPSHOTS, Message, encode
+from memplan.seam import memory
 
 _LOG = logging.getLogger("memplan")
 _WORDS = 400
@@ -71,8 +72,9 @@ class Agent:
         """Hear of failed CUDA allocations, as soon as the process uses CUDA: to ask earlier would make it do so."""
         if not self._observes and device_count():
             self._observes = True
-            attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer")  # noqa: B009, SLF001 - CUDA builds have it.
-            attach(self.out_of_memory)
+            attach = memory.cuda_attach_out_of_memory_observer
+            if attach is not None:
+                attach(self.out_of_memory)
 
     def send(self, message: Message) -> bool:
         """Send one message, or drop it; False when nobody listens, or this is a fork of the watched process."""
@@ -112,7 +114,7 @@ class Agent:
             return ""
         path = os.path.join(folder, f"memplan-oom-{self._pid}.pickle")  # noqa: PTH118 - a name, no path to work on.
         try:
-            torch.cuda.memory._dump_snapshot(path)  # type: ignore[no-untyped-call]  # noqa: SLF001 - documented so.
+            memory.dump_snapshot(path)
         except Exception:  # noqa: BLE001
             return ""
         return path

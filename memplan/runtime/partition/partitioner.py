@@ -8,12 +8,10 @@ from torch.fx import GraphModule
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.partition.split import Order, split
+from memplan.seam.compiler import CustomPartitionerFn
 
-try:
-    from torch._inductor.custom_graph_pass import CustomPartitionerFn
-except ImportError:
-    # Before torch 2.8 Inductor takes no partitioner; ``aot_function`` takes any callable.
-    CustomPartitionerFn = object  # type: ignore[assignment, misc]
+# Before torch 2.8 Inductor takes no partitioner; ``aot_function`` takes any callable.
+_Partitioner: type = CustomPartitionerFn or object
 
 OrderOf = Callable[[GraphModule, int], Order]
 """Takes a joint graph and how many of its results are forward's."""
@@ -25,7 +23,7 @@ OF_EAGER_OPS = (
 )
 
 
-class PlannedPartitioner(CustomPartitionerFn):
+class PlannedPartitioner(_Partitioner):  # type: ignore[misc]
     """Cuts every joint graph that it is given as a planner says.
 
     For ``torch.compile``: ``torch._inductor.config.custom_partitioner_fn``; for ``aot_function``, ``aot_module`` and
@@ -38,7 +36,7 @@ class PlannedPartitioner(CustomPartitionerFn):
     def __init__(self, order_of: OrderOf) -> None:
         self._order_of = order_of
 
-    def __call__(  # type: ignore[override]
+    def __call__(
         self, gm: GraphModule, joint_inputs: object, *, num_fwd_outputs: int, **options: Any
     ) -> tuple[GraphModule, GraphModule]:
         """Cut one graph.

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from memplan.errors import UsageError
+from memplan.seam import functorch
+from memplan.seam.operators import OpOverload
+from memplan.seam.pytree import tree_leaves
 
 _UNCHECKED = "saved_tensor_with_no_vc_check"
 """Key of a node's ``meta`` (torch/_functorch/_aot_autograd/graph_compile.py); torch 2.6 does not read it."""
@@ -200,13 +201,11 @@ def is_backward_input(node: Node, names: tuple[str, ...] = ("tangents",)) -> boo
 
 
 def _saved_descriptions(saved: Sequence[Node]) -> list[Any]:
-    try:
-        from torch._functorch._aot_autograd import descriptors
-    except ImportError:
+    if functorch.descriptors is None:
         # Before torch 2.8 results are not described.
         return [None] * len(saved)
     checked, unchecked = (
-        getattr(descriptors, name, None)
+        getattr(functorch.descriptors, name, None)
         for name in ("SavedForBackwardsAOTOutput", "SavedForBackwardsNoVcCheckAOTOutput")
     )
     return [(unchecked if _unchecked(node) else checked)(index) for index, node in enumerate(saved)]  # type: ignore[misc]

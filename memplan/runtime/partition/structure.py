@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves
 
 from memplan.runtime.partition.records import JointOp
 from memplan.runtime.partition.split import is_backward_input
+from memplan.seam.pytree import tree_leaves
 
 
 def ops_of(joint: GraphModule) -> tuple[Node, ...]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from memplan.seam.tensors import storage_Use_Count
 from memplan.units import MIB
 
 HUGE_PAGE = 2 * MIB
@@ -92,7 +93,7 @@ def memory_of(device: torch.device) -> Memory:
 def users(storage: torch.UntypedStorage) -> int:
     """How many hold a storage: tensors, arrays of NumPy over them, graphs of autograd; and the handle at hand."""
     # What CUDA graph trees ask, too (torch/_inductor/cudagraph_trees.py); there is no public way.
-    count: int = torch._C._storage_Use_Count(storage._cdata)  # noqa: SLF001
+    count: int = storage_Use_Count(storage._cdata)  # noqa: SLF001
     return count
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch.profiler import record_function
 
 from memplan.runtime.meters import cpu
 from memplan.runtime.profile.kineto import Profiler
 from memplan.runtime.profile.records import Events
+from memplan.seam import memory
 
 _PIN = "memplan.pin."
 """How ranges begin that mark a moment for ``torch.profiler``."""
@@ -122,7 +122,7 @@ class CudaHistory:
 
     def start(self) -> None:
         """Begin."""
-        torch.cuda.memory._record_memory_history(  # noqa: SLF001 - documented, and there is no other.
+        memory.record_memory_history(
             "all", context=None, max_entries=self._most, device=self._index, clear_history=True
         )
 
@@ -135,8 +135,8 @@ class CudaHistory:
 
     def finish(self, began: int) -> Written:
         """End."""
-        snapshot: dict[str, Any] = torch.cuda.memory._snapshot(self._index)  # noqa: SLF001
-        torch.cuda.memory._record_memory_history(None, device=self._index)  # noqa: SLF001
+        snapshot: dict[str, Any] = memory.snapshot(self._index)
+        memory.record_memory_history(None, device=self._index)
         # Its clock is that of the day.
         offset = began + time.time_ns() - time.monotonic_ns()
         entries = snapshot["device_traces"][self._index] if snapshot["device_traces"] else []

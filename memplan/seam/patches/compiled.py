@@ -1,8 +1,65 @@
 """What ``torch.compile`` means in a trace, and Inductor without compilers and without a GPU."""
 
-from memplan.seam.patch import Patch, patches
+from memplan.seam.patch import Patch, patch, patches
 
 CUDA_INTERFACE = "torch._dynamo.device_interface.CudaInterface"
+"""What Inductor asks for a GPU."""
+_ASYNC_COMPILE = "torch._inductor.async_compile.AsyncCompile"
+
+NON_REENTRANT = (
+    patch(
+        "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
+        why="checkpointed blocks are marked in compiled regions",
+        source="torch/utils/checkpoint.py checkpoint",
+    ),
+    # Its name in torch 2.15, where the other is still there for those who import it.
+    patch(
+        "torch.utils.checkpoint._checkpoint_without_reentrant_generator_impl",
+        since="2.15",
+        why="checkpointed blocks are marked in compiled regions",
+        source="torch/utils/checkpoint.py checkpoint",
+    ),
+)
+"""Generators that ``checkpoint`` runs its function between the steps of."""
+LOAD_CODE = patch(
+    "torch._inductor.codecache.PyCodeCache.load_by_key_path",
+    why="what Inductor wrote is read and its buffers are taken",
+    source="torch/_inductor/codecache.py PyCodeCache",
+)
+COMPILERS = (
+    *patches(
+        _ASYNC_COMPILE,
+        "triton",
+        "cpp",
+        "cpp_pybinding",
+        why="no compiler is needed",
+        source="torch/_inductor/async_compile.py AsyncCompile",
+    ),
+    *patches(
+        _ASYNC_COMPILE,
+        "multi_kernel",
+        "size_hint_multi_kernel",
+        required=False,
+        why="no compiler is needed",
+        source="torch/_inductor/async_compile.py AsyncCompile",
+    ),
+)
+"""Methods that compile a kernel."""
+WAIT = patch(
+    f"{_ASYNC_COMPILE}.wait",
+    why="no compiler is needed",
+    source="torch/_inductor/async_compile.py AsyncCompile",
+)
+HAS_TRITON = patch(
+    "torch._inductor.scheduler.has_triton",
+    why="Inductor writes code for the GPU that is played",
+    source="torch/_inductor/scheduler.py",
+)
+INIT_GPU_CONTEXT = patch(
+    "torch._subclasses.fake_tensor.init_gpu_context",
+    why="fake tensors on a GPU make no real one there",
+    source="torch/_subclasses/fake_tensor.py init_gpu_context",
+)
 
 PATCHES: tuple[Patch, ...] = (
     *patches("torch", "compile", why="compiling means what --compile says", source="torch/__init__.py compile"),
@@ -18,47 +75,17 @@ PATCHES: tuple[Patch, ...] = (
         why="user code takes its compiled branches while it is captured",
         source="torch/compiler/__init__.py is_compiling",
     ),
-    *patches(
-        "torch.utils.checkpoint",
-        "_checkpoint_without_reentrant_generator",
-        why="checkpointed blocks are marked in compiled regions",
-        source="torch/utils/checkpoint.py checkpoint",
-    ),
-    *patches(
-        "torch.utils.checkpoint",
-        "_checkpoint_without_reentrant_generator_impl",
-        since="2.15",
-        why="checkpointed blocks are marked in compiled regions",
-        source="torch/utils/checkpoint.py checkpoint",
-    ),
+    *NON_REENTRANT,
+    LOAD_CODE,
+    *COMPILERS,
+    WAIT,
+    HAS_TRITON,
+    INIT_GPU_CONTEXT,
     *patches(
         "torch.utils.checkpoint.CheckpointFunction",
         "apply",
         why="checkpointed blocks are marked in compiled regions",
         source="torch/utils/checkpoint.py checkpoint",
-    ),
-    *patches(
-        "torch._inductor.codecache.PyCodeCache",
-        "load_by_key_path",
-        why="what Inductor wrote is read and its buffers are taken",
-        source="torch/_inductor/codecache.py PyCodeCache",
-    ),
-    *patches(
-        "torch._inductor.async_compile.AsyncCompile",
-        "triton",
-        "cpp",
-        "cpp_pybinding",
-        "wait",
-        why="no compiler is needed",
-        source="torch/_inductor/async_compile.py AsyncCompile",
-    ),
-    *patches(
-        "torch._inductor.async_compile.AsyncCompile",
-        "multi_kernel",
-        "size_hint_multi_kernel",
-        required=False,
-        why="no compiler is needed",
-        source="torch/_inductor/async_compile.py AsyncCompile",
     ),
     *patches(
         CUDA_INTERFACE,
@@ -79,18 +106,6 @@ PATCHES: tuple[Patch, ...] = (
         "current_device",
         why="Inductor writes code for the GPU that is played",
         source="torch/_dynamo/device_interface.py CudaInterface.Worker",
-    ),
-    *patches(
-        "torch._inductor.scheduler",
-        "has_triton",
-        why="Inductor writes code for the GPU that is played",
-        source="torch/_inductor/scheduler.py",
-    ),
-    *patches(
-        "torch._subclasses.fake_tensor",
-        "init_gpu_context",
-        why="fake tensors on a GPU make no real one there",
-        source="torch/_subclasses/fake_tensor.py init_gpu_context",
     ),
     *patches(
         "torch.Tensor",

@@ -1,6 +1,7 @@
 """What makes a CPU process look like one with a GPU, and torch's own code take CUDA's ways in it."""
 
-from memplan.seam.patch import Patch, patches
+from memplan.seam.patch import Patch, patch, patches
+from memplan.seam.patches.world import FAKE_TENSOR
 
 _ASKED_BY_TORCH = patches(
     "torch.cuda",
@@ -15,6 +16,8 @@ _ASKED_BY_TORCH = patches(
     why="torch's own code finds the GPU that is played",
     source="torch/cuda/__init__.py, torch/cuda/graphs.py",
 )
+_OF_PROGRAMS = "programs can ask for the state of the GPU that is played"
+_MEMORY = "torch/cuda/__init__.py, torch/cuda/memory.py, torch/cuda/random.py"
 _ASKED_BY_PROGRAMS = patches(
     "torch.cuda",
     "is_tf32_supported",
@@ -22,42 +25,44 @@ _ASKED_BY_PROGRAMS = patches(
     "mem_get_info",
     "memory_stats",
     "memory_summary",
+    "get_rng_state",
+    "get_rng_state_all",
+    required=False,
+    why=_OF_PROGRAMS,
+    source=_MEMORY,
+)
+FIGURES = patches(
+    "torch.cuda",
     "memory_allocated",
     "max_memory_allocated",
     "memory_reserved",
     "max_memory_reserved",
     "utilization",
-    "get_rng_state",
-    "get_rng_state_all",
-    "init",
-    "synchronize",
-    "empty_cache",
-    "ipc_collect",
-    "set_device",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_per_process_memory_fraction",
-    "manual_seed",
-    "manual_seed_all",
-    "reset_peak_memory_stats",
-    "reset_max_memory_allocated",
-    "reset_accumulated_memory_stats",
     required=False,
-    why="programs can ask for the state of the GPU that is played",
-    source="torch/cuda/__init__.py, torch/cuda/memory.py, torch/cuda/random.py",
+    why=_OF_PROGRAMS,
+    source=_MEMORY,
 )
-_STREAMS = patches(
-    "torch.cuda",
-    "Stream",
-    "Event",
-    "stream",
-    "current_stream",
-    "default_stream",
-    "set_stream",
-    why="every allocation is known by its stream",
-    source="torch/cuda/streams.py, torch/cuda/__init__.py",
-)
-_DIAGNOSTICS = (
+"""Functions that answer a number, which is 0 in a trace."""
+ACTIONS = (
+    *patches(
+        "torch.cuda",
+        "init",
+        "synchronize",
+        "empty_cache",
+        "ipc_collect",
+        "set_device",
+        "set_rng_state",
+        "set_rng_state_all",
+        "set_per_process_memory_fraction",
+        "manual_seed",
+        "manual_seed_all",
+        "reset_peak_memory_stats",
+        "reset_max_memory_allocated",
+        "reset_accumulated_memory_stats",
+        required=False,
+        why=_OF_PROGRAMS,
+        source=_MEMORY,
+    ),
     *patches(
         "torch.cuda.nvtx",
         "range_push",
@@ -75,6 +80,27 @@ _DIAGNOSTICS = (
         why="programs that record memory run",
         source="torch/cuda/memory.py",
     ),
+    *patches(
+        "torch.accelerator",
+        "synchronize",
+        "set_device_index",
+        "empty_cache",
+        required=False,
+        why=_OF_PROGRAMS,
+        source="torch/accelerator/__init__.py, torch/accelerator/memory.py",
+    ),
+)
+"""Functions that do something and answer nothing."""
+_STREAMS = patches(
+    "torch.cuda",
+    "Stream",
+    "Event",
+    "stream",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    why="every allocation is known by its stream",
+    source="torch/cuda/streams.py, torch/cuda/__init__.py",
 )
 _ACCELERATOR = (
     *patches(
@@ -91,11 +117,8 @@ _ACCELERATOR = (
         "torch.accelerator",
         "current_device_index",
         "current_device_idx",
-        "synchronize",
-        "set_device_index",
-        "empty_cache",
         required=False,
-        why="programs can ask for the state of the GPU that is played",
+        why=_OF_PROGRAMS,
         source="torch/accelerator/__init__.py, torch/accelerator/memory.py",
     ),
 )
@@ -119,63 +142,56 @@ _RUNTIME = (
         source="torch/csrc/autograd/python_variable_methods.cpp",
     ),
 )
+RUN_BACKWARD = patch(
+    "torch.autograd._engine_run_backward",
+    why="user code that autograd calls back finds the GPU that is played",
+    source="torch/autograd/graph.py _engine_run_backward",
+)
+FAKE_DEVICE = patch(
+    f"{FAKE_TENSOR}.device",
+    why="fake tensors tell the device that they would lie on",
+    source="torch/_subclasses/fake_tensor.py FakeTensor.device",
+)
+GROUP_BY_DEVICE = patch(
+    "torch._C._group_tensors_by_device_and_dtype",
+    why="groups of fake tensors tell the device that they would lie on",
+    source="torch/utils/_foreach_utils.py _group_tensors_by_device_and_dtype",
+)
+NEW_NESTED = patch(
+    "torch.nested._internal.nested_tensor.NestedTensor.__new__",
+    required=False,
+    why="nested tensors are made on the CPU of the trace",
+    source="torch/nested/_internal/nested_tensor.py NestedTensor.__new__",
+)
 _PLACEMENT = (
-    *patches(
-        "torch.autograd",
-        "_engine_run_backward",
-        why="user code that autograd calls back finds the GPU that is played",
-        source="torch/autograd/graph.py _engine_run_backward",
-    ),
+    RUN_BACKWARD,
+    FAKE_DEVICE,
+    GROUP_BY_DEVICE,
+    NEW_NESTED,
     *patches(
         "torch.autograd.graph.saved_tensors_hooks",
         "__init__",
         why="hooks on saved tensors find the GPU that is played",
         source="torch/autograd/graph.py saved_tensors_hooks",
     ),
-    *patches(
-        "torch._subclasses.fake_tensor.FakeTensor",
-        "device",
-        why="fake tensors tell the device that they would lie on",
-        source="torch/_subclasses/fake_tensor.py FakeTensor.device",
-    ),
-    *patches(
-        "torch._C",
-        "_group_tensors_by_device_and_dtype",
-        why="groups of fake tensors tell the device that they would lie on",
-        source="torch/utils/_foreach_utils.py _group_tensors_by_device_and_dtype",
-    ),
-    *patches(
-        "torch.nested._internal.nested_tensor.NestedTensor",
-        "__new__",
-        required=False,
-        why="nested tensors are made on the CPU of the trace",
-        source="torch/nested/_internal/nested_tensor.py NestedTensor.__new__",
-    ),
 )
-_OPTIMIZERS = (
-    *patches(
-        "torch.utils._foreach_utils",
-        "_get_foreach_kernels_supported_devices",
-        "_foreach_supported_types",
-        why="gradient clipping takes CUDA's ways",
-        source="torch/utils/_foreach_utils.py _has_foreach_support",
-    ),
-    *patches(
-        "torch.optim.optimizer",
-        "_get_foreach_kernels_supported_devices",
-        "_get_capturable_supported_devices",
-        "_foreach_supported_types",
-        why="optimizers take CUDA's ways",
-        source="torch/optim/optimizer.py _default_to_fused_or_foreach, _get_capturable_supported_devices",
-    ),
+_CLIPPING = "gradient clipping takes CUDA's ways"
+_STEPPING = "optimizers take CUDA's ways"
+_FOREACH = "torch/utils/_foreach_utils.py _has_foreach_support"
+_DEFAULTS = "torch/optim/optimizer.py _default_to_fused_or_foreach, _get_capturable_supported_devices"
+_DEVICES = ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
+DEVICE_LISTS = (
+    *patches("torch.utils._foreach_utils", _DEVICES[0], why=_CLIPPING, source=_FOREACH),
+    *patches("torch.optim.optimizer", *_DEVICES, why=_STEPPING, source=_DEFAULTS),
 )
-_OPTIMIZER_MODULES = patches(
-    "torch.optim.*",
-    "_get_foreach_kernels_supported_devices",
-    "_get_capturable_supported_devices",
-    why="optimizers take CUDA's ways",
-    source="torch/optim/optimizer.py _default_to_fused_or_foreach, _get_capturable_supported_devices",
+"""Functions that name the devices on which CUDA's optimizer paths run, where torch defines or first imports them."""
+HELD_DEVICE_LISTS = patches("torch.optim.*", *_DEVICES, why=_STEPPING, source=_DEFAULTS)
+"""The same as each optimizer's module holds them."""
+TYPE_LISTS = (
+    *patches("torch.utils._foreach_utils", "_foreach_supported_types", why=_CLIPPING, source=_FOREACH),
+    *patches("torch.optim.optimizer", "_foreach_supported_types", why=_STEPPING, source=_DEFAULTS),
 )
+"""Lists of the exact types that may run there."""
 _AUTOCAST = patches(
     "torch",
     "set_autocast_enabled",
@@ -187,13 +203,13 @@ _AUTOCAST = patches(
     why="autocast on fake tensors is CUDA's",
     source="torch/amp/autocast_mode.py autocast.__enter__, __exit__",
 )
+CALL_FLEX_ATTENTION = patch(
+    "torch._higher_order_ops.flex_attention.FlexAttentionHOP.__call__",
+    why="flex_attention takes the compiled kernel's memory",
+    source="torch/_higher_order_ops/flex_attention.py",
+)
 _KERNELS = (
-    *patches(
-        "torch._higher_order_ops.flex_attention.FlexAttentionHOP",
-        "__call__",
-        why="flex_attention takes the compiled kernel's memory",
-        source="torch/_higher_order_ops/flex_attention.py",
-    ),
+    CALL_FLEX_ATTENTION,
     *patches(
         "torch.nn.RNNBase",
         "flatten_parameters",
@@ -205,13 +221,15 @@ _KERNELS = (
 PATCHES: tuple[Patch, ...] = (
     *_ASKED_BY_TORCH,
     *_ASKED_BY_PROGRAMS,
+    *FIGURES,
+    *ACTIONS,
     *_STREAMS,
-    *_DIAGNOSTICS,
     *_ACCELERATOR,
     *_RUNTIME,
     *_PLACEMENT,
-    *_OPTIMIZERS,
-    *_OPTIMIZER_MODULES,
+    *DEVICE_LISTS,
+    *HELD_DEVICE_LISTS,
+    *TYPE_LISTS,
     *_AUTOCAST,
     *_KERNELS,
 )

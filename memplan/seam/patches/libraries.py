@@ -1,8 +1,21 @@
 """What is replaced in libraries beside torch, where a job uses them."""
 
-from memplan.seam.patch import Patch, patches
+from memplan.seam.patch import Patch, patch, patches
 
 _ZERO = "deepspeed.runtime.zero"
+
+MAKE_SUBCLASS = patch(
+    "torch.Tensor._make_subclass",
+    why="quantised parameters can be fake",
+    source="torch/csrc/autograd/python_variable.cpp THPVariable_make_subclass",
+)
+RAW_STREAM = patch(
+    "torch._C._cuda_getCurrentRawStream",
+    # A CPU build has none.
+    added=True,
+    why="wrappers of kernels find a stream",
+    source="torch/csrc/cuda/Module.cpp",
+)
 
 PATCHES: tuple[Patch, ...] = (
     *patches(
@@ -62,20 +75,8 @@ PATCHES: tuple[Patch, ...] = (
         since="0.43",
         source="bitsandbytes/functional.py GlobalPageManager",
     ),
-    *patches(
-        "torch.Tensor",
-        "_make_subclass",
-        why="quantised parameters can be fake",
-        source="torch/csrc/autograd/python_variable.cpp THPVariable_make_subclass",
-    ),
-    *patches(
-        "torch._C",
-        "_cuda_getCurrentRawStream",
-        # A CPU build has none; the replacement is put there for bitsandbytes' wrappers of kernels.
-        required=False,
-        why="wrappers of kernels find a stream",
-        source="torch/csrc/cuda/Module.cpp",
-    ),
+    MAKE_SUBCLASS,
+    RAW_STREAM,
     *patches(
         f"{_ZERO}.partition_parameters.AllGatherCoalescedHandle",
         "wait",

@@ -1,9 +1,7 @@
 """What lets torch's own sharding run as one rank among ranks that are not there."""
 
-from memplan.seam.patch import Patch, patches
+from memplan.seam.patch import Patch, patch, patches
 
-PROPAGATOR = "torch.distributed.tensor._sharding_prop.ShardingPropagator"
-FSDP_PARAMETER = "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam"
 _RANKS = (
     "init_process_group",
     "destroy_process_group",
@@ -15,19 +13,63 @@ _RANKS = (
     "new_group",
 )
 
-PATCHES: tuple[Patch, ...] = (
-    *patches(
-        "torch.distributed",
-        *_RANKS,
-        why="a rank's code finds the other ranks",
-        source="torch/distributed/distributed_c10d.py",
-    ),
-    *patches(
-        "torch.distributed.distributed_c10d",
-        *_RANKS,
-        why="a rank's code finds the other ranks",
-        source="torch/distributed/distributed_c10d.py",
-    ),
+GATHERED_PARAMETER = patch(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.init_all_gather_outputs",
+    why="gathered parameters count as parameters",
+    source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam",
+)
+RESET_SHARD = patch(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.reset_sharded_param",
+    why="FSDP2 keeps a shard that it has padded",
+    source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam.reset_sharded_param",
+)
+SAME_STORAGE = patch(
+    "torch.distributed.fsdp._flat_param._same_storage",
+    why="FSDP1 tells storages apart that have no addresses",
+    source="torch/distributed/fsdp/_flat_param.py",
+)
+HAS_MEMORY = patch(
+    "torch.distributed.fsdp._flat_param._data_ptr_allocated",
+    why="FSDP1 tells storages apart that have no addresses",
+    source="torch/distributed/fsdp/_flat_param.py",
+)
+GET_ACCELERATOR = patch(
+    "torch._C._get_accelerator",
+    why="FSDP1 without a device_id finds the GPU of the trace",
+    source="torch/distributed/fsdp/_init_utils.py _init_device_handle",
+)
+WARN_CPU_INIT = patch(
+    "torch.distributed.fsdp._init_utils._warn_cpu_init",
+    required=False,
+    why="FSDP1 does not warn of parameters that memplan moves",
+    source="torch/distributed/fsdp/_init_utils.py _get_compute_device",
+)
+PROPAGATE_SHARDING = patch(
+    "torch.distributed.tensor._sharding_prop.ShardingPropagator.propagate_op_sharding_non_cached",
+    why="the sharding of alike elements is worked out once",
+    source="torch/distributed/tensor/_sharding_prop.py",
+)
+PROPAGATE_SHAPES = patch(
+    "torch.distributed.tensor._sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached",
+    why="shapes of global tensors are not recorded as ops of the step",
+    source="torch/distributed/tensor/_sharding_prop.py",
+)
+MAKE_WRAPPER = patch(
+    "torch.Tensor._make_wrapper_subclass",
+    why="DTensors lie on the device of the trace",
+    source="torch/csrc/autograd/python_variable.cpp THPVariable_make_wrapper_subclass",
+)
+COMPARE_SHAPES = patch(
+    "torch.nn.parallel.distributed._verify_param_shape_across_processes",
+    why="DDP does not compare values among ranks",
+    source="torch/nn/parallel/distributed.py",
+)
+REBUILD_BUCKETS = patch(
+    "torch._C._distributed_c10d.Reducer._rebuild_buckets",
+    why="DDP's reducer rebuilds its buckets with real numbers",
+    source="torch/csrc/distributed/c10d/reducer.cpp Reducer::rebuild_buckets",
+)
+MESH_METHODS = (
     *patches(
         "torch.distributed.device_mesh.DeviceMesh",
         "__init__",
@@ -48,6 +90,34 @@ PATCHES: tuple[Patch, ...] = (
         why="meshes compute with real numbers of ranks",
         source="torch/distributed/device_mesh.py DeviceMesh",
     ),
+)
+"""Methods of meshes that compute with tensors of ranks."""
+
+PATCHES: tuple[Patch, ...] = (
+    GATHERED_PARAMETER,
+    RESET_SHARD,
+    SAME_STORAGE,
+    HAS_MEMORY,
+    GET_ACCELERATOR,
+    WARN_CPU_INIT,
+    PROPAGATE_SHARDING,
+    PROPAGATE_SHAPES,
+    MAKE_WRAPPER,
+    COMPARE_SHAPES,
+    REBUILD_BUCKETS,
+    *patches(
+        "torch.distributed",
+        *_RANKS,
+        why="a rank's code finds the other ranks",
+        source="torch/distributed/distributed_c10d.py",
+    ),
+    *patches(
+        "torch.distributed.distributed_c10d",
+        *_RANKS,
+        why="a rank's code finds the other ranks",
+        source="torch/distributed/distributed_c10d.py",
+    ),
+    *MESH_METHODS,
     *patches(
         "*",
         "init_device_mesh",
@@ -55,71 +125,9 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/distributed/device_mesh.py init_device_mesh",
     ),
     *patches(
-        FSDP_PARAMETER,
-        "init_all_gather_outputs",
-        why="gathered parameters count as parameters",
-        source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam",
-    ),
-    *patches(
-        FSDP_PARAMETER,
-        "reset_sharded_param",
-        why="FSDP2 keeps a shard that it has padded",
-        source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam.reset_sharded_param",
-    ),
-    *patches(
-        "torch.distributed.fsdp._flat_param",
-        "_same_storage",
-        "_data_ptr_allocated",
-        why="FSDP1 tells storages apart that have no addresses",
-        source="torch/distributed/fsdp/_flat_param.py",
-    ),
-    *patches(
-        "torch._C",
-        "_get_accelerator",
-        why="FSDP1 without a device_id finds the GPU of the trace",
-        source="torch/distributed/fsdp/_init_utils.py _init_device_handle",
-    ),
-    *patches(
-        "torch.distributed.fsdp._init_utils",
-        "_warn_cpu_init",
-        required=False,
-        why="FSDP1 does not warn of parameters that memplan moves",
-        source="torch/distributed/fsdp/_init_utils.py _get_compute_device",
-    ),
-    *patches(
-        PROPAGATOR,
-        "propagate_op_sharding_non_cached",
-        why="the sharding of alike elements is worked out once",
-        source="torch/distributed/tensor/_sharding_prop.py",
-    ),
-    *patches(
-        PROPAGATOR,
-        "_propagate_tensor_meta_non_cached",
-        why="shapes of global tensors are not recorded as ops of the step",
-        source="torch/distributed/tensor/_sharding_prop.py",
-    ),
-    *patches(
-        "torch.Tensor",
-        "_make_wrapper_subclass",
-        why="DTensors lie on the device of the trace",
-        source="torch/csrc/autograd/python_variable.cpp THPVariable_make_wrapper_subclass",
-    ),
-    *patches(
-        "torch.nn.parallel.distributed",
-        "_verify_param_shape_across_processes",
-        why="DDP does not compare values among ranks",
-        source="torch/nn/parallel/distributed.py",
-    ),
-    *patches(
         "torch.nn.parallel.DistributedDataParallel",
         "__init__",
         why="DDP's reducer leaves its result in its buckets",
         source="torch/nn/parallel/distributed.py DistributedDataParallel",
-    ),
-    *patches(
-        "torch._C._distributed_c10d.Reducer",
-        "_rebuild_buckets",
-        why="DDP's reducer rebuilds its buckets with real numbers",
-        source="torch/csrc/distributed/c10d/reducer.cpp Reducer::rebuild_buckets",
     ),
 )

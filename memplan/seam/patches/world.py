@@ -1,30 +1,46 @@
 """What lets ordinary programs run on fake tensors, whatever the device."""
 
-from memplan.seam.patch import Patch, patches
+from memplan.seam.patch import Patch, patch, patches
+
+FAKE_TENSOR = "torch._subclasses.fake_tensor.FakeTensor"
+"""The class of fake tensors."""
+
+MODULE_APPLY = patch(
+    "torch.nn.Module._apply",
+    why="fake parameters can be moved and cast in place",
+    source="torch/nn/modules/module.py Module._apply",
+)
+LOADER_ITERATOR = patch(
+    "torch.utils.data.DataLoader._get_iterator",
+    why="batches are loaded in the traced process",
+    source="torch/utils/data/dataloader.py DataLoader._get_iterator",
+)
+PAD_PACKED_SEQUENCE = patch(
+    "torch._VF._pad_packed_sequence",
+    why="packed sequences are padded as on the device",
+    source="aten/src/ATen/native/PackedSequence.cpp _pad_packed_sequence",
+)
 
 PATCHES: tuple[Patch, ...] = (
+    MODULE_APPLY,
+    LOADER_ITERATOR,
+    PAD_PACKED_SEQUENCE,
     *patches(
-        "torch.nn.Module",
-        "_apply",
-        why="fake parameters can be moved and cast in place",
-        source="torch/nn/modules/module.py Module._apply",
-    ),
-    *patches(
-        "torch._subclasses.fake_tensor.FakeTensor",
+        FAKE_TENSOR,
         "__deepcopy__",
         "__format__",
         why="fake tensors can be copied and printed",
         source="torch/_tensor.py Tensor.__deepcopy__, Tensor.__format__",
     ),
     *patches(
-        "torch._subclasses.fake_tensor.FakeTensor",
+        FAKE_TENSOR,
         "get_nested_int",
         required=False,
         why="nested tensors of fake ones have ragged sizes without symbols",
         source="torch/nested/_internal/nested_tensor.py get_tensor_symint",
     ),
     *patches(
-        "torch._subclasses.fake_tensor.FakeTensor",
+        FAKE_TENSOR,
         "numpy",
         "__reduce_ex__",
         why="fake tensors become arrays and pickles",
@@ -37,22 +53,10 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/serialization.py save",
     ),
     *patches(
-        "torch.utils.data.DataLoader",
-        "_get_iterator",
-        why="batches are loaded in the traced process",
-        source="torch/utils/data/dataloader.py DataLoader._get_iterator",
-    ),
-    *patches(
         "torch",
         "tensor",
         why="tensors can be made of fake scalars",
         source="torch/csrc/utils/tensor_new.cpp internal_new_from_data",
-    ),
-    *patches(
-        "torch._VF",
-        "_pad_packed_sequence",
-        why="packed sequences are padded as on the device",
-        source="aten/src/ATen/native/PackedSequence.cpp _pad_packed_sequence",
     ),
     *patches(
         "torch.UntypedStorage",

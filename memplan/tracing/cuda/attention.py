@@ -8,7 +8,7 @@ which also serve backward. The math decomposition is torch's own composite: it r
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import pad
@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from memplan.errors import EstimateError, UsageError
 from memplan.job.spec import Attention
 from memplan.seam.dispatcher import kernels
+from memplan.seam.operators import get_sdp_priority_order, set_sdp_priority_order
 from memplan.tracing.aliasing import mask_added_in_place
 from memplan.tracing.cuda.attention_call import AttentionCall, AttentionKernel, Operand
 from memplan.tracing.cuda.attention_choice import (
@@ -245,33 +246,29 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
 
 def _enabled() -> frozenset[AttentionKernel]:
     """The switches of torch.backends.cuda, which ``sdpa_kernel`` sets too."""
+    backends: Any = torch.backends.cuda
     switches: dict[AttentionKernel, bool] = {
-        "flash": torch._C._get_flash_sdp_enabled(),
-        "efficient": torch._C._get_mem_efficient_sdp_enabled(),
-        "cudnn": torch._C._get_cudnn_sdp_enabled(),
-        "math": torch._C._get_math_sdp_enabled(),
+        "flash": backends.flash_sdp_enabled(),
+        "efficient": backends.mem_efficient_sdp_enabled(),
+        "cudnn": backends.cudnn_sdp_enabled(),
+        "math": backends.math_sdp_enabled(),
     }
     return frozenset(kernel for kernel, enabled in switches.items() if enabled)
 
 
 def _order() -> tuple[AttentionKernel, ...]:
     """The order now set, which ``sdpa_kernel(set_priority=True)`` changes."""
-    if not hasattr(torch._C, "_get_sdp_priority_order"):
-        return DEFAULT_ORDER
-    return tuple(_BACKENDS[code] for code in torch._C._get_sdp_priority_order() if code in _BACKENDS)
+    return tuple(_BACKENDS[code] for code in get_sdp_priority_order() if code in _BACKENDS)
 
 
 @contextlib.contextmanager
 def _priority(order: tuple[AttentionKernel, ...]) -> Iterator[None]:
     """Start from the order that CUDA would start from, unless the user has set another."""
-    if not hasattr(torch._C, "_set_sdp_priority_order"):
-        yield
-        return
-    former = torch._C._get_sdp_priority_order()
+    former = get_sdp_priority_order()
     if order == CUDNN_FIRST_ORDER and _order() == DEFAULT_ORDER:
         rest = [code for code in former if code not in _BACKENDS]
-        torch._C._set_sdp_priority_order([*(_CODES[kernel] for kernel in order), *rest])
+        set_sdp_priority_order([*(_CODES[kernel] for kernel in order), *rest])
     try:
         yield
     finally:
-        torch._C._set_sdp_priority_order(former)
+        set_sdp_priority_order(former)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from memplan.seam.dispatcher import Kernel, has_kernel, kernels, overload
+from memplan.seam.operators import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard, jit_get_all_schemas
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.cuda import autocast_lists as lists
 
@@ -120,7 +121,7 @@ def _autocast_by(key: str) -> frozenset[str]:
     """Aten ops that this torch itself has a kernel for at a dispatch key; first asked before any is replaced."""
     names = (
         schema.name.removeprefix("aten::") + (f".{schema.overload_name}" if schema.overload_name else "")
-        for schema in torch._C._jit_get_all_schemas()
+        for schema in jit_get_all_schemas()
         if schema.name.startswith("aten::")
     )
     return frozenset(name for name in names if has_kernel(name, key))
@@ -128,9 +129,7 @@ def _autocast_by(key: str) -> frozenset[str]:
 
 def _without_autocast() -> contextlib.AbstractContextManager[None]:
     """``ExcludeDispatchKeyGuard no_autocast``."""
-    guard: contextlib.AbstractContextManager[None] = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    )
+    guard: contextlib.AbstractContextManager[None] = ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.AutocastCPU))
     return guard
 
 

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch.nn.attention import flex_attention
 
+from memplan.seam.operators import FlexAttentionHOP
+from memplan.seam.patches.cuda import CALL_FLEX_ATTENTION
 from memplan.seam.replace import Replacement, replaced
 
 ASSUMPTION = "flex_attention runs as the kernel that torch.compile makes of it, which keeps no scores"
@@ -56,7 +57,7 @@ def cuda_flex_attention() -> Iterator[FlexAttention]:
 
     with (
         warnings.catch_warnings(),
-        replaced((Replacement("torch._higher_order_ops.flex_attention.FlexAttentionHOP.__call__", call),)),
+        replaced((Replacement(CALL_FLEX_ATTENTION.path, call),)),
     ):
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
         yield flex

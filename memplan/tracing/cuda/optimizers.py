@@ -11,18 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor
-
+from memplan.seam.fake import FakeTensor
+from memplan.seam.patches.cuda import DEVICE_LISTS, HELD_DEVICE_LISTS, TYPE_LISTS
 from memplan.seam.replace import Replacement, attribute, replaced
-
-_DEVICE_LISTS = (
-    "torch.utils._foreach_utils._get_foreach_kernels_supported_devices",
-    "torch.optim.optimizer._get_foreach_kernels_supported_devices",
-    "torch.optim.optimizer._get_capturable_supported_devices",
-)
-"""Functions that name the devices on which CUDA's optimizer paths run, where torch defines or first imports them."""
-_TYPE_LISTS = ("torch.optim.optimizer", "torch.utils._foreach_utils")
-"""Modules with a list of the exact types that may run there."""
 
 
 @contextlib.contextmanager
@@ -41,12 +32,12 @@ def _device_lists() -> tuple[Replacement, ...]:
     # torch.optim deletes its submodules' names, so they are found where Python keeps them.
     modules = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
     held = (
-        Replacement(f"torch.optim.*.{name}", _with_cpu(getattr(module, name)), module)
+        Replacement(row.path, _with_cpu(getattr(module, row.name)), module)
         for module in modules
-        for name in ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices")
-        if module.__name__ != "torch.optim.optimizer" and hasattr(module, name)
+        for row in HELD_DEVICE_LISTS
+        if module.__name__ != "torch.optim.optimizer" and hasattr(module, row.name)
     )
-    return (*(Replacement(path, _with_cpu(attribute(path))) for path in _DEVICE_LISTS), *held)
+    return (*(Replacement(row.path, _with_cpu(attribute(row.path))) for row in DEVICE_LISTS), *held)
 
 
 def _with_cpu(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
@@ -59,7 +50,7 @@ def _with_cpu(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
 @contextlib.contextmanager
 def _fake_tensors_welcome() -> Iterator[None]:
     """The lists of exact types are shared by reference, so they are changed in place."""
-    lists: list[list[Any]] = [attribute(f"{module}._foreach_supported_types") for module in _TYPE_LISTS]
+    lists: list[list[Any]] = [attribute(row.path) for row in TYPE_LISTS]
     for types in lists:
         types.append(FakeTensor)
     try:

@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils import _device
+from torch.overrides import TorchFunctionMode
 
+from memplan.seam import modes
+from memplan.seam.modes import DeviceContext, device_constructors, get_current_function_mode_stack
+from memplan.seam.patches.cuda import RUN_BACKWARD
 from memplan.seam.replace import Replacement, attribute, replaced
+from memplan.seam.tensors import TensorBase, parse_to
 from memplan.tracing.cuda.told_device import telling, told
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.records import Place
@@ -120,7 +123,7 @@ def _is_meta(device: object) -> bool:
 
 def _put_by_context() -> bool:
     """Did ``with torch.device(...)`` put the device into this call of a factory? Then that is who calls the mode."""
-    return sys._getframe(3).f_code is _device.DeviceContext.__torch_function__.__code__
+    return sys._getframe(3).f_code is DeviceContext.__torch_function__.__code__
 
 
 @contextlib.contextmanager
@@ -136,7 +139,7 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
     mode = DeviceRewriting(placement)
 
     def user_code() -> contextlib.AbstractContextManager[object]:
-        active = mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        active = mode in get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         return contextlib.nullcontext() if active else mode
 
     def armed(function: Function) -> Function:
@@ -156,7 +159,7 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
         start(hooks, armed(pack_hook), armed(unpack_hook))
 
     table = (
-        Replacement("torch.autograd._engine_run_backward", armed(attribute("torch.autograd._engine_run_backward"))),
+        Replacement(RUN_BACKWARD.path, armed(attribute(RUN_BACKWARD.path))),
         Replacement("torch.autograd.graph.saved_tensors_hooks.__init__", start_saving),
     )
     with replaced((*table, *telling(placement.told))), mode:
@@ -173,7 +176,7 @@ class DeviceRewriting(TorchFunctionMode):
     def __init__(self, placement: Placement) -> None:
         super().__init__()
         self._placement = placement
-        self._factories = frozenset((*_device._device_constructors(), *_HOST_ONLY))
+        self._factories = frozenset((*device_constructors(), *_HOST_ONLY))
         tensor = torch.Tensor
         # Getters are slot wrappers: a new object at every access, but equal and of equal hash.
         self._handlers: dict[Function, Handler] = {
@@ -190,7 +193,7 @@ class DeviceRewriting(TorchFunctionMode):
             torch.as_tensor: self._as_tensor,
             torch.device: _device_of,
             # Reads the arguments of ``Module.to`` for code that hands the device on, so it must not be rewritten yet.
-            torch._C._nn._parse_to: lambda args, kwargs: torch._C._nn._parse_to(*args, **kwargs),
+            parse_to: lambda args, kwargs: parse_to(*args, **kwargs),
         }
 
     def __torch_function__(
@@ -210,7 +213,7 @@ class DeviceRewriting(TorchFunctionMode):
         device = kwargs.get("device")
         if func in self._factories and (device is None or _put_by_context()):
             # torch.set_default_device acts below this mode, so it is asked here; ``with torch.device(...)`` above it.
-            device = _device.CURRENT_DEVICE if device is None else device
+            device = modes.CURRENT_DEVICE if device is None else device
             place = self._placement.default if device is None else place_named(device)
         else:
             place = None if device is None else place_named(device)
@@ -272,7 +275,7 @@ class DeviceRewriting(TorchFunctionMode):
 
 def _getter(name: str) -> Function:
     """What a function mode is given when code reads a property of a tensor."""
-    getter: Function = vars(torch._C.TensorBase)[name].__get__
+    getter: Function = vars(TensorBase)[name].__get__
     return getter
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import torch
 
+from memplan.seam.patches.cuda import ACTIONS, FIGURES
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.cuda.streams import Streams
 from memplan.tracing.cuda.streams import answers as of_streams
@@ -70,10 +71,10 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         "memory_stats": defaultdict(int),
         "memory_summary": "",
         "get_rng_state_all": [],
-        **dict.fromkeys(_MEMORY_FIGURES, 0),
-        **dict.fromkeys(_ACTIONS, None),
     }
     table = [Replacement(f"torch.cuda.{name}", _answering(value)) for name, value in answers.items()]
+    table += [Replacement(row.path, _answering(0)) for row in FIGURES]
+    table += [Replacement(row.path, _answering(None)) for row in ACTIONS]
     table += [
         # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
         Replacement(
@@ -88,52 +89,18 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         Replacement("torch.Tensor.record_stream", _answering(None)),
     ]
     table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
-    table += [Replacement(f"torch.cuda.nvtx.{name}", _answering(None)) for name in ("range_push", "range_pop", "mark")]
-    table += [Replacement(f"torch.cuda.memory.{name}", _answering(None)) for name in _HISTORY]
     return (*table, *_accelerator(streams))
 
 
-_MEMORY_FIGURES = (
-    "memory_allocated",
-    "max_memory_allocated",
-    "memory_reserved",
-    "max_memory_reserved",
-    "utilization",
-)
-_HISTORY = ("_record_memory_history", "_dump_snapshot")
-"""Scripts that profile memory call these of ``torch.cuda.memory``."""
-_ACTIONS = (
-    "init",
-    "synchronize",
-    "empty_cache",
-    "ipc_collect",
-    "set_device",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_per_process_memory_fraction",
-    "manual_seed",
-    "manual_seed_all",
-    "reset_peak_memory_stats",
-    "reset_max_memory_allocated",
-    "reset_accumulated_memory_stats",
-)
-
-
 def _accelerator(streams: Streams) -> list[Replacement]:
-    """torch.accelerator, where this torch has it."""
-    module = getattr(torch, "accelerator", None)
+    """torch.accelerator."""
     answers: dict[str, object] = {
         "is_available": True,
         "device_count": 1,
         "current_device_index": 0,
         "current_device_idx": 0,
         "current_accelerator": torch.device("cuda"),
-        "synchronize": None,
-        "set_device_index": None,
-        "empty_cache": None,
     }
-    if module is None:
-        return []
     of_stream = [
         Replacement(f"torch.accelerator.{name}", of_streams(streams)[name]) for name in ("current_stream", "set_stream")
     ]

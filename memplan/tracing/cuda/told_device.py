@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.nested._internal.nested_tensor import NestedTensor
 
+from memplan.seam.fake import FakeTensor, NestedTensor, TracingContext
+from memplan.seam.modes import DisableTorchFunction, is_torch_function_mode_enabled
+from memplan.seam.patches.cuda import FAKE_DEVICE, GROUP_BY_DEVICE, NEW_NESTED
 from memplan.seam.replace import Replacement, attribute
 
 CUDA = torch.device("cuda", 0)
@@ -48,7 +48,7 @@ def telling(tell: Tell) -> tuple[Replacement, ...]:
     Args:
         tell: Says what.
     """
-    group = attribute("torch._C._group_tensors_by_device_and_dtype")
+    group = attribute(GROUP_BY_DEVICE.path)
 
     def grouped(lists: Any, *options: Any) -> dict[tuple[torch.device | None, torch.dtype], Any]:
         # Optimizers and gradient clipping take the keys for the devices of what is in the groups.
@@ -56,9 +56,9 @@ def telling(tell: Tell) -> tuple[Replacement, ...]:
         return {(tensors[0][0].device, dtype): (tensors, rest) for (_, dtype), (tensors, rest) in groups.items()}
 
     return (
-        Replacement("torch._subclasses.fake_tensor.FakeTensor.device", _property(tell)),
-        Replacement("torch._C._group_tensors_by_device_and_dtype", grouped),
-        Replacement("torch.nested._internal.nested_tensor.NestedTensor.__new__", staticmethod(_nested)),
+        Replacement(FAKE_DEVICE.path, _property(tell)),
+        Replacement(GROUP_BY_DEVICE.path, grouped),
+        Replacement(NEW_NESTED.path, staticmethod(_nested)),
     )
 
 
@@ -67,21 +67,21 @@ _make_nested: Any = NestedTensor.__new__
 
 def _nested(*args: Any, **options: Any) -> NestedTensor:
     """A nested tensor asks its values for their device, and takes the answer for its own."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         made: NestedTensor = _make_nested(*args, **options)
     return made
 
 
 def _property(tell: Tell) -> property:
     former: Any = vars(FakeTensor)["device"]
-    under_function_mode = torch._C._is_torch_function_mode_enabled
+    under_function_mode = is_torch_function_mode_enabled
 
     def device(tensor: FakeTensor) -> torch.device:
         if tensor.fake_mode.in_kernel_invocation:
             return _META
         if not under_function_mode():
             return tensor.fake_device
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return tell(tensor, tensor.fake_device)
 
     return property(device, former.fset)

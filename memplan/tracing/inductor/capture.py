@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._dynamo.source import LocalSource
-from torch._guards import detect_fake_mode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
 
+from memplan.seam.compiler import LocalSource
+from memplan.seam.fake import detect_fake_mode
+from memplan.seam.modes import disable_current_modes
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.inductor.checkpoint import tagged_checkpoints
 from memplan.tracing.inductor.lowering import Known, compile_graph, lowering
@@ -45,7 +45,7 @@ class _Seen(TorchFunctionMode):
 
 def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors alike, unrecorded: compiled code keeps those that it was made with, and so must not keep a batch."""
-    with _disable_current_modes(), detect_fake_mode(tensors) or nullcontext():
+    with disable_current_modes(), detect_fake_mode(tensors) or nullcontext():
         return [_like(each) for each in tensors]
 
 
@@ -59,7 +59,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     """Run a function unrecorded: positions of the tensors that it uses, in order, and how many it returns."""
     seen, mode = _Seen(tensors), detect_fake_mode(tensors)
-    with _disable_current_modes(), mode or nullcontext(), torch.no_grad(), seen:
+    with disable_current_modes(), mode or nullcontext(), torch.no_grad(), seen:
         results = len(function(*tensors))
     return list(seen.order), results
 
@@ -90,7 +90,7 @@ def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, devi
     Returns:
         AOTAutograd's runtime around Inductor's code, to be called with such tensors as often as wished.
     """
-    with _disable_current_modes(), lowering(device):
+    with disable_current_modes(), lowering(device):
         run: Flat = compile_graph(_graph(function, tensors, results), tensors, device, known)
     return run
 

@@ -9,6 +9,7 @@ import torch.fx.traceback
 import torch.utils.checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
+from memplan.seam.patches.compiled import NON_REENTRANT
 from memplan.seam.replace import Replacement, replaced
 
 _NUMBERS = count()
@@ -21,9 +22,7 @@ def tagged_checkpoints() -> AbstractContextManager[None]:
     """
     return replaced(
         (
-            Replacement("torch.utils.checkpoint._checkpoint_without_reentrant_generator", _without_reentrant),
-            # Its name in torch 2.15, where the other is still there for those who import it.
-            Replacement("torch.utils.checkpoint._checkpoint_without_reentrant_generator_impl", _without_reentrant),
+            *(Replacement(row.path, _without_reentrant) for row in NON_REENTRANT),
             Replacement("torch.utils.checkpoint.CheckpointFunction.apply", _reentrant),
         )
     )

@@ -13,18 +13,29 @@ from unittest.mock import patch
 
 import torch
 import torch.fx
-from torch._functorch import config as functorch_config
-from torch._inductor import config
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.output_code import CompiledFxGraph
-from torch._inductor.runtime.hints import DeviceProperties
-from torch._inductor.utils import clear_inductor_caches, set_tracing_context_output_strides
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
-from memplan.seam.patches.compiled import CUDA_INTERFACE
+from memplan.seam.compiler import (
+    CompiledFxGraph,
+    DeviceProperties,
+    clear_inductor_caches,
+    compile_fx,
+    compile_fx_inner,
+    config,
+    select_decomp_table,
+    set_tracing_context_output_strides,
+)
+from memplan.seam.fake import FakeTensor
+from memplan.seam.functorch import config as functorch_config
+from memplan.seam.modes import DisableTorchFunction, disable_current_modes
+from memplan.seam.patches.compiled import (
+    COMPILERS,
+    CUDA_INTERFACE,
+    HAS_TRITON,
+    INIT_GPU_CONTEXT,
+    LOAD_CODE,
+    WAIT,
+)
+from memplan.seam.pytree import tree_leaves, tree_map
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.inductor.guards import guardless
 from memplan.tracing.inductor.wrapper import idle, loader
@@ -72,7 +83,7 @@ def compile_graph(
             set_tracing_context_output_strides(inputs, known[key])
             return known[key]
         # Backward may be lowered when it first runs, with all modes on.
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), lowering(device), _leaving_no_garbage():
+        with disable_current_modes(), DisableTorchFunction(), lowering(device), _leaving_no_garbage():
             if device.kind == "cuda":
                 inputs = _relabelled(module, inputs)
             code = compile_fx_inner(module, inputs, **options)
@@ -172,10 +183,10 @@ def _forget() -> None:
 
 
 def _idle_compilers(kind: str) -> Iterator[Replacement]:
-    yield Replacement("torch._inductor.codecache.PyCodeCache.load_by_key_path", loader(kind))
-    for name in ("triton", "multi_kernel", "size_hint_multi_kernel", "cpp", "cpp_pybinding"):
-        yield Replacement(f"torch._inductor.async_compile.AsyncCompile.{name}", idle)
-    yield Replacement("torch._inductor.async_compile.AsyncCompile.wait", _nothing)
+    yield Replacement(LOAD_CODE.path, loader(kind))
+    for row in COMPILERS:
+        yield Replacement(row.path, idle)
+    yield Replacement(WAIT.path, _nothing)
 
 
 def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
@@ -196,9 +207,9 @@ def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     yield Replacement(f"{CUDA_INTERFACE}.Worker.get_device_properties", staticmethod(_answer(properties)))
     yield Replacement(f"{CUDA_INTERFACE}.Worker.current_device", staticmethod(_answer(0)))
     yield Replacement("torch.cuda.get_device_properties", _answer(properties))
-    yield Replacement("torch._inductor.scheduler.has_triton", _answer(True))
+    yield Replacement(HAS_TRITON.path, _answer(True))
     # Where torch seems to have a GPU, a fake tensor on it makes a real one first.
-    yield Replacement("torch._subclasses.fake_tensor.init_gpu_context", _nothing)
+    yield Replacement(INIT_GPU_CONTEXT.path, _nothing)
     yield from guardless()
 
 

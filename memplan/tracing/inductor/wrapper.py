@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from memplan.seam.compiler import WRITTEN
+
 
 class Idle:
     """A kernel that does nothing, however it is called."""
@@ -41,7 +43,7 @@ def loader(kind: str) -> Callable[..., ModuleType]:
         module = ModuleType(f"inductor_{key}")
         module.__file__ = path
         source = Path(path).read_text(encoding="utf-8")
-        for said, instead in _INSTEAD.items():
+        for said, instead in WRITTEN.items():
             source = source.replace(said, instead)
         # No file of the user's: an op's line is where the region is called.
         exec(compile(source, f"<inductor {key}>", "exec"), module.__dict__)  # noqa: S102 (torch wrote it)
@@ -55,13 +57,6 @@ def loader(kind: str) -> Callable[..., ModuleType]:
 
 _STATE_BYTES = 16
 """aten/src/ATen/cuda/CUDAGeneratorImpl.cpp ``get_state``: seed and offset."""
-
-_INSTEAD = {
-    "from torch._C import _cuda_getCurrentRawStream as get_raw_stream": "",
-    "torch.cuda._DeviceGuard(": "device_guard(",
-    "torch.ops.higher_order.run_": "run_",
-}
-"""What a build of torch for the CPU does not have, and what a recorder cannot run."""
 
 
 def _names(kind: str) -> dict[str, Any]:

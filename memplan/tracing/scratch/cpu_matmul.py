@@ -9,8 +9,8 @@ copies of strided and of conjugated operands (aten/src/ATen/native/LinearAlgebra
 from typing import NamedTuple
 
 import torch
-from torch._prims_common import compute_elementwise_output_strides
 
+from memplan.seam.tensors import compute_elementwise_output_strides
 from memplan.tracing.scratch.cpu_shapes import nbytes, product, round_up
 from memplan.tracing.scratch.rules import Call, Rule, Script, within
 
@@ -131,7 +131,8 @@ def _copies_of_batch(result: torch.Tensor, left: torch.Tensor, right: torch.Tens
     items = [_matrix(each) for each in (result, left, right)]
     if not result.numel() or items[0].rows * items[0].columns * items[1].columns < _SMALL:
         return sizes
-    served = torch._C.has_mkl and result.dtype in _BATCHED and result.is_contiguous()
+    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    served = has_mkl and result.dtype in _BATCHED and result.is_contiguous()
     return sizes if served and not any(_is_split(each) for each in items[1:]) else sizes | _copies(*items)
 
 

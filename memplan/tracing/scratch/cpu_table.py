@@ -11,8 +11,8 @@ examined is named in the report and widens the interval by a bound.
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from memplan.seam.pytree import tree_leaves
 from memplan.tracing.scratch import (
     cpu_attention,
     cpu_convolution,

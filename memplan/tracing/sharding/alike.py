@@ -7,10 +7,8 @@ An optimizer steps a thousand parameters in one such op. Torch looks at all of t
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
-from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
-from torch.distributed.tensor._sharding_prop import ShardingPropagator
-
-from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.distributed import OpSchema, OutputSharding, ShardingPropagator
+from memplan.seam.patches.sharding import PROPAGATE_SHARDING
 from memplan.seam.replace import Replacement, attribute
 
 _ELEMENTWISE = ("aten::_foreach_", "aten::_amp_foreach_", "aten::_fused_")
@@ -22,7 +20,7 @@ Propagate = Callable[[ShardingPropagator, OpSchema], OutputSharding]
 
 def shared_propagation() -> tuple[Replacement, ...]:
     """Let torch work out the sharding of a list's elements once for each kind of element."""
-    original: Propagate = attribute(f"{PROPAGATOR}.propagate_op_sharding_non_cached")
+    original: Propagate = attribute(PROPAGATE_SHARDING.path)
 
     def propagate(propagator: ShardingPropagator, schema: OpSchema) -> OutputSharding:
         count = _count(schema)
@@ -32,7 +30,7 @@ def shared_propagation() -> tuple[Replacement, ...]:
         few = _with_lists(schema, count, kinds)
         return _spread(original(propagator, few), schema, count, kind_of)
 
-    return (Replacement(f"{PROPAGATOR}.propagate_op_sharding_non_cached", propagate),)
+    return (Replacement(PROPAGATE_SHARDING.path, propagate),)
 
 
 def _count(schema: OpSchema) -> int:

@@ -9,10 +9,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import GradBucket, Reducer
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from memplan.seam.distributed import GradBucket, Reducer
+from memplan.seam.modes import DisableTorchFunction, TorchDispatchMode, disable_current_modes
+from memplan.seam.patches.sharding import COMPARE_SHAPES, REBUILD_BUCKETS
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.recorder import Recorder
@@ -26,7 +27,7 @@ def working_reducers(recorder: Recorder) -> Iterator[None]:
         recorder: Learns which storages are buckets of gradients.
     """
     start: Callable[..., None] = attribute("torch.nn.parallel.DistributedDataParallel.__init__")
-    rebuild: Callable[..., bool] = attribute("torch._C._distributed_c10d.Reducer._rebuild_buckets")
+    rebuild: Callable[..., bool] = attribute(REBUILD_BUCKETS.path)
 
     def reduced(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         # An all-reduce leaves its result in the bucket; the fake group's own future has none.
@@ -45,9 +46,9 @@ def working_reducers(recorder: Recorder) -> Iterator[None]:
 
     table = (
         # Every rank has the same parameters here; the check reads values.
-        Replacement("torch.nn.parallel.distributed._verify_param_shape_across_processes", lambda *_, **__: None),
+        Replacement(COMPARE_SHAPES.path, lambda *_, **__: None),
         Replacement("torch.nn.parallel.DistributedDataParallel.__init__", start_with_hook),
-        Replacement("torch._C._distributed_c10d.Reducer._rebuild_buckets", rebuild_with_numbers),
+        Replacement(REBUILD_BUCKETS.path, rebuild_with_numbers),
     )
     with replaced(table):
         yield
@@ -68,7 +69,7 @@ class _RealNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = tensors_in([*args, *kwargs.values()])
         of_numbers = all(type(tensor) is torch.Tensor for tensor in tensors) if tensors else _is_int(kwargs)
         # Function modes have no part in what C++ calls, but would see the call from here.
-        with torch._C.DisableTorchFunction(), _disable_current_modes() if of_numbers else nullcontext():
+        with DisableTorchFunction(), disable_current_modes() if of_numbers else nullcontext():
             return func(*args, **kwargs)
 
 

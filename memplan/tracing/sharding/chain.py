@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map
 
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.blocks import repeated_blocks
+from memplan.seam.pytree import tree_leaves, tree_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import _disable_current_modes
+
+from memplan.seam.modes import disable_current_modes
+from memplan.seam.operators import dispatch_has_kernel_for_dispatch_key, scoped_library
 
 _OPS = (
     "broadcast_", "allreduce_", "allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_",
@@ -21,10 +23,10 @@ _OPS = (
 @contextmanager
 def collectives_of_fakes() -> Iterator[None]:
     """Let collectives of the default process group, and of those made later, run on fake tensors."""
-    missing = [name for name in _OPS if not torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", "Meta")]
-    with torch.library._scoped_library("c10d", "IMPL") as library:
+    missing = [name for name in _OPS if not dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", "Meta")]
+    with scoped_library("c10d", "IMPL") as library:
         if missing:
-            with _disable_current_modes():
+            with disable_current_modes():
                 work = dist.all_reduce(torch.empty(1), async_op=True).boxed()
         for name in missing:
             library.impl(name, _done(name, work), "Meta")

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.distributed import ShardingPropagator
+from memplan.seam.modes import DisableTorchFunction
+from memplan.seam.patches.sharding import MAKE_WRAPPER, PROPAGATE_SHAPES
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.sharding.alike import shared_propagation
@@ -18,7 +19,7 @@ _CPU = torch.device("cpu")
 @contextmanager
 def following_local_tensors(recorder: Recorder) -> Iterator[None]:
     """Record what runs on the parts of DTensors on this rank, and nothing else of them."""
-    wrappers = Replacement("torch.Tensor._make_wrapper_subclass", _on_trace_device())
+    wrappers = Replacement(MAKE_WRAPPER.path, _on_trace_device())
     table = (*_quiet_propagation(recorder), *shared_propagation(), wrappers)
     with replaced(table):
         yield
@@ -26,18 +27,18 @@ def following_local_tensors(recorder: Recorder) -> Iterator[None]:
 
 def _quiet_propagation(recorder: Recorder) -> tuple[Replacement, ...]:
     """Sharding propagation runs every op once on fake tensors of the global size to learn its result's shape."""
-    original: Any = attribute(f"{PROPAGATOR}._propagate_tensor_meta_non_cached")
+    original: Any = attribute(PROPAGATE_SHAPES.path)
 
     def unrecorded(propagator: ShardingPropagator, *args: Any, **kwargs: Any) -> Any:
-        with recorder.muted(), torch._C.DisableTorchFunction():
+        with recorder.muted(), DisableTorchFunction():
             return original(propagator, *args, **kwargs)
 
-    return (Replacement(f"{PROPAGATOR}._propagate_tensor_meta_non_cached", unrecorded),)
+    return (Replacement(PROPAGATE_SHAPES.path, unrecorded),)
 
 
 def _on_trace_device() -> Any:
     """Wrappers made in Python take over the device that their tensor tells, which is a GPU that is not there."""
-    original: Any = attribute("torch.Tensor._make_wrapper_subclass")
+    original: Any = attribute(MAKE_WRAPPER.path)
 
     def make(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from memplan.seam.patches.sharding import FSDP_PARAMETER
+from memplan.seam.distributed import FSDPParam
+from memplan.seam.patches.sharding import GATHERED_PARAMETER
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.recorder import Recorder
 
@@ -33,12 +33,12 @@ def claiming_gradients(recorder: Recorder) -> Iterator[None]:
 @contextmanager
 def claiming_gathered(recorder: Recorder) -> Iterator[None]:
     """Tell the recorder that what FSDP2 gathers a parameter into is that parameter, too."""
-    prepare: Callable[..., None] = attribute(f"{FSDP_PARAMETER}.init_all_gather_outputs")
+    prepare: Callable[..., None] = attribute(GATHERED_PARAMETER.path)
 
     def prepare_and_claim(sharded: FSDPParam, *args: Any, **kwargs: Any) -> None:
         prepare(sharded, *args, **kwargs)
         for gathered in sharded.all_gather_outputs:
             recorder.claim(gathered, role="parameter", of=sharded.sharded_param)
 
-    with replaced((Replacement(f"{FSDP_PARAMETER}.init_all_gather_outputs", prepare_and_claim),)):
+    with replaced((Replacement(GATHERED_PARAMETER.path, prepare_and_claim),)):
         yield

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from torch.utils._python_dispatch import _disable_current_modes
 
+from memplan.seam.modes import disable_current_modes
 from memplan.tracing.place import in_placement_order
 
 
@@ -27,7 +27,7 @@ def on_meta(model: nn.Module, device: torch.device | str) -> Iterator[None]:
         device: Where the parameters then lie.
     """
     buffers = {module: module._buffers for module in model.modules()}
-    with _disable_current_modes():
+    with disable_current_modes():
         _exchange(model, _emptied)
         for module in buffers:
             vars(module)["_buffers"] = {}

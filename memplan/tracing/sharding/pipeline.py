@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from memplan.errors import UsageError
 from memplan.job.defaults import caller, default_loss
 from memplan.job.parallel import Parallel
+from memplan.seam.pytree import tree_leaves
 from memplan.tracing.sharding.chain import Chain, Signature
 from memplan.tracing.sharding.stand_ins import Crossing, Earlier, Later, Left
 

@@ -12,10 +12,11 @@ import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import _disable_current_modes
 
 from memplan.job.parallel import Parallel
+from memplan.seam.distributed import FakeStore, clear_DTensor_sharding_propagator_cache, op_dispatcher, random
+from memplan.seam.modes import DisableTorchFunction, disable_current_modes
+from memplan.seam.patches.sharding import GET_ACCELERATOR, MESH_METHODS, WARN_CPU_INIT
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.sharding.collectives import collectives_of_fakes
 
@@ -79,24 +80,14 @@ def _environment(rank: int, ranks: int) -> Iterator[None]:
 
 def _meshes_of_real_numbers() -> tuple[Replacement, ...]:
     """A mesh computes with tensors of ranks, whose values it reads: they must not become fake."""
-    found = {name: vars(DeviceMesh)[name] for name in _MESH_METHODS if name in vars(DeviceMesh)}
     original = device_mesh.init_device_mesh
     make = _without_modes(original)
     # Modules that have imported the function hold a name of their own for it, ``fully_shard``'s among them.
     holders = [each for each in list(sys.modules.values()) if vars(each).get("init_device_mesh") is original]
     return (
-        *(
-            Replacement(f"torch.distributed.device_mesh.DeviceMesh.{name}", _without_modes(value))
-            for name, value in found.items()
-        ),
+        *(Replacement(row.path, _without_modes(vars(DeviceMesh).get(row.name))) for row in MESH_METHODS),
         *(Replacement("*.init_device_mesh", make, holder) for holder in holders),
     )
-
-
-_MESH_METHODS = (
-    "__init__", "__getitem__", "_flatten", "_unflatten", "_concatenate", "from_group", "get_local_rank",
-    "_get_all_submeshes", "mesh",
-)  # fmt: skip
 
 
 def _without_modes(method: Any) -> Any:
@@ -112,7 +103,7 @@ def _without_modes(method: Any) -> Any:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         # Nor asks anybody here on which device of the trace such a tensor lies.
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
+        with DisableTorchFunction(), disable_current_modes():
             return method(*args, **kwargs)
 
     return call
@@ -150,8 +141,8 @@ def _accelerator(kind: str) -> tuple[Replacement, ...]:
     if kind != "cuda":
         return ()
     return (
-        Replacement("torch._C._get_accelerator", lambda *_: torch.device(kind)),
-        Replacement("torch.distributed.fsdp._init_utils._warn_cpu_init", _nothing),
+        Replacement(GET_ACCELERATOR.path, lambda *_: torch.device(kind)),
+        Replacement(WARN_CPU_INIT.path, _nothing),
     )
 
 
@@ -167,15 +158,12 @@ def _gather_object(object_list: list[Any], obj: Any, group: object = None) -> No
 
 def _forget_meshes() -> None:
     """What DTensor remembers of ops names groups that are about to end, as does its random generator."""
-    from torch.distributed.tensor import DTensor, _random
-
-    clear = getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", None)
-    if clear is not None:
-        clear()
-    propagator = DTensor._op_dispatcher.sharding_propagator
+    if clear_DTensor_sharding_propagator_cache is not None:
+        clear_DTensor_sharding_propagator_cache()
+    propagator = op_dispatcher.sharding_propagator
     for name in ("propagate_op_sharding", "_propagate_tensor_meta", "_propagate_tensor_meta_cached"):
         remembered = getattr(propagator, name, None)
         # torch 2.6 wraps the first in a class that cannot be cleared itself.
         remembered = getattr(remembered, "cache", remembered)
         getattr(remembered, "cache_clear", _nothing)()
-    _random._rng_tracker = None
+    random._rng_tracker = None

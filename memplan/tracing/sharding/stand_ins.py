@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
+from memplan.seam.pytree import tree_map
 from memplan.tracing.sharding.chain import Signature, first_tensor
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
 
-from memplan.seam.patches.sharding import FSDP_PARAMETER
+from memplan.seam.distributed import FSDPParam
+from memplan.seam.patches.sharding import HAS_MEMORY, RESET_SHARD, SAME_STORAGE
 from memplan.seam.replace import Replacement, attribute, replaced
 
 
@@ -16,15 +16,11 @@ def comparing_storages() -> Iterator[None]:
     """Let FSDP tell storages apart, which it does by their addresses: fake ones have none."""
     table = (
         Replacement(
-            f"{FSDP_PARAMETER}.reset_sharded_param",
-            _reset_once(attribute(f"{FSDP_PARAMETER}.reset_sharded_param")),
+            RESET_SHARD.path,
+            _reset_once(attribute(RESET_SHARD.path)),
         ),
-        Replacement(
-            "torch.distributed.fsdp._flat_param._same_storage", lambda a, b: _storage(a)._cdata == _storage(b)._cdata
-        ),
-        Replacement(
-            "torch.distributed.fsdp._flat_param._data_ptr_allocated", lambda tensor: _storage(tensor).nbytes() > 0
-        ),
+        Replacement(SAME_STORAGE.path, lambda a, b: _storage(a)._cdata == _storage(b)._cdata),
+        Replacement(HAS_MEMORY.path, lambda tensor: _storage(tensor).nbytes() > 0),
     )
     with replaced(table):
         yield

@@ -9,8 +9,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from memplan.seam.autograd import current_autograd_node
+from memplan.seam.fake import FakeTensor
 from memplan.tracing.sparse.parts import aten, coo_parts, is_coo, lifted, make_coo, replace
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def clone(_: "Guesses", __: Any, args: Args, ___: Kwargs) -> torch.Tensor:
     holders are counted, and it clones.
     """
     indices, values = coo_parts(args[0])
-    node: Any = torch._C._current_autograd_node()
+    node: Any = current_autograd_node()
     takes = node is not None and node.name() == "torch::autograd::AccumulateGrad"
     if takes and indices.is_contiguous() and values.is_contiguous():
         indices, values = indices.detach(), values.detach()

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+
+from memplan.seam.fake import FakeTensor
+from memplan.seam.modes import DisableTorchDispatch
 
 aten = torch.ops.aten
 
@@ -76,7 +78,7 @@ def compressed_parts(tensor: torch.Tensor) -> Compressed:
 
 def storages_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The parts as bare tensors: what is asked of them passes by all modes."""
-    with torch._C._DisableTorchDispatch():
+    with DisableTorchDispatch():
         return list(coo_parts(tensor) if is_coo(tensor) else compressed_parts(tensor))
 
 
@@ -114,7 +116,7 @@ def lifted(part: torch.Tensor) -> torch.Tensor:
 def make_compressed(parts: Compressed, size: Sequence[int], layout: torch.layout) -> torch.Tensor:
     """A compressed tensor of these parts; torch's own constructor refuses fake ones."""
     mode = next(part.fake_mode for part in parts if isinstance(part, FakeTensor))
-    with torch._C._DisableTorchDispatch():
+    with DisableTorchDispatch():
         bare = aten._sparse_compressed_tensor_unsafe.default(
             *(_bare(part) for part in parts), size, dtype=parts.values.dtype, layout=layout, device="meta"
         )

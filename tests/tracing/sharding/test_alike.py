@@ -14,7 +14,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from memplan.job.parallel import parse_parallel
-from memplan.seam.patches.sharding import PROPAGATOR
+from memplan.seam.patches.sharding import PROPAGATE_SHARDING
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.sharding.alike import shared_propagation
 from memplan.tracing.sharding.process_group import process_group
@@ -24,7 +24,7 @@ pytestmark = needs_recent_torch
 Kind = tuple[tuple[int, ...], Placement, Placement, float]
 """Global shape of both tensors of an element, their placements, and its number."""
 Ops = Callable[[list[DTensor], list[DTensor], list[float]], Any]
-PROPAGATE = "propagate_op_sharding_non_cached"
+PROPAGATE = PROPAGATE_SHARDING.name
 
 
 def fused(parameters: list[DTensor], gradients: list[DTensor], _: list[float]) -> None:
@@ -102,7 +102,7 @@ def watched(asked: list[OpSchema]) -> Replacement:
         asked.append(schema)
         return original(propagator, schema)
 
-    return Replacement(f"{PROPAGATOR}.{PROPAGATE}", propagate)
+    return Replacement(PROPAGATE_SHARDING.path, propagate)
 
 
 def said(propagate: Any, propagator: ShardingPropagator, schema: OpSchema) -> tuple[Any, ...]:

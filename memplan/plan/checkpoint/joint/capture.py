@@ -43,9 +43,10 @@ def joint_graph(
         The graph, dead code left out. Attention and other kernels are those of the device of the tensors given.
     """
     import torch
-    from torch._functorch.aot_autograd import aot_function
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._pytree import tree_map_only
+
+    from memplan.seam.fake import FakeTensorMode
+    from memplan.seam.functorch import aot_function
+    from memplan.seam.pytree import tree_map_only
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     state: dict[str, torch.Tensor] = {name: mode.from_tensor(tensor) for name, tensor in _state(model).items()}

@@ -29,8 +29,8 @@ def flops(node: "Node") -> float:
     """
     import torch
     from torch.fx import Node
-    from torch.utils._pytree import tree_map_only
 
+    from memplan.seam.pytree import tree_map_only
     from memplan.tracing.calls import flops_formula
 
     schema = schema_of(node)

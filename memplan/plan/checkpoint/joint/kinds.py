@@ -18,7 +18,7 @@ _COLLECTIVES = frozenset({"_c10d_functional", "c10d_functional", "_dtensor", "fs
 
 def schema_of(node: "Node") -> "torch.FunctionSchema | None":
     """The schema of an op; None for what is none (``getitem``, higher-order ops)."""
-    from torch._ops import OpOverload
+    from memplan.seam.operators import OpOverload
 
     # The one way to a schema from Python; fx itself uses it.
     return node.target._schema if isinstance(node.target, OpOverload) else None  # noqa: SLF001
@@ -32,7 +32,7 @@ def is_mutating(node: "Node") -> bool:
 
 def has_effect(node: "Node") -> bool:
     """Does a node do something beyond its result? Then it must run once, where it stands."""
-    from torch._ops import HigherOrderOperator
+    from memplan.seam.operators import HigherOrderOperator
 
     schema = schema_of(node)
     if schema is not None:
@@ -79,6 +79,6 @@ def _saves_unchecked() -> bool:
 
     Older AOTAutograds save whatever backward reads as autograd does, which refuses such tensors.
     """
-    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+    from memplan.seam.functorch import ViewAndMutationMeta
 
     return hasattr(ViewAndMutationMeta, "tensors_saved_for_backwards_no_vc_check_slice")

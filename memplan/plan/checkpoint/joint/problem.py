@@ -78,7 +78,7 @@ class _Statement:
     """A problem in the making."""
 
     def __init__(self, joint: JointGraph, cost: Cost) -> None:
-        from torch.utils._pytree import tree_leaves
+        from memplan.seam.pytree import tree_leaves
 
         self.joint = joint
         self.values = values_of(joint.module)

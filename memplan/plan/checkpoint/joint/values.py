@@ -61,7 +61,8 @@ def storages(node: "Node") -> dict[int, int]:
     """The storages of a node's value and their bytes."""
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
-    from torch.utils._pytree import tree_leaves
+
+    from memplan.seam.pytree import tree_leaves
 
     leaves: list[Any] = [leaf for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
     found = [leaf.untyped_storage() for leaf in leaves]

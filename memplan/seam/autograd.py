@@ -1,0 +1,33 @@
+"""Nodes of autograd, and where backward is."""
+
+from typing import TYPE_CHECKING
+
+from memplan.seam.find import lent
+from memplan.seam.patch import used
+
+USED = (
+    *used(
+        "torch._C",
+        "_current_autograd_node",
+        "_current_graph_task_id",
+        why="ops of backward are told from those of forward",
+        source="torch/csrc/autograd/python_engine.cpp, torch/csrc/autograd/init.cpp",
+    ),
+    *used(
+        "torch._C._autograd",
+        "SavedTensor",
+        "_get_sequence_nr",
+        why="ops of backward belong to the module whose forward they follow",
+        source="torch/csrc/autograd/init.cpp, torch/csrc/autograd/python_saved_variable_hooks.cpp",
+    ),
+)
+"""Rows of the table."""
+
+if TYPE_CHECKING:
+    from torch._C import (
+        _current_autograd_node as current_autograd_node,
+        _current_graph_task_id as current_graph_task_id,
+    )
+    from torch._C._autograd import SavedTensor, _get_sequence_nr as get_sequence_nr
+else:
+    __getattr__ = lent(USED)

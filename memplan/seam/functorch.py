@@ -1,0 +1,44 @@
+"""AOTAutograd: forward and backward as one graph."""
+
+from typing import TYPE_CHECKING
+
+from memplan.seam.find import lent
+from memplan.seam.patch import used
+
+USED = (
+    *used(
+        "torch._functorch",
+        "config",
+        why="backward is lowered with forward",
+        source="torch/_functorch/config.py",
+    ),
+    *used(
+        "torch._functorch.aot_autograd",
+        "aot_function",
+        why="forward and backward become one graph",
+    ),
+    *used(
+        "torch._functorch._aot_autograd",
+        "descriptors",
+        why="results that are saved for backward are described",
+        source="torch/_functorch/_aot_autograd/descriptors.py",
+        since="2.8",
+    ),
+    *used(
+        "torch._functorch._aot_autograd.schemas",
+        "ViewAndMutationMeta",
+        why="it is known what AOTAutograd may save",
+    ),
+)
+"""Rows of the table."""
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch._functorch import config
+    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+    from torch._functorch.aot_autograd import aot_function
+
+    descriptors: ModuleType | None
+else:
+    __getattr__ = lent(USED)
