@@ -6,44 +6,17 @@ from memplan.seam.find import lent
 from memplan.seam.patch import used
 
 USED = (
+    *used("torch._dynamo.source", "LocalSource", why="a region is captured as Dynamo captures it"),
     *used(
-        "torch._dynamo.source",
-        "LocalSource",
-        why="a region is captured as Dynamo captures it",
+        "torch._inductor", "config", why="nothing is measured, cached or compiled", source="torch/_inductor/config.py"
     ),
+    *used("torch._inductor.compile_fx", "compile_fx", "compile_fx_inner", why="Inductor's buffers are known"),
     *used(
-        "torch._inductor",
-        "config",
-        why="nothing is measured, cached or compiled",
-        source="torch/_inductor/config.py",
+        "torch._inductor.custom_graph_pass", "CustomPartitionerFn", why="Inductor cuts a graph as planned", since="2.8"
     ),
-    *used(
-        "torch._inductor.compile_fx",
-        "compile_fx",
-        "compile_fx_inner",
-        why="Inductor's buffers are known",
-    ),
-    *used(
-        "torch._inductor.custom_graph_pass",
-        "CustomPartitionerFn",
-        why="Inductor cuts a graph as planned",
-        since="2.8",
-    ),
-    *used(
-        "torch._inductor.decomposition",
-        "select_decomp_table",
-        why="graphs are decomposed as for the device",
-    ),
-    *used(
-        "torch._inductor.output_code",
-        "CompiledFxGraph",
-        why="graphs of equal blocks are lowered once",
-    ),
-    *used(
-        "torch._inductor.runtime.hints",
-        "DeviceProperties",
-        why="figures of another device are forgotten",
-    ),
+    *used("torch._inductor.decomposition", "select_decomp_table", why="graphs are decomposed as for the device"),
+    *used("torch._inductor.output_code", "CompiledFxGraph", why="graphs of equal blocks are lowered once"),
+    *used("torch._inductor.runtime.hints", "DeviceProperties", why="figures of another device are forgotten"),
     *used(
         "torch._inductor.utils",
         "clear_inductor_caches",

@@ -48,11 +48,7 @@ USED = (
         why="DDP's reducer runs on fake gradients",
         source="torch/csrc/distributed/c10d/reducer.cpp",
     ),
-    *used(
-        "torch.testing._internal.distributed.fake_pg",
-        "FakeStore",
-        why="a rank runs without the others",
-    ),
+    *used("torch.testing._internal.distributed.fake_pg", "FakeStore", why="a rank runs without the others"),
 )
 """Rows of the table."""
 

@@ -19,15 +19,9 @@ USED = (
         "detect_fake_mode",
         why="a compiler that captures is told from the code that it captures",
     ),
+    *used("torch.nested._internal.nested_int", "NestedIntNode", why="nested tensors have ragged sizes without symbols"),
     *used(
-        "torch.nested._internal.nested_int",
-        "NestedIntNode",
-        why="nested tensors have ragged sizes without symbols",
-    ),
-    *used(
-        "torch.nested._internal.nested_tensor",
-        "NestedTensor",
-        why="nested tensors are made on the CPU of the trace",
+        "torch.nested._internal.nested_tensor", "NestedTensor", why="nested tensors are made on the CPU of the trace"
     ),
 )
 """Rows of the table."""

@@ -6,17 +6,8 @@ from memplan.seam.find import lent
 from memplan.seam.patch import used
 
 USED = (
-    *used(
-        "torch._functorch",
-        "config",
-        why="backward is lowered with forward",
-        source="torch/_functorch/config.py",
-    ),
-    *used(
-        "torch._functorch.aot_autograd",
-        "aot_function",
-        why="forward and backward become one graph",
-    ),
+    *used("torch._functorch", "config", why="backward is lowered with forward", source="torch/_functorch/config.py"),
+    *used("torch._functorch.aot_autograd", "aot_function", why="forward and backward become one graph"),
     *used(
         "torch._functorch._aot_autograd",
         "descriptors",
@@ -24,11 +15,7 @@ USED = (
         source="torch/_functorch/_aot_autograd/descriptors.py",
         since="2.8",
     ),
-    *used(
-        "torch._functorch._aot_autograd.schemas",
-        "ViewAndMutationMeta",
-        why="it is known what AOTAutograd may save",
-    ),
+    *used("torch._functorch._aot_autograd.schemas", "ViewAndMutationMeta", why="it is known what AOTAutograd may save"),
 )
 """Rows of the table."""
 

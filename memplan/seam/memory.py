@@ -27,11 +27,7 @@ USED = (
         source="torch/csrc/cuda/Module.cpp",
         required=False,
     ),
-    *used(
-        "torch.utils.cpp_extension",
-        "_get_build_directory",
-        why="what was compiled is found",
-    ),
+    *used("torch.utils.cpp_extension", "_get_build_directory", why="what was compiled is found"),
 )
 """Rows of the table."""
 

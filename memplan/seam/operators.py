@@ -6,12 +6,7 @@ from memplan.seam.find import lent
 from memplan.seam.patch import used
 
 USED = (
-    *used(
-        "torch._ops",
-        "HigherOrderOperator",
-        "OpOverload",
-        why="an op is known by its schema",
-    ),
+    *used("torch._ops", "HigherOrderOperator", "OpOverload", why="an op is known by its schema"),
     *used(
         "torch._C",
         "DispatchKey",
@@ -31,21 +26,9 @@ USED = (
         why="attention runs by the kernel that CUDA's order finds first",
         source="torch/csrc/Module.cpp",
     ),
-    *used(
-        "torch.library",
-        "_scoped_library",
-        why="kernels are replaced for the length of a context",
-    ),
-    *used(
-        "torch._library.custom_ops",
-        "OPDEFS",
-        why="operators of Triton's kernels run their Python part",
-    ),
-    *used(
-        "torch._library.triton",
-        "set_wrap_triton_enabled",
-        why="Triton's kernels are launched and not captured",
-    ),
+    *used("torch.library", "_scoped_library", why="kernels are replaced for the length of a context"),
+    *used("torch._library.custom_ops", "OPDEFS", why="operators of Triton's kernels run their Python part"),
+    *used("torch._library.triton", "set_wrap_triton_enabled", why="Triton's kernels are launched and not captured"),
     *used(
         "torch._higher_order_ops.flex_attention",
         "FlexAttentionHOP",

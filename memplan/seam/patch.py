@@ -58,13 +58,7 @@ def patch(
 
 
 def patches(
-    owner: str,
-    *names: str,
-    why: str,
-    source: str,
-    since: str = OLDEST,
-    until: str | None = None,
-    required: bool = True,
+    owner: str, *names: str, why: str, source: str, since: str = OLDEST, until: str | None = None, required: bool = True
 ) -> tuple[Patch, ...]:
     """One patch for each of an owner's attributes that are replaced for the same reason."""
     return tuple(

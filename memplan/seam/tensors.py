@@ -49,9 +49,7 @@ USED = (
         why="results of elementwise ops lie as torch lays them",
     ),
     *used(
-        "torch.utils.data.dataloader",
-        "_SingleProcessDataLoaderIter",
-        why="batches are loaded in the traced process",
+        "torch.utils.data.dataloader", "_SingleProcessDataLoaderIter", why="batches are loaded in the traced process"
     ),
 )
 """Rows of the table."""

@@ -46,9 +46,7 @@ COMPILERS = (
 )
 """Methods that compile a kernel."""
 WAIT = patch(
-    f"{_ASYNC_COMPILE}.wait",
-    why="no compiler is needed",
-    source="torch/_inductor/async_compile.py AsyncCompile",
+    f"{_ASYNC_COMPILE}.wait", why="no compiler is needed", source="torch/_inductor/async_compile.py AsyncCompile"
 )
 HAS_TRITON = patch(
     "torch._inductor.scheduler.has_triton",

@@ -40,11 +40,7 @@ PATCHES: tuple[Patch, ...] = (
         source="triton/runtime/autotuner.py Autotuner.run",
     ),
     *patches(
-        "bitsandbytes.*",
-        "lib",
-        why="its C library is not called",
-        since="0.43",
-        source="bitsandbytes/cextension.py",
+        "bitsandbytes.*", "lib", why="its C library is not called", since="0.43", source="bitsandbytes/cextension.py"
     ),
     *patches(
         "torch.ops.bitsandbytes",

@@ -13,9 +13,6 @@ def of_every_release(name: str) -> Patch:
 
 OPS: dict[str, Patch] = {
     name: Patch(owner="torch.ops.aten", name=name, kind="kernel", since=since, until=until, why=_WHY, source=_SOURCE)
-    for name, since, until in (
-        ("_fused_rms_norm", "2.9", None),
-        ("_fused_rms_norm_backward", "2.9", None),
-    )
+    for name, since, until in (("_fused_rms_norm", "2.9", None), ("_fused_rms_norm_backward", "2.9", None))
 }
 """Name without ``aten::`` → the ops that some supported releases lack."""

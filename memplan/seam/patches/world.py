@@ -46,12 +46,7 @@ PATCHES: tuple[Patch, ...] = (
         why="fake tensors become arrays and pickles",
         source="torch/csrc/utils/tensor_numpy.cpp tensor_to_numpy; torch/_tensor.py Tensor.__reduce_ex__",
     ),
-    *patches(
-        "torch",
-        "save",
-        why="no file is overwritten with fake tensors",
-        source="torch/serialization.py save",
-    ),
+    *patches("torch", "save", why="no file is overwritten with fake tensors", source="torch/serialization.py save"),
     *patches(
         "torch",
         "tensor",
