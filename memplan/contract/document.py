@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from memplan.contract.table import Constant, Tables
 from memplan.contract.write import Writer
 from memplan.errors import UsageError
+from memplan.versions import installed
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -24,6 +25,11 @@ _PROBLEMS_SHOWN = 8
 def head(command: str) -> Mapping[str, Constant]:
     """Return the keys by which a document says what it is."""
     return {"schema_version": Constant(SCHEMA_VERSION), "command": Constant(command)}
+
+
+def memplan_version(_: object) -> str:
+    """Version of memplan."""
+    return installed("memplan")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -16,8 +17,8 @@ class Attribute(NamedTuple):
 
     hint: Any
     """Its type."""
-    description: str
-    """Its docstring."""
+    describe: Callable[[], str]
+    """Returns its docstring; only a schema needs it, and looking it up reads the source."""
     get: Callable[[Any], Any]
     """Reads it; of a path, None where any part of the way is None."""
 
@@ -32,9 +33,9 @@ def attribute(kind: type, path: str) -> Attribute:
     name, _, rest = path.partition(".")
     hints = types_of(kind)
     if name in hints:
-        first = Attribute(hints[name], descriptions(kind).get(name, ""), lambda record: getattr(record, name))
+        first = Attribute(hints[name], lambda: descriptions(kind).get(name, ""), attrgetter(name))
     else:
-        first = returned(getattr(kind, name).fget)._replace(get=lambda record: getattr(record, name))
+        first = returned(getattr(kind, name).fget)._replace(get=attrgetter(name))
     if not rest:
         return first
     inner_kind, optional = without_none(first.hint)
@@ -44,13 +45,13 @@ def attribute(kind: type, path: str) -> Attribute:
         found = first.get(record)
         return None if found is None else inner.get(found)
 
-    return Attribute(inner.hint | None if optional else inner.hint, inner.description, through)
+    return Attribute(inner.hint | None if optional else inner.hint, inner.describe, through)
 
 
 def returned(function: Callable[[Any], Any]) -> Attribute:
     """Describe what a function of a record returns, by its annotation and docstring."""
-    text = inspect.getdoc(function) or ""
-    return Attribute(get_type_hints(function)["return"], text.partition("\n\n")[0], function)
+    hint = get_type_hints(function)["return"]
+    return Attribute(hint, lambda: (inspect.getdoc(function) or "").partition("\n\n")[0], function)
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:

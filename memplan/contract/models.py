@@ -41,7 +41,7 @@ class Models:
         if len(members := alternatives(hint)) > 1:
             return Union[tuple(self.of(member) for member in members)]  # noqa: UP007 - of a list.
         if isinstance(hint, type) and isinstance(name := self._tables.get(hint), str):
-            return attribute(hint, name).hint
+            return self.of(attribute(hint, name).hint)
         if is_record(hint):
             return self._record(hint)
         origin, arguments = get_origin(hint), get_args(hint)
@@ -90,7 +90,7 @@ class Models:
         return self._columns(get_args(hint)[0]) if key.form == "columns" else self.of(hint)
 
     def _field(self, kind: type, key: Key) -> Any:
-        settings: dict[str, Any] = {"alias": key.name, "description": key.attribute.description or None}
+        settings: dict[str, Any] = {"alias": key.name, "description": key.attribute.describe() or None}
         if self._reading:
             settings |= _default(kind, key.field)
         elif key.form == "if_any":

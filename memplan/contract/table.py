@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memplan.contract.fields import Attribute, attribute, descriptions, returned, types_of
+from memplan.contract.fields import Attribute, attribute, returned, types_of
 
 Form = Literal["value", "columns", "object", "spread", "if_any", "or_null"]
 """How a value stands under its key."""
@@ -45,6 +45,8 @@ class Constant:
 
     value: Any
     """What it is."""
+    hint: Any = None
+    """Its type, of what is no literal: an empty list says nothing of what it may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +122,13 @@ def _key(kind: type, name: str, source: Source) -> Key:
             found = attribute(kind, path)
             return Key(name=name, attribute=_or_null(found) if form == "or_null" else found, field=path, form=form)
         case Computed(function, path):
-            described = returned(function)._replace(description=descriptions(kind).get(path, ""))
+            described = returned(function)._replace(describe=attribute(kind, path).describe)
             return Key(name=name, attribute=described, field=path)
         case Mapping():
             inner = tuple(_key(kind, key, below) for key, below in source.items())
-            return Key(name=name, attribute=Attribute(None, "", lambda record: record), form="object", inner=inner)
-        case Constant(value):
-            found = Attribute(Literal[value], "", lambda _: value)
+            return Key(name=name, attribute=Attribute(None, str, lambda record: record), form="object", inner=inner)
+        case Constant(value, hint):
+            found = Attribute(hint or Literal[value], str, lambda _: value)
         case _:
             found = returned(source)
     return Key(name=name, attribute=found)

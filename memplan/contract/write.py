@@ -66,7 +66,9 @@ class Writer:
         if kind not in self._records:
             table = self._tables.get(kind)
             if isinstance(table, str):
-                self._records[kind] = attribute(kind, table).get
+                found = attribute(kind, table)
+                write = self.of(found.hint)
+                self._records[kind] = found.get if write is None else lambda value: write(found.get(value))
             else:
                 parts: list[tuple[Key, Write]] = []
                 self._records[kind] = lambda record: _object(parts, record)

@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from memplan.cli.app import main
-from memplan.report.checkpoint.json import schema
+from tests.contract.goldens import obey
 
 TARGET = """
 import torch
@@ -62,7 +61,7 @@ def target(tmp_path: Path) -> str:
 def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
     code = main(["checkpoint-plan", *arguments, "--json", "-q"])
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, schema())
+    obey("checkpoint-plan", document)
     return code, document
 
 

@@ -6,18 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from memplan.cli.app import main
-from memplan.report.numa import json as numa_json
+from tests.contract.goldens import obey
 from tests.runtime.numa.machines import DGX_H100, EPYC_7251, build
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["numa", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    jsonschema.validate(content, numa_json.schema())
+    obey("numa", content)
     ranks = content["placement"]["ranks"]
     assert {cpu for rank in ranks for cpu in rank["cpus"]} == os.sched_getaffinity(0)
 

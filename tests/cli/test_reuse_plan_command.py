@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import jsonschema
 import pytest
 
 from memplan.cli.app import main
 from memplan.plan.reuse.csv_file import read_problem
-from memplan.report.reuse.json import schema
+from tests.contract.goldens import obey
 
 TARGET = """
 import torch
@@ -56,7 +55,7 @@ def test_a_step_is_placed_at_its_bound_and_written_in_every_format(
     words = ["--gpu", gpu, "--mode", mode, "--batch-size", "64", "--json"]
     assert main(["reuse-plan", target, *words, "-f", f"svg={picture}", "-f", f"csv={table}", "-f", f"html={page}"]) == 0
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, dict(schema()), cls=jsonschema.Draft202012Validator)
+    obey("reuse-plan", found)
     assert found["result"] == "optimal"
     assert found["height_bytes"] == found["lower_bound_bytes"] < found["total_bytes"]
     if gpu != "cpu":  # There, nothing is cached: memory is reserved as it is asked for.

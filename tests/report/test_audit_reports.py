@@ -18,10 +18,10 @@ from memplan.cli.audit import RENDERERS
 from memplan.findings.formats import FORMATS as FINDING_FORMATS
 from memplan.findings.records import Finding, Place
 from memplan.findings.rules import AUDIT
-from memplan.report.audit import json as audit_json
 from memplan.report.audit import text as audit
 from memplan.report.audit.findings import findings_of
 from memplan.text import clean
+from tests.contract.goldens import obey
 from tests.report.example_audit import EMPTY, OUTSIDE, example
 from tests.report.formats import CODE_QUALITY, commands, sarif_schema
 
@@ -69,7 +69,7 @@ def check(name: str, text: str) -> None:
         case "gitlab":
             jsonschema.validate(json.loads(text), CODE_QUALITY)
         case "json":
-            jsonschema.validate(json.loads(text), audit_json.schema())
+            obey("audit", json.loads(text))
         case "github":
             commands(text)
         case "markdown":

@@ -20,6 +20,7 @@ from memplan.report.checkpoint import text as checkpoint
 from memplan.runtime.checkpoint.records import CheckpointPlan, Segment
 from memplan.text import clean
 from memplan.units import GIB, MIB, Bytes
+from tests.contract.goldens import obey
 from tests.report.example_checkpoint_plans import answer
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -61,7 +62,7 @@ def test_what_is_over_the_budget_says_by_how_much() -> None:
 def test_every_outcome_renders_in_every_format(outcome: str) -> None:
     ended = dataclasses.replace(answer(), outcome=outcome, gap=None, least_feasible_bytes=None)
     assert _text(ended)
-    jsonschema.validate(json.loads(checkpoint_json.render(ended)), checkpoint_json.schema())
+    obey("checkpoint-plan", json.loads(checkpoint_json.render(ended)))
     ET.fromstring(checkpoint_svg.render(ended))
     assert outcome.replace("_", " ").upper() in _Page.of(ended).text
 
@@ -160,7 +161,7 @@ def test_no_line_is_wider_than_asked(width: int, name: str) -> None:
 
 def test_json_carries_the_contract_and_obeys_its_schema() -> None:
     document = json.loads(checkpoint_json.render(answer()))
-    jsonschema.validate(document, checkpoint_json.schema())
+    obey("checkpoint-plan", document)
     assert document["result"] == "optimal"
     assert document["peak_after_bytes"] == 23 * GIB
     assert sum(row["kept_bytes"] for row in document["blocks"]) == (7 * 8 + 3 * 100 + 2 * 412) * MIB
@@ -170,7 +171,7 @@ def test_the_schema_refuses_a_document_without_its_result() -> None:
     document = json.loads(checkpoint_json.render(answer()))
     del document["result"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, checkpoint_json.schema())
+        obey("checkpoint-plan", document)
 
 
 def test_the_picture_has_a_dot_for_every_point_and_one_for_the_plan() -> None:

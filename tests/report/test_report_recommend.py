@@ -15,6 +15,7 @@ from memplan.report.recommend import json as recommend_json
 from memplan.report.recommend import svg as recommend_svg
 from memplan.report.recommend import text as recommend
 from memplan.units import format_bytes
+from tests.contract.goldens import obey
 from tests.report.example_recommendations import JOB, LOST, answer, candidate, evaluated
 
 
@@ -69,7 +70,7 @@ def test_what_more_would_have_to_be_allowed_stands_at_the_top() -> None:
     words = " ".join(word for line in recommend.render(nothing, quiet=True) for word in line.plain.split())
     assert "fits with --allow precision: --precision bf16 --checkpoint full (12.00 GiB, 16.00 samples/s" in words
     document = json.loads(recommend_json.render(nothing))
-    jsonschema.Draft202012Validator(recommend_json.schema()).validate(document)
+    obey("recommend", document)
     assert [each["allow"] for each in document["remedies"]] == [["precision"]]
 
 
@@ -84,14 +85,14 @@ def test_a_step_of_one_kind_of_time_needs_no_breakdown() -> None:
 @pytest.mark.parametrize("given", [answer(), replace(answer(), rows=(), baseline=None, cheapest=None, critical=None)])
 def test_json_obeys_its_schema(given: Recommendation) -> None:
     document = json.loads(recommend_json.render(given))
-    jsonschema.Draft202012Validator(recommend_json.schema()).validate(document)
+    obey("recommend", document)
     assert [row["device_bytes"] for row in document["rows"]] == [row.device_bytes for row in given.rows]
 
 
 def test_an_unknown_kind_of_result_is_no_json_report() -> None:
     document = json.loads(recommend_json.render(answer())) | {"result": "perhaps"}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(recommend_json.schema()).validate(document)
+        obey("recommend", document)
 
 
 def test_the_picture_has_a_dot_for_every_point() -> None:

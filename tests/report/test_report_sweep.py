@@ -11,6 +11,7 @@ from memplan.plan.sweep.records import Sweep, SweepRow
 from memplan.report.recommend import json as recommend_json
 from memplan.report.sweep import json as sweep_json
 from memplan.report.sweep import text as sweep
+from tests.contract.goldens import obey
 from tests.report.example_recommendations import answer
 
 
@@ -78,10 +79,10 @@ def test_lines_keep_their_width(width: int) -> None:
 
 
 def test_json_obeys_its_schema() -> None:
-    content = sweep_json.document(example())
-    jsonschema.validate(content, sweep_json.schema())
+    content = sweep_json.DOCUMENT.plain(example())
+    obey("sweep", content)
     assert [row["fits"] for row in content["rows"]] == ["as given", "changed", "no", "unknown"]
-    assert content["rows"][1]["recommendation"] == recommend_json.document(answer())
+    assert content["rows"][1]["recommendation"] == recommend_json.DOCUMENT.plain(answer())
     content["rows"][3]["error"] = ""
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(content, sweep_json.schema())
+        obey("sweep", content)

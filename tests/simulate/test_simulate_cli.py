@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from memplan.cli.app import main
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.records import GpuFacts
-from memplan.report.simulate.json import schema
 from memplan.report.simulate.text import render, spark
 from memplan.simulate import compose
 from memplan.simulate.compose import Scenario
@@ -20,6 +18,7 @@ from memplan.simulate.lengths import Fixed, Uniform
 from memplan.simulate.recommend import recommend
 from memplan.simulate.records import Simulation
 from memplan.units import GIB, MIB
+from tests.contract.goldens import obey
 from tests.simulate.runs import EXPANDABLE, NATIVE, run_of
 from tests.simulate.workloads import workload
 
@@ -145,7 +144,7 @@ def test_the_recommendation_stands_first_and_alone_when_quiet(asked, capsys):
 def test_json_is_one_document(asked, capsys):
     assert run("--json") == 0
     document = json.loads(capsys.readouterr().out)
-    Draft202012Validator(schema()).validate(document)
+    obey("simulate", document)
     assert (document["schema_version"], document["command"], document["seed"]) == ("1.0", "simulate", 3)
     assert document["recommendation"]["conf"] == "expandable_segments:True"
     native = document["policies"][0]
@@ -191,7 +190,7 @@ def test_the_whole_way_without_torch_in_the_parent(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    Draft202012Validator(schema()).validate(document)
+    obey("simulate", document)
     assert document["lengths"]["longest"] == 300
     assert [policy["name"] for policy in document["policies"]][:2] == ["native", "expandable"]
     # Weight, bias, gradients of both, and AdamW's two moments of both: all of 4 MiB or 4 KiB; input, output.

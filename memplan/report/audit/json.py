@@ -1,83 +1,94 @@
-"""The audit as JSON: lines and columns count from 1, keys are sorted, minor versions only add."""
+"""The audit as JSON: lines and columns count from 1."""
 
-import json
 from collections.abc import Mapping
-from importlib.resources import files
-from typing import Any
 
-from memplan.audit.records import Audit, Unread
+from memplan.audit.records import Audit
+from memplan.contract.document import Document, head, memplan_version
+from memplan.contract.table import Table, or_null
 from memplan.findings.identity import identified
-from memplan.findings.records import Finding
+from memplan.findings.records import AuditRule, Confidence, Finding, Priority
 from memplan.findings.rules import AUDIT
 from memplan.report.audit.findings import counts
-from memplan.versions import installed
-
-SCHEMA_VERSION = "1.0"
 
 
-def render(audit: Audit) -> str:
-    """The JSON report."""
-    return json.dumps(document(audit), sort_keys=True, indent=2, allow_nan=False)
+def _files(audit: Audit) -> int:
+    """Files that were read."""
+    return len(audit.files)
 
 
-def document(audit: Audit) -> dict[str, Any]:
-    """The audit as plain data."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "audit",
-        "memplan_version": installed("memplan"),
-        "paths": list(audit.paths),
-        "summary": {
-            "files": len(audit.files),
-            "torch_files": sum(file.about_torch for file in audit.files),
-            "lines": sum(file.lines for file in audit.files),
-            "findings": dict(counts(audit)),
-            "suppressed": sum(file.suppressed for file in audit.files),
-            "adoption": dict(audit.adoption),
-        },
-        "rules": [_rule(code) for code in audit.rules],
-        "findings": [_finding(each) for each in identified(audit.findings)],
-        "unread": [_unread(each) for each in audit.unread],
-        "timings": {"seconds": audit.seconds},
-    }
+def _torch_files(audit: Audit) -> int:
+    """Files that speak of PyTorch."""
+    return sum(file.about_torch for file in audit.files)
 
 
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    loaded: dict[str, Any] = json.loads((files("memplan.report") / "schema" / "audit-1.0.json").read_text("utf-8"))
-    return loaded
+def _lines(audit: Audit) -> int:
+    """Lines of code, comments and nothing."""
+    return sum(file.lines for file in audit.files)
 
 
-def _rule(code: str) -> dict[str, str]:
-    rule = AUDIT[code]
-    return {
-        "code": code,
-        "title": rule.title,
-        "priority": rule.priority,
-        "confidence": rule.confidence,
-        "meaning": rule.meaning,
-        "remedy": rule.remedy,
-    }
+def _suppressed(audit: Audit) -> int:
+    """How many more findings comments excuse."""
+    return sum(file.suppressed for file in audit.files)
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    rule, place = AUDIT[finding.code], finding.place
-    return {
-        "code": finding.code,
-        "priority": rule.priority,
-        "confidence": rule.confidence,
-        "file": place.file,
-        "cell": place.cell,
-        "line": place.line,
-        "column": place.column,
-        "end_line": place.end_line,
-        "end_column": place.end_column,
-        "message": finding.message,
-        "fix": finding.fix,
-        "diff": finding.diff or None,
-        "fingerprint": finding.identity,
-    }
+def _counts(audit: Audit) -> Mapping[Priority, int]:
+    """Priority and number of findings."""
+    return counts(audit)
 
 
-def _unread(each: Unread) -> dict[str, Any]:
-    return {"file": each.file, "cell": each.cell, "line": each.line, "problem": each.problem}
+def _rules(audit: Audit) -> tuple[AuditRule, ...]:
+    """What was looked for."""
+    return tuple(AUDIT[code] for code in audit.rules)
+
+
+def _findings(audit: Audit) -> tuple[Finding, ...]:
+    """High priority first, then by file and line."""
+    return identified(audit.findings)
+
+
+def _priority(finding: Finding) -> Priority:
+    """How much it costs where it is real."""
+    return AUDIT[finding.code].priority
+
+
+def _confidence(finding: Finding) -> Confidence:
+    """How often it is."""
+    return AUDIT[finding.code].confidence
+
+
+DOCUMENT = Document(
+    name="audit",
+    root=Audit,
+    tables={
+        Audit: Table(
+            keys={
+                **head("audit"),
+                "memplan_version": memplan_version,
+                "summary": {
+                    "files": _files,
+                    "torch_files": _torch_files,
+                    "lines": _lines,
+                    "findings": _counts,
+                    "suppressed": _suppressed,
+                    "adoption": "adoption",
+                },
+                "rules": _rules,
+                "findings": _findings,
+                "unread": "unread",
+                "timings": {"seconds": "seconds"},
+            },
+            omit=("files",),
+        ),
+        Finding: Table(
+            keys={
+                "priority": _priority,
+                "confidence": _confidence,
+                **{key: f"place.{key}" for key in ("file", "cell", "line", "column", "end_line", "end_column")},
+                "diff": or_null("diff"),
+                "fingerprint": "identity",
+            },
+            omit=("severity", "evidence", "subject"),
+        ),
+    },
+)
+render = DOCUMENT.render

@@ -1,101 +1,81 @@
-"""The JSON reports of ``memplan checkpoint-plan``: integers are bytes, keys are sorted, minor versions only add."""
+"""The JSON reports of ``memplan checkpoint-plan``, of blocks and of ops."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from importlib.resources import files
-from typing import Any
 
-from memplan.measure.document import SCHEMA_VERSION
-from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
+from memplan.contract.document import Document, head
+from memplan.contract.table import Constant, Table, if_any
+from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, ParetoPoint
 from memplan.plan.checkpoint.graph.answer import GraphAnswer
+from memplan.runtime.checkpoint.records import Segment
 
 
-def render(answer: CheckpointAnswer | GraphAnswer) -> str:
-    """One answer as an object."""
-    return json.dumps(document(answer), sort_keys=True, indent=2, allow_nan=False)
+def _fits(answer: GraphAnswer) -> bool:
+    """Does the schedule meet the budget?"""
+    return answer.peak_after_bytes is not None and answer.peak_after_bytes <= answer.budget_bytes
 
 
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    text = (files("memplan.report") / "schema" / "checkpoint-plan-1.0.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+def _proved(answer: GraphAnswer) -> bool:
+    """Is the outcome certain?"""
+    return answer.outcome in {"optimal", "infeasible"}
 
 
-def document(answer: CheckpointAnswer | GraphAnswer) -> dict[str, Any]:
-    """One answer as plain data."""
-    own = _of_blocks(answer) if isinstance(answer, CheckpointAnswer) else _of_ops(answer)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "checkpoint-plan",
-        "target": answer.target,
-        "result": answer.outcome,
-        "budget_bytes": answer.budget_bytes,
-        "peak_before_bytes": answer.peak_before_bytes,
-        "peak_after_bytes": answer.peak_after_bytes,
-        "overhead_ratio": answer.overhead_ratio,
-        "gap": answer.gap,
-        "least_feasible_bytes": answer.least_feasible_bytes,
-        "binding": answer.binding,
-        "solve_seconds": answer.solve_seconds,
-        "assumptions": list(answer.assumptions),
-    } | own
+def _bound_for(answer: GraphAnswer) -> str:
+    """What the bound holds for; empty without one."""
+    return "every schedule" if answer.outcome == "infeasible" else answer.bound_for
 
 
-def _of_blocks(answer: CheckpointAnswer) -> dict[str, Any]:
-    return {
-        "gpu": {"name": answer.device, "title": answer.device_title},
-        "options": dict(answer.options),
-        "level": "block",
-        "method": answer.method,
-        "fits": answer.fits,
-        "proved": answer.proved,
-        "bound_for": answer.bound_for,
-        "activation_before_bytes": answer.activation_before_bytes,
-        "flops_ratio": answer.flops_ratio,
-        "timings": {
-            "trace_seconds": answer.trace_seconds,
-            "solve_seconds": answer.solve_seconds,
-            "prove_seconds": answer.prove_seconds,
-        },
-        "traces": answer.traces,
-        "rounds": answer.rounds,
-        "blocks": [_block(row) for row in answer.blocks],
-        "segments": [list(segment.modules) for segment in answer.plan.segments],
-        "pareto": [asdict(point) for point in answer.pareto],
-        "not_modelled": list(answer.not_modelled),
-        "versions": {"memplan": answer.memplan_version, "torch": answer.torch_version},
-    }
-
-
-def _of_ops(answer: GraphAnswer) -> dict[str, Any]:
-    """What only a traced step has is empty."""
-    return {
-        "gpu": None,
-        "options": {},
-        "level": "op",
-        "method": "search",
-        "fits": answer.peak_after_bytes is not None and answer.peak_after_bytes <= answer.budget_bytes,
-        "proved": answer.outcome in {"optimal", "infeasible"},
-        "bound_for": "every schedule" if answer.outcome == "infeasible" else answer.bound_for,
-        "flops_ratio": None,
-        "timings": {
-            "trace_seconds": answer.trace_seconds,
-            "solve_seconds": answer.solve_seconds,
-            "prove_seconds": 0.0,
-        },
-        "traces": 0,
-        "rounds": 0,
-        "blocks": [],
-        "segments": [],
-        "schedule": list(answer.schedule),
-        "pareto": [],
-        "not_modelled": [],
-        "versions": {"memplan": answer.memplan_version}
-        | ({"torch": answer.torch_version} if answer.torch_version else {}),
-    }
-
-
-def _block(row: BlockRow) -> dict[str, Any]:
-    return asdict(row) | {"action": str(row.action), "saved": list(row.saved)}
+DOCUMENT = Document(
+    name="checkpoint-plan",
+    root=CheckpointAnswer | GraphAnswer,
+    tables={
+        CheckpointAnswer: Table(
+            keys={
+                **head("checkpoint-plan"),
+                "gpu": {"name": "device", "title": "device_title"},
+                "level": Constant("block"),
+                "result": "outcome",
+                "fits": "fits",
+                "segments": "plan.segments",
+                "solve_seconds": "solve_seconds",
+                "timings": {
+                    "trace_seconds": "trace_seconds",
+                    "solve_seconds": "solve_seconds",
+                    "prove_seconds": "prove_seconds",
+                },
+                "versions": {"memplan": "memplan_version", "torch": "torch_version"},
+            },
+            omit=("step", "result"),
+        ),
+        Segment: "modules",
+        GraphAnswer: Table(
+            keys={
+                **head("checkpoint-plan"),
+                # What only a traced step of blocks has is empty.
+                "gpu": Constant(None),
+                "options": Constant({}, Mapping[str, str]),
+                "level": Constant("op"),
+                "method": Constant("search"),
+                "result": "outcome",
+                "fits": _fits,
+                "proved": _proved,
+                "bound_for": _bound_for,
+                "flops_ratio": Constant(None),
+                "solve_seconds": "solve_seconds",
+                "timings": {
+                    "trace_seconds": "trace_seconds",
+                    "solve_seconds": "solve_seconds",
+                    "prove_seconds": Constant(0.0, float),
+                },
+                "traces": Constant(0),
+                "rounds": Constant(0),
+                "blocks": Constant((), tuple[BlockRow, ...]),
+                "segments": Constant((), tuple[Segment, ...]),
+                "pareto": Constant((), tuple[ParetoPoint, ...]),
+                "not_modelled": Constant((), tuple[str, ...]),
+                "versions": {"memplan": "memplan_version", "torch": if_any("torch_version")},
+            },
+            omit=("nodes", "edges", "fixed_bytes"),
+        ),
+    },
+)
+render = DOCUMENT.render

@@ -1,86 +1,108 @@
-"""The JSON report of ``memplan numa``: integers are bytes, keys are sorted, minor versions only add."""
+"""The JSON report of ``memplan numa``."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from importlib.resources import files
-from typing import Any
+from typing import NamedTuple
 
+from memplan.contract.document import Document, head, memplan_version
+from memplan.contract.table import Table
 from memplan.runtime.numa.commands import Commands, joined
 from memplan.runtime.numa.placement import Placement, RankPlacement
-from memplan.runtime.numa.records import Node, Topology
-from memplan.runtime.numa.torchrun import differences
-from memplan.versions import installed
+from memplan.runtime.numa.records import Core, Topology
+from memplan.runtime.numa.torchrun import Mode, differences
+from memplan.units import Bytes
 
-SCHEMA_VERSION = "1.0"
+
+class NumaReport(NamedTuple):
+    """A machine and a plan on it."""
+
+    topology: Topology
+    """The machine."""
+    placement: Placement
+    """What was planned on it."""
+    commands: Commands
+    """The same as what one types."""
+
+
+class Pinned(NamedTuple):
+    """A part of a rank's pinned memory."""
+
+    node: int
+    """Where it lies."""
+    bytes: Bytes
+    """How large it is."""
+
+
+def _torchrun_modes(report: NumaReport) -> Mapping[Mode, str]:
+    """How each binding of torchrun's own differs from the placement's CPUs; empty where it does not."""
+    return differences(report.topology, report.placement)
+
+
+def _notes(report: NumaReport) -> tuple[str, ...]:
+    """What was missing, and what one should know before using the placement."""
+    return (*report.topology.notes, *report.placement.notes)
+
+
+def _main_cpus(rank: RankPlacement) -> tuple[int, ...]:
+    """The CPUs that the training process itself keeps."""
+    return tuple(cpu for core in rank.main_cores for cpu in core.cpus)
+
+
+def _pinned(rank: RankPlacement) -> tuple[Pinned, ...]:
+    """Each part of its pinned memory."""
+    return tuple(Pinned(*part) for part in rank.pinned)
+
+
+def _ranks(commands: Commands) -> tuple[str, ...]:
+    """Lines that start each rank by hand."""
+    return tuple(joined(words) for words in commands.ranks)
+
+
+def _shared(commands: Commands) -> str:
+    """Line that starts what fills memory for all ranks; empty on one node."""
+    return joined(commands.shared)
+
+
+def _torchrun(commands: Commands) -> str:
+    """Line that starts all ranks: with a binding of torchrun's own, or by the script."""
+    return joined(commands.torchrun)
+
+
+def _slurm(commands: Commands) -> str:
+    """Line that starts all ranks under Slurm."""
+    return joined(commands.slurm)
+
+
+DOCUMENT = Document(
+    name="numa",
+    root=NumaReport,
+    tables={
+        NumaReport: Table(
+            keys={
+                **head("numa"),
+                "torchrun_modes": _torchrun_modes,
+                "notes": _notes,
+                "versions": {"memplan": memplan_version},
+            }
+        ),
+        Topology: Table(keys={"memory_limit_bytes": "memory_limit"}, omit=("possible_nodes", "notes")),
+        Core: "cpus",
+        Placement: Table(omit=("notes",)),
+        RankPlacement: Table(
+            keys={
+                "gpu": "gpu.index",
+                "gpu_address": "gpu.address",
+                "cpus": "cpus",
+                "main_cpus": _main_cpus,
+                "worker_cpus": "workers",
+                "pinned": _pinned,
+            },
+            omit=("cores",),
+        ),
+        Commands: Table(keys={"ranks": _ranks, "shared": _shared, "torchrun": _torchrun, "slurm": _slurm}),
+    },
+)
 
 
 def render(topology: Topology, placement: Placement, lines: Commands) -> str:
-    """A machine and a plan on it as an object."""
-    return json.dumps(document(topology, placement, lines), sort_keys=True, indent=2, allow_nan=False)
-
-
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    text = (files("memplan.report") / "schema" / "numa-1.0.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def document(topology: Topology, placement: Placement, lines: Commands) -> dict[str, Any]:
-    """The same as plain data."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "numa",
-        "topology": {
-            "nodes": [_node(node) for node in topology.nodes],
-            "devices": [asdict(device) for device in topology.devices],
-            "cpu_limit": topology.cpu_limit,
-            "memory_limit_bytes": topology.memory_limit,
-        },
-        "placement": {
-            "ranks": [_rank(rank) for rank in placement.ranks],
-            "interleave": list(placement.interleave),
-            "state": placement.state,
-            "short_bytes": placement.short_bytes,
-        },
-        "commands": {
-            "ranks": [joined(words) for words in lines.ranks],
-            "shared": joined(lines.shared),
-            "torchrun": joined(lines.torchrun),
-            "torchrun_why": lines.torchrun_why,
-            "slurm": joined(lines.slurm),
-        },
-        "torchrun_modes": dict(differences(topology, placement)),
-        "notes": [*topology.notes, *placement.notes],
-        "versions": {"memplan": installed("memplan")},
-    }
-
-
-def _node(node: Node) -> dict[str, Any]:
-    return {
-        "index": node.index,
-        "cpus": list(node.cpus),
-        "cores": [list(core.cpus) for core in node.cores],
-        "total_bytes": node.total_bytes,
-        "free_bytes": node.free_bytes,
-        "cache_bytes": node.cache_bytes,
-        "huge_free_bytes": node.huge_free_bytes,
-        "memory_allowed": node.memory_allowed,
-        "distances": {str(other): distance for other, distance in node.distances.items()},
-    }
-
-
-def _rank(rank: RankPlacement) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "gpu": None if rank.gpu is None else rank.gpu.index,
-        "gpu_address": None if rank.gpu is None else rank.gpu.address,
-        "node": rank.node,
-        "cpus": list(rank.cpus),
-        "main_cpus": [cpu for core in rank.main_cores for cpu in core.cpus],
-        "worker_cpus": [list(cpus) for cpus in rank.workers],
-        "memory_node": rank.memory_node,
-        "pinned": [{"node": node, "bytes": size} for node, size in rank.pinned],
-        "reason": rank.reason,
-    }
+    """Render a machine and a plan on it as an object."""
+    return DOCUMENT.render(NumaReport(topology, placement, lines))

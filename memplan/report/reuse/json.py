@@ -1,63 +1,89 @@
-"""The JSON report of ``memplan reuse-plan``: integers are bytes, keys are sorted, minor versions only add."""
+"""The JSON report of ``memplan reuse-plan``."""
 
-import json
 from collections.abc import Mapping
-from importlib.resources import files
-from typing import Any
+from typing import NamedTuple
 
-from memplan.measure.document import SCHEMA_VERSION
+from memplan.contract.document import Document, head
+from memplan.contract.table import Table
 from memplan.plan.reuse.answer_records import ReuseAnswer
+from memplan.plan.reuse.records import Buffer
 
 
-def render(answer: ReuseAnswer) -> str:
-    """One answer as an object."""
-    return json.dumps(document(answer), sort_keys=True, indent=2, allow_nan=False)
+class PlacedBuffer(NamedTuple):
+    """One buffer, and where it goes."""
+
+    buffer: Buffer
+    """What needs a place."""
+    offset_bytes: int | None
+    """Where it lies; null where nothing was placed."""
+    label: str
+    """What it holds, or the first own frame that asked for it; empty where nobody says."""
+    owner: str
+    """Module and op, or source line; empty where nobody says."""
 
 
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    text = (files("memplan.report") / "schema" / "reuse-plan-1.0.json").read_text("utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def document(answer: ReuseAnswer) -> dict[str, Any]:
-    """One answer as plain data."""
+def _buffers(answer: ReuseAnswer) -> tuple[PlacedBuffer, ...]:
+    """In the order of their file or trace."""
     placement, around = answer.placement, answer.surroundings
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "reuse-plan",
-        "target": answer.target,
-        "source": answer.kind,
-        "result": answer.outcome,
-        "fits": answer.fits,
-        "method": answer.method,
-        "capacity_bytes": answer.problem.capacity,
-        "height_bytes": None if placement is None else placement.height,
-        "lower_bound_bytes": answer.bound_bytes,
-        "total_bytes": answer.total_bytes,
-        "buffers": [
-            {
-                "id": buffer.name,
-                "start": buffer.start,
-                "end": buffer.end,
-                "size_bytes": buffer.size,
-                "offset_bytes": None if placement is None else placement.offsets[index],
-                "label": around.labels[index] if around else "",
-                "owner": around.owners[index] if around else "",
-            }
-            for index, buffer in enumerate(answer.problem.buffers)
-        ],
-        "reason": answer.reason,
-        "device": around.device if around else None,
-        "step": around.step if around else None,
-        "options": dict(around.options) if around else {},
-        "steps": around.repetitions if around else 1,
-        "reserved_peak_bytes": around.reserved_bytes if around else None,
-        "persistent_bytes": around.persistent_bytes if around else None,
-        "other_streams_bytes": around.outside_bytes if around else None,
-        "assumptions": list(around.assumptions) if around else [],
-        "solve_seconds": answer.solve_seconds,
-        "timings": {"read_seconds": answer.read_seconds, "solve_seconds": answer.solve_seconds},
-        "versions": {"memplan": answer.memplan_version},
-    }
+    return tuple(
+        PlacedBuffer(
+            buffer=buffer,
+            offset_bytes=None if placement is None else placement.offsets[index],
+            label=around.labels[index] if around else "",
+            owner=around.owners[index] if around else "",
+        )
+        for index, buffer in enumerate(answer.problem.buffers)
+    )
+
+
+def _options(answer: ReuseAnswer) -> Mapping[str, str]:
+    """Every option that is not at its default."""
+    return answer.surroundings.options if answer.surroundings else {}
+
+
+def _steps(answer: ReuseAnswer) -> int:
+    """How many steps in a row are planned."""
+    return answer.surroundings.repetitions if answer.surroundings else 1
+
+
+def _assumptions(answer: ReuseAnswer) -> tuple[str, ...]:
+    """Decisions that change the answer."""
+    return answer.surroundings.assumptions if answer.surroundings else ()
+
+
+DOCUMENT = Document(
+    name="reuse-plan",
+    root=ReuseAnswer,
+    tables={
+        ReuseAnswer: Table(
+            keys={
+                **head("reuse-plan"),
+                "source": "kind",
+                "result": "outcome",
+                "fits": "fits",
+                "method": "method",
+                "capacity_bytes": "problem.capacity",
+                "height_bytes": "placement.height",
+                "lower_bound_bytes": "bound_bytes",
+                "total_bytes": "total_bytes",
+                "buffers": _buffers,
+                "reason": "reason",
+                "device": "surroundings.device",
+                "step": "surroundings.step",
+                "options": _options,
+                "steps": _steps,
+                "reserved_peak_bytes": "surroundings.reserved_bytes",
+                "persistent_bytes": "surroundings.persistent_bytes",
+                "other_streams_bytes": "surroundings.outside_bytes",
+                "assumptions": _assumptions,
+                "solve_seconds": "solve_seconds",
+                "timings": {"read_seconds": "read_seconds", "solve_seconds": "solve_seconds"},
+                "versions": {"memplan": "memplan_version"},
+            },
+            omit=("result",),
+        ),
+        PlacedBuffer: Table(spread=("buffer",)),
+        Buffer: Table(keys={"id": "name", "start": "start", "end": "end", "size_bytes": "size"}, rest=False),
+    },
+)
+render = DOCUMENT.render

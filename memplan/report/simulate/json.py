@@ -1,120 +1,155 @@
-"""The JSON report of ``memplan simulate``: integers are bytes, keys are sorted, minor versions only add."""
+"""The JSON report of ``memplan simulate``."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from importlib.resources import files
-from typing import Any
+from typing import NamedTuple
 
-from memplan.measure.document import SCHEMA_VERSION
+from memplan.contract.document import Document, head
+from memplan.contract.table import Table, columns, only
+from memplan.replay.records import OutOfMemory
 from memplan.simulate.records import PolicyRun, Simulation, StepFigures
 
 
-def render(simulation: Simulation) -> str:
-    """One simulation as an object."""
-    return json.dumps(document(simulation), sort_keys=True, indent=2, allow_nan=False)
+class Lengths(NamedTuple):
+    """Tokens per sample, over all steps."""
+
+    shortest: int
+    longest: int
+    mean: float
 
 
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    loaded: dict[str, Any] = json.loads((files("memplan.report") / "schema" / "simulate-1.0.json").read_text("utf-8"))
-    return loaded
+class WithoutLeftovers(NamedTuple):
+    """The recommended policy, if each step freed what it leaves."""
+
+    reserved_bytes: int
+    requested_bytes: int
+    fragmentation: float
 
 
-def document(simulation: Simulation) -> dict[str, Any]:
-    """One simulation as plain data."""
-    workload, best = simulation.workload, simulation.recommendation
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "simulate",
-        "target": workload.target,
-        "gpu": asdict(simulation.gpu) if simulation.gpu else None,
-        "options": dict(workload.options),
-        "steps": len(workload.lengths),
-        "seed": simulation.seed,
-        "lengths": _lengths(workload.lengths),
-        "traced_lengths": list(workload.traced_lengths),
-        "recommendation": asdict(best) if best else None,
-        "passed_bytes": simulation.passed_bytes,
-        "without_leftovers": _without_leftovers(simulation.without_leftovers),
-        "policies": [_policy(run, simulation.microseconds[run.name]) for run in simulation.policies],
-        "assumptions": list(workload.assumptions),
-        "not_modelled": list(workload.not_modelled),
-        "timings": {
-            "trace_seconds": workload.seconds,
-            "simulate_seconds": sum(run.seconds for run in simulation.policies),
-        },
-        "versions": {"memplan": simulation.memplan_version},
-    }
+class PolicyReport(NamedTuple):
+    """One policy and what it costs."""
+
+    run: PolicyRun
+    """What was played."""
+    cost_microseconds: float
+    """Modelled time that its allocation costs over all steps."""
+
+    @property
+    def per_step(self) -> tuple[StepFigures, ...]:
+        """An entry for each step that was played; where the policy settled, later steps repeat the last ones."""
+        return self.run.steps[: self.run.settled_at]
+
+    @property
+    def out_of_memory(self) -> "Failure | None":
+        """The request that the device could not serve, if there was one."""
+        run = self.run
+        return None if run.out_of_memory is None else Failure(run.failed_step, run.out_of_memory)
 
 
-def _without_leftovers(run: PolicyRun | None) -> dict[str, Any] | None:
-    if run is None:
-        return None
-    return {
-        "reserved_bytes": run.peak_reserved,
-        "requested_bytes": run.peak_requested,
-        "fragmentation": run.fragmentation,
-    }
+class Failure(NamedTuple):
+    """A request that the device could not serve."""
+
+    step: int | None
+    """Counted from 1."""
+    request: OutOfMemory
+    """What was asked for."""
 
 
-def _lengths(lengths: tuple[int, ...]) -> dict[str, Any] | None:
-    if not max(lengths):
-        return None
-    return {"shortest": min(lengths), "longest": max(lengths), "mean": sum(lengths) / len(lengths)}
+def _steps(simulation: Simulation) -> int:
+    """How many steps were played."""
+    return len(simulation.workload.lengths)
 
 
-def _policy(run: PolicyRun, microseconds: float) -> dict[str, Any]:
-    return {
-        "name": run.name,
-        "conf": run.conf,
-        "peak": {
-            "requested_bytes": run.peak_requested,
-            "allocated_bytes": run.peak_allocated,
-            "reserved_bytes": run.peak_reserved,
-        },
-        "fragmentation": {
-            "total": run.fragmentation,
-            "external": run.external_fragmentation,
-            "internal": run.internal_fragmentation,
-        },
-        "drift_bytes": run.drift,
-        "largest_free_bytes": run.steps[-1].largest_free,
-        "device_calls": run.calls._asdict(),
-        "cost_microseconds": microseconds,
-        "floor_bytes": run.floor,
-        "out_of_memory": _failure(run),
-        "limited": run.limited,
-        "settled_at": run.settled_at,
-        "notes": list(run.notes),
-        "per_step": _per_step(run.steps[: run.settled_at]),
-    }
+def _lengths(simulation: Simulation) -> Lengths | None:
+    """Lengths of the steps; null where there are no sequences."""
+    lengths = simulation.workload.lengths
+    return Lengths(min(lengths), max(lengths), sum(lengths) / len(lengths)) if max(lengths) else None
 
 
-def _failure(run: PolicyRun) -> dict[str, Any] | None:
-    if run.out_of_memory is None:
-        return None
-    failure = run.out_of_memory
-    return {
-        "step": run.failed_step,
-        "wanted_bytes": failure.wanted,
-        "allocated_bytes": failure.allocated,
-        "reserved_bytes": failure.reserved,
-    }
+def _without_leftovers(simulation: Simulation) -> WithoutLeftovers | None:
+    """The recommended policy if each step freed at its end what it leaves; null where it leaves nothing."""
+    run = simulation.without_leftovers
+    return None if run is None else WithoutLeftovers(run.peak_reserved, run.peak_requested, run.fragmentation)
 
 
-def _per_step(steps: tuple[StepFigures, ...]) -> dict[str, list[int | float]]:
-    """One list per figure, one entry per step that was played; where it settled, later steps repeat the last ones."""
-    return {
-        "length": [step.length for step in steps],
-        "requested_bytes": [step.peak_requested for step in steps],
-        "allocated_bytes": [step.peak_allocated for step in steps],
-        "reserved_bytes": [step.peak_reserved for step in steps],
-        "external_fragmentation": [step.external_fragmentation for step in steps],
-        "internal_fragmentation": [step.internal_fragmentation for step in steps],
-        "largest_free_bytes": [step.largest_free for step in steps],
-        "device_calls": [
-            step.calls.allocations + step.calls.frees + step.calls.maps + step.calls.unmaps for step in steps
-        ],
-        "retries": [step.calls.retries for step in steps],
-    }
+def _policies(simulation: Simulation) -> tuple[PolicyReport, ...]:
+    """In the order in which they are shown."""
+    return tuple(PolicyReport(run, simulation.microseconds[run.name]) for run in simulation.policies)
+
+
+def _simulate_seconds(simulation: Simulation) -> float:
+    """Wall time of all simulations."""
+    return sum(run.seconds for run in simulation.policies)
+
+
+def _device_calls(step: StepFigures) -> int:
+    """Times that the device was asked for memory or given some back."""
+    return step.calls.allocations + step.calls.frees + step.calls.maps + step.calls.unmaps
+
+
+def _largest_free(run: PolicyRun) -> int:
+    """Largest block that the allocator could hand out without the device's help, when all steps are over."""
+    return run.steps[-1].largest_free
+
+
+DOCUMENT = Document(
+    name="simulate",
+    root=Simulation,
+    tables={
+        Simulation: Table(
+            keys={
+                **head("simulate"),
+                "target": "workload.target",
+                "options": "workload.options",
+                "steps": _steps,
+                "lengths": _lengths,
+                "traced_lengths": "workload.traced_lengths",
+                "without_leftovers": _without_leftovers,
+                "policies": _policies,
+                "assumptions": "workload.assumptions",
+                "not_modelled": "workload.not_modelled",
+                "timings": {"trace_seconds": "workload.seconds", "simulate_seconds": _simulate_seconds},
+                "versions": {"memplan": "memplan_version"},
+            },
+            omit=("microseconds",),
+        ),
+        PolicyReport: Table(
+            keys={"per_step": columns("per_step"), "out_of_memory": "out_of_memory"},
+            spread=("run",),
+        ),
+        PolicyRun: Table(
+            keys={
+                "peak": {
+                    "requested_bytes": "peak_requested",
+                    "allocated_bytes": "peak_allocated",
+                    "reserved_bytes": "peak_reserved",
+                },
+                "fragmentation": {
+                    "total": "fragmentation",
+                    "external": "external_fragmentation",
+                    "internal": "internal_fragmentation",
+                },
+                "drift_bytes": "drift",
+                "largest_free_bytes": _largest_free,
+                "device_calls": "calls",
+                "floor_bytes": "floor",
+            },
+            omit=("steps", "out_of_memory", "failed_step", "seconds"),
+        ),
+        Failure: Table(spread=("request",)),
+        OutOfMemory: Table(
+            keys={"wanted_bytes": "wanted", "allocated_bytes": "allocated", "reserved_bytes": "reserved"}, rest=False
+        ),
+        StepFigures: Table(
+            keys={
+                **only("length", "external_fragmentation", "internal_fragmentation").keys,
+                "requested_bytes": "peak_requested",
+                "allocated_bytes": "peak_allocated",
+                "reserved_bytes": "peak_reserved",
+                "largest_free_bytes": "largest_free",
+                "device_calls": _device_calls,
+                "retries": "calls.retries",
+            },
+            rest=False,
+        ),
+    },
+)
+render = DOCUMENT.render

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from joblib import parallel_config
 
@@ -23,8 +22,7 @@ from memplan.plan.sweep.records import Asked, SweepRow, Task
 from memplan.plan.sweep.task import run_task
 from memplan.project.overrides import Overrides
 from memplan.project.read import load_project
-from memplan.report.recommend import json as recommend_json
-from memplan.report.sweep import json as sweep_json
+from tests.contract.goldens import obey
 from tests.report.example_recommendations import answer
 
 MODEL = """
@@ -157,11 +155,11 @@ def test_a_sweep_recommends_what_recommend_does(
     pytest.importorskip("distributed")
     assert main(["sweep", "JOBS.toml", "--backend", backend, "--search-budget", "20s", "--json"]) == 3
     content = json.loads(capsys.readouterr().out)
-    jsonschema.validate(content, sweep_json.schema())
+    obey("sweep", content)
     assert [(row["job"], row["gpu"]) for row in content["rows"]] == ROWS
     assert "no such weights" in content["rows"][2]["error"]
     for row in content["rows"][:2]:
-        jsonschema.validate(row["recommendation"], recommend_json.schema())
+        obey("recommend", row["recommendation"])
         assert main(["recommend", "model.py", "--batch-size", "8", "--gpu", row["gpu"], "--json"]) == 0
         alone = json.loads(capsys.readouterr().out)
         for key in ("baseline", "best", "global_batch", "limit_bytes"):
@@ -224,6 +222,6 @@ def test_the_command_writes_text_and_json(
     assert (task.search.allow, task.search.processes, task.search.gpus) == (("lora", "precision"), 4, 8)
     assert "8 x h200" in capsys.readouterr().out
     content = json.loads(Path("out.json").read_text())
-    jsonschema.validate(content, sweep_json.schema())
+    obey("sweep", content)
     assert content["rows"][0]["recommendation"]["best"]["changes"] == ["--checkpoint full"]
     assert FileTarget(path=Path("model.py")) == task.spec.target
