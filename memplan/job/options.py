@@ -33,6 +33,11 @@ class OptionField:
         return get_args(self.kind)[0] if get_origin(self.kind) is tuple else self.kind
 
     @property
+    def summary(self) -> str:
+        """What it does, where the words that it takes are told beside it."""
+        return self.about.help.removesuffix(":")
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes; none where it takes others."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()

@@ -14,13 +14,15 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from memplan.errors import UsageError
 from memplan.files.documents import parse_json
 from memplan.files.read import SETTINGS, UnreadableError, read_text
-from memplan.job.setup_values import FILE, plain_job
+from memplan.job.setup_values import JOB_RECORD, plain_job
 from memplan.job.spec import JobSpec
-from memplan.job.strict import WrongValuesError
+from memplan.job.strict import Reader, WrongValuesError, choice, count, number, optional, record
+from memplan.job.strict import text as words
 from memplan.units import Bytes
 from memplan.versions import installed
 
@@ -59,6 +61,40 @@ class Setup:
     """With this configuration, on that GPU."""
     memplan_version: str
     """Of the memplan that made it."""
+
+
+_PREDICTED = record(
+    {
+        "device_bytes": count(0),
+        "allocated_bytes": count(0),
+        "reserved_bytes": count(0),
+        "host_bytes": optional(count(0)),
+        "step_seconds": optional(number),
+    },
+    frozenset({"device_bytes", "allocated_bytes", "reserved_bytes"}),
+)
+_KEYS = {
+    "format": choice((FORMAT,)),
+    "schema_version": Reader(words.read, {"type": "string", "pattern": r"^1\."}),
+    "memplan_version": words,
+    "gpu": words,
+    "predicted": _PREDICTED.then(lambda found: Prediction(**found)),
+    "job": JOB_RECORD,
+}
+
+
+def _setup(values: dict[str, Any]) -> Setup:
+    return Setup(**{name: value for name, value in values.items() if name not in ("format", "schema_version")})
+
+
+DOCUMENT = (
+    record(_KEYS, frozenset(_KEYS))
+    .then(_setup)
+    .document(
+        f"memplan setup {VERSION}", "One configured job and what was predicted for it. Integers are bytes or counts."
+    )
+)
+"""Reads a whole file of this major version."""
 
 
 def make_setup(job: JobSpec, gpu: str, predicted: Prediction) -> Setup:
@@ -106,12 +142,11 @@ def read_setup(text: str, where: str | None = None) -> Setup:
         what = f"schema_version {version!r} is not read here, {VERSION} is"
         raise UsageError(what, where=where, hint="update memplan, or make the setup anew")
     try:
-        found = FILE(content)
+        found: Setup = DOCUMENT(content)
     except WrongValuesError as error:
         listed = "".join(f"\n    {problem}" for problem in error.problems)
         raise UsageError(f"the setup is not valid:{listed}", where=where) from None
-    predicted = Prediction(**found["predicted"])
-    return Setup(job=found["job"], gpu=found["gpu"], predicted=predicted, memplan_version=found["memplan_version"])
+    return found
 
 
 def load_setup(path: Path) -> Setup:

@@ -3,21 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, assert_never, get_args, get_type_hints
+from typing import Any, assert_never, get_type_hints
 
-from memplan.job import spec
-from memplan.job.adapters import Lora, Quantize
+from memplan.job.adapters import Lora
+from memplan.job.options import OPTIONS, OptionField
 from memplan.job.parallel import Parallel, parse_parallel
 from memplan.job.spec import FileTarget, HubTarget, InputSpec, JobSpec, ModuleTarget, PresetTarget, Target
 from memplan.job.strict import (
     Reader,
     WrongValuesError,
+    above,
     choice,
     count,
     each,
     number,
     of_type,
     optional,
+    reads,
     record,
     refuse,
     switch,
@@ -27,7 +29,7 @@ from memplan.job.zero import Zero
 
 
 def plain_job(job: JobSpec) -> dict[str, Any]:
-    """The fields of a job as JSON holds them; ``FILE`` reads them back."""
+    """The fields of a job as JSON holds them; ``JOB_RECORD`` reads them back."""
     return {name: _plain(getattr(job, name)) for name in JOB}
 
 
@@ -60,50 +62,48 @@ def _plain_target(target: Target) -> dict[str, str]:
     assert_never(target)
 
 
+_FILE = record({"file": text, "factory": text}, frozenset({"file"}))
 _TARGETS: Mapping[str, Reader] = {
-    "file": record({"file": text, "factory": text}),
-    "module": record({"module": text, "factory": text}, frozenset({"factory"})),
-    "hf": record({"hf": text}),
-    "preset": record({"preset": text}),
+    "file": _FILE.then(lambda found: FileTarget(path=Path(found["file"]), factory=found.get("factory"))),
+    "module": record({"module": text, "factory": text}, frozenset({"module", "factory"})).then(
+        lambda found: ModuleTarget(**found)
+    ),
+    "hf": record({"hf": text}, frozenset({"hf"})).then(lambda found: HubTarget(location=found["hf"])),
+    "preset": record({"preset": text}, frozenset({"preset"})).then(lambda found: PresetTarget(name=found["preset"])),
 }
+"""Key that tells its kind → what reads a target."""
 
 
+@reads({"oneOf": [reader.schema for reader in _TARGETS.values()]})
 def _target(content: object) -> Target:
     kinds = [kind for kind in _TARGETS if isinstance(content, dict) and kind in content]
     if len(kinds) != 1:
         refuse(f"an object with one of {', '.join(_TARGETS)}", content)
-    found = _TARGETS[kinds[0]](content)
-    match kinds[0]:
-        case "file":
-            return FileTarget(path=Path(found["file"]), factory=found.get("factory"))
-        case "module":
-            return ModuleTarget(**found)
-        case "hf":
-            return HubTarget(location=found["hf"])
-        case _:
-            return PresetTarget(name=found["preset"])
+    found: Target = _TARGETS[kinds[0]](content)
+    return found
 
 
+@reads({"anyOf": [{"enum": ["B", "S"]}, count(0).schema]})
 def _dimension(content: object) -> Any:
     return content if content in ("B", "S") and isinstance(content, str) else count(0)(content)
 
 
-_INPUT = record({"name": text, "dtype": text, "dims": each(_dimension)}, frozenset({"name", "dtype", "dims"}))
-_ZERO = record({name: of_type(hint, whole=count(0), truth=switch) for name, hint in get_type_hints(Zero).items()})
-
-
+@reads({**number.schema, "exclusiveMaximum": 1})
 def _share(content: object) -> float:
     if number(content) >= 1:
         refuse("a number below 1", content)
-    return number(content)
+    return float(number(content))
 
 
+@reads({"type": "object"})
 def _object(content: object) -> dict[str, Any]:
     if not isinstance(content, dict):
         refuse("an object", content)
     return content
 
 
+_INPUT = record({"name": text, "dtype": text, "dims": each(_dimension)}, frozenset({"name", "dtype", "dims"}))
+_ZERO = record({name: of_type(hint, whole=count(0), truth=switch) for name, hint in get_type_hints(Zero).items()})
 _LORA = record({
     "rank": count(1),
     "alpha": number,
@@ -112,86 +112,47 @@ _LORA = record({
     "dora": switch,
     "prepare": switch,
     "config": optional(_object),
-    "path": optional(lambda content: Path(text(content))),
+    "path": optional(text.then(Path)),
 })  # fmt: skip
+_KINDS: Mapping[Any, Reader] = {
+    bool: switch,
+    str: text,
+    float: number,
+    InputSpec: _INPUT.then(lambda found: InputSpec(**found)),
+    Parallel: text.then(parse_parallel).described("As --parallel takes it"),
+    Lora: _LORA.then(lambda found: Lora(**found)),
+}
+"""Type of a value → its reader."""
 
 
-def _limit(content: object) -> float:
-    if number(content) == 0:
-        refuse("a number above 0", content)
-    return number(content)
-
-
-def _parallel(content: object) -> Parallel:
-    return parse_parallel(text(content))
+def _reader(option: OptionField) -> Reader:
+    """What reads an option: by its type, within its limits."""
+    about = option.about
+    if about.least is not None:
+        found = count(about.least)
+    elif about.above is not None:
+        found = above(about.above)
+    else:
+        found = choice(option.choices) if option.choices else _KINDS[option.item]
+    found = found if option.item is option.kind else each(found)
+    return (optional(found) if option.default is None else found).described(option.summary)
 
 
 JOB: Mapping[str, Reader] = {
     "target": _target,
-    "batch_size": count(1),
-    "seq_len": optional(count(1)),
-    "precision": choice(get_args(spec.Precision)),
-    "optimizer": optional(choice(get_args(spec.OptimizerName))),
-    "optimizer_impl": choice(get_args(spec.OptimizerImpl)),
-    "grad_accum": count(1),
-    "clip_grad_norm": optional(_limit),
-    "attention": choice(get_args(spec.Attention)),
-    "checkpoint": text,
-    "compile": choice(get_args(spec.Compile)),
-    "mode": choice(get_args(spec.Mode)),
-    "parallel": _parallel,
-    "zero": optional(lambda content: Zero(**_ZERO(content))),
-    "lora": optional(lambda content: Lora(**_LORA(content))),
-    "quantize": choice(get_args(Quantize)),
-    "float8": choice(get_args(spec.Float8)),
-    "loss_chunks": count(1),
-    "optimizer_in_backward": switch,
-    "offload_activations": switch,
-    "compress_activations": choice(get_args(spec.Compression)),
-    "data_workers": optional(count(0)),
-    "prefetch": optional(count(1)),
-    "pin_memory": switch,
-    "replay_buffer": count(0),
-    "replay_buffer_on": choice(get_args(spec.BufferPlace)),
-    "inputs": each(lambda content: InputSpec(**_INPUT(content))),
-    "data_dependent": choice(get_args(spec.DataDependent)),
-    "allow_network": switch,
-    "trust_remote_code": switch,
-    "max_new_tokens": count(1),
-    "kv_block_size": optional(count(1)),
+    **{name: _reader(option) for name, option in OPTIONS.items()},
+    "zero": optional(_ZERO.then(lambda found: Zero(**found))),
 }
 """Every field of ``JobSpec`` but its provenance."""
-_JOB_RECORD = record(JOB, frozenset({"target"}))
 
 
-def _job(content: object) -> JobSpec:
-    job = JobSpec(**_JOB_RECORD(content))
+def _agreeing(values: dict[str, Any]) -> JobSpec:
+    job = JobSpec(**values)
     stage = job.parallel.data.removeprefix("zero")
     if job.zero is not None and str(job.zero.stage) != stage:
         raise WrongValuesError([f"zero.stage: {job.zero.stage} does not go with parallel {job.parallel}"])
     return job
 
 
-_PREDICTED = record(
-    {
-        "device_bytes": count(0),
-        "allocated_bytes": count(0),
-        "reserved_bytes": count(0),
-        "host_bytes": optional(count(0)),
-        "step_seconds": optional(number),
-    },
-    frozenset({"device_bytes", "allocated_bytes", "reserved_bytes"}),
-)
-
-FILE = record(
-    {
-        "format": text,
-        "schema_version": text,
-        "memplan_version": text,
-        "gpu": text,
-        "predicted": _PREDICTED,
-        "job": _job,
-    },
-    frozenset({"memplan_version", "gpu", "predicted", "job"}),
-)
-"""Reads the whole file; format and version have been looked at before."""
+JOB_RECORD = record(JOB, frozenset({"target"})).then(_agreeing)
+"""Reads a whole job."""

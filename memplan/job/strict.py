@@ -1,17 +1,55 @@
 """Strict reading of plain data: every wrong value and every unknown key is a problem with its place.
 
-A reader takes what JSON holds and returns the value, or raises ``ValueError`` saying what is wrong with it.
+A reader takes what JSON holds and returns the value, or raises ``ValueError`` saying what is wrong with it. It says in
+JSON Schema, too, what it takes: what is published is made of what reads.
 """
 
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from memplan.errors import MemplanError
 
-Reader = Callable[[object], Any]
+Read = Callable[[object], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads one kind of value."""
+
+    read: Read
+    """Returns it, or raises ``ValueError``."""
+    schema: Mapping[str, Any]
+    """What it takes, in JSON Schema; some of what it refuses only it can know."""
+
+    def __call__(self, content: object) -> Any:
+        """Read a value."""
+        return self.read(content)
+
+    def then(self, make: Callable[[Any], Any]) -> "Reader":
+        """Return a reader that makes something of what this one reads."""
+        return replace(self, read=lambda content: make(self.read(content)))
+
+    def described(self, description: str) -> "Reader":
+        """Return the same with a description for those who read the schema."""
+        return replace(self, schema={"description": description, **self.schema})
+
+    def document(self, title: str, description: str) -> "Reader":
+        """Return the same for a whole file, whose schema is published."""
+        head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, "description": description}
+        return replace(self, schema={**head, **self.schema})
+
+
+def reads(schema: Mapping[str, Any]) -> Callable[[Read], Reader]:
+    """Make a reader of a function.
+
+    Args:
+        schema: What it takes.
+    """
+    return lambda read: Reader(read, schema)
 
 
 class WrongValuesError(ValueError):
@@ -29,7 +67,10 @@ def record(readers: Mapping[str, Reader], required: frozenset[str] = frozenset()
         readers: Key → what reads its value.
         required: Keys that must be there.
     """
+    properties = {key: dict(reader.schema) for key, reader in readers.items()}
+    closed = {"type": "object", "additionalProperties": False}
 
+    @reads({**closed, "required": sorted(required), "properties": properties})
     def read(content: object) -> dict[str, Any]:
         if not isinstance(content, dict):
             refuse("an object", content)
@@ -77,6 +118,7 @@ def _unknown(key: str, known: Mapping[str, Reader]) -> str:
     return "unknown key" + (f"; did you mean {near[0]}?" if near else "")
 
 
+@reads({"type": "string", "minLength": 1})
 def text(content: object) -> str:
     """Any text but the empty one."""
     if not isinstance(content, str) or not content:
@@ -84,6 +126,7 @@ def text(content: object) -> str:
     return content
 
 
+@reads({"type": "boolean"})
 def switch(content: object) -> bool:
     """True or false."""
     if not isinstance(content, bool):
@@ -94,6 +137,7 @@ def switch(content: object) -> bool:
 def count(least: int) -> Reader:
     """A whole number of at least so much."""
 
+    @reads({"type": "integer", "minimum": least})
     def read(content: object) -> int:
         # bool is an int to Python, but ``"batch_size": true`` is a slip.
         if isinstance(content, bool) or not isinstance(content, int) or content < least:
@@ -103,6 +147,7 @@ def count(least: int) -> Reader:
     return read
 
 
+@reads({"type": "number", "minimum": 0})
 def number(content: object) -> float:
     """A finite number of at least 0."""
     # NaN fails every comparison, so the condition says what is right.
@@ -111,9 +156,22 @@ def number(content: object) -> float:
     return float(content)
 
 
+def above(limit: float) -> Reader:
+    """A finite number of more than so much, and at least 0."""
+
+    @reads({"type": "number", "exclusiveMinimum": limit})
+    def read(content: object) -> float:
+        if number(content) <= limit:
+            refuse(f"a number above {limit:g}", content)
+        return float(number(content))
+
+    return read
+
+
 def choice(words: tuple[Any, ...]) -> Reader:
     """One of these."""
 
+    @reads({"enum": list(words)})
     def read(content: object) -> Any:
         if isinstance(content, bool) or content not in words:
             refuse(f"one of {', '.join(map(str, words))}", content)
@@ -124,12 +182,14 @@ def choice(words: tuple[Any, ...]) -> Reader:
 
 def optional(reader: Reader) -> Reader:
     """The same, or null."""
-    return lambda content: None if content is None else reader(content)
+    schema = {"anyOf": [{"type": "null"}, dict(reader.schema)]}
+    return Reader(lambda content: None if content is None else reader(content), schema)
 
 
 def each(reader: Reader) -> Reader:
     """A list of them, as a tuple."""
 
+    @reads({"type": "array", "items": dict(reader.schema)})
     def read(content: object) -> tuple[Any, ...]:
         if not isinstance(content, list):
             refuse("a list", content)

@@ -12,10 +12,9 @@ from memplan.job.limits import wrong_values
 from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec
 from memplan.job.strict import values_of
-from memplan.project.keys import ONCE, POLICY, field_of, in_one_line, job_keys, key_of
+from memplan.project.keys import ONCE, POLICY, REQUIRED, field_of, job_keys, key_of
 from memplan.project.records import Policy, ProjectJob
-
-REQUIRED = frozenset({"name", "target"})
+from memplan.project.values import in_one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from memplan.errors import several
 from memplan.hardware.catalog import load_profile
 from memplan.job.strict import values_of
 from memplan.project.find import find_project, read_table
-from memplan.project.job import REQUIRED, Surroundings, gpu_names, read_job
-from memplan.project.keys import ONCE, TOP, job_keys
+from memplan.project.job import Surroundings, gpu_names, read_job
+from memplan.project.keys import ONCE, REQUIRED, TOP, job_keys
 from memplan.project.lines import job_lines
 from memplan.project.overrides import Overrides, from_environment, typed
 from memplan.project.records import Project, ProjectJob

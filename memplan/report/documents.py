@@ -13,13 +13,15 @@ WRITTEN: Final = {
     "batch": "memplan.report.batch.json",
     "checkpoint-plan": "memplan.report.checkpoint.json",
     "numa": "memplan.report.numa.json",
+    "project": "memplan.project.keys",
     "recommend": "memplan.report.recommend.json",
     "reuse-plan": "memplan.report.reuse.json",
+    "setup": "memplan.job.setup_file",
     "simulate": "memplan.report.simulate.json",
     "sweep": "memplan.report.sweep.json",
 }
 """Name → the module whose ``DOCUMENT`` it is."""
-KEPT: Final = ("estimate", "gate", "monitor", "profile", "project", "setup")
+KEPT: Final = ("estimate", "gate", "monitor", "profile")
 """Names whose schema is a file."""
 
 

@@ -7,7 +7,7 @@ from memplan.job.config_files.deepspeed_keys import OPTIMIZERS, ZERO_KEYS
 from memplan.job.config_files.source import Source
 from memplan.job.config_files.values import elements, norm, switch, whole, word
 from memplan.job.parallel import Parallel
-from memplan.job.strict import choice, of_type
+from memplan.job.strict import choice, of_type, reads
 from memplan.job.zero import Zero
 
 KEYS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
@@ -85,8 +85,9 @@ def _deprecated(source: Source) -> None:
 
 def _settings(source: Source) -> dict[str, Any]:
     settings: dict[str, Any] = {}
+    whole, truth = reads({})(elements), reads({})(switch)
     for name, hint in get_type_hints(Zero).items():
-        reader = of_type(hint, whole=elements, truth=switch)
+        reader = of_type(hint, whole=whole, truth=truth)
         found = [source.get(place, reader) for place in ZERO_KEYS[name]]
         # Where two sections say it, the optimizer's counts.
         settings |= next(({name: value} for value in found if value is not None), {})

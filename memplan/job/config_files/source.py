@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memplan.job.strict import Reader
+from memplan.job.strict import Read
 
 _BY_THE_USER = "auto"
 """What DeepSpeed's and axolotl's files say where somebody else decides."""
@@ -30,7 +30,7 @@ class Source:
     lacks: dict[str, str] = field(default_factory=dict)
     """Field → why it has to be typed."""
 
-    def get(self, place: str, read: Reader | None = None) -> Any:
+    def get(self, place: str, read: Read | None = None) -> Any:
         """What stands at a place such as ``zero_optimization.stage``; None where nothing does, or ``auto``.
 
         Args:
@@ -53,7 +53,7 @@ class Source:
         self.values[name] = value
         self.provenance[name] = f"{self.path.name}:{place}"
 
-    def take(self, name: str, place: str, read: Reader, default: Any = None) -> Any:
+    def take(self, name: str, place: str, read: Read, default: Any = None) -> Any:
         """Let a field have what stands at a place, else the framework's own default; None says nothing.
 
         Args:
