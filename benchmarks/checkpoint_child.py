@@ -24,12 +24,12 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
-from memplan.plan.checkpoint import flow
-from memplan.plan.checkpoint.answer_records import Method
-from memplan.plan.checkpoint.ask import PlanOptions
-from memplan.plan.checkpoint.block.best import Best
-from memplan.plan.checkpoint.block.solvers import solver
-from memplan.plan.checkpoint.probe.tracer import Tracer
+from memplan.plan.checkpoint.blocks import planning
+from memplan.plan.checkpoint.blocks.answer.records import Method
+from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
+from memplan.plan.checkpoint.blocks.request import PlanOptions
+from memplan.plan.checkpoint.blocks.solve.best import Best
+from memplan.plan.checkpoint.blocks.solve.methods import solver
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
 from memplan.tracing.prepare import build_model, make_loop
@@ -144,8 +144,11 @@ def planned(
         pareto=budget is None,
     )
     clock = SolverClock()
-    with patch.object(flow, "solver", clock.solver), patch.object(flow, "Tracer", partial(_tracer, json.dumps(job))):
-        answer = flow.plan_here(spec_of(job), load_profile(job["device"]), options)
+    with (
+        patch.object(planning, "solver", clock.solver),
+        patch.object(planning, "Tracer", partial(_tracer, json.dumps(job))),
+    ):
+        answer = planning.plan_here(spec_of(job), load_profile(job["device"]), options)
     if out is not None:
         write_plan(answer.plan, out)
     return {

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from memplan.plan.checkpoint.graph.check import violations
-from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
 from memplan.plan.checkpoint.graph.instances import read_instance
-from memplan.plan.checkpoint.graph.records import (
+from memplan.plan.checkpoint.schedule.check import violations
+from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
+from memplan.plan.checkpoint.schedule.records import (
     FeasibleSchedule,
     InfeasibleSchedule,
     NoSchedule,
@@ -21,7 +21,7 @@ from memplan.plan.checkpoint.graph.records import (
     RematGraph,
     ScheduleResult,
 )
-from memplan.plan.checkpoint.graph.solve import solve_schedule
+from memplan.plan.checkpoint.schedule.solve import solve_schedule
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[2] / "shared" / "data")) / "remat"
 

@@ -11,7 +11,7 @@ from memplan.errors import ExitCode
 if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
     from memplan.job.spec import JobSpec
-    from memplan.plan.checkpoint.graph.answer import GraphAnswer
+    from memplan.plan.checkpoint.schedule.answer import GraphAnswer
 
 OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "inputs", "precision", "mode")
 """What of a job shapes the graph of its forward and backward."""
@@ -19,7 +19,7 @@ OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "i
 
 def solve_graph(path: Path, budget: int | None, asked: PlanOptions, wanted: tuple[outputs.Output, ...]) -> ExitCode:
     """Find a schedule for a graph from a file, and report it."""
-    from memplan.plan.checkpoint.graph.answer import plan_graph
+    from memplan.plan.checkpoint.graph.call import plan_graph
     from memplan.report.checkpoint import graph as checkpoint_graph
     from memplan.report.checkpoint import json as checkpoint_json
 
@@ -44,7 +44,7 @@ def solve_step(
     wanted: tuple[outputs.Output, ...],
 ) -> ExitCode:
     """Find an order of a target's compiled step, write it down and report it."""
-    from memplan.plan.checkpoint.joint.step import plan_step
+    from memplan.plan.checkpoint.ops.call import plan_step
     from memplan.report.checkpoint import graph as checkpoint_graph
     from memplan.report.checkpoint import json as checkpoint_json
     from memplan.runtime.partition.order_file import write_order

@@ -8,7 +8,7 @@ import typer
 
 from memplan.cli import groups, options
 from memplan.cli.options import option
-from memplan.plan.checkpoint.answer_records import Method as MethodName
+from memplan.plan.checkpoint.blocks.answer.records import Method as MethodName
 
 PLAN = "Plan"
 METHODS = get_args(MethodName)

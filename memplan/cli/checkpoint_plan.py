@@ -21,7 +21,7 @@ from memplan.cli.checkpoint_options import (
 )
 from memplan.cli.estimate import load_profiles
 from memplan.errors import ExitCode, UsageError
-from memplan.plan.checkpoint.answer_records import CheckpointAnswer, Method
+from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer, Method
 from memplan.units import parse_size
 
 
@@ -71,7 +71,7 @@ def checkpoint_plan(
     spec = check.job_spec(target, job, problems)
     profiles = problems.of(load_profiles, [gpu or DEFAULT_GPU], profile_dir or [])
     problems.raise_if_any()
-    from memplan.plan.checkpoint.compose import plan_checkpoints
+    from memplan.plan.checkpoint.blocks.call import plan_checkpoints
 
     with console.progress(enabled=not report.quiet) as tell:
         answer = plan_checkpoints(

@@ -15,8 +15,8 @@ from memplan.measure.local import estimate_here
 from memplan.measure.measurer import Measurer
 from memplan.measure.played import DEFAULT_POLICY
 from memplan.plan.batch.flow import largest_here
-from memplan.plan.checkpoint.ask import PlanOptions
-from memplan.plan.checkpoint.flow import plan_here
+from memplan.plan.checkpoint.blocks.planning import plan_here
+from memplan.plan.checkpoint.blocks.request import PlanOptions
 from memplan.plan.recommend.evaluate import evaluate_here
 from memplan.plan.recommend.records import Candidate, Limits
 from memplan.plan.reuse.from_job import gather_job

@@ -1,7 +1,7 @@
 """Answers of ``checkpoint-plan``, made by hand."""
 
-from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, ParetoPoint
-from memplan.plan.checkpoint.block.records import Choice, Optimal
+from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer, ParetoPoint
+from memplan.plan.checkpoint.blocks.problem import Choice, Optimal
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
 from memplan.units import GIB, MIB, Bytes
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from memplan.plan.checkpoint.answer_records import CheckpointAnswer
+from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.report.checkpoint import html as checkpoint_html
 from memplan.report.checkpoint import json as checkpoint_json
 from memplan.report.checkpoint import svg as checkpoint_svg

@@ -25,7 +25,7 @@ _SERVER.set_forkserver_preload(
         "memplan.tracing.run",
         "memplan.job.load",
         "memplan.simulate.compose",
-        "memplan.plan.checkpoint.compose",
+        "memplan.plan.checkpoint.blocks.call",
         "torch._inductor.utils",
     ]
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from memplan.hardware.profile import GpuProfile
 from memplan.measure.collector import collector_off
 from memplan.plan.batch.headroom import limit_of
-from memplan.plan.checkpoint.ask import PlanOptions
+from memplan.plan.checkpoint.blocks.request import PlanOptions
 from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, attempt, evaluate_here, not_traced, work
 from memplan.plan.recommend.records import Candidate, Evaluated, Limits
 from memplan.runtime.checkpoint.plan_file import write_plan
@@ -77,7 +77,7 @@ def _work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, 
 
 
 def _planned(candidate: Candidate, profile: GpuProfile, limits: Limits, budget: int) -> Outcome:
-    from memplan.plan.checkpoint.flow import plan_here
+    from memplan.plan.checkpoint.blocks.planning import plan_here
 
     spec = replace(candidate.spec, checkpoint="none", grad_accum=min(candidate.spec.grad_accum, MICRO_BATCHES))
     answer = plan_here(spec, profile, PlanOptions(budget_bytes=budget, time_limit=SOLVER_SECONDS, pareto=False))

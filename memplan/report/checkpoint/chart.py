@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from memplan.plan.checkpoint.answer_records import CheckpointAnswer
+from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.report.draw.scatter import CHOSEN, MARK, POINT, Words, scatter
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.plan.checkpoint.graph.answer import GraphAnswer
+from memplan.plan.checkpoint.schedule.answer import GraphAnswer
 from memplan.report.checkpoint.text import rounded_up
 from memplan.report.draw.layout import flow, hanging, paragraphs, spread
 from memplan.report.endings import STYLES, ending

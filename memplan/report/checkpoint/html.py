@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
+from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint import svg as checkpoint_svg
 from memplan.report.checkpoint.text import remarks, run_action, run_name, runs, saved_words, segment_words, verdict
 from memplan.report.draw.scatter_svg import STYLE

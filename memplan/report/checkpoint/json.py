@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from memplan.contract.document import Document, head
 from memplan.contract.table import Constant, Table, if_any
-from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer, ParetoPoint
-from memplan.plan.checkpoint.graph.answer import GraphAnswer
+from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer, ParetoPoint
+from memplan.plan.checkpoint.schedule.answer import GraphAnswer
 from memplan.runtime.checkpoint.records import Segment
 
 

@@ -1,6 +1,6 @@
 """The memory-time curve of a checkpoint plan as a stand-alone SVG picture."""
 
-from memplan.plan.checkpoint.answer_records import CheckpointAnswer
+from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.report.draw.scatter_svg import Dot
 from memplan.report.draw.scatter_svg import render as draw
 from memplan.text import clean

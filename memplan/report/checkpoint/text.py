@@ -6,7 +6,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from memplan.plan.checkpoint.answer_records import BlockRow, CheckpointAnswer
+from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint.chart import curve_lines
 from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread, stacked
 from memplan.report.endings import STYLES, ending

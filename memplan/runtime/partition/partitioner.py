@@ -19,7 +19,8 @@ OrderOf = Callable[[GraphModule, int], Order]
 
 OF_EAGER_OPS = (
     "order files are made for eager ops, which Inductor decomposes first: compile with aot_autograd(fw_compiler=..., "
-    "partition_fn=...), or plan while Inductor compiles: memplan.plan.checkpoint.joint.plan.budget_partitioner(bytes)"
+    "partition_fn=...), or plan while Inductor compiles: "
+    "memplan.plan.checkpoint.ops.partitioner.budget_partitioner(bytes)"
 )
 
 

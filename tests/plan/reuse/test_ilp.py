@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from memplan.plan.checkpoint.graph.highs import BinaryProgram, solve_binary
+from memplan.plan.checkpoint.schedule.highs import BinaryProgram, solve_binary
 from memplan.plan.reuse import ilp
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.records import Buffer, Infeasible, Optimal, Problem

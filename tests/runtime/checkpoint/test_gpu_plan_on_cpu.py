@@ -14,16 +14,16 @@ import memplan
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.block.records import Choice
-from memplan.plan.checkpoint.plans import plan_for
-from memplan.plan.checkpoint.probe.probe import probe
-from memplan.plan.checkpoint.probe.problem import build_problem
-from memplan.plan.checkpoint.probe.tracer import Tracer
+from memplan.plan.checkpoint.blocks.as_plan import plan_for
+from memplan.plan.checkpoint.blocks.probe.build import build_problem
+from memplan.plan.checkpoint.blocks.probe.run import probe
+from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
+from memplan.plan.checkpoint.blocks.problem import Choice
 from memplan.runtime.checkpoint.mismatch import PlanFallbackWarning, PlanMismatch
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Promise, SavedOp
 from memplan.runtime.checkpoint.snippet import stand_alone_code
 from memplan.units import Bytes
-from tests.plan.checkpoint.flow.steps import job, sgd
+from tests.plan.checkpoint.blocks.steps import job, sgd
 
 KERNEL = "aten._scaled_dot_product_efficient_attention.default"
 """What CUDA takes for fp32, and the CPU never."""

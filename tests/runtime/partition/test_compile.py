@@ -6,9 +6,9 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 
 from memplan.errors import EstimateError, UsageError
-from memplan.plan.checkpoint.graph.records import FeasibleSchedule, OptimalSchedule
-from memplan.plan.checkpoint.joint.plan import JointPlan, budget_partitioner
-from tests.plan.checkpoint.joint.models import Llama
+from memplan.plan.checkpoint.ops.partitioner import JointPlan, budget_partitioner
+from memplan.plan.checkpoint.schedule.records import FeasibleSchedule, OptimalSchedule
+from tests.plan.checkpoint.ops.models import Llama
 
 NEEDS_HOOK = pytest.mark.skipif(
     not hasattr(torch._inductor.config, "custom_partitioner_fn"),

@@ -7,11 +7,11 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.graph.check import violations
-from memplan.plan.checkpoint.graph.figures import figures_of, unplanned
-from memplan.plan.checkpoint.graph.records import Schedule
+from memplan.plan.checkpoint.schedule.check import violations
+from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
+from memplan.plan.checkpoint.schedule.records import Schedule
 from memplan.runtime.partition.split import Order, split
-from tests.plan.checkpoint.joint.cases import CASES, run, schedules, stated
+from tests.plan.checkpoint.ops.cases import CASES, run, schedules, stated
 
 BITWISE = not torch.__version__.startswith("2.6.")
 

@@ -1,1 +1,1 @@
-"""Op by op: which values to compute again, and in which order to compute everything."""
+"""Checkpoint plans of graphs from files: rematerialisation instances as the literature exchanges them."""

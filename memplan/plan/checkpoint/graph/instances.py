@@ -13,7 +13,7 @@ from pathlib import Path
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
-from memplan.plan.checkpoint.graph.records import RematGraph
+from memplan.plan.checkpoint.schedule.records import RematGraph
 
 _HINT = "give a networkx node-link JSON file of a directed acyclic graph with the costs and sizes of its nodes"
 

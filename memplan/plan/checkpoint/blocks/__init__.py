@@ -1,0 +1,1 @@
+"""Checkpoint plans of a model's blocks: what is asked, probed, solved, proved and answered."""

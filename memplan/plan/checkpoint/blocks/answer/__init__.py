@@ -1,0 +1,1 @@
+"""From a proof to the answer that is reported."""

@@ -1,0 +1,114 @@
+"""Traces that measure the options: the unplanned step first, then steps whose blocks have options in force."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from memplan.errors import MemplanError, UsageError
+from memplan.lifetime.roofline import Roofline
+from memplan.plan.checkpoint.blocks.as_plan import plan_of
+from memplan.plan.checkpoint.blocks.probe.assignments import assignments
+from memplan.plan.checkpoint.blocks.probe.cut import cut, cut_like
+from memplan.plan.checkpoint.blocks.probe.kinds import kinds_of
+from memplan.plan.checkpoint.blocks.probe.menu import Candidate, menu
+from memplan.plan.checkpoint.blocks.probe.read import Reading, read
+from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
+from memplan.plan.checkpoint.blocks.probe.traffic import Probe
+from memplan.tracing.records import Trace
+
+SMALL_SHARE = 0.05
+"""Kinds of blocks that keep less than this share of what all blocks keep get no selective options: they could bring
+little, and a kind of few blocks needs as many traces as it has options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """What was measured."""
+
+    probes: tuple[Probe, ...]
+    """The unplanned step first."""
+    kinds: tuple[int, ...]
+    """The kind of each block."""
+    menus: tuple[tuple[Candidate, ...], ...]
+    """The options of each kind."""
+    notes: tuple[str, ...] = ()
+    """What could not be offered, each a sentence."""
+
+
+def probe(
+    tracer: Tracer,
+    unplanned: Trace,
+    roofline: Roofline,
+    *,
+    offload: bool,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Probing:
+    """Measure every option of every kind of block.
+
+    Args:
+        tracer: Traces the job.
+        unplanned: The step without a plan.
+        roofline: Rates of the device.
+        offload: Offer to wait on the host?
+        progress: Told what happens.
+
+    Raises:
+        UsageError: No block can be planned.
+    """
+    base = read(unplanned, cut(unplanned, tracer.blocks))
+    if not base.runs:
+        raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
+    first = Probe(reading=base, options=(0,) * len(base.runs))
+    kinds = kinds_of(base)
+    menus = _menus(base, kinds, roofline, selective=True, offload=offload)
+    try:
+        return _measured(tracer, first, kinds, menus, progress)
+    except MemplanError as error:
+        if not any(option.saved for options in menus for option in options):
+            raise
+        # Who calls a block twice in a row, or otherwise each time, cannot name the calls of its ops.
+        plain = _menus(base, kinds, roofline, selective=False, offload=offload)
+        found = _measured(tracer, first, kinds, plain, progress)
+        return replace(found, notes=(f"no block keeps the results of single ops: {error.what}",))
+
+
+def _measured(
+    tracer: Tracer,
+    first: Probe,
+    kinds: Sequence[int],
+    menus: Sequence[tuple[Candidate, ...]],
+    progress: Callable[[str], None],
+) -> Probing:
+    probes = [first]
+    wanted = assignments(kinds, [len(options) for options in menus])
+    for number, options in enumerate(wanted):
+        progress(f"measuring options, trace {number + 1} of {len(wanted)}")
+        probes.append(planned_probe(tracer, first, kinds, menus, options))
+    return Probing(probes=tuple(probes), kinds=tuple(kinds), menus=tuple(menus))
+
+
+def planned_probe(
+    tracer: Tracer, base: Probe, kinds: Sequence[int], menus: Sequence[Sequence[Candidate]], options: Sequence[int]
+) -> Probe:
+    """Trace the step with options in force, cut like the unplanned one."""
+    chosen = [menus[kind][option] for kind, option in zip(kinds, options, strict=True)]
+    trace = tracer.trace(plan_of(base.reading.cut.modules, chosen))
+    return Probe(reading=read(trace, cut_like(trace, base.reading.cut)), options=tuple(options))
+
+
+def _menus(
+    base: Reading, kinds: Sequence[int], roofline: Roofline, *, selective: bool, offload: bool
+) -> list[tuple[Candidate, ...]]:
+    kept = [_kept(base, block) for block in range(len(kinds))]
+    menus: list[tuple[Candidate, ...]] = []
+    for kind in range(max(kinds) + 1):
+        members = [block for block, other in enumerate(kinds) if other == kind]
+        share = sum(kept[block] for block in members) / max(1, sum(kept))
+        model = members[len(members) // 2]
+        menus.append(
+            menu(base, base.runs[model][0], roofline, selective=selective and share >= SMALL_SHARE, offload=offload)
+        )
+    return menus
+
+
+def _kept(base: Reading, block: int) -> int:
+    return sum(base.lives[storage].nbytes for run in base.runs[block] for storage in run.results.values())

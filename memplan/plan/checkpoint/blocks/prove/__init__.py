@@ -1,0 +1,1 @@
+"""Solve, apply, trace again, correct: until a traced plan meets the budget."""

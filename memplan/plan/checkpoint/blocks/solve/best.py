@@ -1,0 +1,127 @@
+"""The cheapest choice of all: the integer program over flat ones beside the recursion over nested ones.
+
+Neither knows what the other does: the program has no segments, the recursion rounds bytes. Together they bound every
+choice: a flat one costs no less than the program proves, one with segments no less than the recursion's bound.
+"""
+
+import math
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from memplan.plan.checkpoint.blocks.problem import BlockProblem, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.blocks.solve import ilp
+from memplan.plan.checkpoint.blocks.solve.copies import offloads
+from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds
+from memplan.plan.checkpoint.blocks.solve.nested import PRECISION, Nested
+from memplan.plan.checkpoint.blocks.solve.nested_least import least_of
+from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
+from memplan.units import Bytes
+
+
+class Best:
+    """A solver that remembers its tables: for other budgets of one problem, and for corrections of its steady bytes."""
+
+    def __init__(self) -> None:
+        self._tables: dict[bool, Nested] = {}
+
+    def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+        """Find the cheapest choice.
+
+        Args:
+            problem: The step and its blocks.
+            budget: Bytes that may be alive at most.
+            time_limit: Seconds for the search.
+
+        Returns:
+            Optimal where neither a flat nor a nested choice can be cheaper, up to the precision of costs; Feasible with
+            a bound of both; Infeasible with the least budget; TimedOut where nothing was found. Where blocks may be
+            offloaded, nested choices are looked for, and bounds speak of them, only where no flat one fits.
+        """
+        ends = time.monotonic() + time_limit
+        flat = ilp.solve(problem, budget, time_limit=time_limit)
+        is_free = isinstance(flat, Optimal) and flat.seconds == 0
+        is_enough = is_free or (offloads(problem) and not isinstance(flat, Infeasible))
+        if is_enough or not problem.chain or not is_nested(problem):
+            return flat
+        try:
+            nested = self._known(problem, ends)
+        except TimeoutError:
+            return _unproved(flat)
+        return _answer(problem, budget, flat, nested)
+
+    def roughly(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+        """As a call, but where the blocks are a chain by tables alone: in a tenth of the time, up to rounding."""
+        ends = time.monotonic() + time_limit
+        if problem.chain and is_nested(problem) and not offloads(problem):
+            # Without segments a table has many more slots: what it finds is hardly ever dearer than the program's.
+            with suppress(TimeoutError):
+                tables = [self._known(problem, ends, is_flat=is_flat) for is_flat in (True, False)]
+                fitting = [choice for table in tables if (choice := table.within(problem, budget)) is not None]
+                least = None if fitting else least_of(problem)
+                if least is not None and least.least_bytes > budget:
+                    return least
+                fitting += [] if least is None else [least.choice]
+                best = min(fitting, key=lambda choice: extra_seconds(problem, choice))
+                return Feasible(choice=best, seconds=extra_seconds(problem, best), bound_seconds=None)
+        return self(problem, budget, time_limit=ends - time.monotonic())
+
+    def _known(self, problem: BlockProblem, ends: float, *, is_flat: bool = False) -> Nested:
+        if is_flat not in self._tables or not self._tables[is_flat].knows(problem):
+            self._tables[is_flat] = Nested(problem, ends, is_flat=is_flat)
+        return self._tables[is_flat]
+
+
+def _unproved(flat: Result) -> Result:
+    """What is known where nothing is known of nested choices."""
+    match flat:
+        case Optimal() | Feasible():
+            return Feasible(choice=flat.choice, seconds=flat.seconds, bound_seconds=None)
+        case Infeasible():
+            return replace(flat, is_proved=False)
+        case TimedOut():
+            return flat
+
+
+def _answer(problem: BlockProblem, budget: Bytes, flat: Result, nested: Nested) -> Result:
+    choice = nested.within(problem, budget)
+    found = [(flat.seconds, flat.choice)] if isinstance(flat, Optimal | Feasible) else []
+    found += [(extra_seconds(problem, choice), choice)] if choice is not None else []
+    if not found:
+        least = _least(problem, flat)
+        if not isinstance(least, Infeasible) or least.least_bytes > budget:
+            return least
+        # Rounding hid it from the table.
+        found = [(extra_seconds(problem, least.choice), least.choice)]
+    # Of equally quick ones the flat one, which comes first.
+    seconds, choice = min(found, key=lambda each: each[0])
+    if offloads(problem):
+        return Feasible(choice=choice, seconds=seconds, bound_seconds=None)
+    segmented = nested.bound(problem, budget, with_segment=True)
+    bound = max(nested.bound(problem, budget), min(_bound(flat), segmented))
+    if bound >= seconds * (1 - 2 * PRECISION):
+        return Optimal(choice=choice, seconds=seconds)
+    return Feasible(choice=choice, seconds=seconds, bound_seconds=bound)
+
+
+def _bound(flat: Result) -> float:
+    """No flat choice costs less."""
+    match flat:
+        case Optimal():
+            return flat.seconds
+        case Feasible():
+            return flat.bound_seconds or 0.0
+        case Infeasible():
+            return math.inf if flat.is_proved else 0.0
+        case TimedOut():
+            return 0.0
+
+
+def _least(problem: BlockProblem, flat: Result) -> Result:
+    if not isinstance(flat, Infeasible):
+        return flat
+    least = least_of(problem)
+    if least.least_bytes < flat.least_bytes:
+        return least
+    # Both look for the least peak, one of flat choices alone: neither can be above it where the other is proved.
+    return replace(flat, is_proved=least.is_proved and least.least_bytes == flat.least_bytes)

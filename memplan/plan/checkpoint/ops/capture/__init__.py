@@ -1,0 +1,1 @@
+"""The joint graph of a compiled step as a problem of schedules."""

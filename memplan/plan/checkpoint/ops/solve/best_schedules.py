@@ -1,0 +1,61 @@
+"""The schedules met so far, and the moments at which one of them takes too much."""
+
+from memplan.plan.checkpoint.ops.solve.memory_rows import Place
+from memplan.plan.checkpoint.ops.solve.sinking import sunk
+from memplan.plan.checkpoint.schedule.figures import figures_of, memory_curve, unplanned
+from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
+
+INFINITY = float("inf")
+ROWS_PER_ROUND = 12
+"""Moments that are named at once."""
+APART = 200
+"""Of the nodes, one in this many lies between two moments that are named."""
+
+
+class Met:
+    """The best schedules met.
+
+    Args:
+        graph: The problem.
+        boundary: The node between forward and backward.
+        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
+    """
+
+    def __init__(self, graph: RematGraph, boundary: int, budget: int) -> None:
+        self._graph, self._boundary, self._budget = graph, boundary, budget
+        self.best: Schedule | None = None
+        """The cheapest that fits."""
+        self.cost = INFINITY
+        """Of the best one."""
+        self.leanest = unplanned(graph)
+        """The one of the lowest peak."""
+        self._peak = figures_of(graph, self.leanest).peak_bytes
+
+    def offer(self, schedule: Schedule) -> None:
+        """Note a schedule, its recomputations moved or not."""
+        for each in (schedule, sunk(self._graph, schedule, self._boundary)):
+            figures = figures_of(self._graph, each)
+            if figures.peak_bytes < self._peak:
+                self.leanest, self._peak = each, figures.peak_bytes
+            if figures.peak_bytes <= self._budget and figures.cost < self.cost:
+                self.best, self.cost = each, figures.cost
+
+    def taken(self, schedule: Schedule) -> dict[Place, int]:
+        """Bytes alive at each computation of a schedule."""
+        taken: dict[Place, int] = {}
+        stage = 0
+        for node, nbytes in zip(schedule.nodes, memory_curve(self._graph, schedule.nodes), strict=True):
+            taken[stage, node] = nbytes
+            stage += node == stage
+        return taken
+
+    def over(self, taken: dict[Place, int]) -> list[Place]:
+        """The moments that go furthest over the budget, near ones left out."""
+        found: list[Place] = []
+        apart = max(1, len(self._graph.names) // APART)
+        for place in sorted(taken, key=lambda each: -taken[each]):
+            if taken[place] <= self._budget or len(found) == ROWS_PER_ROUND:
+                break
+            if all(abs(place[0] - stage) > apart for stage, _ in found):
+                found.append(place)
+        return found

@@ -1,0 +1,96 @@
+"""Schedules of large joint graphs: what is dropped in forward is computed again when backward first asks for it.
+
+The stages are the ops of backward in their order; before each runs what is computed again for it. In a gradient's order
+almost everything that a schedule can gain lies in few decisions per value ``i`` of forward::
+
+    kept[i, k]      i stays in memory up to its event k: an op of backward that reads it, or that asks for it indirectly
+    again[i, t]     i is computed again in stage t: where backward enters its segment or the next one (``segments``),
+                    where it is read itself, or where a reader of it is
+
+That is a handful of variables per value, however long chains get: a chain of values that all miss is computed where
+backward enters its segment. A third one, ``later[i]``, says that ``i`` is computed again at all, and that its inputs
+are then kept or computed again, too: whole numbers imply that, but without it a solver's fractions come up with a value
+by computing a part of it several times.
+
+Equal blocks decide in groups first (``repeats``), then every one for itself, a few at a time (``neighbourhoods``).
+Memory is looked at exactly, on the schedule that a solution means; a moment that takes too much gets a row, and the
+program is solved again. What a row counts in vain for a solution is given back.
+"""
+
+import time
+
+from memplan.plan.checkpoint.ops.solve.best_schedules import Met
+from memplan.plan.checkpoint.ops.solve.decisions import DecisionProgram
+from memplan.plan.checkpoint.ops.solve.memory_rows import MemoryRows
+from memplan.plan.checkpoint.ops.solve.neighbourhoods import improve
+from memplan.plan.checkpoint.schedule.highs import solve_binary
+from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
+
+GROUPS_SHARE = 0.4
+"""Of the time, for equal blocks that decide in groups, once a solution fits."""
+ROUND_SHARE = 0.15
+"""Of the time, that one of their programs may take at first."""
+WORTH = 1e-4
+"""Of the cost, that a better solution saves at least."""
+
+
+def lazy_schedule(
+    graph: RematGraph, boundary: int, budget: int, *, time_limit: float, threads: int
+) -> tuple[Schedule | None, Schedule]:
+    """Look for a cheap schedule in the graph's order.
+
+    Args:
+        graph: The problem; nodes after the boundary are computed once.
+        boundary: The node between forward and backward.
+        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
+        time_limit: Seconds after which no further program is solved.
+        threads: Of the solver.
+
+    Returns:
+        The cheapest schedule found that fits, or None, and the one of the lowest peak.
+    """
+    end = time.monotonic() + time_limit
+    met = Met(graph, boundary, budget)
+    alike = MemoryRows(DecisionProgram(graph, boundary, alike=True), budget)
+    values = _in_groups(alike, met, time_limit=end - time.monotonic(), threads=threads)
+    if values is not None:
+        single = MemoryRows(DecisionProgram(graph, boundary, alike=False), budget)
+        single.add(alike.places)
+        own = single.decisions.values_of(alike.decisions, values)
+        improve(single, own, met, time_limit=end - time.monotonic(), threads=threads)
+    return met.best, met.leanest
+
+
+def _in_groups(rows: MemoryRows, met: Met, *, time_limit: float, threads: int) -> dict[int, float] | None:
+    """Solve a program again and again, with the rows that it has missed, as long as that finds something better.
+
+    Returns:
+        The best solution whose schedule fits; None: none was found in time.
+    """
+    end, seconds = time.monotonic() + time_limit, ROUND_SHARE * time_limit
+    program = rows.decisions
+    best: dict[int, float] | None = None
+    while (left := end - time.monotonic()) > 0 and (best is None or left > (1 - GROUPS_SHARE) * time_limit):
+        solution = solve_binary(program.program, time_limit=min(left, seconds), threads=threads, start=best)
+        if solution.chosen is None:
+            if solution.proven:
+                return best
+            seconds *= 2
+            continue
+        values = {index: float(value) for index, value in enumerate(solution.chosen)}
+        schedule = program.schedule(program.stages_of(values))
+        met.offer(schedule)
+        taken = met.taken(schedule)
+        over = met.over(taken)
+        if over:
+            rows.add(over)
+            continue
+        if best is not None and program.cost(values) >= program.cost(best) * (1 - WORTH):
+            if solution.proven:
+                return best
+        else:
+            best = values
+            rows.give_back(taken, best)
+        # Stopped early, it begins anew from what it has found.
+        seconds *= 1 if solution.proven else 2
+    return best
