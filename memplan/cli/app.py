@@ -17,6 +17,7 @@ from memplan.cli.audit import audit
 from memplan.cli.batch import batch
 from memplan.cli.checkpoint_plan import checkpoint_plan
 from memplan.cli.diff import diff
+from memplan.cli.doctor import doctor
 from memplan.cli.emit import emit
 from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
@@ -51,7 +52,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     estimate, checkpoint_plan, recommend, batch, reuse_plan, init, gate, audit, diff, report, sweep, snapshot, simulate,
-    validate, emit, monitor, gpus, numa, presets, explain, schema,
+    validate, emit, monitor, gpus, numa, presets, explain, schema, doctor,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

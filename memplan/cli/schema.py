@@ -12,7 +12,7 @@ def schema(
         str | None, typer.Argument(metavar="NAME", help="A document such as estimate or gate.", show_default=False)
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a document; without a name, list them."""
+    """Print the JSON Schema of a document, or list them all."""
     import json
 
     from memplan.report import documents

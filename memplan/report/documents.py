@@ -12,6 +12,7 @@ WRITTEN: Final = {
     "audit": "memplan.report.audit.json",
     "batch": "memplan.report.batch.json",
     "checkpoint-plan": "memplan.report.checkpoint.json",
+    "doctor": "memplan.report.doctor.json",
     "numa": "memplan.report.numa.json",
     "project": "memplan.project.keys",
     "recommend": "memplan.report.recommend.json",

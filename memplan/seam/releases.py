@@ -9,6 +9,15 @@ NEWEST_TRIED = "2.15"
 """The newest of them."""
 
 
+def tried(release: str) -> str | None:
+    """Return the day on which memplan was run with a release of torch; None: never.
+
+    Args:
+        release: ``2.13.0+cpu``.
+    """
+    return TRIED.get(".".join(release.split(".")[:2]))
+
+
 def untried(release: str) -> str | None:
     """A sentence for reports if a torch is newer than all that memplan was run with; else None.
 

@@ -11,7 +11,7 @@ from tests.cli.options import ESTIMATE
 def test_commands() -> None:
     assert set(typer.main.get_command(app).commands) == {
         "estimate", "checkpoint-plan", "reuse-plan", "recommend", "batch", "emit", "simulate", "snapshot", "validate",
-        "monitor", "gpus", "numa", "presets", "explain", "schema", "init", "sweep",
+        "monitor", "gpus", "numa", "presets", "explain", "schema", "doctor", "init", "sweep",
         "gate", "audit", "diff", "report",
     }  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Looks at what memplan finds on this machine: versions, names of torch, solvers, extras, devices, caches."""

@@ -1,0 +1,146 @@
+"""Looking at this machine. Nothing is changed; torch is imported, and no context is made on a GPU."""
+
+import os
+import platform
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+
+from memplan.doctor.records import Check, Checkup
+from memplan.seam.find import imported, is_expected, is_lost, owner_of
+from memplan.seam.patch import Patch
+from memplan.seam.releases import NEWEST_TRIED, tried
+from memplan.seam.table import ROWS
+from memplan.units import format_bytes
+from memplan.versions import installed
+
+NOT_INSTALLED = "unknown"
+"""What ``installed`` says of a package that is not there."""
+
+SOLVERS = (
+    ("HiGHS", "highspy", "checkpoint-plan and the optimum of a graph file cannot be solved"),
+    ("CBC", "pulp", "checkpoint-plan cannot be solved"),
+    ("CP-SAT", "ortools", "reuse-plan searches without it"),
+)
+"""Name, package, and what it costs to lack it."""
+EXTRAS = {
+    "hf": (("transformers", "diffusers"), "targets hf: and preset:"),
+    "compile": (("triton",), "--compile inductor for GPUs"),
+    "solvers": (("numba", "ortools"), "reuse-plan: compiled search, CP-SAT"),
+    "cluster": (("dask",), "sweep on several machines"),
+    "ray": (("ray",), "sweep on a Ray cluster"),
+    "arena": (("ninja",), "plan_arena: compiles its allocator"),
+    "runtime": (
+        ("nvidia-ml-py", "prometheus-client", "zstandard"),
+        "what GPUs' driver says, metrics, compression",
+    ),
+    "adapters": (("peft", "bitsandbytes"), "--lora and --quantize"),
+    "deepspeed": (("deepspeed",), "--parallel zero1 to zero3"),
+}
+"""Optional dependencies of memplan → packages, and what they are for."""
+
+
+def look() -> Checkup:
+    """Look for everything."""
+    return Checkup(checks=(*_versions(), *_seam(), *_solvers(), *_extras(), *_devices(), *_caches()))
+
+
+def _versions() -> Iterator[Check]:
+    yield Check(group="versions", name="memplan", found=installed("memplan"))
+    yield Check(group="versions", name="Python", found=platform.python_version())
+    release = installed("torch")
+    if imported("torch") is None:
+        yield Check(group="versions", name="torch", state="lost", note="it cannot be imported: nothing is traced")
+        return
+    day = tried(release)
+    note = f"the whole test suite ran with this release on {day}" if day else _UNTRIED
+    yield Check(group="versions", name="torch", found=release, note=note)
+
+
+_UNTRIED = f"never tried with this release; the newest that was is {NEWEST_TRIED}, and reports of newer ones say so"
+
+
+def _seam() -> Iterator[Check]:
+    """Names of torch alone: other libraries are looked into when a job uses them, for importing them takes long."""
+    if imported("torch") is None:
+        return
+    rows = [row for row in ROWS if row.package == "torch" and "*" not in row.path]
+    lost = [row for row in rows if is_lost(row)]
+    without = [row for row in rows if row not in lost and owner_of(row) is None]
+    yield Check(
+        group="seam",
+        name="names",
+        found=f"{len(rows) - len(lost) - len(without)} of {len(rows)} names of torch that memplan uses or replaces",
+        note=f"{len(ROWS) - len(rows)} more, of other libraries too, are looked up by the jobs that need them",
+    )
+    for row in without:
+        yield Check(group="seam", name=row.path, state="absent", note=_without(row))
+    for row in lost:
+        yield Check(group="seam", name=row.path, state="lost", note=f"wanted so that {row.why}: no figure without it")
+
+
+def _without(row: Patch) -> str:
+    if not is_expected(row):
+        return f"is there from {row.since} on, and not needed before"
+    return "not in this build, whose programs cannot call it" if row.kind == "replaced" else _NOT_IN_BUILD
+
+
+_NOT_IN_BUILD = "not in this release or build, which can do without"
+
+
+def _solvers() -> Iterator[Check]:
+    for name, package, cost in SOLVERS:
+        release = installed(package)
+        yield (
+            Check(group="solvers", name=name, found=f"{package} {release}")
+            if release != NOT_INSTALLED
+            else Check(group="solvers", name=name, state="absent", note=f"{cost}: pip install {package}")
+        )
+
+
+def _extras() -> Iterator[Check]:
+    for extra, (packages, use) in EXTRAS.items():
+        releases = {package: installed(package) for package in packages}
+        missing = [package for package, release in releases.items() if release == NOT_INSTALLED]
+        yield Check(
+            group="extras",
+            name=extra,
+            state="absent" if missing else "there",
+            found=", ".join(f"{package} {release}" for package, release in releases.items() if package not in missing),
+            note=f"{use}; not installed: {', '.join(missing)}" if missing else use,
+        )
+
+
+def _devices() -> Iterator[Check]:
+    from memplan.runtime.numa.topology import this_machine
+
+    torch = imported("torch")
+    with warnings.catch_warnings():
+        # A CUDA build says so where it finds no driver; that is what is asked.
+        warnings.simplefilter("ignore")
+        count = torch.cuda.device_count() if torch is not None else 0
+        names = [torch.cuda.get_device_properties(index).name for index in range(count)]
+    yield (
+        Check(group="devices", name="CUDA", found=", ".join(names))
+        if names
+        else Check(group="devices", name="CUDA", state="absent", note="nothing can be measured on a GPU here")
+    )
+    topology = this_machine()
+    cores, size = os.cpu_count(), sum(node.total_bytes for node in topology.nodes)
+    found = f"{len(topology.nodes)}, with {cores} CPUs and {format_bytes(size)}"
+    yield Check(group="devices", name="NUMA nodes", found=found)
+
+
+def _caches() -> Iterator[Check]:
+    root = platformdirs.user_cache_path("memplan", appauthor=False)
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    for folder in folders:
+        yield Check(group="caches", name=folder.name, found=f"{format_bytes(_size(folder))} in {folder}")
+    if not folders:
+        yield Check(group="caches", name="results", state="absent", note=f"nothing is kept yet in {root}")
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
