@@ -15,6 +15,7 @@ from memplan.hardware.catalog import list_profiles, load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.records import Category
 from memplan.measure.local import estimate_here
+from tests.support import options_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
@@ -64,6 +65,10 @@ def test_usage_lists_every_option_of_estimate() -> None:
     told = set(re.findall(r"`(--?[a-z0-9-]+)`", (ROOT / "docs" / "usage.md").read_text()))
     options = {option for parameter in get_command(app).commands["estimate"].params for option in parameter.opts}
     assert {option for option in options if option.startswith("--")} - {"--help"} <= told
+
+
+def test_the_table_of_a_job_s_options_is_that_of_the_fields() -> None:
+    assert options_table.shown() == options_table.table(), f"make it anew: {options_table.AGAIN}"
 
 
 TOLD_IN = {"snapshot": "snapshot.md", "simulate": "simulate.md", "validate": "validate.md", "sweep": "sweep.md"}

@@ -141,14 +141,15 @@ class JobSpec:
     zero: Zero | None = None
     """DeepSpeed's settings, where ``parallel.data`` is one of its stages; None: its defaults."""
     lora: Lora | None = option(
-        None, metavar="SPEC", page="adapters.md", names_code=True, instead="give the model adapters with peft",
+        None, metavar="SPEC", page="adapters.md#--lora", names_code=True, instead="give the model adapters with peft",
         help="Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or "
         "peft's adapter_config.json.",
     )  # fmt: skip
     """Train low-rank adapters instead of the weights."""
     quantize: Quantize = option(
-        "none", help="Frozen weights of linear layers:", instead="quantise the weights where the model is loaded"
-    )
+        "none", help="Frozen weights of linear layers:", page="adapters.md#--quantize",
+        instead="quantise the weights where the model is loaded",
+    )  # fmt: skip
     """How frozen weights of linear layers are held."""
     float8: Float8 = option(
         "none", help="Multiply linear layers in float8, by a recipe of torchao:", page="adapters.md#float8",
@@ -157,16 +158,18 @@ class JobSpec:
     """Recipe of torchao by which linear layers multiply in float8."""
     loss_chunks: int = option(
         1, help="Make a language model's logits in so many parts.", least=1, trains=True,
+        page="adapters.md#other-savings",
         instead="make the logits in so many parts, as chunk_loss of --to torch does",
     )  # fmt: skip
     """Parts of the tokens whose logits are made one after another; 1 makes all at once."""
     optimizer_in_backward: bool = option(
         False, help="Update each weight in backward and free its gradient at once.", trains=True,
+        page="adapters.md#other-savings",
         instead="step a parameter in register_post_accumulate_grad_hook",
     )  # fmt: skip
     """Update each parameter as soon as its gradient is there, and free that."""
     offload_activations: bool = option(
-        False, help="Keep what autograd saves in pinned host memory.", trains=True,
+        False, help="Keep what autograd saves in pinned host memory.", trains=True, page="adapters.md#other-savings",
         instead="run forward under torch.autograd.graph.save_on_cpu",
     )  # fmt: skip
     """Keep what autograd saves in host memory."""
