@@ -1,11 +1,23 @@
 """What tests of leaks share."""
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 from memplan.runtime.leaks import detector
 
 
 @pytest.fixture(autouse=True)
-def untimed_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process with a million objects of other tests the search for a chain takes longer than users would wait."""
+def small_heap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hide what other tests of the process left from the collector: a chain is searched among all it knows.
+
+    Otherwise a search among a million objects takes minutes, and ends unsuccessfully after the seconds it may take.
+    """
     monkeypatch.setattr(detector, "SECONDS", 300.0)
+    gc.collect()
+    # Chains of modules' variables go through what was there before.
+    if request.path.stem != "test_chains":
+        gc.freeze()
+    yield
+    gc.unfreeze()
