@@ -23,10 +23,6 @@ def _counted() -> None:
         pytest.skip("no C++ compiler")
 
 
-class Shared:
-    made: ClassVar[list[torch.Tensor]] = []
-
-
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -49,7 +45,9 @@ class SummaryWriter:
 
 
 def in_a_class() -> Callable[[], object]:
-    Shared.made.clear()
+    class Shared:
+        made: ClassVar[list[torch.Tensor]] = []
+
     return lambda: Shared.made.append(torch.zeros(10))
 
 
