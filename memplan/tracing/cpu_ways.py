@@ -12,6 +12,7 @@ import torch
 
 from memplan.seam.dispatcher import Kernel, fake_kernels, kernels
 from memplan.seam.modes import is_functorch_wrapped_tensor
+from memplan.tracing.cpu_layouts import LAYOUTS
 from memplan.tracing.scratch.layouts import memory_format
 
 Maybe = torch.Tensor | None
@@ -89,4 +90,8 @@ def _statistics_type(source: torch.Tensor, *others: Maybe) -> torch.dtype:
 
 
 _COMPOSITES: dict[str, Kernel] = {"max_pool1d": max_pool1d}
-_SHAPES: dict[str, Kernel] = {"native_batch_norm": _batch_norm, "native_batch_norm_backward": _batch_norm_backward}
+_SHAPES: dict[str, Kernel] = {
+    "native_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
+    **LAYOUTS,
+}

@@ -8,6 +8,7 @@ weights before the result, the result itself afterwards, in aten/src/ATen/native
 
 import torch
 
+from memplan.tracing.scratch import cpu_convolution_images as channels_last
 from memplan.tracing.scratch import cpu_convolution_own as own
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
@@ -21,29 +22,19 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     padded_bias_bytes,
     parse,
     reduced_source_bytes,
+    strided_backward_bytes,
 )
-from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, lanes, nbytes, round_up
+from memplan.tracing.scratch.cpu_shapes import lanes, nbytes
+from memplan.tracing.scratch.layouts import format_copy_bytes
 from memplan.tracing.scratch.rules import Call, Scratch, Script
 
-_STRIDED_BACKWARD_PAGES = 5
-"""Buffers of brgemm's strided backward beside its copy of the gradient (measured)."""
 _AVX2_PIXELS = 3
 """Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
-_NARROW_OUTPUT = 32
-"""Channels that copy has at least (measured)."""
-
-
-def strided_backward_bytes(conv: Convolution, channels: int, area: int) -> int:
-    """One image's gradient, kept by oneDNN's strided backward (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
-    copy = area * max(channels, _NARROW_OUTPUT) * conv.itemsize
-    return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES
 
 
 def _forward_onednn(conv: Convolution) -> Script | None:
-    if conv.pointwise and conv.channels_last:
-        return None
     if conv.channels_last:
-        return around({}, {"packed": filters_bytes(conv, 1, lanes())}, keeps=())
+        return channels_last.forward(conv)
     if conv.transposed and conv.strided and conv.groups == 1:
         copy = image_bytes(conv, conv.outputs, conv.result_area, 1)
         before = {
@@ -95,8 +86,7 @@ def dense_first(script: Script | None, conv: Convolution, *tensors: torch.Tensor
     Convolution.cpp ``_convolution`` and ``convolution_backward``: ``contiguous(backend_memory_format)``.
     """
     script = script or Script()
-    layout = torch.channels_last if conv.channels_last else torch.contiguous_format
-    sizes = [0 if tensor.is_contiguous(memory_format=layout) else nbytes(tensor) for tensor in tensors]
+    sizes = [format_copy_bytes(tensor, conv.layout) for tensor in tensors]
     copies = tuple(Scratch("alloc", f"contiguous {index}", size) for index, size in enumerate(sizes) if size)
     return Script(before=copies + script.before, after=script.after)
 
@@ -108,6 +98,7 @@ def forward(call: Call) -> Script | None:
     if by_onednn(source, conv):
         script = dense_first(_forward_onednn(conv), conv, source, weight)
         return bounded(script, source, call.out) if _is_unmeasured(conv) else script
+    conv = own.as_it_wants(conv)
     return dense_first(own.forward(conv), conv, source, weight)
 
 

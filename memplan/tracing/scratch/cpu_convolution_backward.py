@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from memplan.tracing.scratch import cpu_convolution_images as channels_last
 from memplan.tracing.scratch import cpu_convolution_own as own
-from memplan.tracing.scratch.cpu_convolution import dense_first, strided_backward_bytes
+from memplan.tracing.scratch.cpu_convolution import bounded, dense_first
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
@@ -22,9 +23,11 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     padded_bias_bytes,
     parse,
     reduced_source_bytes,
+    strided_backward_bytes,
 )
 from memplan.tracing.scratch.cpu_convolution_threads import sharing_bytes
 from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, HALF_TYPES, copy_bytes, lanes, nbytes, results
+from memplan.tracing.scratch.layouts import format_copy_bytes
 from memplan.tracing.scratch.rules import Call, Scratch, Script
 
 _FEWEST_INPUTS_BLOCKED = 3
@@ -36,6 +39,8 @@ _NARROWEST_WEIGHT_BLOCK = 8
 _WIDEST_BLOCKED = 14
 """Width of filters up to which blocked kernels compute weight gradients; beyond they are a matrix product, too
 (src/cpu/x64/jit_avx512_common_conv_kernel.cpp init_conf)."""
+_IMAGE = 2
+"""Dimensions of an image."""
 _WIDEST_DEPTHWISE = 3
 """Filter side up to which oneDNN's depthwise kernel computes weight gradients by itself (measured)."""
 
@@ -129,13 +134,17 @@ def backward(call: Call) -> Script | None:
     wants_source, wants_weight, wants_bias = call.args[10]
     conv = parse(source, weight, gradient, call, offset=1, bias=wants_bias)
     if not by_onednn(source, conv):
-        half = source.dtype in HALF_TYPES
-        work = own.backward(conv, half=half, wants_source=wants_source, wants_weight=wants_weight)
-        copied = copy_bytes(gradient)
-        lines = (Scratch("alloc", "contiguous gradient", copied),) if copied else ()
-        return dense_first(Script(before=lines + work.before, after=work.after), conv, source, weight)
+        conv = own.as_it_wants(conv)
+        work = own.backward(
+            conv,
+            half=source.dtype in HALF_TYPES,
+            wants_source=wants_source,
+            wants_weight=wants_weight,
+            gradient_copy=format_copy_bytes(gradient, conv.layout),
+        )
+        return dense_first(work, conv, source, weight)
     if conv.channels_last:
-        return dense_first(_backward_channels_last(conv, weight), conv, source, weight, gradient)
+        return dense_first(_of_images(call, conv), conv, source, weight, gradient)
     # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies
     # are counted smaller by the others, and where the others are copied out, they stand in for part of the copies.
     late = sum(nbytes(tensor) for tensor in results(call)[1:] if tensor is not None)
@@ -174,12 +183,19 @@ def _second_pass(work: _Pass, counted: int) -> list[Scratch]:
     return [*steps, Scratch("alloc", "copied out", min(work.result, counted))]
 
 
-def _backward_channels_last(conv: Convolution, weight: torch.Tensor) -> Script:
-    """Images stay as they lie; only the weights are copied to oneDNN's blocks."""
-    packed = filters_bytes(conv, 1, lanes())
-    return Script(
-        after=(Scratch("alloc", "packed", packed), Scratch("alloc", "copied out", nbytes(weight))),
+def _of_images(call: Call, conv: Convolution) -> Script:
+    """Of channels-last images."""
+    weights = _to_weight(conv)
+    of_source, *others = [0 if each is None else nbytes(each) for each in results(call)]
+    script = channels_last.backward(
+        conv,
+        weights.inside | {"result": weights.result},
+        source_bytes=of_source,
+        weight_bytes=others[0],
+        result_bytes=sum(others),
     )
+    is_plain = conv.depthwise and (max(conv.kernel) > _WIDEST_DEPTHWISE or len(conv.kernel) != _IMAGE)
+    return bounded(script, call.args[0], call.args[1]) if is_plain else script
 
 
 RULES = {"aten.convolution_backward.default": backward}

@@ -12,6 +12,14 @@ from memplan.tracing.scratch.cpu_convolution_shape import Convolution
 from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES
 from memplan.tracing.scratch.rules import Scratch, Script
 
+_IMAGE = 2
+"""Dimensions of an image."""
+
+
+def as_it_wants(conv: Convolution) -> Convolution:
+    """The convolution as these kernels want it: images may be channels-last, volumes may not (ConvUtils.h)."""
+    return replace(conv, channels_last=conv.channels_last and len(conv.kernel) == _IMAGE)
+
 
 def forward(conv: Convolution) -> Script:
     """The convolution itself."""
@@ -23,7 +31,9 @@ def forward(conv: Convolution) -> Script:
     return Script(before=(*_held(held), *_freed(held, "columns", "source")))
 
 
-def backward(conv: Convolution, *, half: bool, wants_source: bool, wants_weight: bool) -> Script:
+def backward(
+    conv: Convolution, *, half: bool, wants_source: bool, wants_weight: bool, gradient_copy: int = 0
+) -> Script:
     """Its gradients.
 
     Args:
@@ -31,16 +41,23 @@ def backward(conv: Convolution, *, half: bool, wants_source: bool, wants_weight:
         half: Is it computed in a type of two bytes, whose sums are those of a copy in single precision?
         wants_source: Is the gradient of the source wanted?
         wants_weight: Is that of the weight?
+        gradient_copy: Bytes of the gradient brought to the layout, which each of these two passes does for itself.
     """
     columns = _columns_of_weight(conv) if wants_weight else 0
     if conv.groups == 1:
         cast = _result_bytes(conv) * FLOAT_BYTES // conv.itemsize if half and conv.bias else 0
         transient = {"cast": cast} if conv.bias else {}
-        return Script(after=(*_held(transient), *_freed(transient, "cast"), *_held({"columns": columns})))
+        first = {"gradient": gradient_copy if wants_source else 0}
+        last = {"gradient": gradient_copy if wants_weight else 0, "columns": columns}
+        return Script(
+            before=(*_held(first), *_freed(first, "gradient")),
+            after=(*_held(transient), *_freed(transient, "cast"), *_held(last)),
+        )
     one = _of_one_group(conv)
     columns = _columns_of_weight(one) if wants_weight else 0
     source = _source_bytes(one) if wants_source else 0
     held = {
+        "contiguous gradient": gradient_copy,
         "gradients": (conv.groups - 1) * source,
         "weights": conv.groups * one.outputs * (one.inputs * one.taps + 1) * one.itemsize if wants_weight else 0,
         "gradient": _result_bytes(one),

@@ -8,18 +8,26 @@ from dataclasses import dataclass
 
 import torch
 
-from memplan.tracing.scratch.cpu_shapes import lanes, product, round_up
+from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, lanes, product, round_up
+from memplan.tracing.scratch.layouts import memory_format
 from memplan.tracing.scratch.rules import Call
 
 SCRATCH_ALIGNMENT = 128
 """What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp default_alignment)."""
 AVX2_LANES = 8
 """Channels in one block of the AVX2 kernels, which serve where AVX-512 ones do not."""
+_STRIDED_BACKWARD_PAGES = 5
+"""Buffers of brgemm's strided backward beside its copy of the gradient (measured)."""
+_NARROW_OUTPUT = 32
+"""Channels that copy has at least (measured)."""
 _SMALL_INPUT = 20_480
 """Below it a single image stays with PyTorch's own kernel (Convolution.cpp ConvParams::use_mkldnn)."""
 _SMALL_BATCH = 16
 """Below it 1x1 filters stay there too, where there is one thread (same place)."""
 
+
+_VOLUME = 3
+"""Dimensions of a volume."""
 
 _ONEDNN_TYPES: dict[torch.dtype, Callable[[], bool]] = {
     torch.float32: lambda: True,
@@ -64,6 +72,13 @@ class Convolution:
     def taps(self) -> int:
         """Weights per pair of channels."""
         return product(self.kernel)
+
+    @property
+    def layout(self) -> torch.memory_format:
+        """What its tensors are brought to."""
+        if not self.channels_last:
+            return torch.contiguous_format
+        return torch.channels_last_3d if len(self.kernel) == _VOLUME else torch.channels_last
 
     @property
     def pointwise(self) -> bool:
@@ -126,8 +141,7 @@ def parse(
 
 def lies_channels_last(tensor: torch.Tensor) -> bool:
     """Does a tensor ask for channels-last images (ConvUtils.h mkldnn_conv_use_channels_last)? Source or weight may."""
-    is_image = tensor.ndim == 4 and not tensor.is_contiguous()
-    return is_image and tensor.is_contiguous(memory_format=torch.channels_last)
+    return memory_format(tensor) is not torch.contiguous_format
 
 
 def by_onednn(source: torch.Tensor, conv: Convolution) -> bool:
@@ -206,3 +220,9 @@ def padded_bias_bytes(conv: Convolution, width: int) -> int:
     if not conv.bias or conv.outputs % width == 0:
         return 0
     return round_up(conv.outputs, width) * conv.itemsize + SCRATCH_ALIGNMENT
+
+
+def strided_backward_bytes(conv: Convolution, channels: int, area: int) -> int:
+    """One image's gradient, kept by oneDNN's strided backward (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
+    copy = area * max(channels, _NARROW_OUTPUT) * conv.itemsize
+    return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES

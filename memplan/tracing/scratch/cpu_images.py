@@ -1,7 +1,8 @@
-"""Scratch of interpolation on CPU: tables of indices and weights, images brought to another memory format.
+"""Scratch of interpolation, pooling and padding on CPU: tables of indices, images brought to another memory format.
 
-Follows aten/src/ATen/native/cpu/UpSampleKernel.cpp and UpSampleMoreKernel.cpp. Sizes are those of torch.profiler's
-events on torch 2.13.0, November 2026.
+Follows UpSampleKernel.cpp, UpSampleMoreKernel.cpp, MaxPoolKernel.cpp, AvgPoolKernel.cpp, AdaptiveAvgPoolKernel.cpp,
+AdaptiveMaxPoolKernel.cpp, PaddingKernel.cpp and PixelShuffleKernel.cpp under aten/src/ATen/native/cpu. Sizes are those
+of torch.profiler's events on torch 2.13.0, November 2026.
 """
 
 import torch
@@ -55,11 +56,37 @@ def _smoothed(support: int) -> Rule:
     return rule
 
 
+def _in_some_format(call: Call) -> Script:
+    """A source that is neither row-major nor channels-last is copied."""
+    source = call.args[0]
+    return within({"source": format_copy_bytes(source, memory_format(source))})
+
+
+def _of_rows(call: Call) -> Script:
+    """A kernel that knows row-major images only."""
+    return within({"source": copy_bytes(call.args[0])})
+
+
 def backward_of_near(call: Call) -> Script:
-    """Nearest and linear pixels: what is neither row-major nor channels-last is copied; so is the result, at times."""
+    """What is neither row-major nor channels-last is copied; so is a result that lies otherwise than its gradient."""
     gradient, out = call.args[0], call.out
     layout = memory_format(gradient)
     return within({"gradient": format_copy_bytes(gradient, layout), "result": format_copy_bytes(out, layout)})
+
+
+def _backward_of_most(call: Call) -> Script:
+    """Gradients of the largest pixels: their indices, too, have to lie as the gradient does."""
+    gradient, indices = call.args[0], call.args[-1]
+    layout = memory_format(gradient)
+    sizes = {"gradient": gradient, "indices": indices, "result": call.out}
+    return within({key: format_copy_bytes(tensor, layout) for key, tensor in sizes.items()})
+
+
+def _backward_of_most_adaptive(call: Call) -> Script:
+    """The same, where the source says how all lie."""
+    gradient, source, indices = call.args
+    layout = memory_format(source)
+    return within({"gradient": format_copy_bytes(gradient, layout), "indices": format_copy_bytes(indices, layout)})
 
 
 def backward_of_rows(call: Call) -> Script:
@@ -71,6 +98,14 @@ _NEAR = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
 """
+_LIKE_NEAR = """
+    avg_pool2d _adaptive_avg_pool2d reflection_pad2d reflection_pad3d replication_pad2d replication_pad3d
+"""
+_OF_IMAGES = """
+    max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d avg_pool2d _adaptive_avg_pool2d reflection_pad2d
+    reflection_pad3d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle
+"""
+_GRADIENTS_OF_VOLUMES = "adaptive_max_pool3d avg_pool3d _adaptive_avg_pool3d"
 _ROWS = "upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
 
 RULES: dict[str, Rule] = {
@@ -86,7 +121,13 @@ RULES: dict[str, Rule] = {
     "aten.upsample_trilinear3d.default": _tables(2),
     "aten._upsample_bilinear2d_aa.default": _smoothed(1),
     "aten._upsample_bicubic2d_aa.default": _smoothed(2),
-    **{f"aten.{name}_backward.default": backward_of_near for name in _NEAR.split()},
+    **{f"aten.{name}_backward.default": backward_of_near for name in (_NEAR + _LIKE_NEAR).split()},
+    **{f"aten.{name}.default": _in_some_format for name in _OF_IMAGES.split()},
+    "aten.avg_pool3d.default": _of_rows,
+    **{f"aten.{name}_backward.default": _of_rows for name in _GRADIENTS_OF_VOLUMES.split()},
+    "aten.max_pool2d_with_indices_backward.default": _backward_of_most,
+    "aten.max_pool3d_with_indices_backward.default": _backward_of_most,
+    "aten.adaptive_max_pool2d_backward.default": _backward_of_most_adaptive,
     **{f"aten.{name}_backward.default": backward_of_rows for name in _ROWS.split()},
 }
 """Op name → rule."""

@@ -1,0 +1,84 @@
+"""Where kernels on the CPU lay their results out otherwise than fake tensors say: the next op copies them, or does not.
+
+Fake tensors run torch's decompositions (torch/_decomp, torch/_refs), whose results often lie like another operand than
+those of the kernels (aten/src/ATen/native: Loss.cpp, Activation.cpp, BinaryOps.cpp, Distributions.cpp, SoftMax.cpp,
+ReflectionPad.cpp, ReplicationPadding.cpp). Found by running every op of torch 2.13.0 on operands of several layouts
+beside its fake kernel, November 2026.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memplan.seam.dispatcher import Kernel
+from memplan.tracing.scratch.layouts import memory_format
+
+_VOLUMES = 5
+"""Dimensions of a batch of volumes."""
+
+
+def _row_major(position: int) -> Kernel:
+    """A result like the operand at a position, row-major."""
+    return lambda *args, **_: torch.empty_like(args[position], memory_format=torch.contiguous_format)
+
+
+def _as_it_lies(position: int) -> Kernel:
+    """A result that lies like the operand at a position."""
+    return lambda *args, **_: torch.empty_like(args[position])
+
+
+def _as_images_lie(position: int) -> Kernel:
+    """A result like the operand at a position, channels-last if that is."""
+    return lambda *args, **_: torch.empty_like(args[position], memory_format=memory_format(args[position]))
+
+
+def _like(combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], second: int = 1) -> Kernel:
+    """A result of the type and layout that ``combine`` makes of the first operand and that at a position."""
+    return lambda *args, **_: combine(args[0], args[second])
+
+
+def _log_sigmoid(source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    result, buffer = (torch.empty_like(source, memory_format=torch.contiguous_format) for _ in range(2))
+    return result, buffer
+
+
+def _power(base: complex, exponent: torch.Tensor) -> torch.Tensor:
+    kind = torch.result_type(base, exponent)
+    return torch.empty_like(exponent, dtype=kind, memory_format=torch.contiguous_format)
+
+
+def _padded_volume(source: torch.Tensor, padding: Any) -> torch.Tensor:
+    sides = [side + sum(padding[2 * index : 2 * index + 2]) for index, side in enumerate(reversed(source.shape[-3:]))]
+    layout = memory_format(source) if source.ndim == _VOLUMES else torch.contiguous_format
+    return source.new_empty((*source.shape[:-3], *reversed(sides))).contiguous(memory_format=layout)
+
+
+_PADDINGS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
+
+LAYOUTS: dict[str, Kernel] = {
+    **dict.fromkeys(("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"), _row_major(1)),
+    **dict.fromkeys(("_log_softmax_backward_data", "poisson", "_standard_gamma"), _row_major(0)),
+    "normal.float_Tensor": _row_major(1),
+    "binary_cross_entropy_backward": _as_it_lies(1),
+    "soft_margin_loss_backward": _as_it_lies(2),
+    "log_sigmoid_forward": _log_sigmoid,
+    "pow.Scalar": _power,
+    **dict.fromkeys(("copysign.Tensor", "special_xlog1py", "xlogy.Tensor"), _like(torch.true_divide)),
+    **dict.fromkeys(
+        (
+            "floor_divide",
+            "hardsigmoid_backward",
+            "hardswish_backward",
+            "hardtanh_backward",
+            "logit_backward",
+            "native_dropout_backward",
+            "softplus_backward",
+        ),
+        _like(torch.add),
+    ),
+    "elu_backward": _like(torch.add, second=5),
+    **{f"{name}_backward": _as_images_lie(1) for name in _PADDINGS},
+    **dict.fromkeys(("reflection_pad3d", "replication_pad3d"), _padded_volume),
+}
+"""Op → its result as the kernel lays it out."""

@@ -1,0 +1,96 @@
+"""Results lie in the trace as the CPU's kernels lay them out, whatever the layouts of the operands."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from memplan.tracing.cpu_layouts import LAYOUTS
+from memplan.tracing.cpu_ways import cpu_ways
+
+aten = torch.ops.aten
+LAYOUT_OF_ROWS = {
+    "row-major": lambda: torch.rand(2, 3, 4),
+    "turned": lambda: torch.rand(2, 4, 3).transpose(1, 2),
+    "batch inside": lambda: torch.rand(3, 2, 4).transpose(0, 1),
+    "expanded": lambda: torch.rand(2, 3, 1).expand(2, 3, 4),
+    "every other": lambda: torch.rand(2, 3, 8)[..., ::2],
+}
+OF_ROWS = {
+    "mse_loss_backward": (3, lambda g, x, y: aten.mse_loss_backward(g, x, y, 0)),
+    "smooth_l1_loss_backward": (3, lambda g, x, y: aten.smooth_l1_loss_backward(g, x, y, 0, 1.0)),
+    "huber_loss_backward": (3, lambda g, x, y: aten.huber_loss_backward(g, x, y, 0, 1.0)),
+    "soft_margin_loss_backward": (3, lambda g, x, y: aten.soft_margin_loss_backward(g, x, y, 0)),
+    "binary_cross_entropy_backward": (3, aten.binary_cross_entropy_backward),
+    "_log_softmax_backward_data": (2, lambda g, x: aten._log_softmax_backward_data(g, x, 1, torch.float32)),
+    "_softmax_backward_data": (2, lambda g, x: aten._softmax_backward_data(g, x, 1, torch.float32)),
+    "copysign.Tensor": (2, aten.copysign.Tensor),
+    "special_xlog1py": (2, aten.special_xlog1py.default),
+    "xlogy.Tensor": (2, aten.xlogy.Tensor),
+    "floor_divide": (2, aten.floor_divide.default),
+    "elu_backward": (2, lambda g, x: aten.elu_backward(g, 1.0, 1.0, 1.0, False, x)),
+    "hardsigmoid_backward": (2, aten.hardsigmoid_backward),
+    "hardswish_backward": (2, aten.hardswish_backward),
+    "hardtanh_backward": (2, lambda g, x: aten.hardtanh_backward(g, x, -1, 1)),
+    "logit_backward": (2, lambda g, x: aten.logit_backward(g, x, 0.1)),
+    "softplus_backward": (2, lambda g, x: aten.softplus_backward(g, x, 1.0, 20.0)),
+    "native_dropout_backward": (2, lambda g, x: aten.native_dropout_backward(g, x > 0.5, 2.0)),
+    "log_sigmoid_forward": (1, aten.log_sigmoid_forward),
+    "normal.float_Tensor": (1, lambda x: aten.normal.float_Tensor(0.0, x)),
+    "poisson": (1, aten.poisson),
+    "_standard_gamma": (1, aten._standard_gamma),
+    "pow.Scalar": (1, lambda x: aten.pow.Scalar(2, x)),
+    "pow.Scalar of integers": (1, lambda x: aten.pow.Scalar(2, (x * 4).int())),
+}
+"""Op → how many operands, and a call."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_on_the_cpu():
+    with cpu_ways():
+        yield
+
+
+def of_images(dimensions, layout, *shape):
+    made = torch.rand(2, 8, *shape)
+    channels_last = {2: torch.channels_last, 3: torch.channels_last_3d}[dimensions]
+    return made.contiguous(memory_format=channels_last) if layout == "channels last" else made
+
+
+def compare(call, operands):
+    real = call(*operands)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = call(*tree_map_only(torch.Tensor, mode.from_tensor, operands))
+    described = [[(t.shape, t.stride(), t.dtype) for t in tree_leaves(result)] for result in (fake, real)]
+    assert described[0] == described[1]
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_rows_lie_as_the_kernel_lays_them(name):
+    count, call = OF_ROWS[name]
+    # Three operands in three layouts each tell whose layout it is.
+    layouts_of_one = list(LAYOUT_OF_ROWS)[: 3 if count > 2 else None]
+    for layouts in product(layouts_of_one, repeat=count):
+        compare(call, [LAYOUT_OF_ROWS[layout]() for layout in layouts])
+
+
+@pytest.mark.parametrize("kind", ["reflection_pad", "replication_pad"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_padded_images_lie_as_the_kernel_lays_them(kind, dimensions):
+    sides, padding = [6, 7, 8][:dimensions], [1, 2] * dimensions
+    forward = getattr(aten, f"{kind}{dimensions}d").default
+    backward = getattr(aten, f"{kind}{dimensions}d_backward").default
+    for layout, other in product(("row-major", "channels last"), repeat=2):
+        source = of_images(dimensions, layout, *sides)
+        compare(lambda x: forward(x, padding), [source])
+        gradient = of_images(dimensions, other, *[side + 3 for side in sides])
+        compare(lambda g, x: backward(g, x, padding), [gradient, source])
+
+
+def test_every_op_of_the_table_is_compared():
+    padding = {
+        f"{kind}_pad{n}d{way}" for kind in ("reflection", "replication") for n in (2, 3) for way in ("", "_backward")
+    }
+    assert set(LAYOUTS) <= set(OF_ROWS) | padding
