@@ -68,6 +68,8 @@ class Document:
             return self._reader.validate_python(content)
         except ValidationError as error:
             problems = list(_problems(error))
+        except UsageError as error:
+            raise UsageError(error.what, where=error.where or where, hint=error.hint) from None
         left = len(problems) - _PROBLEMS_SHOWN
         shown = [*problems[:_PROBLEMS_SHOWN], *([f"and {left} more"] if left > 0 else [])]
         raise UsageError("this result cannot be read:" + "".join(f"\n    {line}" for line in shown), where=where)
@@ -97,11 +99,23 @@ class Document:
         return TypeAdapter(Models(self.tables, reading=True).of(self.root))
 
 
-def checked(content: object, command: str, where: str | None = None) -> Mapping[str, Any]:
-    """Return the content of a file of memplan's, if it is one of this command and of a version that is read here.
+def of_command(content: object, command: str, where: str | None = None) -> Mapping[str, Any]:
+    """Return the content of a file of memplan's, if it is of this command and of a version that is read here.
 
     Raises:
         UsageError: It is no such file, of another command, or of another major version.
+    """
+    found = of_version(content, where)
+    if found.get("command") != command:
+        raise UsageError(f"no result of memplan {command}, but of {found.get('command')!r}", where=where)
+    return found
+
+
+def of_version(content: object, where: str | None = None) -> Mapping[str, Any]:
+    """Return the content of a file of memplan's, if it is of a version that is read here.
+
+    Raises:
+        UsageError: It is no such file, or of another major version.
     """
     version = content.get("schema_version") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(version, str):
@@ -109,12 +123,12 @@ def checked(content: object, command: str, where: str | None = None) -> Mapping[
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         what = f"schema_version {version} is not read here, {SCHEMA_VERSION} is"
         raise UsageError(what, where=where, hint="update memplan, or make the file anew with this one")
-    if content.get("command") != command:
-        raise UsageError(f"no result of `memplan {command}`, but of {content.get('command')!r}", where=where)
     return content
 
 
 def _problems(error: "ValidationError") -> Iterator[str]:
     for problem in error.errors(include_url=False):
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        # What is spread stands under no key.
+        path = [part for part in problem["loc"] if part != ""]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         yield f"{place.lstrip('.') or 'it'}: {problem['msg'].lower()}"

@@ -1,15 +1,16 @@
 """Makes pydantic's models of records: what reads and describes a document in which they stand by tables."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
+from itertools import starmap
 from typing import Annotated, Any, ForwardRef, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from memplan.contract.fields import alternatives, attribute, is_record, without_none
-from memplan.contract.table import Key, Tables, keys_of
+from memplan.contract.fields import alternatives, attribute, is_record, types_of, without_none
+from memplan.contract.table import Key, Table, Tables, keys_of
 
 Part = tuple[str, Key]
 """The name of a model's field, and the key of which it is; keys may be words that no field can have."""
@@ -53,20 +54,36 @@ class Models:
         return hint
 
     def _record(self, kind: type) -> Any:
+        if self._reading and self._is_plain(kind):
+            return kind
         if kind not in self._made:
             self._made[kind] = ForwardRef(kind.__name__)
             parts = self._parts(keys_of(kind, self._tables))
             model = self._model(kind, kind.__name__, parts)
-            made = Annotated[model, AfterValidator(_builder(kind, parts))] if self._reading else model
+            made = self._reading_of(kind, model, parts) if self._reading else model
             model.model_rebuild(_types_namespace={kind.__name__: made})
             self._made[kind] = made
         return self._made[kind]
 
+    def _reading_of(self, kind: type, model: Any, parts: Sequence[Part]) -> Any:
+        steps: list[Any] = [AfterValidator(_builder(kind, parts))]
+        if any(key.form == "spread" for _, key in parts):
+            steps.append(BeforeValidator(_again))
+        table = self._tables.get(kind)
+        if isinstance(table, Table) and table.before:
+            steps.append(BeforeValidator(table.before))
+        return Annotated[model, *steps]
+
+    def _is_plain(self, kind: type) -> bool:
+        """Return whether pydantic can read a record as it is, which is faster."""
+        inside = [member for hint in types_of(kind).values() for member in _records_in(hint)]
+        return is_dataclass(kind) and kind not in self._tables and all(map(self._is_plain, inside))
+
     def _parts(self, keys: Sequence[Key]) -> list[Part]:
         found: list[Key] = []
         for key in keys:
-            if key.form == "spread":
-                found += [] if self._reading else self._spread(key)
+            if key.form == "spread" and not self._reading:
+                found += self._spread(key)
             elif not self._reading or key.field or key.form == "object":
                 found.append(key)
         return [(f"field_{index}", key) for index, key in enumerate(found)]
@@ -139,13 +156,26 @@ def _values(parts: Sequence[Part]) -> Callable[[BaseModel], dict[str, Any]]:
     return values
 
 
+def _again(content: Any) -> Any:
+    """Add an object to itself: the record that is spread is read from all of its keys."""
+    return {**content, "": content} if isinstance(content, Mapping) else content
+
+
+def _records_in(hint: Any) -> Iterator[type]:
+    if is_record(hint):
+        yield hint
+    for argument in get_args(hint):
+        yield from _records_in(argument)
+
+
 def _rows(kind: type, parts: Sequence[Part]) -> Callable[[BaseModel], tuple[Any, ...]]:
-    names = [key.field for _, key in parts]
+    by_field = {key.field: name for name, key in parts}
+    names = [by_field[field] for field in types_of(kind)]
 
     def rows(model: BaseModel) -> tuple[Any, ...]:
-        columns = [getattr(model, name) for name, _ in parts]
+        columns = [getattr(model, name) for name in names]
         if len({len(column) for column in columns}) > 1:
             raise ValueError(f"the columns {', '.join(key.name for _, key in parts)} differ in length")
-        return tuple(kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
+        return tuple(starmap(kind, zip(*columns, strict=True)))
 
     return rows

@@ -25,7 +25,7 @@ class Formed:
 
 
 def columns(path: str) -> Formed:
-    """Return rows as one object of lists, a list for each key of a row: small where rows are many."""
+    """Return rows, named tuples, as one object of lists, a list for each key of a row: small where rows are many."""
     return Formed(path, "columns")
 
 
@@ -71,11 +71,13 @@ class Table:
     keys: Mapping[str, Source] = field(default_factory=dict)
     """Key → where its value comes from."""
     spread: Sequence[str] = ()
-    """Fields that hold records whose keys stand beside these; they are not read back."""
+    """Fields that hold records whose keys stand beside these."""
     omit: Sequence[str] = ()
     """Fields that are not exchanged."""
     rest: bool = True
     """Do all other fields stand under their own names?"""
+    before: Callable[[Any], Any] | None = None
+    """Changes plain data before it is read: checks a version, fills in what is written as null."""
 
 
 Tables = Mapping[type, Table | str]
@@ -110,7 +112,7 @@ def keys_of(kind: type, tables: Tables) -> tuple[Key, ...]:
     taken = {*_taken(table.keys), *table.spread, *table.omit}
     own = [name for name in types_of(kind) if name not in taken] if table.rest else []
     sources: Mapping[str, Source] = {name: name for name in own} | dict(table.keys)
-    spread = (Key(name="", attribute=attribute(kind, path), form="spread") for path in table.spread)
+    spread = (Key(name="", attribute=attribute(kind, path), field=path, form="spread") for path in table.spread)
     return (*spread, *(_key(kind, name, source) for name, source in sources.items()))
 
 

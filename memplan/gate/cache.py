@@ -29,10 +29,8 @@ from memplan.files.read import DATA, read_bytes
 from memplan.files.write import write_whole
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads, file_digest, variable_digest
-from memplan.measure.digest_document import read_timeline, timeline_document
 from memplan.measure.digest_records import HistoryDigest
-from memplan.measure.document import document
-from memplan.measure.read import read_estimate
+from memplan.measure.document import ESTIMATE, TIMELINE
 from memplan.measure.records import RecordedEstimate
 from memplan.project.records import ProjectJob
 
@@ -88,7 +86,7 @@ class Cache:
     ) -> None:
         """Keep the estimates of a job. A cache that cannot be written keeps nothing."""
         read = {"files": dict(reads.files), "environment": dict(reads.environment)}
-        content = {"reads": read, "estimates": [document(result.estimate) for result in results]}
+        content = {"reads": read, "estimates": [ESTIMATE.plain(result.estimate) for result in results]}
         folder = self._folder / key(job, profiles)
         entry = folder / f"{_digest(json.dumps(read, sort_keys=True))[:16]}.json"
         with suppress(OSError):
@@ -113,7 +111,7 @@ class Cache:
                 return None
             digests = _unpacked(_beside(path)) if timelines else [None] * len(content["estimates"])
             pairs = zip(content["estimates"], digests, strict=True)
-            return tuple(RecordedEstimate(estimate=read_estimate(each), history=None, digest=it) for each, it in pairs)
+            return tuple(RecordedEstimate(estimate=ESTIMATE.read(each), history=None, digest=it) for each, it in pairs)
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, UsageError):
             return None
 
@@ -131,14 +129,14 @@ def _beside(entry: Path) -> Path:
 
 
 def _packed(digests: Sequence[HistoryDigest | None]) -> bytes:
-    text = json.dumps([timeline_document(digest) if digest else None for digest in digests])
+    text = json.dumps([TIMELINE.plain(digest) if digest else None for digest in digests])
     return gzip.compress(text.encode(), compresslevel=_COMPRESSION)
 
 
 def _unpacked(path: Path) -> list[HistoryDigest | None]:
     with gzip.open(io.BytesIO(read_bytes(path))) as file:
         content = parse_json(file.read(DATA))
-    return [None if each is None else read_timeline(each) for each in content]
+    return [None if each is None else TIMELINE.read(each) for each in content]
 
 
 def key(job: ProjectJob, profiles: Sequence[GpuProfile]) -> str:

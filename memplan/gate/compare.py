@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from memplan.gate.records import Comparison, Growth
-from memplan.measure.read import BREAKDOWN_ORDER
+from memplan.measure.document import BREAKDOWN_ORDER
 from memplan.measure.records import Estimate, Owner
 from memplan.units import Bytes
 

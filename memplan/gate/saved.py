@@ -12,15 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memplan.contract.document import SCHEMA_VERSION, of_version
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
 from memplan.job.setup_file import FORMAT as SETUP
 from memplan.job.usercode import installed_part
-from memplan.measure.digest_document import read_timeline
 from memplan.measure.digest_records import HistoryDigest
-from memplan.measure.document import SCHEMA_VERSION, document
-from memplan.measure.read import checked_version, read_estimate
+from memplan.measure.document import ESTIMATE, TIMELINE
 from memplan.measure.records import Estimate, Verdict
 
 Entries = Mapping[tuple[str, str], Estimate]
@@ -46,7 +45,7 @@ def load_content(path: Path) -> Mapping[str, Any]:
         content = read_json(path)
     except UnreadableError as error:
         raise UsageError(f"the file cannot be read: {error}", where=str(path)) from error
-    return checked_version(content, str(path))
+    return of_version(content, str(path))
 
 
 def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str], Estimate]:
@@ -65,7 +64,7 @@ def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str]
         raise UsageError(f"its parts are not what they should be ({error})", where=where) from None
     if not found and content.get("command") not in ("baseline", "gate"):
         raise _without_estimates(content, where)
-    estimates = [(job, read_estimate(each, f"{where}, {job}" if job else where)) for job, each in found]
+    estimates = [(job, ESTIMATE.read(each, f"{where}, {job}" if job else where)) for job, each in found]
     return {(job or estimate.target, estimate.gpu.name): estimate for job, estimate in estimates}
 
 
@@ -93,7 +92,7 @@ def read_digests(content: Mapping[str, Any], where: str) -> dict[tuple[str, str]
         UsageError: One is broken.
     """
     return {
-        (job or each["target"], each["gpu"]["name"]): read_timeline(each["timeline"], where)
+        (job or each["target"], each["gpu"]["name"]): TIMELINE.read(each["timeline"], where)
         for job, each in _documents(content)
         if "timeline" in each
     }
@@ -117,7 +116,7 @@ def render_baseline(entries: Entries) -> str:
     jobs: dict[str, dict[str, Any]] = {}
     for (job, gpu), estimate in entries.items():
         if estimate.verdict is not Verdict.UNKNOWN:
-            jobs.setdefault(job, {})[gpu] = document(_anywhere(estimate))
+            jobs.setdefault(job, {})[gpu] = ESTIMATE.plain(_anywhere(estimate))
     return _lines({"schema_version": SCHEMA_VERSION, "command": "baseline", "jobs": jobs}) + "\n"
 
 

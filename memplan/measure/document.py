@@ -1,74 +1,87 @@
-"""An estimate as plain data, the JSON contract 1.0: integers are bytes, keys are sorted, minor versions only add.
+"""An estimate and its timeline as plain data and back: the contract of ``memplan estimate``.
 
-An UNKNOWN verdict carries no figures: ``peak``, ``breakdown``, ``headroom_bytes`` and ``fragmentation`` are null.
+An UNKNOWN verdict carries no figures: ``peak``, ``breakdown``, ``headroom_bytes`` and ``fragmentation`` are null. It is
+read back with zeros in their place. A timeline has columns, which keep it small.
 """
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
 
-from memplan.measure.records import Estimate, IntervalBasis, Owner, PeakFacts, Verdict
+from memplan.contract.document import Document, head, of_command
+from memplan.contract.table import Computed, Table, columns, or_null
+from memplan.lifetime.records import Category
+from memplan.measure.digest_records import Curve, DigestBlock, DigestBuffer, DigestSegment, HistoryDigest
+from memplan.measure.records import Estimate, Fragmentation, IntervalBasis, PeakFacts, Verdict
 
-SCHEMA_VERSION = "1.0"
-
-
-def document(estimate: Estimate) -> dict[str, Any]:
-    """One estimate as plain data."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": "estimate",
-        "target": estimate.target,
-        "verdict": str(estimate.verdict),
-        "code": estimate.verdict.code,
-        "gpu": asdict(estimate.gpu),
-        "model": {"parameters": estimate.parameters, "trainable_parameters": estimate.trainable_parameters},
-        "options": dict(estimate.options),
-        **_figures(estimate),
-        "kv_cache": None if estimate.kv_cache is None else asdict(estimate.kv_cache),
-        "flops_per_step": estimate.flops_per_step,
-        "owners": [_owner(owner) for owner in estimate.owners],
-        "advice": [asdict(advice) for advice in estimate.advice],
-        "assumptions": list(estimate.assumptions),
-        "not_modelled": list(estimate.not_modelled),
-        "provenance": dict(estimate.provenance),
-        "timings": dict(estimate.timings),
-        "trace": {"steps": estimate.steps_traced, "repeats": estimate.repeats},
-        "versions": {"memplan": estimate.memplan_version, "torch": estimate.torch_version},
-    }
+BREAKDOWN_ORDER = (*map(str, Category), "fragmentation", "context")
+"""The order of reports; a file's keys are sorted."""
+_SIZES = ("requested", "allocated", "reserved", "device", "low", "high")
+_NO_FIGURES = {
+    "peak": {f"{size}_bytes": 0 for size in _SIZES} | {"phase": "setup", "op": "", "module": "", "source": ""},
+    "breakdown": dict.fromkeys(BREAKDOWN_ORDER, 0),
+    "fragmentation": {"external": 0.0, "internal": 0.0},
+}
 
 
-def _owner(owner: Owner) -> dict[str, Any]:
-    # A model has thousands of them, and ``asdict`` copies deeply: for a gate of many jobs it took longer than all else.
-    return {"module": owner.module, "source": owner.source, "category": owner.category, "bytes": owner.bytes}
+def _peak(estimate: Estimate) -> PeakFacts | None:
+    return None if estimate.verdict is Verdict.UNKNOWN else estimate.peak
 
 
-def _figures(estimate: Estimate) -> dict[str, Any]:
-    if estimate.verdict is Verdict.UNKNOWN:
-        return dict.fromkeys(("peak", "breakdown", "headroom_bytes", "fragmentation"))
-    return {
-        "peak": _peak(estimate.peak),
-        "breakdown": {str(category): size for category, size in estimate.breakdown.items()},
-        # A device without a fixed limit (the cpu profile) has no headroom to speak of.
-        "headroom_bytes": estimate.headroom_bytes if estimate.gpu.usable_bytes else None,
-        "fragmentation": asdict(estimate.fragmentation),
-    }
+def _breakdown(estimate: Estimate) -> Mapping[str, int] | None:
+    return None if estimate.verdict is Verdict.UNKNOWN else estimate.breakdown
 
 
-def _peak(peak: PeakFacts) -> dict[str, Any]:
-    facts = asdict(peak)
-    del facts["basis"]
-    return facts | {"interval": _interval(peak.basis)}
+def _fragmentation(estimate: Estimate) -> Fragmentation | None:
+    return None if estimate.verdict is Verdict.UNKNOWN else estimate.fragmentation
 
 
-def _interval(basis: IntervalBasis | None) -> dict[str, Any] | None:
-    if basis is None:
-        return None
-    return {
-        "level": basis.level,
-        "class": basis.workload,
-        "runs": basis.runs,
-        "class_runs": basis.own_runs,
-        "sources": basis.sources,
-        "figure": basis.figure or None,
-        "low_ratio": basis.low_ratio,
-        "high_ratio": basis.high_ratio,
-    }
+def _readable(content: Any) -> Mapping[str, Any]:
+    """Return an estimate's plain data with all figures, in the order of reports."""
+    plain = dict(of_command(content, "estimate"))
+    if plain.get("verdict") == "unknown":
+        plain |= _NO_FIGURES
+    if isinstance(parts := plain.get("breakdown"), dict):
+        plain["breakdown"] = {name: parts[name] for name in BREAKDOWN_ORDER if name in parts} | parts
+    return plain
+
+
+def _headroom(estimate: Estimate) -> int | None:
+    """Usable minus predicted device peak; null for a device without a fixed limit (the cpu profile)."""
+    limited = estimate.gpu.usable_bytes and estimate.verdict is not Verdict.UNKNOWN
+    return estimate.headroom_bytes if limited else None
+
+
+ESTIMATE = Document(
+    name="estimate",
+    root=Estimate,
+    tables={
+        Estimate: Table(
+            keys={
+                **head("estimate"),
+                "verdict": "verdict",
+                "code": "verdict.code",
+                "model": {"parameters": "parameters", "trainable_parameters": "trainable_parameters"},
+                "peak": Computed(_peak, "peak"),
+                "breakdown": Computed(_breakdown, "breakdown"),
+                "fragmentation": Computed(_fragmentation, "fragmentation"),
+                "headroom_bytes": _headroom,
+                "trace": {"steps": "steps_traced", "repeats": "repeats"},
+                "versions": {"memplan": "memplan_version", "torch": "torch_version"},
+            },
+            before=_readable,
+        ),
+        PeakFacts: Table(keys={"interval": "basis"}),
+        IntervalBasis: Table(keys={"class": "workload", "class_runs": "own_runs", "figure": or_null("figure")}),
+    },
+)
+TIMELINE = Document(
+    name="timeline",
+    root=HistoryDigest,
+    tables={
+        HistoryDigest: Table(keys={"phases": "spans", "owners": columns("holders"), "buffers": columns("buffers")}),
+        Curve: Table(keys={"event": "events", "allocated_bytes": "allocated", "reserved_bytes": "reserved"}),
+        DigestBuffer: Table(keys={"owner": "holder", "bytes": "nbytes"}),
+        DigestBlock: Table(keys={"owner": "holder", "bytes": "nbytes", "requested_bytes": "requested"}),
+        DigestSegment: Table(keys={"blocks": columns("blocks")}),
+    },
+)

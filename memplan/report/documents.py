@@ -13,6 +13,8 @@ WRITTEN: Final = {
     "batch": "memplan.report.batch.json",
     "checkpoint-plan": "memplan.report.checkpoint.json",
     "doctor": "memplan.report.doctor.json",
+    "estimate": "memplan.report.estimate.json",
+    "gate": "memplan.report.gate.json",
     "numa": "memplan.report.numa.json",
     "project": "memplan.project.keys",
     "recommend": "memplan.report.recommend.json",
@@ -22,7 +24,7 @@ WRITTEN: Final = {
     "sweep": "memplan.report.sweep.json",
 }
 """Name → the module whose ``DOCUMENT`` it is."""
-KEPT: Final = ("estimate", "gate", "monitor", "profile")
+KEPT: Final = ("monitor", "profile")
 """Names whose schema is a file."""
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, fields
 
 from rich.text import Text
 
+from memplan.contract.document import SCHEMA_VERSION
 from memplan.hardware.profile import GpuProfile
-from memplan.measure.document import SCHEMA_VERSION
 from memplan.report.draw.layout import pad, paragraphs
 from memplan.text import clean, shorten
 from memplan.units import GIB, format_bytes

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.contract.document import Document, checked, head
+from memplan.contract.document import Document, head, of_command
 from memplan.contract.fields import descriptions
 from memplan.contract.table import Computed, Table, columns, if_any, only, or_null
 from memplan.errors import UsageError
@@ -227,13 +227,13 @@ def test_a_later_minor_version_adds_keys_and_an_older_one_lacks_some() -> None:
         ([], "no schema_version"),
         ({"schema_version": 1}, "no schema_version"),
         ({"schema_version": "2.0"}, "schema_version 2.0 is not read here"),
-        ({"schema_version": "1.7", "command": "other"}, "no result of `memplan outer`, but of 'other'"),
+        ({"schema_version": "1.7", "command": "other"}, "no result of memplan outer, but of 'other'"),
     ],
 )
 def test_other_files_are_refused(content: object, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        checked(content, "outer")
-    assert checked({"schema_version": "1.7", "command": "outer"}, "outer")
+        of_command(content, "outer")
+    assert of_command({"schema_version": "1.7", "command": "outer"}, "outer")
 
 
 class Leaf(NamedTuple):

@@ -4,11 +4,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from referencing import Registry, Resource
 from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
@@ -19,11 +17,11 @@ from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Advice, Estimate, Owner
 from memplan.project.records import Amount, Policy
-from memplan.report.estimate.json import schema as estimate_schema
 from memplan.report.gate import diff as report_diff
 from memplan.report.gate import json as gate_json
 from memplan.report.gate import text as report_gate
 from memplan.units import GIB, MIB
+from tests.contract.goldens import derived, golden, obey
 from tests.gate.cases import PLACES
 from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import LAW, NAMES, estimates
@@ -108,22 +106,18 @@ def test_json_is_read_back_as_it_was(result: GateResult) -> None:
     assert gate_json.read_gate(json.loads(gate_json.render(result))) == result
 
 
-def validator() -> jsonschema.Draft202012Validator:
-    registry = Registry().with_resource("estimate-1.0.json", Resource.from_contents(estimate_schema()))
-    return jsonschema.Draft202012Validator(gate_json.schema(), registry=registry)
-
-
 @FEW
 @given(RESULTS)
 def test_json_obeys_its_schema(result: GateResult) -> None:
-    validator().validate(json.loads(gate_json.render(result)))
+    obey("gate", json.loads(gate_json.render(result)))
 
 
 def test_the_schema_refuses_what_is_wrong() -> None:
     content = json.loads(gate_json.render(RESULT))
-    validator().validate(content)
+    obey("gate", content)
     content["rows"][0]["estimate"]["verdict"] = "splendid"
-    assert not validator().is_valid(content)
+    assert not golden("gate").is_valid(content)
+    assert not derived("gate").is_valid(content)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.lifetime.records import Category
 from memplan.measure.answer import unknown
-from memplan.measure.document import document
-from memplan.measure.read import read_estimate
+from memplan.measure.document import ESTIMATE
 from memplan.measure.records import Estimate, IntervalBasis, KvCache, Verdict
 from tests.report.estimate_strategies import LAW, SIZES, estimates
 from tests.report.example_estimates import FITS
@@ -35,7 +34,7 @@ BASES = st.none() | st.builds(
 
 
 def through_json(estimate: Estimate) -> object:
-    return json.loads(json.dumps(document(estimate), sort_keys=True, allow_nan=False))
+    return json.loads(json.dumps(ESTIMATE.plain(estimate), sort_keys=True, allow_nan=False))
 
 
 @LAW
@@ -45,10 +44,10 @@ def test_what_is_written_is_read_back(
 ) -> None:
     peak = replace(estimate.peak, basis=basis, host_bytes=host, nvme_bytes=nvme)
     estimate = replace(estimate, peak=peak, kv_cache=cache)
-    found = read_estimate(through_json(estimate))
+    found = ESTIMATE.read(through_json(estimate))
     if estimate.verdict is Verdict.UNKNOWN:
         # It is written without figures, and so it comes back.
-        assert document(found) == document(estimate)
+        assert ESTIMATE.plain(found) == ESTIMATE.plain(estimate)
         assert found.peak.device_bytes == 0
         return
     assert found == estimate
@@ -58,14 +57,14 @@ def test_what_is_written_is_read_back(
 def test_an_estimate_that_could_not_be_made_is_read_back() -> None:
     spec = JobSpec(target=PresetTarget(name="gpt2"))
     estimate = unknown(spec, load_profile("t4"), EstimateError("no answer", where="model.py:3"))
-    assert read_estimate(through_json(estimate)) == estimate
+    assert ESTIMATE.read(through_json(estimate)) == estimate
 
 
 def test_what_is_not_known_yet_is_passed_over_and_what_was_not_known_then_may_lack() -> None:
-    content = document(FITS) | {"schema_version": "1.9", "colour": "red"}
+    content = ESTIMATE.plain(FITS) | {"schema_version": "1.9", "colour": "red"}
     content["peak"] = content["peak"] | {"smell": 3}
     del content["peak"]["nvme_bytes"]
-    assert read_estimate(content) == FITS
+    assert ESTIMATE.read(content) == FITS
 
 
 @pytest.mark.parametrize(
@@ -73,21 +72,21 @@ def test_what_is_not_known_yet_is_passed_over_and_what_was_not_known_then_may_la
     [
         ([], "no result of memplan"),
         ({"command": "estimate"}, "no schema_version"),
-        (document(FITS) | {"schema_version": "2.0"}, "schema_version 2.0 is not read here, 1.0 is"),
-        (document(FITS) | {"schema_version": "10.0"}, "schema_version 10.0"),
-        (document(FITS) | {"command": "simulate"}, "'simulate'"),
-        (document(FITS) | {"verdict": "splendid"}, "verdict: "),
-        (document(FITS) | {"peak": None}, "cannot be read"),
-        (document(FITS) | {"peak": 5}, "cannot be read"),
-        (document(FITS) | {"model": []}, "cannot be read"),
-        (document(FITS) | {"owners": [{"module": "a", "source": "", "category": "buffer"}]}, "owners.0.bytes: "),
-        (document(FITS) | {"trace": {"repeats": True}}, "trace.steps: "),
-        ({key: value for key, value in document(FITS).items() if key != "target"}, "target: field required"),
+        (ESTIMATE.plain(FITS) | {"schema_version": "2.0"}, "schema_version 2.0 is not read here, 1.0 is"),
+        (ESTIMATE.plain(FITS) | {"schema_version": "10.0"}, "schema_version 10.0"),
+        (ESTIMATE.plain(FITS) | {"command": "simulate"}, "'simulate'"),
+        (ESTIMATE.plain(FITS) | {"verdict": "splendid"}, "verdict: "),
+        (ESTIMATE.plain(FITS) | {"peak": None}, "cannot be read"),
+        (ESTIMATE.plain(FITS) | {"peak": 5}, "cannot be read"),
+        (ESTIMATE.plain(FITS) | {"model": []}, "cannot be read"),
+        (ESTIMATE.plain(FITS) | {"owners": [{"module": "a", "source": "", "category": "buffer"}]}, "owners[0].bytes: "),
+        (ESTIMATE.plain(FITS) | {"trace": {"repeats": True}}, "trace.steps: "),
+        ({key: value for key, value in ESTIMATE.plain(FITS).items() if key != "target"}, "target: field required"),
     ],
 )  # fmt: skip
 def test_what_is_broken_is_refused_with_its_place(content: object, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_estimate(content, "saved.json")
+        ESTIMATE.read(content, "saved.json")
     assert said in caught.value.what
     assert caught.value.where == "saved.json"
 
@@ -105,7 +104,7 @@ def test_a_file_that_lost_a_part_is_read_or_refused_but_never_crashes(data: st.D
             break
         inside = inside[key]
     with suppress(UsageError):
-        assert isinstance(read_estimate(content), Estimate)
+        assert isinstance(ESTIMATE.read(content), Estimate)
 
 
 @pytest.mark.parametrize(

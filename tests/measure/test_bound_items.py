@@ -8,7 +8,7 @@ import pytest
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
-from memplan.measure.document import document
+from memplan.measure.document import ESTIMATE
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report.estimate.text import render
@@ -68,7 +68,7 @@ def test_what_the_loss_does_not_read_is_an_input(tmp_path: Path) -> None:
 
 def test_every_report_says_what_was_bound(tmp_path: Path) -> None:
     found = estimated(tmp_path, TARGET.format(**PLAIN))
-    assert document(found)["provenance"]["forward.x"] == "batch[0]"
+    assert ESTIMATE.plain(found)["provenance"]["forward.x"] == "batch[0]"
     assert any("forward.x batch[0]" in line.plain for line in render([found]))
     hidden = redacted([RecordedEstimate(estimate=found, history=None)])[0].estimate
     (name,) = (name for name in hidden.provenance if name.startswith("forward."))

@@ -11,8 +11,8 @@ from memplan.errors import UsageError
 from memplan.lifetime.records import Lifetimes
 from memplan.measure import digest as module
 from memplan.measure.digest import replay_digest
-from memplan.measure.digest_document import read_timeline, timeline_document
 from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.document import TIMELINE
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile, Request
@@ -99,7 +99,7 @@ def test_buffers_alive_at_a_sample_sum_to_it_as_far_as_they_are_kept(
 @LAW
 def test_plain_data_holds_all_of_it(stream: list[Request], policy: Policy) -> None:
     digest = digest_of(lifetimes_of(stream), policy, replay(stream, policy=policy))
-    assert read_timeline(json.loads(json.dumps(timeline_document(digest)))) == digest
+    assert TIMELINE.read(json.loads(json.dumps(TIMELINE.plain(digest)))) == digest
 
 
 @pytest.mark.parametrize("repetitions", [1, 2, 7])
@@ -145,5 +145,5 @@ def test_a_full_device_ends_the_history() -> None:
 
 @pytest.mark.parametrize("broken", [{}, {"events": 3}, {"curve": None}, []])
 def test_what_is_no_timeline_is_refused(broken: object) -> None:
-    with pytest.raises(UsageError, match="no timeline"):
-        read_timeline(broken)
+    with pytest.raises(UsageError, match="cannot be read"):
+        TIMELINE.read(broken)

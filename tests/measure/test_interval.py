@@ -14,19 +14,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.answer import judge
-from memplan.measure.document import document
+from memplan.measure.document import ESTIMATE
 from memplan.measure.interval import classify, interval, read_residuals, shipped_residuals
 from memplan.measure.jitter import Jitter
 from memplan.measure.local import estimate_here
 from memplan.measure.records import IntervalBasis, Verdict
 from memplan.report.estimate.interval import CLASSES, interval_facts, interval_line
-from memplan.report.estimate.json import schema
 from memplan.units import Bytes
+from tests.contract.goldens import golden, obey
 from tests.report.example_estimates import FITS, make_estimate
 from tests.support.benchmarks import benchmark
 
@@ -442,11 +441,11 @@ def test_explaining_adds_the_figures_behind_it() -> None:
 def test_the_json_report_says_it_too(name: str) -> None:
     basis = TABLE.basis(name)
     estimate = make_estimate(peak=dataclasses.replace(FITS.peak, basis=basis))
-    found = document(estimate)
-    Draft202012Validator(schema()).validate(found)
+    found = ESTIMATE.plain(estimate)
+    obey("estimate", found)
     told = found["peak"]["interval"]
     assert (told["level"], told["class"], told["runs"]) == (basis.level, name, basis.runs)
-    properties = schema()["$defs"]["estimate"]["properties"]["peak"]["anyOf"][0]["properties"]
+    properties = golden("estimate").schema["$defs"]["estimate"]["properties"]["peak"]["anyOf"][0]["properties"]
     assert set(told) == set(properties["interval"]["anyOf"][0]["properties"])
 
 

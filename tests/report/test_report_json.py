@@ -5,15 +5,15 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import ValidationError
 
-from memplan.measure.document import document
+from memplan.measure.document import ESTIMATE
 from memplan.measure.records import Estimate
-from memplan.report.estimate.json import render, schema
+from memplan.report.estimate.json import render
+from tests.contract.goldens import golden, obey
 from tests.report.estimate_strategies import LAW, estimates
 from tests.report.example_estimates import BREAKDOWN, CPU, FITS, OOM, UNKNOWN, make_estimate
 
-VALIDATOR = Draft202012Validator(schema())
 # Typed from the design document, not from the code.
 CONTRACT = {
     "schema_version", "command", "target", "verdict", "gpu", "model", "peak", "breakdown", "owners", "advice",
@@ -22,17 +22,14 @@ CONTRACT = {
 ADDED = {"code", "options", "headroom_bytes", "fragmentation", "flops_per_step", "kv_cache", "trace", "versions"}
 
 
-def test_the_schema_is_a_schema() -> None:
-    Draft202012Validator.check_schema(schema())
-
-
 @LAW
 @given(st.lists(estimates(), min_size=1, max_size=3))
 def test_every_report_obeys_the_schema_and_has_sorted_keys(shown: list[Estimate]) -> None:
     text = render(shown)
     read = json.loads(text, object_pairs_hook=lambda pairs: dict(_sorted(pairs)))
-    VALIDATOR.validate(read)
-    assert [read] == [document(one) for one in shown] or read["estimates"] == [document(one) for one in shown]
+    obey("estimate", read)
+    plain = [ESTIMATE.plain(one) for one in shown]
+    assert [read] == plain or read["estimates"] == plain
 
 
 def _sorted(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
@@ -41,11 +38,11 @@ def _sorted(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def test_the_keys_are_those_of_the_contract_and_of_the_schema() -> None:
-    described = schema()["$defs"]["estimate"]["properties"]
-    assert set(document(FITS)) == CONTRACT | ADDED == set(described)
+    described = golden("estimate").schema["$defs"]["estimate"]["properties"]
+    assert set(ESTIMATE.plain(FITS)) == CONTRACT | ADDED == set(described)
     for part in ("gpu", "model", "trace", "versions"):
-        assert set(document(FITS)[part]) == set(described[part]["properties"])
-    assert set(document(FITS)["peak"]) == set(described["peak"]["anyOf"][0]["properties"])
+        assert set(ESTIMATE.plain(FITS)[part]) == set(described[part]["properties"])
+    assert set(ESTIMATE.plain(FITS)["peak"]) == set(described["peak"]["anyOf"][0]["properties"])
 
 
 def test_figures_are_those_of_the_estimate() -> None:
@@ -81,12 +78,12 @@ def test_several_estimates_are_a_list_in_the_order_given() -> None:
 
 @pytest.mark.parametrize("key", sorted(CONTRACT))
 def test_the_schema_notices_a_missing_key(key: str) -> None:
-    broken = document(FITS)
+    broken = ESTIMATE.plain(FITS)
     del broken[key]
     with pytest.raises(ValidationError):
-        VALIDATOR.validate(broken)
+        obey("estimate", broken)
 
 
 def test_the_schema_refuses_figures_without_trust() -> None:
     with pytest.raises(ValidationError):
-        VALIDATOR.validate(document(FITS) | {"verdict": "unknown"})
+        obey("estimate", ESTIMATE.plain(FITS) | {"verdict": "unknown"})

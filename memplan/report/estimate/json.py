@@ -1,40 +1,59 @@
-"""The JSON report (``memplan.measure.document``), as text, and its schema."""
+"""The JSON report of ``memplan estimate``: one estimate as an object, several as a list in one."""
 
-import json
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import NamedTuple
 
-from memplan.measure.digest_document import timeline_document
+from memplan.contract.document import Document, head
+from memplan.contract.table import Table, if_any
 from memplan.measure.digest_records import HistoryDigest
-from memplan.measure.document import SCHEMA_VERSION, document
+from memplan.measure.document import ESTIMATE, TIMELINE
 from memplan.measure.records import Estimate
 
 
-def render(estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()) -> str:
-    """One estimate as an object; several as ``{"estimates": [...]}`` of the same objects.
+class EstimateReport(NamedTuple):
+    """An estimate, and its history where it is to be written."""
+
+    estimate: Estimate
+    """The answer."""
+    timeline: HistoryDigest | None = None
+    """The history of its replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """Several, in the order of ``--gpu``."""
+
+    estimates: tuple[EstimateReport, ...]
+    """One for each GPU."""
+
+
+DOCUMENT = Document(
+    name="estimate",
+    root=EstimateReport | Estimates,
+    tables={
+        **ESTIMATE.tables,
+        **TIMELINE.tables,
+        EstimateReport: Table(keys={"timeline": if_any("timeline")}, spread=("estimate",)),
+        Estimates: Table(keys=head("estimate")),
+    },
+)
+
+
+def report_of(
+    estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()
+) -> EstimateReport | Estimates:
+    """Return what stands for one estimate, or for several.
 
     Args:
         estimates: What is written.
         digests: The history of each, where it is to be written as its ``timeline``.
     """
-    content = together([with_timeline(*pair) for pair in zip_longest(estimates, digests)])
-    return json.dumps(content, sort_keys=True, indent=2, allow_nan=False)
+    reports = tuple(EstimateReport(*pair) for pair in zip_longest(estimates, digests))
+    return reports[0] if len(reports) == 1 else Estimates(estimates=reports)
 
 
-def with_timeline(estimate: Estimate, digest: HistoryDigest | None) -> dict[str, Any]:
-    """An estimate as plain data, its timeline added where there is one."""
-    return document(estimate) | ({"timeline": timeline_document(digest)} if digest else {})
-
-
-def together(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One estimate as it is, several as one object."""
-    several = {"schema_version": SCHEMA_VERSION, "command": "estimate", "estimates": list(documents)}
-    return documents[0] if len(documents) == 1 else several
-
-
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every report obeys."""
-    loaded: dict[str, Any] = json.loads((files("memplan.report") / "schema" / "estimate-1.0.json").read_text("utf-8"))
-    return loaded
+def render(estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()) -> str:
+    """Render estimates as one object; arguments as of ``report_of``."""
+    return DOCUMENT.render(report_of(estimates, digests))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
-from memplan.report.estimate.json import together, with_timeline
+from memplan.report.estimate.json import DOCUMENT, report_of
 from memplan.report.estimate.verdict import SYMBOLS, statement
 from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
@@ -44,8 +44,8 @@ def render(results: Sequence[RecordedEstimate]) -> str:
             for index, (key, result) in enumerate(zip(keys, results, strict=True))
         ],
     }
-    documents = [with_timeline(result.estimate, result.digest) for result in results]
-    return assemble(context, together(documents))
+    report = report_of([result.estimate for result in results], [result.digest for result in results])
+    return assemble(context, DOCUMENT.plain(report))
 
 
 def _row(key: str, estimate: Estimate) -> dict[str, Any]:

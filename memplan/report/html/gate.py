@@ -10,7 +10,7 @@ from memplan.measure.records import Estimate, Verdict
 from memplan.report.draw.layout import source_line
 from memplan.report.estimate.owners import TOP_LEVEL
 from memplan.report.gate.growth import category_changes, change, grouped_growth, share
-from memplan.report.gate.json import gate_document
+from memplan.report.gate.json import DOCUMENT, report_of
 from memplan.report.gate.text import STATES, counts, state
 from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
@@ -71,7 +71,7 @@ def render(result: GateResult) -> str:
         ],
         "failures": [(row.job, row.gpu, row.findings) for row in result.rows if row.estimate is None],
     }
-    return assemble(context, gate_document(result))
+    return assemble(context, DOCUMENT.plain(report_of(result)))
 
 
 def _row(key: str, row: Row) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from memplan.measure.digest_document import timeline_document
 from memplan.measure.digest_records import Curve, HistoryDigest
+from memplan.measure.document import TIMELINE
 from memplan.report.html.page import assemble
 from memplan.report.html.view import Cells
 from memplan.report.labels import LABELS
@@ -76,7 +76,7 @@ def render(recording: Recording, overlay: Overlay | None = None) -> str:
         HTML that needs nothing else.
     """
     digest = overlay.side.digest if overlay else _own_digest(recording)
-    line = timeline_document(digest) if digest else None
+    line = TIMELINE.plain(digest) if digest else None
     if line is not None:
         measured = overlay.curve if overlay else digest.curve.allocated if digest else ()
         line["phases"] = line["phases"] or _steps(recording)

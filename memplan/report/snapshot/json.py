@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from memplan.measure.document import SCHEMA_VERSION
+from memplan.contract.document import SCHEMA_VERSION
 from memplan.report.snapshot.hints import hints
 from memplan.snapshot.analysis import Moment, SnapshotAnalysis
 from memplan.snapshot.comparison import HistoryReplay

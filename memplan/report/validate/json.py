@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from memplan.measure.document import SCHEMA_VERSION
-from memplan.measure.document import document as estimate_document
+from memplan.contract.document import SCHEMA_VERSION
+from memplan.measure.document import ESTIMATE
 from memplan.validate.records import Alignment, Difference, Peaks, Validation
 
 
@@ -35,7 +35,7 @@ def document(validation: Validation) -> dict[str, Any]:
             "notes": list(measured.notes),
         },
         "alignment": _alignment(validation.alignment),
-        "estimate": estimate_document(validation.estimate),
+        "estimate": ESTIMATE.plain(validation.estimate),
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memplan.gate.records import GateResult
 from memplan.measure.records import RecordedEstimate
-from memplan.report.gate.json import gate_document
+from memplan.report.gate.json import DOCUMENT, report_of
 from memplan.report.gate.text import counts
 from memplan.report.html.gate import render
 from memplan.units import format_bytes
@@ -36,7 +36,9 @@ def test_what_grew_is_told_with_its_line() -> None:
 
 
 def test_the_json_in_the_page_is_that_of_the_gate() -> None:
-    assert json.loads(Reader(render(RESULT)).content["script"][0]) == json.loads(json.dumps(gate_document(RESULT)))
+    assert json.loads(Reader(render(RESULT)).content["script"][0]) == json.loads(
+        json.dumps(DOCUMENT.plain(report_of(RESULT)))
+    )
 
 
 def test_a_gate_without_rows_has_a_page() -> None:

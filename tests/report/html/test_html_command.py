@@ -10,7 +10,7 @@ import pytest
 
 from memplan.cli.app import main
 from memplan.measure import compose
-from memplan.measure.digest_document import timeline_document
+from memplan.measure.document import TIMELINE
 from memplan.measure.records import RecordedEstimate
 from tests.report.html.conftest import TARGET
 from tests.report.html.reader import Reader
@@ -36,7 +36,7 @@ def test_a_page_stands_beside_other_reports(
 ) -> None:
     assert run("-f", "html=report.html", "-f", "json=report.json", "-f", "text") == 0
     data = json.loads(Reader((tmp_path / "report.html").read_text()).content["script"][0])
-    assert data.pop("timeline") == json.loads(json.dumps(timeline_document(recorded[0].digest)))
+    assert data.pop("timeline") == json.loads(json.dumps(TIMELINE.plain(recorded[0].digest)))
     assert data == json.loads((tmp_path / "report.json").read_text())
     assert "FITS" in capsys.readouterr().out
 
@@ -52,7 +52,7 @@ def test_json_has_the_timeline_only_where_it_is_asked_for(
     assert run("--json") == 0
     assert "timeline" not in json.loads(capsys.readouterr().out)
     assert run("--json", "--timeline") == 0
-    expected = json.loads(json.dumps(timeline_document(recorded[0].digest)))
+    expected = json.loads(json.dumps(TIMELINE.plain(recorded[0].digest)))
     assert json.loads(capsys.readouterr().out)["timeline"] == expected
 
 

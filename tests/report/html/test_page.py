@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.measure.digest_document import timeline_document
-from memplan.measure.document import document
+from memplan.measure.document import ESTIMATE, TIMELINE
 from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.report import html
 from memplan.report.html.estimate import render
@@ -38,7 +37,7 @@ def test_any_estimates_make_a_whole_page(found: list[Estimate]) -> None:
     reader = page_of(*found)
     data = json.loads(reader.content["script"][0])
     documents = data["estimates"] if len(found) > 1 else [data]
-    assert documents == json.loads(json.dumps([document(estimate) for estimate in found]))
+    assert documents == json.loads(json.dumps([ESTIMATE.plain(estimate) for estimate in found]))
     assert " ".join(clean(found[0].target).split()) in reader.words
 
 
@@ -70,7 +69,7 @@ def test_the_policy_lets_in_the_one_script_and_the_one_style() -> None:
 
 def test_a_digest_is_embedded_as_its_plain_data(recorded: tuple[RecordedEstimate, ...]) -> None:
     reader = Reader(render(recorded[:1]))
-    expected = document(recorded[0].estimate) | {"timeline": timeline_document(recorded[0].digest)}
+    expected = ESTIMATE.plain(recorded[0].estimate) | {"timeline": TIMELINE.plain(recorded[0].digest)}
     assert json.loads(reader.content["script"][0]) == json.loads(json.dumps(expected))
 
 
