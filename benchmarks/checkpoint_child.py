@@ -27,8 +27,8 @@ from memplan.job.target import parse_target
 from memplan.plan.checkpoint.blocks import planning
 from memplan.plan.checkpoint.blocks.answer.records import Method
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
-from memplan.plan.checkpoint.blocks.request import PlanOptions
-from memplan.plan.checkpoint.blocks.solve.best import Best
+from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
+from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.methods import solver
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
@@ -68,7 +68,7 @@ class SolverClock:
     def solver(self, method: Method) -> Callable[..., Any]:
         """As ``block.solvers.solver``."""
         solve = solver(method)
-        return _TimedBest(self.timed) if isinstance(solve, Best) else self.timed(solve)
+        return _TimedBest(self.timed) if isinstance(solve, CombinedSolver) else self.timed(solve)
 
     def timed(self, solve: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, its time being counted."""
@@ -84,7 +84,7 @@ class SolverClock:
         return timed
 
 
-class _TimedBest(Best):
+class _TimedBest(CombinedSolver):
     def __init__(self, timed: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         super().__init__()
         self.solve, self.roughly = timed(super().__call__), timed(super().roughly)  # type: ignore[method-assign]
@@ -137,7 +137,7 @@ def planned(
         Fields of a row of ``checkpoint_models``.
     """
     torch.set_num_threads(1)
-    options = PlanOptions(
+    options = BlockPlanRequest(
         budget_bytes=NO_LIMIT if budget is None else budget,
         method=method,
         # The least budget comes with the curve; the row without a budget shows it.

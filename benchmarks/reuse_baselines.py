@@ -4,10 +4,10 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 
-from memplan.plan.reuse.records import Buffer
+from memplan.plan.reuse.records import ArenaBuffer
 
 
-def exact_size_reuse(buffers: Sequence[Buffer]) -> int:
+def exact_size_reuse(buffers: Sequence[ArenaBuffer]) -> int:
     """Bytes that Inductor's default takes: a buffer takes a dead one's place if both have the same size.
 
     ``torch/_inductor/codegen/wrapper.py`` (``buffer_reuse_key``, ``allow_buffer_reuse``), whose key is device, dtype
@@ -27,9 +27,9 @@ def exact_size_reuse(buffers: Sequence[Buffer]) -> int:
     return taken
 
 
-def greedy_by_size(buffers: Sequence[Buffer]) -> int:
+def greedy_by_size(buffers: Sequence[ArenaBuffer]) -> int:
     """Height that TFLite's "greedy by size for offset calculation" reaches (Pisarchyk and Lee 2020, algorithm 3)."""
-    placed: list[tuple[int, Buffer]] = []
+    placed: list[tuple[int, ArenaBuffer]] = []
     height = 0
     for buffer in sorted(buffers, key=lambda buffer: -buffer.size):
         met = [(at, other) for at, other in placed if other.start < buffer.end and buffer.start < other.end]

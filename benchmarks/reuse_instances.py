@@ -14,7 +14,13 @@ from memplan.errors import UsageError
 from memplan.plan.reuse import portfolio, search
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.csv_file import read_problem
-from memplan.plan.reuse.records import Buffer, Feasible, Optimal, Problem, Result
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    FeasiblePlacement,
+    OptimalPlacement,
+    Problem,
+    Result,
+)
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[2] / "shared" / "data")) / "dsa"
 CAPACITY = 1_048_576
@@ -101,7 +107,7 @@ def made_up(count: int, seed: int = 0) -> Problem:
     """A step of alike layers with jittered sizes: activations from forward to backward, temporaries in between."""
     draw = random.Random(seed)
     layers = count // 60
-    buffers: list[Buffer] = []
+    buffers: list[ArenaBuffer] = []
     moments = 2 * 30 * layers
     for layer in range(layers):
         for op in range(30):
@@ -109,10 +115,10 @@ def made_up(count: int, seed: int = 0) -> Problem:
             mirrored = moments - now
             kept = draw.random() < 0.4
             end = mirrored if kept else now + draw.randint(1, 6)
-            buffers.append(Buffer(name=f"f{now}", start=now, end=max(end, now + 1), size=size))
+            buffers.append(ArenaBuffer(name=f"f{now}", start=now, end=max(end, now + 1), size=size))
             back = mirrored + draw.randint(0, 3)
             buffers.append(
-                Buffer(name=f"b{now}", start=back, end=back + draw.randint(1, 8), size=512 * draw.randint(1, 4096))
+                ArenaBuffer(name=f"b{now}", start=back, end=back + draw.randint(1, 8), size=512 * draw.randint(1, 4096))
             )
     return Problem(buffers=tuple(buffers))
 
@@ -144,7 +150,7 @@ def _ending(problem: Problem, result: Result) -> str:
 
 
 def _words(problem: Problem, result: Result) -> str:
-    if not isinstance(result, Optimal | Feasible):
+    if not isinstance(result, OptimalPlacement | FeasiblePlacement):
         return type(result).__name__
     wrong = problems_of(problem, result.placement)
     checked = f"INVALID: {wrong[0]}" if wrong else "valid"
@@ -152,10 +158,10 @@ def _words(problem: Problem, result: Result) -> str:
 
 
 def _height(result: Result) -> int:
-    if isinstance(result, Optimal | Feasible):
+    if isinstance(result, OptimalPlacement | FeasiblePlacement):
         return result.placement.height
     return result.best.height if result.best else 0
 
 
 def _bound(result: Result) -> int:
-    return result.placement.height if isinstance(result, Optimal) else result.bound
+    return result.placement.height if isinstance(result, OptimalPlacement) else result.bound

@@ -15,7 +15,7 @@ from memplan.job.presets.catalog import list_presets
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.plan.reuse import ilp, portfolio
 from memplan.plan.reuse.from_job import gather_job
-from memplan.plan.reuse.records import Feasible, Optimal, Problem
+from memplan.plan.reuse.records import FeasiblePlacement, OptimalPlacement, Problem
 from memplan.units import format_bytes
 
 RESULTS = Path(__file__).parent / "results" / "reuse_steps.csv"
@@ -75,7 +75,7 @@ def _row(target: str, mode: Mode) -> Row:
     started = time.perf_counter()
     result = portfolio.solve(gathered.problem, time_limit=SECONDS)
     seconds = time.perf_counter() - started
-    assert isinstance(result, Optimal | Feasible), result
+    assert isinstance(result, OptimalPlacement | FeasiblePlacement), result
     assert gathered.surroundings is not None
     buffers = gathered.problem.buffers
     return Row(
@@ -83,7 +83,7 @@ def _row(target: str, mode: Mode) -> Row:
         mode=mode,
         buffers=len(buffers),
         arena=result.placement.height,
-        bound=result.placement.height if isinstance(result, Optimal) else result.bound,
+        bound=result.placement.height if isinstance(result, OptimalPlacement) else result.bound,
         exact_size=reuse_baselines.exact_size_reuse(buffers),
         greedy_by_size=reuse_baselines.greedy_by_size(buffers),
         ilp=_ilp(gathered.problem),
@@ -98,7 +98,7 @@ def _ilp(problem: Problem) -> int:
     if len(problem.buffers) > MOST_FOR_ILP:
         return 0
     result = ilp.solve(problem, time_limit=ILP_SECONDS)
-    return result.placement.height if isinstance(result, Optimal | Feasible) else 0
+    return result.placement.height if isinstance(result, OptimalPlacement | FeasiblePlacement) else 0
 
 
 def read(results: Path) -> list[Row]:

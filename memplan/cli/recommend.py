@@ -16,7 +16,7 @@ from memplan.cli.recommend_options import FORMATS, GROUPS, DeviceOptions, Recomm
 from memplan.errors import ExitCode, UsageError
 from memplan.job.limits import MAX_COUNT
 from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
-from memplan.plan.recommend.records import ALLOWABLE, Group, Limits, Search
+from memplan.plan.recommend.records import ALLOWABLE, Group, Search, StepLimits
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _search(device: DeviceOptions, asked: SearchOptions, host: int | None, plan_
         beta=asked.beta,
         budget_seconds=asked.search_budget,
         processes=asked.jobs,
-        limits=Limits(
+        limits=StepLimits(
             utilization=cast("Utilization | None", device.utilization),
             host_bytes=host,
             step_seconds=asked.step_time,

@@ -12,7 +12,7 @@ from memplan.cli.options import option
 from memplan.cli.recommend_options import SEARCH, Allow, SearchBudget
 from memplan.job.limits import MAX_COUNT
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search
-from memplan.plan.sweep.records import PROCESSES, Asked, Backend
+from memplan.plan.sweep.records import PROCESSES, Backend, SweepRequest
 
 if TYPE_CHECKING:
     from memplan.plan.sweep.records import Sweep
@@ -82,7 +82,7 @@ def sweep(
     overrides = Overrides(gpus=gpu or (), profile_dirs=profile_dir or (), jobs=job or ())
     project: Project = problems.of(load_project, jobs_file, overrides)
     problems.raise_if_any()
-    asked = Asked(
+    asked = SweepRequest(
         backend=cast("Backend", backend),
         address=address,
         gpus=gpus,

@@ -8,7 +8,7 @@ from memplan.errors import MemplanError
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.ending import bound_of
-from memplan.plan.reuse.records import Buffer, Feasible, Optimal, Problem
+from memplan.plan.reuse.records import ArenaBuffer, FeasiblePlacement, OptimalPlacement, Problem
 from memplan.replay.policy import MIN_BLOCK
 from memplan.replay.static_plan import Slot
 from memplan.simulate.family import Family, Stretch
@@ -41,7 +41,7 @@ def plan_steps(workload: Workload) -> StepPlan:
         family, fitting = workload.families.of(length)
         longest[id(family)] = family, fitting
     slots: dict[Stretch, tuple[Slot | None, ...]] = {}
-    results: list[Optimal | Feasible] = []
+    results: list[OptimalPlacement | FeasiblePlacement] = []
     for family, length in longest.values():
         sizes = family.sizes_at(length)
         for stretch in set(family.stretches):
@@ -58,7 +58,9 @@ def plan_steps(workload: Workload) -> StepPlan:
     )
 
 
-def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | None, ...], Optimal | Feasible]:
+def plan_stretch(
+    stretch: Stretch, sizes: Sequence[int]
+) -> tuple[tuple[Slot | None, ...], OptimalPlacement | FeasiblePlacement]:
     """Places for the allocations of one stretch.
 
     Args:
@@ -76,20 +78,20 @@ def plan_stretch(stretch: Stretch, sizes: Sequence[int]) -> tuple[tuple[Slot | N
     busiest = streams.most_common(1)[0][0] if streams else 0
     ends = {call.key: event for event, call in enumerate(stretch) if call.is_free}
     planned: list[int | None] = []
-    buffers: list[Buffer] = []
+    buffers: list[ArenaBuffer] = []
     for event, call in enumerate(stretch):
         if call.is_free:
             continue
         size, end = -(-sizes[call.size] // MIN_BLOCK) * MIN_BLOCK, ends.get(call.key, -1)
         if size and end > event and call.stream == busiest:
             planned.append(len(buffers))
-            buffers.append(Buffer(name=str(event), start=event, end=end, size=size))
+            buffers.append(ArenaBuffer(name=str(event), start=event, end=end, size=size))
         else:
             planned.append(None)
     problem = Problem(buffers=tuple(buffers))
     result = greedy.solve(problem, time_limit=SECONDS)
     # Without a capacity and fixed offsets, there always is a placement.
-    assert isinstance(result, Optimal | Feasible)  # noqa: S101
+    assert isinstance(result, OptimalPlacement | FeasiblePlacement)  # noqa: S101
     if wrong := problems_of(problem, result.placement):
         raise MemplanError(f"a static plan is wrong: {wrong[0]}")
     offsets = result.placement.offsets

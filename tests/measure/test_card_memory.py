@@ -16,9 +16,9 @@ from memplan.measure.measurer import Measurer
 from memplan.measure.played import DEFAULT_POLICY
 from memplan.plan.batch.flow import largest_here
 from memplan.plan.checkpoint.blocks.planning import plan_here
-from memplan.plan.checkpoint.blocks.request import PlanOptions
+from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 from memplan.plan.recommend.evaluate import evaluate_here
-from memplan.plan.recommend.records import Candidate, Limits
+from memplan.plan.recommend.records import Candidate, StepLimits
 from memplan.plan.reuse.from_job import gather_job
 from memplan.simulate.from_job import LengthPlan, trace_workload
 from memplan.simulate.lengths import Fixed
@@ -29,9 +29,9 @@ from memplan.validate.predict import predict_here
 CARD = load_profile("a100-40g")
 COMMANDS: dict[str, Callable[[JobSpec, GpuProfile], object]] = {
     "estimate": lambda spec, card: estimate_here(spec, [card]),
-    "recommend": lambda spec, card: evaluate_here(Candidate(spec=spec, changes=()), card, Limits()),
+    "recommend": lambda spec, card: evaluate_here(Candidate(spec=spec, changes=()), card, StepLimits()),
     "batch": lambda spec, card: largest_here(spec, card, Measurer(DEFAULT_POLICY, None, print)),
-    "checkpoint-plan": lambda spec, card: plan_here(spec, card, PlanOptions()),
+    "checkpoint-plan": lambda spec, card: plan_here(spec, card, BlockPlanRequest()),
     "reuse-plan": gather_job,
     "simulate": lambda spec, card: trace_workload(
         spec, card, LengthPlan(distribution=Fixed(length=None), steps=2, seed=0)

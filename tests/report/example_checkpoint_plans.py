@@ -1,7 +1,7 @@
 """Answers of ``checkpoint-plan``, made by hand."""
 
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer, ParetoPoint
-from memplan.plan.checkpoint.blocks.problem import Choice, Optimal
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, OptimalChoice
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
 from memplan.units import GIB, MIB, Bytes
 
@@ -32,7 +32,7 @@ def answer() -> CheckpointAnswer:
         options={"precision": "bf16-mixed"},
         outcome="optimal",
         proved=True,
-        result=Optimal(choice=Choice(options=(0,) * 12), seconds=0.1),
+        result=OptimalChoice(choice=BlockChoice(options=(0,) * 12), seconds=0.1),
         method="ilp",
         plan=CheckpointPlan(
             blocks=tuple(BlockPlan(module=row.module, action=row.action) for row in rows if row.action != "keep")

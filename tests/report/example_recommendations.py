@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, WhatIf
+from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, SingleChange
 from memplan.plan.time.records import StepTime
 from memplan.units import GIB, Bytes
 
@@ -32,7 +32,9 @@ def evaluated(gib: float, seconds: float, *changes: str, fits: bool = True) -> E
 def answer() -> Recommendation:
     given = evaluated(27.0, 1.0, fits=False)
     rows = (evaluated(20.0, 1.2, "--checkpoint full"), evaluated(11.0, 1.6, "--offload-activations"))
-    cheap = WhatIf(candidate=rows[0].candidate, allowed=True, saved_bytes=7 * GIB, extra_time=0.2, fits=True, reason="")
+    cheap = SingleChange(
+        candidate=rows[0].candidate, allowed=True, saved_bytes=7 * GIB, extra_time=0.2, fits=True, reason=""
+    )
     untold = replace(cheap, candidate=candidate("--lora r=16"), saved_bytes=None, extra_time=None, fits=False,
                      allowed=False, reason="there is no linear layer")  # fmt: skip
     return Recommendation(

@@ -1,21 +1,30 @@
 """Answers of ``reuse-plan``, made by hand."""
 
-from memplan.plan.reuse.answer_records import ReuseAnswer, Surroundings
-from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
+from memplan.plan.reuse.answer_records import ReuseAnswer, StepContext
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    ArenaPlacement,
+    FeasiblePlacement,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    PlacementTimedOut,
+    Problem,
+    Result,
+)
 from memplan.units import Bytes
 
 BUFFERS = (
-    Buffer(name="a", start=0, end=10, size=4096),
-    Buffer(name="b", start=0, end=5, size=2048, gaps=((2, 3),)),
-    Buffer(name="c", start=5, end=10, size=2048),
-    Buffer(name="d<&>", start=4, end=6, size=512),
+    ArenaBuffer(name="a", start=0, end=10, size=4096),
+    ArenaBuffer(name="b", start=0, end=5, size=2048, gaps=((2, 3),)),
+    ArenaBuffer(name="c", start=5, end=10, size=2048),
+    ArenaBuffer(name="d<&>", start=4, end=6, size=512),
 )
 
 
-PLACEMENT = Placement(offsets=(0, 4096, 4096, 6144), height=Bytes(6656))
+PLACEMENT = ArenaPlacement(offsets=(0, 4096, 4096, 6144), height=Bytes(6656))
 
 
-AROUND = Surroundings(
+AROUND = StepContext(
     device="h100-80g",
     labels=("activation", "gradient", "temporary", "workspace"),
     owners=("layers.0 aten.mm.default", "b", "c", "<script>"),
@@ -30,15 +39,15 @@ AROUND = Surroundings(
 
 
 RESULTS: dict[str, Result] = {
-    "optimal": Optimal(placement=PLACEMENT, method="size, lowest gap"),
-    "feasible": Feasible(placement=PLACEMENT, method="size, lowest gap", bound=Bytes(6144)),
-    "infeasible": Infeasible(reason="6,656 bytes are alive at moment 4", bound=Bytes(6656)),
-    "timed_out": TimedOut(best=PLACEMENT, bound=Bytes(6144)),
+    "optimal": OptimalPlacement(placement=PLACEMENT, method="size, lowest gap"),
+    "feasible": FeasiblePlacement(placement=PLACEMENT, method="size, lowest gap", bound=Bytes(6144)),
+    "infeasible": InfeasiblePlacement(reason="6,656 bytes are alive at moment 4", bound=Bytes(6656)),
+    "timed_out": PlacementTimedOut(best=PLACEMENT, bound=Bytes(6144)),
 }
 
 
 def answer(
-    outcome: str = "optimal", *, around: Surroundings | None = AROUND, capacity: int | None = None
+    outcome: str = "optimal", *, around: StepContext | None = AROUND, capacity: int | None = None
 ) -> ReuseAnswer:
     return ReuseAnswer(
         target="examples/model.py",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.reuse.answer_records import Surroundings
+from memplan.plan.reuse.answer_records import StepContext
 from memplan.report.endings import WORDS
 from memplan.report.estimate.text import MIN_WIDTH
 from memplan.report.reuse import html as reuse_html
@@ -24,7 +24,7 @@ from tests.report.example_reuse_plans import AROUND, BUFFERS, PLACEMENT, RESULTS
 @pytest.mark.parametrize("width", [MIN_WIDTH, 80, 120])
 @pytest.mark.parametrize("outcome", RESULTS)
 @pytest.mark.parametrize("around", [AROUND, None], ids=["step", "file"])
-def test_lines_fit_and_the_verdict_is_said(outcome: str, around: Surroundings | None, width: int) -> None:
+def test_lines_fit_and_the_verdict_is_said(outcome: str, around: StepContext | None, width: int) -> None:
     asked = answer(outcome, around=around, capacity=6000)
     lines = [line.plain for line in reuse.render(asked, width=width, explain=True)]
     assert all(len(line) <= width for line in lines)
@@ -57,7 +57,7 @@ def test_the_text_adds_up() -> None:
 
 @pytest.mark.parametrize("outcome", RESULTS)
 @pytest.mark.parametrize("around", [AROUND, None], ids=["step", "file"])
-def test_json_obeys_its_schema(outcome: str, around: Surroundings | None) -> None:
+def test_json_obeys_its_schema(outcome: str, around: StepContext | None) -> None:
     found: dict[str, Any] = json.loads(reuse_json.render(answer(outcome, around=around, capacity=6000)))
     obey("reuse-plan", found)
     assert found["result"] == outcome
@@ -77,7 +77,7 @@ def test_the_picture_is_well_formed_and_has_every_buffer(outcome: str) -> None:
 
 @pytest.mark.parametrize("outcome", RESULTS)
 @pytest.mark.parametrize("around", [AROUND, None], ids=["step", "file"])
-def test_the_page_holds_verdict_figures_and_picture(outcome: str, around: Surroundings | None) -> None:
+def test_the_page_holds_verdict_figures_and_picture(outcome: str, around: StepContext | None) -> None:
     asked = answer(outcome, around=around, capacity=6000)
     page = reuse_html.render(asked)
     assert page.startswith("<!DOCTYPE html>")

@@ -13,7 +13,7 @@ from memplan.measure.measurer import Measurer
 from memplan.measure.played import play_on_device
 from memplan.plan.batch.headroom import Utilization, is_within, limit_of
 from memplan.plan.batch.records import BatchAnswer, BatchPoint, Variable
-from memplan.plan.batch.search import Found, Judged, Search
+from memplan.plan.batch.search import JudgedStep, SearchEnd, ValueSearch
 from memplan.tracing.records import Trace
 from memplan.units import Bytes
 
@@ -57,19 +57,19 @@ def largest_here(
         words = f"{variable.replace('_', ' ')} {value}: "
         return measurer.lifetimes(_at(spec, variable, value), profile, at=words).trace
 
-    def judge(value: int, traced: Trace) -> Judged:
+    def judge(value: int, traced: Trace) -> JudgedStep:
         answer = compose(_at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))
         within = is_within(answer, utilization) if limit_bytes is None else answer.peak.device_bytes <= limit_bytes
-        return Judged(device_bytes=answer.peak.device_bytes, fits=within)
+        return JudgedStep(device_bytes=answer.peak.device_bytes, fits=within)
 
     first = (spec.seq_len or FIRST_LENGTH) if variable == "seq_len" else spec.batch_size
-    search = Search(trace, judge, limit)
+    search = ValueSearch(trace, judge, limit)
     found = search.run(first)
     points = tuple(_curve(search, found))
     return replace(answer_of(found, variable, limit, time.perf_counter() - started), curve=points)
 
 
-def _curve(search: Search, found: Found) -> Iterator[BatchPoint]:
+def _curve(search: ValueSearch, found: SearchEnd) -> Iterator[BatchPoint]:
     """The answer and one more, halves below it, and all that was traced between."""
     halves = {found.value >> times for times in range(HALVES)} - {0}
     near = {value for value in found.judged if value <= found.value + 1}
@@ -78,7 +78,7 @@ def _curve(search: Search, found: Found) -> Iterator[BatchPoint]:
         yield BatchPoint(value=value, device_bytes=Bytes(judged.device_bytes), fits=judged.fits, traced=traced)
 
 
-def answer_of(found: Found, variable: Variable, limit: int, seconds: float) -> BatchAnswer:
+def answer_of(found: SearchEnd, variable: Variable, limit: int, seconds: float) -> BatchAnswer:
     """The record of a search."""
     known = found.judged[found.value or min(found.judged)]
     return BatchAnswer(

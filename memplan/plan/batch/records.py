@@ -72,7 +72,7 @@ class BatchSplit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
+class UtilizationThresholds:
     """Shares of a device's usable bytes."""
 
     target: float

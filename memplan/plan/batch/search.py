@@ -22,7 +22,7 @@ BISECTED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedStep:
     """A step at one value."""
 
     device_bytes: int
@@ -32,16 +32,16 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchEnd:
     """Where the search ended."""
 
     value: int
     """The largest that fits; 0 for none."""
     ended: Ended
     """How."""
-    judged: Mapping[int, Judged]
+    judged: Mapping[int, JudgedStep]
     """All that was traced."""
-    beyond: Judged | None
+    beyond: JudgedStep | None
     """One more than the answer; None where the program refuses it."""
     refused: str
     """What it says then."""
@@ -51,13 +51,13 @@ class Found:
     """Value → trace, in the order in which they were made."""
 
 
-class Search:
+class ValueSearch:
     """Traces and judges values until the largest that fits is known."""
 
     def __init__(
         self,
         trace: Callable[[int], Trace],
-        judge: Callable[[int, Trace], Judged],
+        judge: Callable[[int, Trace], JudgedStep],
         limit_bytes: int,
     ) -> None:
         """Search without a trace so far.
@@ -68,14 +68,14 @@ class Search:
             limit_bytes: Near which peak the answer lies; what fits is for ``judge`` to say.
         """
         self._trace, self._judge, self._limit = trace, judge, limit_bytes
-        self._judged: dict[int, Judged] = {}
-        self._promised: dict[int, Judged] = {}
+        self._judged: dict[int, JudgedStep] = {}
+        self._promised: dict[int, JudgedStep] = {}
         self._traces: dict[int, Trace] = {}
         self._refused: dict[int, MemplanError] = {}
         self._differing: dict[int, int] = {}
         self._families: tuple[TraceFamily, ...] = ()
 
-    def run(self, first: int) -> Found:
+    def run(self, first: int) -> SearchEnd:
         """Find the largest value that fits.
 
         Args:
@@ -107,7 +107,7 @@ class Search:
                 self._look(guess + 1)
         return self._found(max(self._fitting, default=0), "limit" if self._fitting else "none")
 
-    def at(self, value: int) -> Judged:
+    def at(self, value: int) -> JudgedStep:
         """What is known of a value: traced, or by the family nearest to it."""
         if value in self._judged:
             return self._judged[value]
@@ -124,8 +124,8 @@ class Search:
         foretold = any(len(family.traces) > 1 for family in self._families)
         return self.is_traced(value) or (foretold and value not in self._refused)
 
-    def _found(self, value: int, ended: Ended) -> Found:
-        return Found(
+    def _found(self, value: int, ended: Ended) -> SearchEnd:
+        return SearchEnd(
             value=value,
             ended=ended,
             judged=self._judged,

@@ -8,7 +8,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.target import format_target
 from memplan.plan.batch.headroom import THRESHOLDS, limit_of
 from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.evaluate import Outcome
+from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.records import (
     ALLOWABLE,
     UNREACHED,
@@ -19,7 +19,7 @@ from memplan.plan.recommend.records import (
     Rejected,
     Remedy,
     Search,
-    WhatIf,
+    SingleChange,
 )
 from memplan.plan.recommend.space import is_allowed, wanting
 from memplan.units import Bytes
@@ -36,7 +36,7 @@ SPLIT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class SearchOutcome:
     """Everything that the answer is made of."""
 
     given: Candidate
@@ -45,7 +45,7 @@ class Findings:
     """The device."""
     search: Search
     """What was asked."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Evaluation, ...]
     """All that was traced, or could not be."""
     singles: tuple[Candidate, ...]
     """Single changes."""
@@ -69,7 +69,7 @@ class Findings:
         return wanting(candidate, self.given, self.search, batch_statistics=self.batch_statistics)
 
 
-def compose_answer(findings: Findings) -> Recommendation:
+def compose_answer(findings: SearchOutcome) -> Recommendation:
     """Put the answer together."""
     profile, search = findings.profile, findings.search
     traced = {repr(each.candidate.spec): each for each in findings.outcomes}
@@ -126,14 +126,16 @@ def pareto(evaluated: Sequence[Evaluated]) -> tuple[Evaluated, ...]:
     return tuple(front)
 
 
-def _with_cost(evaluated: Evaluated, given: Evaluated | None, findings: Findings) -> Evaluated:
+def _with_cost(evaluated: Evaluated, given: Evaluated | None, findings: SearchOutcome) -> Evaluated:
     search, usable = findings.search, findings.profile.usable_bytes
     share = evaluated.device_bytes / (usable or evaluated.device_bytes)
     base = given.time.total if given is not None else evaluated.time.total
     return replace(evaluated, cost=search.alpha * share + search.beta * evaluated.time.total / base)
 
 
-def _what_ifs(findings: Findings, traced: Mapping[str, Outcome], given: Evaluated | None) -> Iterator[WhatIf]:
+def _what_ifs(
+    findings: SearchOutcome, traced: Mapping[str, Evaluation], given: Evaluated | None
+) -> Iterator[SingleChange]:
     for candidate in findings.singles:
         outcome = traced.get(repr(candidate.spec))
         if outcome is None:
@@ -144,10 +146,10 @@ def _what_ifs(findings: Findings, traced: Mapping[str, Outcome], given: Evaluate
             yield _what_if(replace(outcome.evaluated, candidate=candidate), findings, given)
 
 
-def _what_if(found: Evaluated, findings: Findings, given: Evaluated | None) -> WhatIf:
+def _what_if(found: Evaluated, findings: SearchOutcome, given: Evaluated | None) -> SingleChange:
     if given is None:
         return _untold(found.candidate, findings, "the job as given cannot be traced")
-    return WhatIf(
+    return SingleChange(
         candidate=found.candidate,
         allowed=findings.may_be_taken(found.candidate),
         saved_bytes=given.device_bytes - found.device_bytes,
@@ -157,12 +159,14 @@ def _what_if(found: Evaluated, findings: Findings, given: Evaluated | None) -> W
     )
 
 
-def _untold(candidate: Candidate, findings: Findings, reason: str) -> WhatIf:
+def _untold(candidate: Candidate, findings: SearchOutcome, reason: str) -> SingleChange:
     permitted = findings.may_be_taken(candidate)
-    return WhatIf(candidate=candidate, allowed=permitted, saved_bytes=None, extra_time=None, fits=False, reason=reason)
+    return SingleChange(
+        candidate=candidate, allowed=permitted, saved_bytes=None, extra_time=None, fits=False, reason=reason
+    )
 
 
-def _cheapest(found: Sequence[WhatIf], given: Evaluated | None) -> WhatIf | None:
+def _cheapest(found: Sequence[SingleChange], given: Evaluated | None) -> SingleChange | None:
     """Of what makes the job fit, the fewest changes, then the least time; what keeps the numerics before others."""
     if given is not None and given.fits:
         return None
@@ -174,7 +178,7 @@ def _cheapest(found: Sequence[WhatIf], given: Evaluated | None) -> WhatIf | None
     )
 
 
-def _remedies(evaluated: Sequence[Evaluated], findings: Findings) -> Iterator[Remedy]:
+def _remedies(evaluated: Sequence[Evaluated], findings: SearchOutcome) -> Iterator[Remedy]:
     """Of each set of things that would have to be allowed, the best that fits; the fewest and least intrusive first."""
     best: dict[tuple[Group, ...], Evaluated] = {}
     for each in sorted(evaluated, key=lambda each: each.cost):
@@ -186,7 +190,7 @@ def _remedies(evaluated: Sequence[Evaluated], findings: Findings) -> Iterator[Re
             yield Remedy(allow=groups, evaluated=best[groups])
 
 
-def _lost(evaluated: Sequence[Evaluated], findings: Findings) -> Iterator[Rejected]:
+def _lost(evaluated: Sequence[Evaluated], findings: SearchOutcome) -> Iterator[Rejected]:
     for each in evaluated:
         if not each.fits:
             yield Rejected(candidate=each.candidate, reason=each.reason, traced=True)

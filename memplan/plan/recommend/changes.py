@@ -26,7 +26,7 @@ PLAIN_OPTIMIZERS = (None, "adam", "adamw")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class JobChange:
     """One thing to change about a job."""
 
     text: str
@@ -51,7 +51,7 @@ class Change:
         return found
 
 
-def single_changes(spec: JobSpec, gpus: int, *, experts: bool = False) -> tuple[Change, ...]:
+def single_changes(spec: JobSpec, gpus: int, *, experts: bool = False) -> tuple[JobChange, ...]:
     """Every change worth trying for a job, the split of its batch aside.
 
     Args:
@@ -67,11 +67,11 @@ def single_changes(spec: JobSpec, gpus: int, *, experts: bool = False) -> tuple[
     return tuple(changes)
 
 
-def _change(text: str, group: Group, **fields: Any) -> Change:
-    return Change(text=text, group=group, fields=tuple(fields.items()))
+def _change(text: str, group: Group, **fields: Any) -> JobChange:
+    return JobChange(text=text, group=group, fields=tuple(fields.items()))
 
 
-def _of_activations(spec: JobSpec) -> Iterator[Change]:
+def _of_activations(spec: JobSpec) -> Iterator[JobChange]:
     for word in ("full", "none"):
         if spec.checkpoint != word:
             yield _change(f"--checkpoint {word}", "checkpoint", checkpoint=word)
@@ -81,7 +81,7 @@ def _of_activations(spec: JobSpec) -> Iterator[Change]:
         yield _change("--offload-activations", "offload", offload_activations=True)
 
 
-def _of_optimizer(spec: JobSpec) -> Iterator[Change]:
+def _of_optimizer(spec: JobSpec) -> Iterator[JobChange]:
     if not spec.optimizer_in_backward and spec.grad_accum == 1 and spec.clip_grad_norm is None:
         yield _change("--optimizer-in-backward", "optimizer-step", optimizer_in_backward=True)
     if spec.optimizer in PLAIN_OPTIMIZERS:
@@ -91,7 +91,7 @@ def _of_optimizer(spec: JobSpec) -> Iterator[Change]:
             yield _change(f"--optimizer {name}", "optimizer", optimizer=name)
 
 
-def _of_adapters(spec: JobSpec) -> Iterator[Change]:
+def _of_adapters(spec: JobSpec) -> Iterator[JobChange]:
     if spec.lora is None:
         yield _change(f"--lora {LORA}", "lora", lora=LORA)
         if spec.quantize == "none":
@@ -101,7 +101,7 @@ def _of_adapters(spec: JobSpec) -> Iterator[Change]:
         yield _change("--quantize nf4", "quantize", quantize="nf4")
 
 
-def _of_precision(spec: JobSpec) -> Iterator[Change]:
+def _of_precision(spec: JobSpec) -> Iterator[JobChange]:
     if spec.precision == "fp32":
         if spec.mode == "train":
             yield _change("--precision bf16-mixed", "precision", precision="bf16-mixed")
@@ -110,7 +110,7 @@ def _of_precision(spec: JobSpec) -> Iterator[Change]:
         yield _change("--precision bf16", "precision", precision="bf16")
 
 
-def _of_ranks(spec: JobSpec, gpus: int, *, experts: bool) -> Iterator[Change]:
+def _of_ranks(spec: JobSpec, gpus: int, *, experts: bool) -> Iterator[JobChange]:
     for parallel in layouts(gpus, seq_len=spec.seq_len or 0, experts=experts) if spec.mode == "train" else ():
         if parallel != spec.parallel:
             yield _change(f"--parallel {parallel}", "parallel", parallel=parallel)

@@ -19,7 +19,7 @@ from memplan.measure.over import over
 from memplan.measure.records import Estimate
 from memplan.plan.batch.headroom import is_within, limit_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
-from memplan.plan.recommend.records import Candidate, Evaluated, Limits
+from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.plan.time.clock import step_time, with_micro_batches
 from memplan.plan.time.records import StepTime
 from memplan.replay.host import host_peak
@@ -33,8 +33,8 @@ MICRO_BATCHES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of one candidate."""
+class Evaluation:
+    """The result of tracing one candidate: its figures, or why there are none."""
 
     candidate: Candidate
     """What was tried."""
@@ -64,7 +64,7 @@ class Outcome:
     """Does the model normalize by statistics of its micro-batch? Then a split of the batch changes what is computed."""
 
 
-def work(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+def work(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
     """Evaluate a candidate in a worker: nothing that user code prints gets into memplan's own output.
 
     Args:
@@ -86,12 +86,12 @@ def _end_before_hooks() -> None:
         atexit.register(os._exit, 0)
 
 
-def evaluate_here(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+def evaluate_here(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
     """Evaluate a candidate in this process; one that cannot be traced is an outcome, not an error."""
     return attempt(candidate, partial(_evaluated, candidate, profile, limits))
 
 
-def attempt(candidate: Candidate, make: Callable[[], Outcome]) -> Outcome:
+def attempt(candidate: Candidate, make: Callable[[], Evaluation]) -> Evaluation:
     """The outcome that is made, or why none was: one candidate on which a library fails is not the end of a search."""
     try:
         with user_code("the trace"):
@@ -101,9 +101,9 @@ def attempt(candidate: Candidate, make: Callable[[], Outcome]) -> Outcome:
         return not_traced(candidate, reason, error)
 
 
-def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = None) -> Outcome:
+def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = None) -> Evaluation:
     """The outcome of what cannot be made."""
-    return Outcome(
+    return Evaluation(
         candidate=candidate,
         evaluated=None,
         reason=reason,
@@ -111,7 +111,7 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
     )
 
 
-def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
     micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
     spec = replace(candidate.spec, grad_accum=micro_batches)
     worst = _worst_rank(spec, profile)
@@ -131,7 +131,7 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Out
         cost=0.0,
         traced_micro_batches=micro_batches,
     )
-    return Outcome(
+    return Evaluation(
         candidate=candidate,
         evaluated=evaluated,
         reason="",
@@ -196,7 +196,9 @@ def has_batch_statistics(trace: Trace) -> bool:
     )
 
 
-def _reason(estimate: Estimate, limits: Limits, profile: GpuProfile, *, host_bytes: int, step_seconds: float) -> str:
+def _reason(
+    estimate: Estimate, limits: StepLimits, profile: GpuProfile, *, host_bytes: int, step_seconds: float
+) -> str:
     """Why a candidate is over a limit; empty if it is not."""
     if not is_within(estimate, limits.utilization):
         limit = limit_of(profile, limits.utilization)

@@ -16,12 +16,12 @@ from memplan.job.spec import JobSpec
 from memplan.measure.over import over
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import splits
-from memplan.plan.recommend.answer import Findings, compose_answer
-from memplan.plan.recommend.changes import Change
-from memplan.plan.recommend.evaluate import Outcome, work
+from memplan.plan.recommend.answer import SearchOutcome, compose_answer
+from memplan.plan.recommend.changes import JobChange
+from memplan.plan.recommend.evaluate import Evaluation, work
 from memplan.plan.recommend.exclusions import excluded
 from memplan.plan.recommend.planned import TRACES, Planning, budget_for, can_be_planned, in_its_place
-from memplan.plan.recommend.predict import Predicted, Predictor
+from memplan.plan.recommend.predict import PredictedStep, Predictor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Recommendation, Rejected, Search, shares
 from memplan.plan.recommend.space import (
     Combination,
@@ -51,7 +51,7 @@ NAMED = 100
 LIKELY = ("--checkpoint full", "--optimizer-impl fused")
 """Changes that are traced beside the job as given, whatever comes of it, so that no process waits for it."""
 
-Way = tuple[Combination, Predicted]
+Way = tuple[Combination, PredictedStep]
 """A way to run the job, and what it should come to."""
 
 
@@ -88,7 +88,7 @@ class _Searching:
         self._profile, self._search, self._workers = profile, search, workers
         self._bases = bases(spec, search)
         self._given = self._bases[0]
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, Evaluation] = {}
         self._skipped: list[Rejected] = []
         self._limit = limit_of(profile, search.limits.utilization) or inf
 
@@ -114,7 +114,7 @@ class _Searching:
         self._round_off(singles)
         self._skip(ways)
         return compose_answer(
-            Findings(
+            SearchOutcome(
                 given=self._given,
                 profile=self._profile,
                 search=self._search,
@@ -136,7 +136,7 @@ class _Searching:
                 if change.text in LIKELY:
                     yield self._alone(change)
 
-    def _changes(self, *, experts: bool = False) -> tuple[Change, ...]:
+    def _changes(self, *, experts: bool = False) -> tuple[JobChange, ...]:
         """What may be changed, without a precision that the device only emulates."""
         found = changes_for(self._given.spec, self._search, experts=experts)
         emulated = ("bf16", "bf16-mixed") if "bfloat16" in self._profile.lacks else ()
@@ -164,7 +164,7 @@ class _Searching:
 
     # Ways to run it, and what they should come to.
 
-    def _ways(self, changes: Sequence[Change], more: tuple[Group, ...]) -> list[Combination]:
+    def _ways(self, changes: Sequence[JobChange], more: tuple[Group, ...]) -> list[Combination]:
         """Every way that changes make, if no more had to be allowed than is named."""
         return [
             each
@@ -190,18 +190,18 @@ class _Searching:
             if _key(each.candidate) not in self._outcomes and self._predictor.can_be(each):
                 yield each, self._predictor.predict(each)
 
-    def _over(self, predicted: Predicted) -> float:
+    def _over(self, predicted: PredictedStep) -> float:
         """Bytes above the limit, as much below the device as the interval of the job as given needs."""
         given = self._evaluated(self._given)
         margin = 1.0 if self._search.limits.utilization else given.high_bytes / given.device_bytes
         return predicted.device_bytes * margin - self._limit
 
-    def _cost(self, predicted: Predicted) -> float:
+    def _cost(self, predicted: PredictedStep) -> float:
         share = predicted.device_bytes / (self._profile.usable_bytes or predicted.device_bytes or 1)
         return self._search.alpha * share + self._search.beta * predicted.step_seconds
 
     def _cost_of(self, evaluated: Evaluated) -> float:
-        return self._cost(Predicted(device_bytes=evaluated.device_bytes, step_seconds=evaluated.time.total))
+        return self._cost(PredictedStep(device_bytes=evaluated.device_bytes, step_seconds=evaluated.time.total))
 
     # The search.
 
@@ -224,7 +224,7 @@ class _Searching:
             chosen[-1] = min(hopeful, key=lambda each: each[1].device_bytes)[0].candidate
         return chosen
 
-    def _is_settled(self, best_left: Predicted) -> bool:
+    def _is_settled(self, best_left: PredictedStep) -> bool:
         """Is enough known, and nothing better to be expected?"""
         fitting = [self._cost_of(each) for each in self._fitting()]
         return len(fitting) >= ENOUGH and min(fitting) <= self._cost(best_left)
@@ -238,7 +238,7 @@ class _Searching:
         same = candidate.global_batch == self._given.global_batch
         return same and not self._wanting(candidate) and is_kept(candidate, self._given, self._search)
 
-    def _look_further(self, changes: Sequence[Change]) -> None:
+    def _look_further(self, changes: Sequence[JobChange]) -> None:
         """Find what would fit if one more thing were allowed; two, where one does not do."""
         ways: dict[tuple[Group, ...], list[Combination]] = {}
         for each in combine(self._given, changes, self._search):
@@ -270,12 +270,12 @@ class _Searching:
 
     # What makes the answer whole.
 
-    def _singles(self, changes: Sequence[Change]) -> list[Candidate]:
+    def _singles(self, changes: Sequence[JobChange]) -> list[Candidate]:
         """Every change alone, and the split of the batch; of the layouts those that leave layers and samples whole."""
         plain = [self._alone(each) for each in changes if _is_plain(each.made(self._given.spec))]
         return [*self._split_alone(), *(each for each in plain if not excluded(each.spec))]
 
-    def _alone(self, change: Change) -> Candidate:
+    def _alone(self, change: JobChange) -> Candidate:
         """A change with the split that comes nearest to the job's own at the same global batch."""
         made, batch = with_changes(self._given, (change,)), self._given.spec.batch_size
         if not made_of_whole_batches(made, self._given.global_batch):
@@ -327,7 +327,7 @@ class _Searching:
 
     # Traces.
 
-    def _outcome(self, candidate: Candidate) -> Outcome:
+    def _outcome(self, candidate: Candidate) -> Evaluation:
         return self._outcomes[_key(candidate)]
 
     def _evaluated(self, candidate: Candidate) -> Evaluated:
@@ -369,7 +369,7 @@ class _Searching:
 
 def _once(ways: Iterable[Way]) -> list[Way]:
     """The first of each set of changes."""
-    found: dict[tuple[Change, ...], Way] = {}
+    found: dict[tuple[JobChange, ...], Way] = {}
     for each in ways:
         found.setdefault(each[0].changes, each)
     return list(found.values())

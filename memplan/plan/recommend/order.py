@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from memplan.job.parallel import Parallel
 from memplan.lifetime.records import Category
-from memplan.plan.recommend.changes import Change
+from memplan.plan.recommend.changes import JobChange
 
 PARAMETER, GRADIENT, STATE = Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE
 ACTIVATION, TEMPORARY = Category.ACTIVATION, Category.TEMPORARY
@@ -54,7 +54,7 @@ SLOWER_DEGREES = {"tensor": 1.25, "context": 1.15, "pipeline": 1.2, "expert": 1.
 OFFLOADED_SLOWER = 3.0
 
 
-def guess(change: Change, before: Parallel) -> Guess:
+def guess(change: JobChange, before: Parallel) -> Guess:
     """What a change should do to a job.
 
     Args:

@@ -8,9 +8,9 @@ from pathlib import Path
 from memplan.hardware.profile import GpuProfile
 from memplan.measure.collector import collector_off
 from memplan.plan.batch.headroom import limit_of
-from memplan.plan.checkpoint.blocks.request import PlanOptions
-from memplan.plan.recommend.evaluate import MICRO_BATCHES, Outcome, attempt, evaluate_here, not_traced, work
-from memplan.plan.recommend.records import Candidate, Evaluated, Limits
+from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
+from memplan.plan.recommend.evaluate import MICRO_BATCHES, Evaluation, attempt, evaluate_here, not_traced, work
+from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.runtime.checkpoint.plan_file import write_plan
 
 SOLVER_SECONDS = 10.0
@@ -32,7 +32,7 @@ class Planning:
     budget: int = 0
     """Device peak that it may have."""
 
-    def work(self, candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+    def work(self, candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
         """Evaluate a candidate in a worker; make its plan before, if it is the one to be planned."""
         if not self.file or candidate.spec.checkpoint != self.file:
             return work(candidate, profile, limits)
@@ -56,13 +56,13 @@ def in_its_place(evaluated: Evaluated, file: Path = NO_FILE) -> Candidate:
     return replace(former, spec=spec, changes=tuple(words if group == "checkpoint" else text for text, group in pairs))
 
 
-def budget_for(evaluated: Evaluated, profile: GpuProfile, limits: Limits) -> int:
+def budget_for(evaluated: Evaluated, profile: GpuProfile, limits: StepLimits) -> int:
     """Device peak that a plan may have: as far below the limit as the interval of the step needs."""
     limit = limit_of(profile, limits.utilization)
     return limit if limits.utilization else limit * evaluated.device_bytes // evaluated.high_bytes
 
 
-def _work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, budget: int) -> Outcome:
+def _work_planned(candidate: Candidate, profile: GpuProfile, limits: StepLimits, *, budget: int) -> Evaluation:
     """Plan a candidate whose ``checkpoint`` names the file to write, and evaluate it.
 
     Args:
@@ -76,11 +76,11 @@ def _work_planned(candidate: Candidate, profile: GpuProfile, limits: Limits, *, 
         return attempt(candidate, partial(_planned, candidate, profile, limits, budget))
 
 
-def _planned(candidate: Candidate, profile: GpuProfile, limits: Limits, budget: int) -> Outcome:
+def _planned(candidate: Candidate, profile: GpuProfile, limits: StepLimits, budget: int) -> Evaluation:
     from memplan.plan.checkpoint.blocks.planning import plan_here
 
     spec = replace(candidate.spec, checkpoint="none", grad_accum=min(candidate.spec.grad_accum, MICRO_BATCHES))
-    answer = plan_here(spec, profile, PlanOptions(budget_bytes=budget, time_limit=SOLVER_SECONDS, pareto=False))
+    answer = plan_here(spec, profile, BlockPlanRequest(budget_bytes=budget, time_limit=SOLVER_SECONDS, pareto=False))
     if not answer.fits:
         return not_traced(candidate, "no checkpoint plan was found that fits")
     write_plan(answer.plan, Path(candidate.spec.checkpoint))

@@ -12,8 +12,8 @@ from functools import reduce
 
 from memplan.job.spec import JobSpec
 from memplan.lifetime.records import Category
-from memplan.plan.recommend.changes import Change
-from memplan.plan.recommend.evaluate import Outcome
+from memplan.plan.recommend.changes import JobChange
+from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.order import guess
 from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.records import Candidate, Evaluated
@@ -29,7 +29,7 @@ Texts = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedStep:
     """What a way to run the job should come to."""
 
     device_bytes: int
@@ -69,7 +69,7 @@ class _Known:
 class Predictor:
     """Learns from traces what changes do."""
 
-    def __init__(self, given: Candidate, changes: Mapping[str, Change], context_bytes: int) -> None:
+    def __init__(self, given: Candidate, changes: Mapping[str, JobChange], context_bytes: int) -> None:
         """Know nothing yet.
 
         Args:
@@ -81,7 +81,7 @@ class Predictor:
         self._known: dict[Texts, list[_Known]] = {}
         self._impossible: list[Texts] = []
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: Evaluation) -> None:
         """See what came of a candidate."""
         texts = self._texts(outcome.candidate)
         if outcome.evaluated is None:
@@ -98,7 +98,7 @@ class Predictor:
         texts = {change.text for change in combination.changes}
         return not any(each <= texts for each in self._impossible)
 
-    def predict(self, combination: Combination) -> Predicted:
+    def predict(self, combination: Combination) -> PredictedStep:
         """What it should take and last."""
         spec = combination.candidate.spec
         texts = frozenset(change.text for change in combination.changes)
@@ -115,7 +115,7 @@ class Predictor:
         for effect in effects:
             per_sample *= effect.slower
         optimizer = known.evaluated.time.optimizer + sum(effect.optimizer for effect in effects)
-        return Predicted(
+        return PredictedStep(
             device_bytes=round(most * known.slack) + self._context,
             step_seconds=_passes(spec) * (fixed + per_sample * spec.batch_size) + max(0.0, optimizer),
         )
@@ -124,7 +124,7 @@ class Predictor:
         pairs = zip(candidate.changes, candidate.groups, strict=True)
         return frozenset(text for text, group in pairs if group != "split" and text not in self._given.changes)
 
-    def _effect(self, change: Change) -> Effect:
+    def _effect(self, change: JobChange) -> Effect:
         for texts, found in self._known.items():
             without = self._known.get(texts - {change.text})
             if change.text in texts and without:
@@ -178,7 +178,7 @@ def _measured(without: _Known, found: _Known) -> Effect:
     )
 
 
-def _guessed(change: Change, given: JobSpec) -> Effect:
+def _guessed(change: JobChange, given: JobSpec) -> Effect:
     thought = guess(change, given.parallel)
 
     def of(phase: str, name: Category, size: float) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.headroom import Utilization
-from memplan.plan.batch.records import CriticalBatch, Thresholds
+from memplan.plan.batch.records import CriticalBatch, UtilizationThresholds
 from memplan.plan.time.records import StepTime
 from memplan.units import Bytes
 
@@ -26,7 +26,7 @@ UNREACHED = "its turn did not come"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StepLimits:
     """What a configuration may take."""
 
     utilization: Utilization | None = None
@@ -57,7 +57,7 @@ class Search:
     """Wall time of the search; half of it is left for other traces, however long those of the job as given take."""
     processes: int | None = None
     """Traces at once; None: as many as processors."""
-    limits: Limits = field(default_factory=Limits)
+    limits: StepLimits = field(default_factory=StepLimits)
     """What a configuration may take."""
     plan_file: Path | None = None
     """Where a checkpoint plan may be written; None: none is made."""
@@ -138,7 +138,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class SingleChange:
     """One change alone, on this very job."""
 
     candidate: Candidate
@@ -181,7 +181,7 @@ class Recommendation:
     """What one of them has for a process."""
     limit_bytes: Bytes
     """What a configuration may take of it."""
-    thresholds: Thresholds | None
+    thresholds: UtilizationThresholds | None
     """The preset's shares of the usable bytes, where one was chosen."""
     global_batch: int
     """Samples per optimizer step, over all ranks; the same in every row."""
@@ -191,11 +191,11 @@ class Recommendation:
     """What fits, the cheapest first; empty where nothing does."""
     pareto: tuple[Evaluated, ...]
     """Of all that was traced: what no other beats in both memory and throughput, least memory first."""
-    what_ifs: tuple[WhatIf, ...]
+    what_ifs: tuple[SingleChange, ...]
     """Single changes, the most saved bytes first."""
     rejected: tuple[Rejected, ...]
     """What lost, and why."""
-    cheapest: WhatIf | None
+    cheapest: SingleChange | None
     """Where the job does not fit as given: of what makes it fit, the fewest changes, then the least time; numerics kept
     if that goes."""
     remedies: tuple[Remedy, ...]

@@ -9,7 +9,7 @@ from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
-from memplan.plan.recommend.changes import Change, layouts, single_changes
+from memplan.plan.recommend.changes import JobChange, layouts, single_changes
 from memplan.plan.recommend.exclusions import excluded, under_deepspeed
 from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
@@ -27,7 +27,7 @@ class Combination:
 
     candidate: Candidate
     """The way to run the job."""
-    changes: tuple[Change, ...]
+    changes: tuple[JobChange, ...]
     """What makes it."""
 
 
@@ -62,7 +62,7 @@ def _with_target(spec: JobSpec, search: Search) -> JobSpec:
     return replace(spec, batch_size=chosen.micro_batch, grad_accum=chosen.grad_accum)
 
 
-def allowed(change: Change, search: Search) -> bool:
+def allowed(change: JobChange, search: Search) -> bool:
     """May the search use a change?"""
     return not change.numerics or change.group in search.allow
 
@@ -101,7 +101,7 @@ def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_
     )
 
 
-def changes_for(spec: JobSpec, search: Search, *, experts: bool = False) -> tuple[Change, ...]:
+def changes_for(spec: JobSpec, search: Search, *, experts: bool = False) -> tuple[JobChange, ...]:
     """Every single change of a job, allowed or not, but for what is to stay as it is."""
     found = single_changes(spec, search.gpus, experts=experts)
     return tuple(change for change in found if change.group not in search.keep)
@@ -124,9 +124,9 @@ def with_split(candidate: Candidate, given: Candidate, split: BatchSplit) -> Can
     )
 
 
-def combine(base: Candidate, changes: Sequence[Change], search: Search) -> Iterator[Combination]:
+def combine(base: Candidate, changes: Sequence[JobChange], search: Search) -> Iterator[Combination]:
     """Sets of changes that do not exclude each other, each with every split of the global batch."""
-    grouped: dict[Group, list[Change]] = {}
+    grouped: dict[Group, list[JobChange]] = {}
     for change in changes:
         grouped.setdefault(change.group, []).append(change)
     for count in range(min(MOST_CHANGES, len(grouped)) + 1):
@@ -137,7 +137,7 @@ def combine(base: Candidate, changes: Sequence[Change], search: Search) -> Itera
                     yield from _with_splits(base, chosen, search)
 
 
-def with_changes(base: Candidate, changes: Sequence[Change]) -> Candidate:
+def with_changes(base: Candidate, changes: Sequence[JobChange]) -> Candidate:
     """A job with some changes, its batch as it is; what they replace of the base is left out."""
     made, groups = base.spec, {change.group for change in changes}
     for change in changes:
@@ -150,7 +150,7 @@ def with_changes(base: Candidate, changes: Sequence[Change]) -> Candidate:
     )
 
 
-def _with_splits(base: Candidate, chosen: Sequence[Change], search: Search) -> Iterator[Combination]:
+def _with_splits(base: Candidate, chosen: Sequence[JobChange], search: Search) -> Iterator[Combination]:
     plain, spec, global_batch = with_changes(base, chosen), base.spec, base.global_batch
     if not made_of_whole_batches(plain, global_batch):
         return

@@ -8,12 +8,12 @@ from math import inf
 
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
-from memplan.plan.recommend.evaluate import Outcome, work
-from memplan.plan.recommend.records import Candidate, Limits
+from memplan.plan.recommend.evaluate import Evaluation, work
+from memplan.plan.recommend.records import Candidate, StepLimits
 
 MOST_PROCESSES = 8
 """Each holds the traces of a large model: a gigabyte or two."""
-Work = Callable[[Candidate, GpuProfile, Limits], Outcome]
+Work = Callable[[Candidate, GpuProfile, StepLimits], Evaluation]
 """What a worker runs: at module level, or a ``functools.partial`` of such a function."""
 LEAST_PROCESSES = 2
 """With one, joblib would run user code in this very process."""
@@ -25,7 +25,7 @@ class Workers:
     def __init__(
         self,
         profile: GpuProfile,
-        limits: Limits,
+        limits: StepLimits,
         *,
         processes: int | None,
         timeout: float,
@@ -48,7 +48,7 @@ class Workers:
 
     def run(
         self, candidates: Sequence[Candidate], function: Work = work, *, begin_until: float = inf, until: float = inf
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[Evaluation]:
         """Outcomes as they come; the next candidate begins as soon as a process is free.
 
         Args:

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from memplan.plan.reuse.records import Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
+from memplan.plan.reuse.records import (
+    ArenaPlacement,
+    FeasiblePlacement,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    PlacementTimedOut,
+    Problem,
+    Result,
+)
 from memplan.units import Bytes
 
 Outcome = Literal["optimal", "feasible", "infeasible", "timed_out"]
@@ -14,7 +22,7 @@ SourceKind = Literal["file", "snapshot", "step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class StepContext:
     """What a step or a real history says beside its buffers; files of buffers say nothing."""
 
     device: str
@@ -45,7 +53,7 @@ class Gathered:
 
     problem: Problem
     """The buffers."""
-    surroundings: Surroundings | None
+    surroundings: StepContext | None
     """None for files of buffers."""
 
 
@@ -61,7 +69,7 @@ class ReuseAnswer:
     """The buffers."""
     result: Result
     """How the search ended."""
-    surroundings: Surroundings | None
+    surroundings: StepContext | None
     """None for files of buffers."""
     read_seconds: float
     """Reading or tracing."""
@@ -73,39 +81,41 @@ class ReuseAnswer:
     def outcome(self) -> Outcome:
         """How the search ended."""
         match self.result:
-            case Optimal():
+            case OptimalPlacement():
                 return "optimal"
-            case Feasible():
+            case FeasiblePlacement():
                 return "feasible"
-            case Infeasible():
+            case InfeasiblePlacement():
                 return "infeasible"
-            case TimedOut():
+            case PlacementTimedOut():
                 return "timed_out"
 
     @property
     def fits(self) -> bool:
         """Is there a placement, within the capacity if there is one?"""
-        return isinstance(self.result, Optimal | Feasible)
+        return isinstance(self.result, OptimalPlacement | FeasiblePlacement)
 
     @property
-    def placement(self) -> Placement | None:
+    def placement(self) -> ArenaPlacement | None:
         """The best placement known, even if it is over the capacity."""
-        return self.result.placement if isinstance(self.result, Optimal | Feasible) else self.result.best
+        return (
+            self.result.placement if isinstance(self.result, OptimalPlacement | FeasiblePlacement) else self.result.best
+        )
 
     @property
     def method(self) -> str:
         """Who found the placement; empty where nobody found one that fits."""
-        return self.result.method if isinstance(self.result, Optimal | Feasible) else ""
+        return self.result.method if isinstance(self.result, OptimalPlacement | FeasiblePlacement) else ""
 
     @property
     def reason(self) -> str:
         """Why nothing fits; empty where something does or may."""
-        return self.result.reason if isinstance(self.result, Infeasible) else ""
+        return self.result.reason if isinstance(self.result, InfeasiblePlacement) else ""
 
     @property
     def bound_bytes(self) -> Bytes:
         """No placement is lower than this."""
-        return self.result.placement.height if isinstance(self.result, Optimal) else self.result.bound
+        return self.result.placement.height if isinstance(self.result, OptimalPlacement) else self.result.bound
 
     @property
     def total_bytes(self) -> Bytes:

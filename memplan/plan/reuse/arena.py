@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 from memplan.errors import MemplanError
 from memplan.plan.reuse.compose import DEFAULT_TIME_LIMIT
-from memplan.plan.reuse.records import Buffer, Feasible, Optimal, Placement, Problem
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    ArenaPlacement,
+    FeasiblePlacement,
+    OptimalPlacement,
+    Problem,
+)
 from memplan.plan.reuse.stretch import stretch_of
 from memplan.replay.records import Request
 from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
@@ -87,7 +93,7 @@ def plan_graph(
 
     captured = capture(model, inputs, named)
     buffers = tuple(
-        Buffer(
+        ArenaBuffer(
             name=str(buffer.root),
             start=buffer.start,
             end=buffer.end,
@@ -100,10 +106,10 @@ def plan_graph(
     return GraphArena(captured, offsets, placement.height, guard=guard)
 
 
-def _placed(problem: Problem, time_limit: float) -> Placement:
+def _placed(problem: Problem, time_limit: float) -> ArenaPlacement:
     from memplan.plan.reuse import portfolio
 
     found = portfolio.solve(problem, time_limit=time_limit)
-    if not isinstance(found, Optimal | Feasible):
+    if not isinstance(found, OptimalPlacement | FeasiblePlacement):
         raise MemplanError("no placement was found without a capacity: please report it")
     return found.placement

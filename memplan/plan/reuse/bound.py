@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 from memplan.units import Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class HeightBound:
     """A height, and why nothing is lower."""
 
     bytes: Bytes
@@ -26,12 +26,12 @@ class Bound:
     """In words."""
 
 
-def lower_bound(problem: Problem) -> Bound:
+def lower_bound(problem: Problem) -> HeightBound:
     """The best of what is known without a search.
 
     Another buffer never lowers it.
     """
-    alike: dict[int, list[Buffer]] = defaultdict(list, {1: []})
+    alike: dict[int, list[ArenaBuffer]] = defaultdict(list, {1: []})
     for buffer in problem.buffers:
         alike[buffer.alignment].append(buffer)
     found = [
@@ -42,7 +42,7 @@ def lower_bound(problem: Problem) -> Bound:
     return max(found, key=lambda bound: bound.bytes)
 
 
-def stretches(buffer: Buffer) -> Iterator[tuple[int, int]]:
+def stretches(buffer: ArenaBuffer) -> Iterator[tuple[int, int]]:
     """Half-open stretches in which a buffer's bytes are its own: its lifespan without its gaps."""
     start = buffer.start
     for gap_start, gap_end in buffer.gaps:
@@ -53,14 +53,16 @@ def stretches(buffer: Buffer) -> Iterator[tuple[int, int]]:
         yield start, buffer.end
 
 
-def _alone(buffer: Buffer) -> Bound:
+def _alone(buffer: ArenaBuffer) -> HeightBound:
     """End of one buffer: gaps in all of its lifespan free its bytes for others, and leave it in the arena."""
     if buffer.offset is None:
-        return Bound(bytes=Bytes(buffer.size), reason=f"buffer {buffer.name} has {buffer.size} bytes")
-    return Bound(bytes=Bytes(buffer.offset + buffer.size), reason=f"buffer {buffer.name} must lie at {buffer.offset}")
+        return HeightBound(bytes=Bytes(buffer.size), reason=f"buffer {buffer.name} has {buffer.size} bytes")
+    return HeightBound(
+        bytes=Bytes(buffer.offset + buffer.size), reason=f"buffer {buffer.name} must lie at {buffer.offset}"
+    )
 
 
-def _aligned_load(buffers: Sequence[Buffer], alignment: int) -> Bound:
+def _aligned_load(buffers: Sequence[ArenaBuffer], alignment: int) -> HeightBound:
     """Most bytes at once between the first and the last byte of buffers that all begin at multiples of ``alignment``.
 
     Each is followed by padding up to the next multiple, but for the highest: at best that with the most padding.
@@ -78,10 +80,10 @@ def _aligned_load(buffers: Sequence[Buffer], alignment: int) -> Bound:
         if load + paddings[0][0] > most:
             most, moment = load + paddings[0][0], at
     aligned = f", each at a multiple of {alignment}," if alignment > 1 else ""
-    return Bound(bytes=Bytes(most), reason=f"buffers{aligned} need {most} bytes at moment {moment}")
+    return HeightBound(bytes=Bytes(most), reason=f"buffers{aligned} need {most} bytes at moment {moment}")
 
 
-def _moments(buffers: Sequence[Buffer], padded: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
+def _moments(buffers: Sequence[ArenaBuffer], padded: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
     """Moment, bytes that come or go (those that go first), padding among them, last moment."""
     for buffer in buffers:
         if not buffer.size:

@@ -3,11 +3,11 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from memplan.plan.reuse.records import Placement, Problem
+from memplan.plan.reuse.records import ArenaPlacement, Problem
 from memplan.units import Bytes
 
 
-def problems_of(problem: Problem, placement: Placement) -> tuple[str, ...]:
+def problems_of(problem: Problem, placement: ArenaPlacement) -> tuple[str, ...]:
     """What is wrong with a placement.
 
     Args:
@@ -28,10 +28,10 @@ def contradiction(problem: Problem) -> str | None:
     fixed = tuple(buffer for buffer in problem.buffers if buffer.offset is not None)
     offsets = tuple(buffer.offset or 0 for buffer in fixed)
     height = max((at + buffer.size for at, buffer in zip(offsets, fixed, strict=True) if buffer.size), default=0)
-    return next(iter(problems_of(Problem(buffers=fixed), Placement(offsets=offsets, height=Bytes(height)))), None)
+    return next(iter(problems_of(Problem(buffers=fixed), ArenaPlacement(offsets=offsets, height=Bytes(height)))), None)
 
 
-def _misplaced(problem: Problem, placement: Placement) -> Iterator[str]:
+def _misplaced(problem: Problem, placement: ArenaPlacement) -> Iterator[str]:
     for buffer, offset in zip(problem.buffers, placement.offsets, strict=True):
         if offset < 0:
             yield f"buffer {buffer.name} begins before the arena, at {offset}"
@@ -41,7 +41,7 @@ def _misplaced(problem: Problem, placement: Placement) -> Iterator[str]:
             yield f"buffer {buffer.name} lies at {offset}, and must at {buffer.offset}"
 
 
-def _too_high(problem: Problem, placement: Placement) -> Iterator[str]:
+def _too_high(problem: Problem, placement: ArenaPlacement) -> Iterator[str]:
     tops = [(at + b.size, b.name) for at, b in zip(placement.offsets, problem.buffers, strict=True) if b.size]
     highest, name = max(tops, default=(0, ""))
     if highest != placement.height:

@@ -20,7 +20,7 @@ from memplan.errors import UsageError
 from memplan.plan.reuse.bound import lower_bound, stretches
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.ending import ended
-from memplan.plan.reuse.records import Buffer, Problem, Result
+from memplan.plan.reuse.records import ArenaBuffer, Problem, Result
 from memplan.units import Bytes
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:  # noqa: ARG001 - t
     return ended(problem, placed(problem.buffers, offsets), lower_bound(problem), method="whole slots")
 
 
-def _meetings(buffers: Sequence[Buffer]) -> "nx.Graph[int]":
+def _meetings(buffers: Sequence[ArenaBuffer]) -> "nx.Graph[int]":
     if len(buffers) > MANY:
         raise UsageError(f"{len(buffers)} buffers are too many to be coloured; {MANY} are possible")
     import networkx as nx
@@ -105,7 +105,7 @@ def _meetings(buffers: Sequence[Buffer]) -> "nx.Graph[int]":
     return graph
 
 
-def _colourings(graph: "nx.Graph[int]", buffers: Sequence[Buffer]) -> Iterator[dict[int, int]]:
+def _colourings(graph: "nx.Graph[int]", buffers: Sequence[ArenaBuffer]) -> Iterator[dict[int, int]]:
     from networkx.algorithms.coloring import greedy_color
 
     def by_size(graph: Any, colours: Any) -> list[int]:  # noqa: ARG001 - networkx calls it so.
@@ -115,20 +115,20 @@ def _colourings(graph: "nx.Graph[int]", buffers: Sequence[Buffer]) -> Iterator[d
         yield greedy_color(graph, strategy=by_size if strategy == "size" else strategy)
 
 
-def _slots(buffers: Sequence[Buffer], colours: dict[int, int], bound: Bytes) -> Slots:
+def _slots(buffers: Sequence[ArenaBuffer], colours: dict[int, int], bound: Bytes) -> Slots:
     sizes = [0] * (max(colours.values(), default=-1) + 1)
     for index, colour in colours.items():
         sizes[colour] = max(sizes[colour], buffers[index].size)
     return Slots(slots=tuple(colours.get(i, -1) for i in range(len(buffers))), sizes=tuple(sizes), bound=bound)
 
 
-def _moments(buffers: Sequence[Buffer]) -> list[tuple[int, int, int]]:
+def _moments(buffers: Sequence[ArenaBuffer]) -> list[tuple[int, int, int]]:
     """Moment, whether bytes come (1) or go (0), buffer; in order, those that go first."""
     spans = [(span, index) for index, b in enumerate(buffers) if b.size for span in stretches(b)]
     return sorted((moment, begins, i) for (start, end), i in spans for moment, begins in ((start, 1), (end, 0)))
 
 
-def _alive(buffers: Sequence[Buffer]) -> Iterator[list[int]]:
+def _alive(buffers: Sequence[ArenaBuffer]) -> Iterator[list[int]]:
     """Sizes of who is alive, whenever it is most."""
     alive: dict[int, int] = {}
     grown = False

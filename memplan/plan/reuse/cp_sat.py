@@ -13,11 +13,11 @@ from typing import Any
 from memplan.errors import EstimateError, UsageError
 from memplan.job.isolate import run_isolated
 from memplan.plan.reuse import greedy
-from memplan.plan.reuse.bound import Bound, lower_bound, stretches
+from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.ending import best_of, ended
 from memplan.plan.reuse.grain import grain_of
-from memplan.plan.reuse.records import Buffer, Placement, Problem, Result
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
 from memplan.units import Bytes
 
 WORKERS = 2
@@ -51,7 +51,7 @@ def solve(problem: Problem, *, time_limit: float, workers: int = WORKERS) -> Res
         return ended(problem, start, bound, method="greedy")
 
 
-def _improved(problem: Problem, start: Placement, bound: Bound, time_limit: float, workers: int) -> Result:
+def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, time_limit: float, workers: int) -> Result:
     """What CP-SAT finds beyond a placement; in a process of its own."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
     unit = grain_of(problem)
@@ -99,7 +99,7 @@ def _offsets(model: Any, problem: Problem, most: int, unit: int) -> list[Any]:
     return found
 
 
-def _alike(buffers: Sequence[Buffer]) -> list[list[int]]:
+def _alike(buffers: Sequence[ArenaBuffer]) -> list[list[int]]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, b in enumerate(buffers):
         if b.offset is None and b.size and any(True for _ in stretches(b)):
@@ -107,7 +107,7 @@ def _alike(buffers: Sequence[Buffer]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _hint(model: Any, problem: Problem, offsets: Sequence[Any], start: Placement, unit: int) -> None:
+def _hint(model: Any, problem: Problem, offsets: Sequence[Any], start: ArenaPlacement, unit: int) -> None:
     for group in _alike(problem.buffers):
         # Alike ones change places freely: the hint keeps to their order.
         lows = sorted(start.offsets[index] for index in group)
@@ -116,15 +116,17 @@ def _hint(model: Any, problem: Problem, offsets: Sequence[Any], start: Placement
                 model.add_hint(offsets[index], low // unit)
 
 
-def _value(solver: Any, buffer: Buffer, offset: Any) -> int:
+def _value(solver: Any, buffer: ArenaBuffer, offset: Any) -> int:
     return int(solver.value(offset)) if buffer.size or buffer.offset is not None else 0
 
 
-def _proved(problem: Problem, solver: Any, status: Any, bound: Bound, unit: int) -> Bound:
+def _proved(problem: Problem, solver: Any, status: Any, bound: HeightBound, unit: int) -> HeightBound:
     if solver.status_name(status) == "INFEASIBLE" and problem.capacity is not None:
-        return Bound(bytes=Bytes(problem.capacity + 1), reason="CP-SAT excluded every placement within the capacity")
+        return HeightBound(
+            bytes=Bytes(problem.capacity + 1), reason="CP-SAT excluded every placement within the capacity"
+        )
     if problem.capacity is None and solver.status_name(status) in {"OPTIMAL", "FEASIBLE", "UNKNOWN"}:
         proved = round(solver.best_objective_bound) * unit
         if proved > bound.bytes:
-            return Bound(bytes=Bytes(proved), reason="CP-SAT excluded all below")
+            return HeightBound(bytes=Bytes(proved), reason="CP-SAT excluded all below")
     return bound

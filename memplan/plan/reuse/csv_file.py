@@ -14,7 +14,7 @@ from pathlib import Path
 
 from memplan.errors import UsageError
 from memplan.files.read import UnreadableError, read_text
-from memplan.plan.reuse.records import Buffer, Placement, Problem
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem
 
 SAME = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id", "end": "upper"}
 """Other names of columns (minimalloc, src/converter.cc)."""
@@ -47,7 +47,7 @@ def read_problem(path: Path, *, capacity: int | None = None) -> Problem:
         raise UsageError(f"the file is no CSV: {error}", where=str(path)) from error
 
 
-def write_problem(problem: Problem, placement: Placement | None = None) -> str:
+def write_problem(problem: Problem, placement: ArenaPlacement | None = None) -> str:
     """Buffers as a file's text, and where they lie if a placement is given; columns that say nothing are left out.
 
     Args:
@@ -66,13 +66,13 @@ def write_problem(problem: Problem, placement: Placement | None = None) -> str:
     return text.getvalue()
 
 
-def _row(buffer: Buffer, offset: int | None) -> dict[str, object]:
+def _row(buffer: ArenaBuffer, offset: int | None) -> dict[str, object]:
     gaps = " ".join(f"{start}-{end}" for start, end in buffer.gaps)
     row: dict[str, object] = {"id": buffer.name, "lower": buffer.start, "upper": buffer.end, "size": buffer.size}
     return row | {"alignment": buffer.alignment, "gaps": gaps, "offset": "" if offset is None else offset}
 
 
-def _buffers(path: Path, file: Iterable[str]) -> Iterator[Buffer]:
+def _buffers(path: Path, file: Iterable[str]) -> Iterator[ArenaBuffer]:
     rows = csv.reader(file, strict=True)
     header = [name.strip() for name in next(rows, [])]
     columns = _columns(path, header)
@@ -108,12 +108,12 @@ def _columns(path: Path, header: Sequence[str]) -> dict[str, int]:
     return {name: at for at, name in enumerate(names)}
 
 
-def _buffer(fields: Mapping[str, str], inclusive: int, where: str) -> Buffer:
+def _buffer(fields: Mapping[str, str], inclusive: int, where: str) -> ArenaBuffer:
     def number(column: str, default: int) -> int:
         text = fields.get(column, "")
         return _whole(text, f"{column} '{text}'", where) if text or column in REQUIRED else default
 
-    buffer = Buffer(
+    buffer = ArenaBuffer(
         name=fields["id"],
         start=number("lower", 0),
         end=number("upper", 0) + inclusive,
@@ -127,7 +127,7 @@ def _buffer(fields: Mapping[str, str], inclusive: int, where: str) -> Buffer:
     return buffer
 
 
-def _wrong(buffer: Buffer) -> str | None:
+def _wrong(buffer: ArenaBuffer) -> str | None:
     """The first thing that is wrong with a buffer."""
     who, found = f"buffer '{buffer.name}'", None
     if not buffer.name:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from memplan.plan.reuse.bound import stretches
-from memplan.plan.reuse.records import Buffer, Placement, Problem
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem
 from memplan.units import Bytes
 
 
@@ -37,8 +37,11 @@ def part_of(problem: Problem, section: Sequence[int]) -> Problem:
 
 
 def joined(
-    problem: Problem, sections: Sequence[Sequence[int]], parts: Sequence[Placement], rest: Placement | None = None
-) -> Placement:
+    problem: Problem,
+    sections: Sequence[Sequence[int]],
+    parts: Sequence[ArenaPlacement],
+    rest: ArenaPlacement | None = None,
+) -> ArenaPlacement:
     """One placement of what was placed part by part.
 
     Args:
@@ -54,7 +57,7 @@ def joined(
     return placed(problem.buffers, offsets)
 
 
-def placed(buffers: Sequence[Buffer], offsets: Sequence[int]) -> Placement:
+def placed(buffers: Sequence[ArenaBuffer], offsets: Sequence[int]) -> ArenaPlacement:
     """Offsets with the height that they come to."""
     tops = (offset + buffer.size for offset, buffer in zip(offsets, buffers, strict=True) if buffer.size)
-    return Placement(offsets=tuple(offsets), height=Bytes(max(tops, default=0)))
+    return ArenaPlacement(offsets=tuple(offsets), height=Bytes(max(tops, default=0)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memplan.plan.reuse.compiled import compiled
 from memplan.plan.reuse.neighbours import neighbours, sort_by
-from memplan.plan.reuse.table import Table, Times, Whole
+from memplan.plan.reuse.table import BufferTable, Times, Whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ MULTIPLIER, INCREMENT, MASK = 1103515245, 12345, 0x7FFFFFFF
 """The linear congruential generator of the C standard's example: the same draws, compiled or not."""
 
 
-class State(NamedTuple):
+class EjectionState(NamedTuple):
     """Where everybody is; a tuple, for compiled loops take tuples."""
 
     times: Times
@@ -60,7 +60,9 @@ class State(NamedTuple):
     """State of the generator."""
 
 
-def state_of(table: Table, lows: Whole, weights: "np.ndarray[Any, Any]", target: int) -> tuple[State, int]:
+def state_of(
+    table: BufferTable, lows: Whole, weights: "np.ndarray[Any, Any]", target: int
+) -> tuple[EjectionState, int]:
     """A placement as a state, with those above the target waiting, and their number.
 
     Args:
@@ -76,7 +78,7 @@ def state_of(table: Table, lows: Whole, weights: "np.ndarray[Any, Any]", target:
     placed = np.ones_like(lows)
     placed[waiting] = 0
     scaled = weights * (HEAVIEST / max(float(weights.max(initial=1)), 1.0))
-    state = State(
+    state = EjectionState(
         times=table.times,
         sizes=table.sizes,
         alignments=table.alignments,
@@ -95,7 +97,7 @@ def state_of(table: Table, lows: Whole, weights: "np.ndarray[Any, Any]", target:
 
 
 @compiled
-def push(state: State, target: int, waiting: int, steps: int) -> int:
+def push(state: EjectionState, target: int, waiting: int, steps: int) -> int:
     """Place whoever waits below the target, at most ``steps`` of them, and return how many wait then.
 
     -1: one has no place at all below the target, for those of fixed offset are in its way everywhere.
@@ -123,7 +125,7 @@ def push(state: State, target: int, waiting: int, steps: int) -> int:
 
 
 @compiled
-def cheapest_offset(state: State, row: int, count: int, target: int) -> int:
+def cheapest_offset(state: EjectionState, row: int, count: int, target: int) -> int:
     """Where those in the way of a buffer weigh least: on top of one that it meets, or right below one; -1: nowhere."""
     size, alignment = state.sizes[row], state.alignments[row]
     best, least, ties = -1, NEVER, 1
@@ -161,7 +163,7 @@ def cheapest_offset(state: State, row: int, count: int, target: int) -> int:
 
 
 @compiled
-def take(state: State, row: int, count: int, offset: int, waiting: int) -> int:
+def take(state: EjectionState, row: int, count: int, offset: int, waiting: int) -> int:
     """Put a buffer at an offset; whoever is in its way waits. Returns how many wait."""
     top, before = offset + state.sizes[row], waiting
     for at in range(count):

@@ -1,10 +1,18 @@
 """How a solver's last placement and bound become its result."""
 
-from memplan.plan.reuse.bound import Bound
-from memplan.plan.reuse.records import Feasible, Infeasible, Optimal, Placement, Problem, Result, TimedOut
+from memplan.plan.reuse.bound import HeightBound
+from memplan.plan.reuse.records import (
+    ArenaPlacement,
+    FeasiblePlacement,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    PlacementTimedOut,
+    Problem,
+    Result,
+)
 
 
-def ended(problem: Problem, best: Placement | None, bound: Bound, *, method: str) -> Result:
+def ended(problem: Problem, best: ArenaPlacement | None, bound: HeightBound, *, method: str) -> Result:
     """What a placement and a bound come to.
 
     Args:
@@ -15,23 +23,23 @@ def ended(problem: Problem, best: Placement | None, bound: Bound, *, method: str
     """
     capacity = problem.capacity
     if capacity is not None and bound.bytes > capacity:
-        return Infeasible(reason=bound.reason, bound=bound.bytes, best=best)
+        return InfeasiblePlacement(reason=bound.reason, bound=bound.bytes, best=best)
     if best is None or (capacity is not None and best.height > capacity):
-        return TimedOut(best=best, bound=bound.bytes)
+        return PlacementTimedOut(best=best, bound=bound.bytes)
     if best.height <= bound.bytes:
-        return Optimal(placement=best, method=method)
-    return Feasible(placement=best, method=method, bound=bound.bytes)
+        return OptimalPlacement(placement=best, method=method)
+    return FeasiblePlacement(placement=best, method=method, bound=bound.bytes)
 
 
-def best_of(result: Result) -> Placement | None:
+def best_of(result: Result) -> ArenaPlacement | None:
     """The lowest placement that a result knows of."""
     match result:
-        case Optimal() | Feasible():
+        case OptimalPlacement() | FeasiblePlacement():
             return result.placement
-        case Infeasible() | TimedOut():
+        case InfeasiblePlacement() | PlacementTimedOut():
             return result.best
 
 
 def bound_of(result: Result) -> int:
     """Below which no placement is."""
-    return result.placement.height if isinstance(result, Optimal) else result.bound
+    return result.placement.height if isinstance(result, OptimalPlacement) else result.bound

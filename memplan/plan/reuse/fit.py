@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from memplan.plan.reuse.compiled import HAS_NUMBA, compiled
 from memplan.plan.reuse.neighbours import meet, neighbours, sort_by
-from memplan.plan.reuse.table import Table, Times, Whole
+from memplan.plan.reuse.table import BufferTable, Times, Whole
 
 
 class Room(NamedTuple):
@@ -28,7 +28,7 @@ class Room(NamedTuple):
     """Room for all rows."""
 
 
-def place_in_order(table: Table, order: Whole, *, tightest: bool) -> Whole:
+def place_in_order(table: BufferTable, order: Whole, *, tightest: bool) -> Whole:
     """Offsets per row.
 
     Args:

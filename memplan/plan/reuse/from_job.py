@@ -10,7 +10,7 @@ from memplan.lifetime.records import Lifetimes
 from memplan.measure.answer import options
 from memplan.measure.measurer import measuring
 from memplan.measure.played import play_on_device
-from memplan.plan.reuse.answer_records import Gathered, Surroundings
+from memplan.plan.reuse.answer_records import Gathered, StepContext
 from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
 from memplan.replay.records import Request
 from memplan.replay.stream import RequestStream, device_requests
@@ -53,7 +53,7 @@ def gather_job(
     keys = [StorageId(key) for key in stretch.keys]
     return Gathered(
         problem=stretch.problem,
-        surroundings=Surroundings(
+        surroundings=StepContext(
             device=profile.name,
             labels=tuple(str(lifetimes.buffers[key].category) for key in keys),
             owners=tuple(_owner(lifetimes, key) for key in keys),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from memplan.plan.reuse.answer_records import Gathered, Surroundings
+from memplan.plan.reuse.answer_records import Gathered, StepContext
 from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
 from memplan.snapshot.frames import PlaceKind, place_of
 from memplan.snapshot.policy import recorded_policy
@@ -31,7 +31,7 @@ def gather_snapshot(path: Path, capacity: int | None = None) -> Gathered:
     stacks = [found.frames.get(key, ()) for key in stretch.keys]
     return Gathered(
         problem=stretch.problem,
-        surroundings=Surroundings(
+        surroundings=StepContext(
             device=f"device {device.device}",
             labels=tuple(_kind(stack) for stack in stacks),
             owners=tuple(_place(stack) for stack in stacks),

@@ -2,7 +2,7 @@
 
 import math
 
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 
 
 def grain_of(problem: Problem) -> int:
@@ -18,5 +18,5 @@ def grain_of(problem: Problem) -> int:
     return grain
 
 
-def _fits(buffer: Buffer, grain: int) -> bool:
+def _fits(buffer: ArenaBuffer, grain: int) -> bool:
     return grain % buffer.alignment == 0 or buffer.alignment % grain == 0

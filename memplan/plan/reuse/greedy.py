@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.ending import ended
 from memplan.plan.reuse.fit import place_in_order
-from memplan.plan.reuse.records import Placement, Problem, Result
-from memplan.plan.reuse.table import Table, Whole, table_of
+from memplan.plan.reuse.records import ArenaPlacement, Problem, Result
+from memplan.plan.reuse.table import BufferTable, Whole, table_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class GreedyPlacement:
     """A placement on the rows of a table."""
 
     ordering: str
@@ -45,7 +45,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     """
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
-    best: tuple[Placement, str] | None = None
+    best: tuple[ArenaPlacement, str] | None = None
     table = table_of(problem)
     for found in placements(table):
         if best is None or found.height < best[0].height:
@@ -57,7 +57,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     return ended(problem, best[0], bound, method=f"greedy: {best[1]}")
 
 
-def placements(table: Table) -> Iterator[Found]:
+def placements(table: BufferTable) -> Iterator[GreedyPlacement]:
     """What each ordering comes to, one after the other."""
     import numpy as np
 
@@ -66,27 +66,27 @@ def placements(table: Table) -> Iterator[Found]:
     for tightest, gap in ((False, "lowest"), (True, "tightest")):
         for name in ORDERINGS:
             lows = place_in_order(table, orders.get(name, np.zeros(0, dtype=np.int64)), tightest=tightest)
-            yield Found(ordering=f"{name}, {gap} gap", lows=lows, height=height_of(table, lows))
+            yield GreedyPlacement(ordering=f"{name}, {gap} gap", lows=lows, height=height_of(table, lows))
 
 
-def height_of(table: Table, lows: Whole) -> int:
+def height_of(table: BufferTable, lows: Whole) -> int:
     """End of the highest buffer."""
     return int((lows + table.sizes).max(initial=0))
 
 
-def duration(table: Table) -> Whole:
+def duration(table: BufferTable) -> Whole:
     """Moments per row."""
     return table.times.ends - table.times.starts
 
 
-def area(table: Table) -> "np.ndarray[Any, np.dtype[np.float64]]":
+def area(table: BufferTable) -> "np.ndarray[Any, np.dtype[np.float64]]":
     """Size times moments per row, in floating point: the product may need more than 64 bits."""
     import numpy as np
 
     return table.sizes.astype(np.float64) * duration(table)
 
 
-def breadth(table: Table) -> Whole:
+def breadth(table: BufferTable) -> Whole:
     """Most bytes alive at any moment of each row's lifespan."""
     import numpy as np
 
@@ -103,14 +103,14 @@ def breadth(table: Table) -> Whole:
     return found
 
 
-def _peak_first(table: Table) -> "Keys":
+def _peak_first(table: BufferTable) -> "Keys":
     # Who is alive at the peak is stacked without a hole, the longest lowest; all others go around.
     peak = int(table.loads.argmax())
     away = (table.times.starts > peak) | (table.times.ends <= peak)
     return away, -duration(table) * ~away, -table.sizes
 
 
-ORDERINGS: "dict[str, Callable[[Table], Keys]]" = {
+ORDERINGS: "dict[str, Callable[[BufferTable], Keys]]" = {
     "peak": _peak_first,
     "breadth": lambda table: (-breadth(table), -table.sizes),
     "death": lambda table: (-table.times.ends, -table.sizes),

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memplan.plan.reuse import greedy
-from memplan.plan.reuse.bound import Bound, lower_bound, stretches
+from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.ending import best_of, ended
 from memplan.plan.reuse.fit import place_in_order
 from memplan.plan.reuse.grain import grain_of
-from memplan.plan.reuse.records import Buffer, Placement, Problem, Result
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
 from memplan.plan.reuse.table import table_of
 
 
@@ -50,7 +50,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     settled = _settled(problem, [offset if isinstance(offset, float) else pulp.value(offset) for offset in offsets])
     best = min(start, settled, key=lambda placement: placement.height)
     if model.sol_status == pulp.LpSolutionOptimal:
-        bound = Bound(bytes=best.height, reason="HiGHS excluded all below")
+        bound = HeightBound(bytes=best.height, reason="HiGHS excluded all below")
     return ended(problem, best, bound, method="HiGHS")
 
 
@@ -76,11 +76,11 @@ def _rules(model: Any, problem: Problem, offsets: Sequence[Any], most: int, unit
                 yield offsets[j] + other.size / unit <= offsets[i] + most * (1 - above)
 
 
-def _meet(one: Buffer, other: Buffer) -> bool:
+def _meet(one: ArenaBuffer, other: ArenaBuffer) -> bool:
     return any(a < d and c < b for a, b in stretches(one) for c, d in stretches(other))
 
 
-def _settled(problem: Problem, offsets: Sequence[float]) -> Placement:
+def _settled(problem: Problem, offsets: Sequence[float]) -> ArenaPlacement:
     """Whole numbers again: all in the order in which they lie, each as low as those below it allow."""
     import numpy as np
 

@@ -14,9 +14,9 @@ from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.eject import push, state_of
 from memplan.plan.reuse.ending import ended
 from memplan.plan.reuse.fit import place_in_order
-from memplan.plan.reuse.greedy import ALL, Found, area, height_of, placements
-from memplan.plan.reuse.records import Placement, Problem, Result
-from memplan.plan.reuse.table import Table, table_of
+from memplan.plan.reuse.greedy import ALL, GreedyPlacement, area, height_of, placements
+from memplan.plan.reuse.records import ArenaPlacement, Problem, Result
+from memplan.plan.reuse.table import BufferTable, table_of
 
 FIRST_STEPS = 1_000
 """Pushes with which a height is tried for the first time; doubled each round."""
@@ -49,7 +49,9 @@ class _Until:
     """By the monotonic clock."""
 
 
-def solve(problem: Problem, *, time_limit: float, start: Placement | None = None, rounds: int | None = None) -> Result:
+def solve(
+    problem: Problem, *, time_limit: float, start: ArenaPlacement | None = None, rounds: int | None = None
+) -> Result:
     """Improve what the orderings find until the bound, the capacity or the time is reached.
 
     Args:
@@ -66,7 +68,9 @@ def solve(problem: Problem, *, time_limit: float, start: Placement | None = None
     return ended(problem, table.placement(best.lows), bound, method=best.ordering)
 
 
-def improved(table: Table, starts: Iterable[Found], *, goal: int, deadline: float, rounds: int | None = None) -> Found:
+def improved(
+    table: BufferTable, starts: Iterable[GreedyPlacement], *, goal: int, deadline: float, rounds: int | None = None
+) -> GreedyPlacement:
     """The lowest placement within the time.
 
     Args:
@@ -77,8 +81,8 @@ def improved(table: Table, starts: Iterable[Found], *, goal: int, deadline: floa
         rounds: How often all heights between are tried; None: until the deadline.
     """
     until = _Until(steps=FIRST_STEPS, deadline=deadline)
-    known: list[Found] = []
-    best: Found | None = None
+    known: list[GreedyPlacement] = []
+    best: GreedyPlacement | None = None
     for start in starts if len(table.sizes) <= MANY else _lowest_first(table, starts, goal, until):
         known.append(start)
         if best is None or start.height < best.height:
@@ -94,10 +98,12 @@ def improved(table: Table, starts: Iterable[Found], *, goal: int, deadline: floa
     return best
 
 
-def _lowest_first(table: Table, starts: Iterable[Found], goal: int, until: _Until) -> list[Found]:
+def _lowest_first(
+    table: BufferTable, starts: Iterable[GreedyPlacement], goal: int, until: _Until
+) -> list[GreedyPlacement]:
     """As many starts as there is time to make; the goal is tried from each, and one that reaches it is all."""
     gathered_by = time.monotonic() + START_SHARE * (until.deadline - time.monotonic())
-    known: list[Found] = []
+    known: list[GreedyPlacement] = []
     for start in starts:
         lowered = _below(table, start, area(table), goal, until) if start.height > goal else start
         if lowered is not None:
@@ -108,15 +114,17 @@ def _lowest_first(table: Table, starts: Iterable[Found], goal: int, until: _Unti
     return sorted(known, key=_height)
 
 
-def _height(found: Found) -> int:
+def _height(found: GreedyPlacement) -> int:
     return found.height
 
 
-def _lowered(table: Table, starts: Sequence[Found], best: Found, goal: int, until: _Until) -> Found:
+def _lowered(
+    table: BufferTable, starts: Sequence[GreedyPlacement], best: GreedyPlacement, goal: int, until: _Until
+) -> GreedyPlacement:
     """The lowest placement of one round: the goal from every start, and heights between from the best."""
     for weights in (area(table), area(table) ** 0.5, table.sizes):
         for source, share in [*((start, 0.0) for start in starts), *((None, share) for share in SHARES)]:
-            found: Found | None = best
+            found: GreedyPlacement | None = best
             while found is not None and best.height > goal and time.monotonic() < until.deadline:
                 target = goal + int((best.height - goal) * share)
                 found = _below(table, source or best, weights, target, until)
@@ -124,14 +132,16 @@ def _lowered(table: Table, starts: Sequence[Found], best: Found, goal: int, unti
     return best
 
 
-def _known(table: Table, placement: Placement) -> Found:
+def _known(table: BufferTable, placement: ArenaPlacement) -> GreedyPlacement:
     import numpy as np
 
     lows = np.array([placement.offsets[index] for index in table.indices], dtype=np.int64)
-    return Found(ordering="known", lows=lows, height=height_of(table, lows))
+    return GreedyPlacement(ordering="known", lows=lows, height=height_of(table, lows))
 
 
-def _below(table: Table, start: Found, weights: Weights, target: int, until: _Until) -> Found | None:
+def _below(
+    table: BufferTable, start: GreedyPlacement, weights: Weights, target: int, until: _Until
+) -> GreedyPlacement | None:
     """A placement that ends at the target, if one is found within the steps and the time."""
     state, waiting = state_of(table, start.lows, weights, target)
     for _ in range(0, until.steps + STEPS_EACH * waiting, STEPS_AT_ONCE):
@@ -140,10 +150,10 @@ def _below(table: Table, start: Found, weights: Weights, target: int, until: _Un
             break
     if waiting:
         return None
-    return _settled(table, Found(ordering="improve", lows=state.lows, height=height_of(table, state.lows)))
+    return _settled(table, GreedyPlacement(ordering="improve", lows=state.lows, height=height_of(table, state.lows)))
 
 
-def _settled(table: Table, found: Found) -> Found:
+def _settled(table: BufferTable, found: GreedyPlacement) -> GreedyPlacement:
     """Everybody falls as far as those below allow, from the lowest on."""
     lows = place_in_order(table, found.lows.argsort(kind="stable"), tightest=False)
     height = height_of(table, lows)

@@ -13,11 +13,18 @@ from importlib.util import find_spec
 
 from memplan.errors import MemplanError
 from memplan.plan.reuse import greedy
-from memplan.plan.reuse.bound import Bound, lower_bound
+from memplan.plan.reuse.bound import HeightBound, lower_bound
 from memplan.plan.reuse.check import contradiction, problems_of
 from memplan.plan.reuse.decompose import joined, part_of, placed, sections_of
 from memplan.plan.reuse.ending import best_of, bound_of, ended
-from memplan.plan.reuse.records import Feasible, Infeasible, Optimal, Placement, Problem, Result
+from memplan.plan.reuse.records import (
+    ArenaPlacement,
+    FeasiblePlacement,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    Problem,
+    Result,
+)
 from memplan.units import Bytes
 
 FEW = 5_000
@@ -33,16 +40,16 @@ METHODS = ("greedy", "improve", "search", "cp_sat")
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class ProblemPart:
     """Buffers that none of another part meets, and what is known of them up to here."""
 
     section: tuple[int, ...]
     """Where they stand in the problem."""
     problem: Problem
     """They alone, with the goal as capacity."""
-    bound: Bound
+    bound: HeightBound
     """Below which they cannot be placed."""
-    best: Placement
+    best: ArenaPlacement
     """The lowest placement known."""
     method: str
     """Who found it."""
@@ -53,8 +60,8 @@ class Part:
         if found is not None and found.height < self.best.height:
             self.best, self.method = found, getattr(result, "method", self.method)
         if bound_of(result) > self.bound.bytes:
-            reason = result.reason if isinstance(result, Infeasible) else "a search excluded all below"
-            self.bound = Bound(bytes=Bytes(bound_of(result)), reason=reason)
+            reason = result.reason if isinstance(result, InfeasiblePlacement) else "a search excluded all below"
+            self.bound = HeightBound(bytes=Bytes(bound_of(result)), reason=reason)
 
 
 def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = METHODS) -> Result:
@@ -75,12 +82,12 @@ def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = MET
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
     if reason := contradiction(problem):
-        return Infeasible(reason=reason, bound=bound.bytes)
+        return InfeasiblePlacement(reason=reason, bound=bound.bytes)
     first = greedy.solve(replace(problem, capacity=None), time_limit=0)
     # Without a capacity, there is always a placement.
-    assert isinstance(first, Optimal | Feasible)  # noqa: S101
+    assert isinstance(first, OptimalPlacement | FeasiblePlacement)  # noqa: S101
     goal = max(bound.bytes, problem.capacity or 0)
-    parts: list[Part] = []
+    parts: list[ProblemPart] = []
     if problem.capacity is None or bound.bytes <= problem.capacity:
         parts = _above(problem, first, goal)
         _lower(parts, goal, methods, deadline)
@@ -91,11 +98,11 @@ def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = MET
     return ended(problem, placement, max([bound, *(part.bound for part in parts)], key=_bytes), method=method)
 
 
-def _bytes(bound: Bound) -> int:
+def _bytes(bound: HeightBound) -> int:
     return bound.bytes
 
 
-def _above(problem: Problem, first: Optimal | Feasible, goal: int) -> list[Part]:
+def _above(problem: Problem, first: OptimalPlacement | FeasiblePlacement, goal: int) -> list[ProblemPart]:
     """The parts that end above the goal."""
     found = []
     for section in sections_of(problem):
@@ -103,11 +110,11 @@ def _above(problem: Problem, first: Optimal | Feasible, goal: int) -> list[Part]
         best = placed(part.buffers, [first.placement.offsets[index] for index in section])
         if best.height > goal:
             bound = lower_bound(part)
-            found.append(Part(section=section, problem=part, bound=bound, best=best, method=first.method))
+            found.append(ProblemPart(section=section, problem=part, bound=bound, best=best, method=first.method))
     return found
 
 
-def _lower(parts: Sequence[Part], goal: int, methods: Collection[str], deadline: float) -> None:
+def _lower(parts: Sequence[ProblemPart], goal: int, methods: Collection[str], deadline: float) -> None:
     """Work on the highest part until it is at the goal, or cannot be lowered: then it is the goal of the others."""
     waiting = sorted(parts, key=lambda part: part.best.height)
     while waiting and waiting[-1].best.height > goal and time.monotonic() < deadline:
@@ -118,7 +125,7 @@ def _lower(parts: Sequence[Part], goal: int, methods: Collection[str], deadline:
         goal = max(goal, part.best.height)
 
 
-def _work(part: Part, goal: int, methods: Collection[str], deadline: float) -> None:
+def _work(part: ProblemPart, goal: int, methods: Collection[str], deadline: float) -> None:
     for method, share in _schedule(part, methods):
         left = deadline - time.monotonic()
         if part.best.height <= max(goal, part.bound.bytes) or left <= 0:
@@ -126,13 +133,13 @@ def _work(part: Part, goal: int, methods: Collection[str], deadline: float) -> N
         part.learn(_run(method, part, left * share))
 
 
-def _schedule(part: Part, methods: Collection[str]) -> Iterator[tuple[str, float]]:
+def _schedule(part: ProblemPart, methods: Collection[str]) -> Iterator[tuple[str, float]]:
     for method, share in SCHEDULE_OF_FEW if len(part.problem.buffers) <= FEW else SCHEDULE_OF_MANY:
         if method.replace("first pushes", "improve") in methods and find_spec(NEEDS.get(method, "memplan")):
             yield method, share
 
 
-def _run(method: str, part: Part, time_limit: float) -> Result:
+def _run(method: str, part: ProblemPart, time_limit: float) -> Result:
     match method:
         case "improve" | "first pushes":
             from memplan.plan.reuse import improve

@@ -17,7 +17,7 @@ from memplan.units import Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Buffer:
+class ArenaBuffer:
     """What needs a place."""
 
     name: str
@@ -40,14 +40,14 @@ class Buffer:
 class Problem:
     """Buffers to be placed in one arena."""
 
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ArenaBuffer, ...]
     """In the order of their file or trace."""
     capacity: int | None = None
     """Bytes that the arena may have; None: as few as possible are wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class ArenaPlacement:
     """Where every buffer goes."""
 
     offsets: tuple[int, ...]
@@ -57,19 +57,19 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimal:
+class OptimalPlacement:
     """No placement is lower."""
 
-    placement: Placement
+    placement: ArenaPlacement
     method: str
     """Who found it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feasible:
+class FeasiblePlacement:
     """It fits the capacity, if there is one; something lower may exist."""
 
-    placement: Placement
+    placement: ArenaPlacement
     method: str
     """Who found it."""
     bound: Bytes
@@ -77,26 +77,26 @@ class Feasible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Infeasible:
+class InfeasiblePlacement:
     """Proved: no placement fits the capacity."""
 
     reason: str
     """Why, in words: which moment holds more, or that every placement was excluded."""
     bound: Bytes
     """No placement is lower than this; above the capacity."""
-    best: Placement | None = None
+    best: ArenaPlacement | None = None
     """The lowest placement known, over the capacity; None where none was looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedOut:
+class PlacementTimedOut:
     """The time was over before a placement within the capacity was found, or excluded."""
 
-    best: Placement | None
+    best: ArenaPlacement | None
     """The lowest placement found, over the capacity."""
     bound: Bytes
     """No placement is lower than this."""
 
 
-Result = Optimal | Feasible | Infeasible | TimedOut
+Result = OptimalPlacement | FeasiblePlacement | InfeasiblePlacement | PlacementTimedOut
 """How a search ended."""

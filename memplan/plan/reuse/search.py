@@ -8,17 +8,23 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
-from memplan.plan.reuse.bound import Bound, lower_bound
+from memplan.plan.reuse.bound import HeightBound, lower_bound
 from memplan.plan.reuse.check import contradiction
 from memplan.plan.reuse.compiled import HAS_NUMBA
 from memplan.plan.reuse.ending import ended
 from memplan.plan.reuse.grain import grain_of
-from memplan.plan.reuse.records import Buffer, Infeasible, Placement, Problem, Result
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    ArenaPlacement,
+    InfeasiblePlacement,
+    Problem,
+    Result,
+)
 from memplan.plan.reuse.search_kernel import EXCLUDED, PAUSED, PLACED, TRUNCATED, begin, explore
 from memplan.plan.reuse.search_orders import turns
-from memplan.plan.reuse.search_records import Shape, State, Task
+from memplan.plan.reuse.search_records import SearchShape, SearchState, SearchTask
 from memplan.plan.reuse.search_shape import free_rows, is_small, shape_of, state_of
-from memplan.plan.reuse.table import Table, table_of
+from memplan.plan.reuse.table import BufferTable, table_of
 from memplan.units import Bytes
 
 METHOD = "search"
@@ -28,7 +34,7 @@ FIRST_SLICE = 0.25
 """Seconds for a height before the next one is tried; doubled when all have had theirs."""
 
 
-def solve(problem: Problem, *, time_limit: float, start: Placement | None = None) -> Result:
+def solve(problem: Problem, *, time_limit: float, start: ArenaPlacement | None = None) -> Result:
     """Find a placement within the capacity, or exclude that there is one; without a capacity, the lowest placement.
 
     Args:
@@ -46,7 +52,7 @@ def solve(problem: Problem, *, time_limit: float, start: Placement | None = None
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
     if reason := contradiction(problem):
-        return Infeasible(reason=reason, bound=bound.bytes)
+        return InfeasiblePlacement(reason=reason, bound=bound.bytes)
     table = table_of(problem)
     goal = bound.bytes if problem.capacity is None else problem.capacity
     if bound.bytes <= goal and (start is None or start.height > goal) and is_small(table):
@@ -62,7 +68,7 @@ def solve(problem: Problem, *, time_limit: float, start: Placement | None = None
 @cache
 def compile_once() -> None:
     """Compile the kernel, which takes ten seconds after an installation: a time limit is for searching."""
-    pair = Problem(buffers=tuple(Buffer(name=name, start=0, end=1, size=1) for name in "ab"))
+    pair = Problem(buffers=tuple(ArenaBuffer(name=name, start=0, end=1, size=1) for name in "ab"))
     table = table_of(pair)
     _attempt(_begun(table, lower_bound(pair), None), 2, math.inf)
 
@@ -71,27 +77,27 @@ def compile_once() -> None:
 class _Search:
     """What is known while it runs."""
 
-    table: Table
-    shape: Shape
-    state: State
+    table: BufferTable
+    shape: SearchShape
+    state: SearchState
     grain: int
     """Heights of settled placements are multiples of it."""
     loose: int
     """Height that settled placements never exceed."""
-    best: Placement | None
-    bound: Bound
+    best: ArenaPlacement | None
+    bound: HeightBound
     attempts: int = 0
     """Seed of the next one."""
 
 
-def _begun(table: Table, bound: Bound, start: Placement | None) -> _Search:
+def _begun(table: BufferTable, bound: HeightBound, start: ArenaPlacement | None) -> _Search:
     shape = shape_of(table)
     tops = (table.fixed + table.sizes)[table.fixed >= 0]
     loose = int((table.sizes + table.alignments).sum() + tops.max(initial=0))
     grain = grain_of(table.problem)
     if bound.bytes % grain:
         reason = f"{bound.reason}, and heights are multiples of {grain}"
-        bound = Bound(bytes=Bytes((bound.bytes // grain + 1) * grain), reason=reason)
+        bound = HeightBound(bytes=Bytes((bound.bytes // grain + 1) * grain), reason=reason)
     return _Search(table=table, shape=shape, state=state_of(shape), grain=grain, loose=loose, best=start, bound=bound)
 
 
@@ -119,13 +125,13 @@ def _attempt(search: _Search, capacity: int, deadline: float) -> int:
             _keep(search)
         elif outcome == EXCLUDED:
             excluded = Bytes((capacity // search.grain + 1) * search.grain)
-            search.bound = Bound(bytes=excluded, reason=f"a search excluded every placement of {capacity} bytes")
+            search.bound = HeightBound(bytes=excluded, reason=f"a search excluded every placement of {capacity} bytes")
         if outcome != PAUSED or time.monotonic() >= deadline:
             return outcome
     raise AssertionError  # Turns never end.
 
 
-def _take(search: _Search, task: Task, nodes: int, deadline: float) -> int:
+def _take(search: _Search, task: SearchTask, nodes: int, deadline: float) -> int:
     outcome = PAUSED if begin(search.shape, search.state, task.capacity) else EXCLUDED
     while outcome == PAUSED and nodes > 0 and time.monotonic() < deadline:
         outcome = explore(search.shape, search.state, task, min(nodes, NODES_PER_LOOK))

@@ -18,12 +18,12 @@ this file because numba keeps compiled code until the file of the function that 
 """
 
 from memplan.plan.reuse.compiled import compiled
-from memplan.plan.reuse.search_records import Shape, State, Task
+from memplan.plan.reuse.search_records import SearchShape, SearchState, SearchTask
 
 PLACED, EXCLUDED, PAUSED = 0, 1, 2
 """How ``explore`` returns: all buffers placed, no placement possible, more nodes wanted."""
 DEPTH, TRAIL, NODES, TRUNCATED = 0, 1, 2, 3
-"""Places in ``State.control``: the frame on top, entries on the trail, nodes so far, whether a branch was given up."""
+"""Places in ``control``: the frame on top, entries on the trail, nodes so far, whether a branch was given up."""
 NONE = -1
 
 
@@ -35,7 +35,7 @@ before it; where its choices begin and end. The buffer placed by a frame is the 
 
 
 @compiled
-def lift(shape: Shape, buffer: int, offset: int) -> int:
+def lift(shape: SearchShape, buffer: int, offset: int) -> int:
     """First offset from ``offset`` on that is aligned and free of walls (sorted, so one pass is enough)."""
     alignment = shape.alignment[buffer]
     offset = -(-offset // alignment) * alignment
@@ -46,7 +46,7 @@ def lift(shape: Shape, buffer: int, offset: int) -> int:
 
 
 @compiled
-def overwrite(state: State, place: int, value: int) -> None:
+def overwrite(state: SearchState, place: int, value: int) -> None:
     """Change a bound; ``undo`` brings the old one back. Callers see to it that the trail has room."""
     length = state.control[TRAIL]
     state.trail_place[length] = place
@@ -56,7 +56,7 @@ def overwrite(state: State, place: int, value: int) -> None:
 
 
 @compiled
-def undo(state: State, length: int) -> None:
+def undo(state: SearchState, length: int) -> None:
     """Restore bounds until the trail has this length."""
     for k in range(state.control[TRAIL] - 1, length - 1, -1):
         state.bound[state.trail_place[k]] = state.trail_value[k]
@@ -64,7 +64,7 @@ def undo(state: State, length: int) -> None:
 
 
 @compiled
-def refresh_floor(shape: Shape, state: State, capacity: int, section: int) -> bool:
+def refresh_floor(shape: SearchShape, state: SearchState, capacity: int, section: int) -> bool:
     """Compute the floor of a section anew; False where what is left does not fit above it.
 
     The buffers of a section are alive together, so those that wait need their sum of bytes above the lowest of them.
@@ -81,7 +81,7 @@ def refresh_floor(shape: Shape, state: State, capacity: int, section: int) -> bo
 
 
 @compiled
-def raise_bound(shape: Shape, state: State, capacity: int, buffer: int, value: int) -> bool:
+def raise_bound(shape: SearchShape, state: SearchState, capacity: int, buffer: int, value: int) -> bool:
     """Lift the lower limit of a buffer, and the floors that stood on it; False where it no longer fits."""
     count = len(state.offset)
     if value + shape.size[buffer] > capacity:
@@ -99,7 +99,7 @@ def raise_bound(shape: Shape, state: State, capacity: int, buffer: int, value: i
 
 
 @compiled
-def count_out(shape: Shape, state: State, buffer: int, sign: int) -> None:
+def count_out(shape: SearchShape, state: SearchState, buffer: int, sign: int) -> None:
     """Take a buffer out of what its sections wait for (sign 1), or back into it (sign -1)."""
     for k in range(shape.section_start[buffer], shape.section_start[buffer + 1]):
         state.rest[shape.section[k]] -= sign * shape.size[buffer]
@@ -109,7 +109,7 @@ def count_out(shape: Shape, state: State, buffer: int, sign: int) -> None:
 
 
 @compiled
-def put(shape: Shape, state: State, capacity: int, buffer: int, offset: int) -> bool:
+def put(shape: SearchShape, state: SearchState, capacity: int, buffer: int, offset: int) -> bool:
     """Place a buffer; its neighbours that wait lie above it. False where one of them no longer fits."""
     count = len(state.offset)
     state.offset[buffer] = offset
@@ -137,7 +137,7 @@ def put(shape: Shape, state: State, capacity: int, buffer: int, offset: int) -> 
 
 
 @compiled
-def lowest_support(shape: Shape, state: State, buffer: int, floor: int) -> int:
+def lowest_support(shape: SearchShape, state: SearchState, buffer: int, floor: int) -> int:
     """Lowest offset at which a buffer can lie on one that still waits; marked ones lie on ``floor`` or above.
 
     Its own support is too low for it. In a settled placement it then lies on a neighbour that is yet to be placed, and
@@ -156,7 +156,7 @@ def lowest_support(shape: Shape, state: State, buffer: int, floor: int) -> int:
 
 
 @compiled
-def leave_floor(shape: Shape, state: State, capacity: int, section: int, floor: int) -> bool:
+def leave_floor(shape: SearchShape, state: SearchState, capacity: int, section: int, floor: int) -> bool:
     """Nobody of the section lies on its floor: raise them all; False where they no longer fit.
 
     Its lowest buffer lies on something from outside the section, since all of the section lie above it: this gives the
@@ -183,7 +183,7 @@ def leave_floor(shape: Shape, state: State, capacity: int, section: int, floor: 
 
 
 @compiled
-def settle(shape: Shape, state: State, task: Task, group: tuple[int, int]) -> int:
+def settle(shape: SearchShape, state: SearchState, task: SearchTask, group: tuple[int, int]) -> int:
     """Raise buffers of a group that nothing supports; returns the *ceiling*, or NONE where one no longer fits.
 
     A section whose floor is below the ceiling may be asked: whoever waits ends at the ceiling or above it, so nothing
@@ -213,7 +213,9 @@ def settle(shape: Shape, state: State, task: Task, group: tuple[int, int]) -> in
 
 
 @compiled
-def hardest_section(shape: Shape, state: State, task: Task, group: tuple[int, int], ceiling: int) -> int:
+def hardest_section(
+    shape: SearchShape, state: SearchState, task: SearchTask, group: tuple[int, int], ceiling: int
+) -> int:
     """The section to ask: fewest answers, then least bytes to waste; or least bytes to waste alone."""
     count = len(state.offset)
     best, fewest, least = NONE, shape.nowhere, shape.nowhere
@@ -235,7 +237,7 @@ def hardest_section(shape: Shape, state: State, task: Task, group: tuple[int, in
 
 
 @compiled
-def open_frame(shape: Shape, state: State, task: Task, group: tuple[int, int], parent: int) -> bool:
+def open_frame(shape: SearchShape, state: SearchState, task: SearchTask, group: tuple[int, int], parent: int) -> bool:
     """Put the next question on the stack, its answers by rank; False where the group cannot be completed."""
     ceiling = settle(shape, state, task, group)
     if ceiling < 0:
@@ -269,7 +271,7 @@ def open_frame(shape: Shape, state: State, task: Task, group: tuple[int, int], p
 
 
 @compiled
-def take_back(shape: Shape, state: State) -> None:
+def take_back(shape: SearchShape, state: SearchState) -> None:
     """Undo the answer that the frame on top has given, if any."""
     base = state.control[DEPTH] * FRAME
     given = state.frame[base + NEXT] - 1
@@ -281,7 +283,7 @@ def take_back(shape: Shape, state: State) -> None:
 
 
 @compiled
-def try_next(shape: Shape, state: State, capacity: int) -> bool:
+def try_next(shape: SearchShape, state: SearchState, capacity: int) -> bool:
     """Give the next answers of the frame on top until one fits; False where there are no more."""
     base = state.control[DEPTH] * FRAME
     while True:
@@ -299,7 +301,7 @@ def try_next(shape: Shape, state: State, capacity: int) -> bool:
 
 
 @compiled
-def back_to(shape: Shape, state: State, frame: int) -> None:
+def back_to(shape: SearchShape, state: SearchState, frame: int) -> None:
     """Drop every frame above this one, and its answers."""
     while state.control[DEPTH] > frame:
         take_back(shape, state)
@@ -307,7 +309,7 @@ def back_to(shape: Shape, state: State, frame: int) -> None:
 
 
 @compiled
-def begin(shape: Shape, state: State, capacity: int) -> bool:
+def begin(shape: SearchShape, state: SearchState, capacity: int) -> bool:
     """Nothing is placed, nothing is on the stack; False where it is plain that the buffers do not fit."""
     count = len(state.offset)
     for k in range(len(state.rest)):
@@ -331,7 +333,7 @@ def begin(shape: Shape, state: State, capacity: int) -> bool:
 
 
 @compiled
-def next_group(state: State) -> tuple[int, int, int]:
+def next_group(state: SearchState) -> tuple[int, int, int]:
     """Where to go on: from which section to before which one, and the frame to return to; all done where both agree.
 
     Sections between which no waiting buffer spans do not depend on each other. The frame is the last one in whose
@@ -354,7 +356,7 @@ def next_group(state: State) -> tuple[int, int, int]:
 
 
 @compiled
-def explore(shape: Shape, state: State, task: Task, nodes: int) -> int:
+def explore(shape: SearchShape, state: SearchState, task: SearchTask, nodes: int) -> int:
     """Search on from where the state stands, for at most so many nodes.
 
     A group that cannot be completed is not helped by other answers in a group beside it: the search returns to the

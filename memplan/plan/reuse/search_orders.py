@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import count, product
 from random import Random
 
-from memplan.plan.reuse.search_records import Task
+from memplan.plan.reuse.search_records import SearchTask
 from memplan.plan.reuse.search_shape import free_rows, whole
-from memplan.plan.reuse.table import Table
+from memplan.plan.reuse.table import BufferTable
 
 ORDERS = ("WAT", "TAW", "ZWA", "AWT")
 """Largest first, by: Width (duration), Area (duration x size), Total (highest load it is part of), siZe.
 The first two are minimalloc's (ASPLOS 2023)."""
 RULES = ((0, 0), (1, 0), (0, 1), (1, 1))
-"""``Task.anywhere`` and ``Task.tightest``: no choice of the four is the best one everywhere."""
+"""``SearchTask.anywhere`` and ``SearchTask.tightest``: no choice of the four is the best one everywhere."""
 NODES_PER_BUFFER = 2
 """In the first round; a search without a wrong answer needs about one."""
 GROWTH = 2
@@ -26,7 +26,7 @@ SHAKES = (0.01, 0.02, 0.05, 0.1)
 """Standard deviation of what is added to a buffer's place in its order, as a share of all places; in turn."""
 
 
-def turns(table: Table, capacity: int, seed: int) -> Iterator[tuple[Task, int]]:
+def turns(table: BufferTable, capacity: int, seed: int) -> Iterator[tuple[SearchTask, int]]:
     """Short searches without end, each with the nodes that it may take.
 
     Args:
@@ -44,10 +44,10 @@ def turns(table: Table, capacity: int, seed: int) -> Iterator[tuple[Task, int]]:
             values = [place + random.gauss(0, shake) for place in places[keys]]
             order = sorted(range(size), key=values.__getitem__)
             rank = whole(_places(order))
-            yield Task(capacity=capacity, rank=rank, anywhere=anywhere, tightest=tightest, later=later), nodes
+            yield SearchTask(capacity=capacity, rank=rank, anywhere=anywhere, tightest=tightest, later=later), nodes
 
 
-def _sorted(table: Table, keys: str) -> list[int]:
+def _sorted(table: BufferTable, keys: str) -> list[int]:
     rows = free_rows(table)
     times = table.times
     buffers = {row: table.problem.buffers[table.indices[row]] for row in rows}

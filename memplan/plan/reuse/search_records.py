@@ -5,7 +5,7 @@ from typing import NamedTuple
 from memplan.plan.reuse.table import Whole
 
 
-class Shape(NamedTuple):
+class SearchShape(NamedTuple):
     """A problem in arrays; lists of lists are stored flat, row ``i`` from ``_start[i]`` to ``_start[i + 1]``."""
 
     size: Whole
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
     """Above every offset that can be reached."""
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """What changes during a search."""
 
     offset: Whole
@@ -56,7 +56,7 @@ class State(NamedTuple):
     control: Whole
 
 
-class Task(NamedTuple):
+class SearchTask(NamedTuple):
     """What a search is to do."""
 
     capacity: int

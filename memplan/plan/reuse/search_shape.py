@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 from memplan.plan.reuse.compiled import HAS_NUMBA
 from memplan.plan.reuse.neighbours import meet
 from memplan.plan.reuse.search_kernel import FRAME
-from memplan.plan.reuse.search_records import Shape, State
-from memplan.plan.reuse.table import LARGEST, Table, Whole
+from memplan.plan.reuse.search_records import SearchShape, SearchState
+from memplan.plan.reuse.table import LARGEST, BufferTable, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ TRAIL_PER_BUFFER = 200
 """The same for the trail, above what placing every buffer once needs."""
 
 
-def is_small(table: Table) -> bool:
+def is_small(table: BufferTable) -> bool:
     """Whether the arrays would fit memory."""
     times = table.times
     alive = int((times.stretch_ends - times.stretch_starts).sum())
@@ -32,12 +32,12 @@ def is_small(table: Table) -> bool:
     return max(alive, 2 * meetings) <= MOST_MEETINGS
 
 
-def free_rows(table: Table) -> list[int]:
+def free_rows(table: BufferTable) -> list[int]:
     """Rows of the table that are to be placed; their positions in this list are the buffers of the search."""
     return [row for row, offset in enumerate(table.fixed) if offset < 0]
 
 
-def shape_of(table: Table) -> Shape:
+def shape_of(table: BufferTable) -> SearchShape:
     """The arrays of a problem; its fixed buffers become walls of those they meet."""
     rows = free_rows(table)
     fixed = [int(row) for row in table.fixed.argsort(kind="stable") if table.fixed[row] >= 0]
@@ -53,7 +53,7 @@ def shape_of(table: Table) -> Shape:
     member_start, member = _flat(members)
     neighbour_start, neighbour = _flat([[position[row] for row in own if row in position] for own in met])
     wall_start, wall = _flat(walls)
-    return Shape(
+    return SearchShape(
         size=whole(table.sizes[row] for row in rows),
         alignment=whole(table.alignments[row] for row in rows),
         first=whole(own[0] for own in sections),
@@ -71,13 +71,13 @@ def shape_of(table: Table) -> Shape:
     )
 
 
-def state_of(shape: Shape) -> State:
+def state_of(shape: SearchShape) -> SearchState:
     """Room for a search; ``begin`` makes it ready."""
     count, sections = len(shape.size), len(shape.member_start) - 1
     frames = FRAMES_PER_BUFFER * count + 16
     # The floors are written once by ``begin``.
     trail = 4 * len(shape.neighbour) + TRAIL_PER_BUFFER * (count + sections) + sections + 1
-    return State(
+    return SearchState(
         offset=_zeros(count),
         bound=_zeros(2 * count + sections),
         rest=_zeros(sections),
@@ -113,13 +113,13 @@ def _flat(rows: "Sequence[Sequence[int]]") -> tuple[Whole, Whole]:
     return whole(starts), whole(chain.from_iterable(rows))
 
 
-def _moments(table: Table, row: int) -> list[int]:
+def _moments(table: BufferTable, row: int) -> list[int]:
     times = table.times
     stretches = range(times.first[row], times.first[row + 1])
     return [moment for k in stretches for moment in range(times.stretch_starts[k], times.stretch_ends[k])]
 
 
-def _met(table: Table, row: int) -> list[int]:
+def _met(table: BufferTable, row: int) -> list[int]:
     """Rows alive together with one."""
     times = table.times
     hulls = (times.starts < times.ends[row]) & (times.ends > times.starts[row])

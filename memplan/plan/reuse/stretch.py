@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 from memplan.replay.policy import MIN_BLOCK
 from memplan.replay.records import Request
 from memplan.units import Bytes
@@ -21,7 +21,7 @@ BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class RequestStretch:
     """A stretch of allocations as a problem, and what the problem leaves out."""
 
     problem: Problem
@@ -52,7 +52,7 @@ def stretch_of(
     heirs: Mapping[int, int] | None = None,
     alignment: int,
     capacity: int | None = None,
-) -> Stretch:
+) -> RequestStretch:
     """Make a placement problem of a stretch of requests.
 
     Args:
@@ -78,7 +78,7 @@ def stretch_of(
     busiest = max(streams, key=lambda stream: streams[stream], default=0)
     planned = {key: life for key, life in passing.items() if life.stream == busiest}
     buffers = tuple(
-        Buffer(
+        ArenaBuffer(
             name=str(key),
             start=max(0, life.start),
             end=moments if life.end is None else life.end,
@@ -87,7 +87,7 @@ def stretch_of(
         )
         for key, life in planned.items()
     )
-    return Stretch(
+    return RequestStretch(
         problem=Problem(buffers=buffers, capacity=capacity),
         keys=tuple(unrolled.original(key) for key in planned),
         repetitions=repetitions,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memplan.errors import UsageError
 from memplan.plan.reuse.bound import stretches
 from memplan.plan.reuse.decompose import placed
-from memplan.plan.reuse.records import Buffer, Placement, Problem
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Times(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class BufferTable:
     """Buffers that have bytes at some moment."""
 
     problem: Problem
@@ -72,7 +72,7 @@ class Table:
     loads: Whole
     """Bytes alive per moment."""
 
-    def placement(self, lows: "Sequence[int] | Whole") -> Placement:
+    def placement(self, lows: "Sequence[int] | Whole") -> ArenaPlacement:
         """Offsets per row as a placement of the problem."""
         offsets = [buffer.offset or 0 for buffer in self.problem.buffers]
         for index, low in zip(self.indices, lows, strict=True):
@@ -80,7 +80,7 @@ class Table:
         return placed(self.problem.buffers, offsets)
 
 
-def table_of(problem: Problem) -> Table:
+def table_of(problem: Problem) -> BufferTable:
     """The arrays of a problem.
 
     Raises:
@@ -94,7 +94,7 @@ def table_of(problem: Problem) -> Table:
     rows = _collapsed([spans[i] for i in indices])
     buffers = [problem.buffers[i] for i in indices]
     sizes = np.array([buffer.size for buffer in buffers], dtype=np.int64)
-    return Table(
+    return BufferTable(
         problem=problem,
         indices=tuple(indices),
         times=_times(rows),
@@ -112,7 +112,7 @@ def _check_numbers(problem: Problem) -> None:
         raise UsageError(f"{free + fixed} bytes in all are more than offsets of 64 bits can tell apart")
 
 
-def _key(buffer: Buffer, spans: Spans) -> tuple[object, ...]:
+def _key(buffer: ArenaBuffer, spans: Spans) -> tuple[object, ...]:
     fixed = -1 if buffer.offset is None else buffer.offset
     return spans[0][0], spans[-1][1], buffer.size, buffer.alignment, fixed, spans, buffer.name
 

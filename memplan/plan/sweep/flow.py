@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from memplan.hardware.catalog import load_profile
 from memplan.plan.sweep.backends import carried_by
-from memplan.plan.sweep.records import PROCESSES, Asked, Sweep, SweepRow, Task
+from memplan.plan.sweep.records import PROCESSES, Sweep, SweepRequest, SweepRow, SweepTask
 from memplan.plan.sweep.task import limit_of, run_task
 from memplan.project.records import Project
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def sweep(project: Project, asked: Asked, progress: Callable[[str], None] | None = None) -> Sweep:
+def sweep(project: Project, asked: SweepRequest, progress: Callable[[str], None] | None = None) -> Sweep:
     """Recommend for every job of a project on each of its GPUs.
 
     Args:
@@ -48,12 +48,12 @@ def sweep(project: Project, asked: Asked, progress: Callable[[str], None] | None
     )
 
 
-def _tasks(project: Project, asked: Asked) -> Iterator[Task]:
+def _tasks(project: Project, asked: SweepRequest) -> Iterator[SweepTask]:
     for job in project.jobs:
         for name in job.gpus:
             gpus = asked.gpus or job.spec.parallel.ranks
             processes = asked.search.processes or PROCESSES
-            yield Task(
+            yield SweepTask(
                 job=job.name,
                 spec=job.spec,
                 profile=load_profile(name, profile_dirs=project.profile_dirs),
@@ -81,7 +81,9 @@ def run_all(function: Callable[[T], R], tasks: Sequence[T], *, timeout: float) -
     yield from run(delayed(function)(task) for task in tasks)
 
 
-def _collect(tasks: Sequence[Task], found: Iterable[SweepRow], progress: Callable[[str], None]) -> tuple[SweepRow, ...]:
+def _collect(
+    tasks: Sequence[SweepTask], found: Iterable[SweepRow], progress: Callable[[str], None]
+) -> tuple[SweepRow, ...]:
     """Rows in the order of their tasks; where the cluster breaks down, the rest says so."""
     rows: dict[tuple[str, str], SweepRow] = {}
     broken = ""
@@ -97,7 +99,7 @@ def _collect(tasks: Sequence[Task], found: Iterable[SweepRow], progress: Callabl
     return tuple(rows.get((task.job, task.profile.name)) or _lost(task, broken) for task in tasks)
 
 
-def _lost(task: Task, error: str) -> SweepRow:
+def _lost(task: SweepTask, error: str) -> SweepRow:
     return SweepRow(job=task.job, gpu=task.profile.name, gpus=task.search.gpus, answer=None, error=error)
 
 

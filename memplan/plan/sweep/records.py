@@ -18,7 +18,7 @@ State = Literal["as given", "changed", "no", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SweepRequest:
     """How to sweep."""
 
     backend: Backend = "loky"
@@ -32,7 +32,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class SweepTask:
     """One job on one GPU, as it travels to a worker."""
 
     job: str

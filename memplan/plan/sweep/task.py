@@ -11,18 +11,18 @@ from pathlib import Path
 from memplan.errors import EstimateError, MemplanError
 from memplan.job.isolate import run_isolated
 from memplan.plan.recommend.records import Recommendation
-from memplan.plan.sweep.records import SweepRow, Task
+from memplan.plan.sweep.records import SweepRow, SweepTask
 
 PATIENCE = 8
 """Traces of the longest allowed time, one after another, after which a search is given up beyond its own budget."""
 
 
-def limit_of(task: Task) -> float:
+def limit_of(task: SweepTask) -> float:
     """Seconds after which a search is given up."""
     return task.search.budget_seconds + PATIENCE * task.timeout
 
 
-def run_task(task: Task) -> SweepRow:
+def run_task(task: SweepTask) -> SweepRow:
     """Search for one job on one GPU; that there is no answer is a row, too."""
     started = time.perf_counter()
     answer, error = _answer(task)
@@ -36,7 +36,7 @@ def run_task(task: Task) -> SweepRow:
     )
 
 
-def _answer(task: Task) -> tuple[Recommendation | None, str]:
+def _answer(task: SweepTask) -> tuple[Recommendation | None, str]:
     try:
         return run_isolated(_search, task, timeout=limit_of(task)), ""
     except MemplanError as error:
@@ -44,7 +44,7 @@ def _answer(task: Task) -> tuple[Recommendation | None, str]:
         return None, f"{error.what}{where}" + (f"; {error.hint}" if error.hint else "")
 
 
-def _search(task: Task) -> Recommendation:
+def _search(task: SweepTask) -> Recommendation:
     _enter(task.folder)
     from memplan.plan.recommend.compose import recommend
 

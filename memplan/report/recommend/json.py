@@ -2,7 +2,7 @@
 
 from memplan.contract.document import Document, head
 from memplan.contract.table import Table
-from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, Remedy, WhatIf
+from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, Remedy, SingleChange
 
 
 def _parallel(candidate: Candidate) -> str:
@@ -31,7 +31,7 @@ DOCUMENT = Document(
         Evaluated: Table(
             keys={"step_seconds": "time", "samples_per_second": "samples_per_second"}, spread=("candidate",)
         ),
-        WhatIf: Table(spread=("candidate",)),
+        SingleChange: Table(spread=("candidate",)),
         Rejected: Table(spread=("candidate",)),
         Remedy: Table(keys={"configuration": "evaluated"}),
     },

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
-from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, WhatIf
+from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, SingleChange
 from memplan.report.draw.layout import flow, hanging, paragraphs, spread, stacked
 from memplan.report.estimate.job import job_items
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
@@ -177,7 +177,7 @@ def splits(answer: Recommendation, candidate: Candidate) -> bool:
     return given is not None and str(candidate.spec.batch_size) != given
 
 
-def state(row: WhatIf) -> str:
+def state(row: SingleChange) -> str:
     """``fits``, with a star where it is not allowed."""
     return ("fits" if row.fits else "no") + ("" if row.allowed else " *")
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 from memplan.contract.document import Document, head
 from memplan.contract.table import Table
 from memplan.plan.reuse.answer_records import ReuseAnswer
-from memplan.plan.reuse.records import Buffer
+from memplan.plan.reuse.records import ArenaBuffer
 
 
 class PlacedBuffer(NamedTuple):
     """One buffer, and where it goes."""
 
-    buffer: Buffer
+    buffer: ArenaBuffer
     """What needs a place."""
     offset_bytes: int | None
     """Where it lies; null where nothing was placed."""
@@ -83,7 +83,7 @@ DOCUMENT = Document(
             omit=("result",),
         ),
         PlacedBuffer: Table(spread=("buffer",)),
-        Buffer: Table(keys={"id": "name", "start": "start", "end": "end", "size_bytes": "size"}, rest=False),
+        ArenaBuffer: Table(keys={"id": "name", "start": "start", "end": "end", "size_bytes": "size"}, rest=False),
     },
 )
 render = DOCUMENT.render

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memplan.plan.reuse.bound import stretches
-from memplan.plan.reuse.records import Buffer, Placement
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,13 @@ class Cell:
 
 
 def raster(
-    buffers: Sequence[Buffer], placement: Placement, labels: Sequence[str], *, columns: int, rows: int, height: int
+    buffers: Sequence[ArenaBuffer],
+    placement: ArenaPlacement,
+    labels: Sequence[str],
+    *,
+    columns: int,
+    rows: int,
+    height: int,
 ) -> list[list[Cell]]:
     """Draw a placement into cells.
 

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from memplan.plan.reuse.answer_records import ReuseAnswer
 from memplan.plan.reuse.bound import stretches
-from memplan.plan.reuse.records import Buffer
+from memplan.plan.reuse.records import ArenaBuffer
 from memplan.report.draw.svg import picture
 from memplan.report.labels import LABELS
 from memplan.text import clean
@@ -114,7 +114,7 @@ class _Picture:
         owner = f"{around.owners[index]}, " if around else ""
         return clean(f"{owner}{format_bytes(buffer.size)} at {self._offsets[index]:,}, {buffer.start} to {buffer.end}")
 
-    def _path(self, buffer: Buffer, offset: int) -> str:
+    def _path(self, buffer: ArenaBuffer, offset: int) -> str:
         y, tall = self._y(offset + buffer.size), self._y(offset) - self._y(offset + buffer.size)
         return "".join(
             f"M{self._x(start):.2f} {y:.2f}h{self._x(end) - self._x(start):.2f}v{tall:.2f}H{self._x(start):.2f}z"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memplan.errors import EstimateError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
-from memplan.plan.batch.search import Judged, Search
+from memplan.plan.batch.search import JudgedStep, ValueSearch
 from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 
@@ -59,8 +59,10 @@ def _peak(trace: Trace) -> int:
     return sum(storage.nbytes for storage in trace.storages)
 
 
-def _search(trace, limit: int) -> Search:
-    return Search(trace, lambda _, traced: Judged(device_bytes=_peak(traced), fits=_peak(traced) <= limit), limit)
+def _search(trace, limit: int) -> ValueSearch:
+    return ValueSearch(
+        trace, lambda _, traced: JudgedStep(device_bytes=_peak(traced), fits=_peak(traced) <= limit), limit
+    )
 
 
 @given(

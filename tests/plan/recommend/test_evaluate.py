@@ -9,7 +9,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.plan.recommend import evaluate
 from memplan.plan.recommend.evaluate import attempt, evaluate_here, not_traced
-from memplan.plan.recommend.records import Candidate, Limits
+from memplan.plan.recommend.records import Candidate, StepLimits
 from tests.plan.recommend.models import MODEL
 
 PROFILE = load_profile("rtx-4090")
@@ -31,7 +31,7 @@ def test_an_unexpected_exception_is_an_outcome(
     # Beyond the trace itself, which explains what user code and torch raise.
     monkeypatch.setattr(evaluate, "phase_peaks", broken)
     candidate = Candidate(spec=_job(tmp_path), changes=())
-    outcome = evaluate_here(candidate, PROFILE, Limits())
+    outcome = evaluate_here(candidate, PROFILE, StepLimits())
     assert outcome.candidate is candidate
     assert outcome.evaluated is None
     assert isinstance(outcome.error, EstimateError)
@@ -43,7 +43,7 @@ def test_errors_for_the_user_stay_what_they_are(tmp_path: Path) -> None:
     candidate = Candidate(spec=_job(tmp_path), changes=())
     given = UsageError("no such thing", where="--option", hint="another")
 
-    def broken() -> evaluate.Outcome:
+    def broken() -> evaluate.Evaluation:
         raise given
 
     outcome = attempt(candidate, broken)

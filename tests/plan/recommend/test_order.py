@@ -12,12 +12,12 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import Parallel, parse_parallel
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.lifetime.records import Category
-from memplan.plan.recommend.changes import Change, layouts, single_changes
-from memplan.plan.recommend.evaluate import Outcome, evaluate_here, not_traced
+from memplan.plan.recommend.changes import JobChange, layouts, single_changes
+from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, not_traced
 from memplan.plan.recommend.order import GUESSES, Guess, guess
 from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.predict import Predictor, resized
-from memplan.plan.recommend.records import Candidate, Evaluated, Group, Limits, Search
+from memplan.plan.recommend.records import Candidate, Evaluated, Group, Search, StepLimits
 from memplan.plan.recommend.space import Combination, bases, combine, is_allowed, wanting, with_changes
 from memplan.plan.time.records import StepTime
 from memplan.units import GIB, Bytes
@@ -31,7 +31,7 @@ SECOND = StepTime(
 )  # fmt: skip
 
 
-def _outcome(peaks: Peaks, *texts: str, candidate: Candidate | None = None) -> Outcome:
+def _outcome(peaks: Peaks, *texts: str, candidate: Candidate | None = None) -> Evaluation:
     """A trace that has exactly these peaks: nothing is lost to the allocator, and there is no context."""
     size = Bytes(round(max(sum(held.values()) for held in peaks.values())))
     made = candidate or with_changes(GIVEN, [CHANGES[text] for text in texts])
@@ -39,7 +39,7 @@ def _outcome(peaks: Peaks, *texts: str, candidate: Candidate | None = None) -> O
         candidate=made, device_bytes=size, high_bytes=size, allocated_bytes=size, reserved_bytes=size,
         host_bytes=Bytes(0), fits=True, reason="", time=SECOND, cost=1.0, traced_micro_batches=1,
     )  # fmt: skip
-    return Outcome(candidate=made, evaluated=evaluated, reason="", peaks=peaks)
+    return Evaluation(candidate=made, evaluated=evaluated, reason="", peaks=peaks)
 
 
 def _peaks(activations: float, states: float, temporaries: float = 0.0) -> Peaks:
@@ -53,7 +53,7 @@ def _peaks(activations: float, states: float, temporaries: float = 0.0) -> Peaks
     }
 
 
-def _predictor(*outcomes: Outcome) -> Predictor:
+def _predictor(*outcomes: Evaluation) -> Predictor:
     predictor = Predictor(GIVEN, CHANGES, 0)
     for outcome in outcomes:
         predictor.learn(outcome)
@@ -129,7 +129,7 @@ def _layout(text: str) -> Mapping[Category, float]:
 
 def _guess(text: str) -> Guess:
     parallel = parse_parallel(text)
-    change = Change(text=f"--parallel {text}", group="parallel", fields=(("parallel", parallel),))
+    change = JobChange(text=f"--parallel {text}", group="parallel", fields=(("parallel", parallel),))
     return guess(change, Parallel(data="ddp", replicas=8))
 
 
@@ -156,7 +156,7 @@ def test_every_change_has_a_guess() -> None:
         for change in single_changes(spec, 1):
             assert any(change.text.startswith(name) for name in GUESSES), change.text
     for layout in layouts(16, seq_len=1 << 15, experts=True)[1:]:
-        change = Change(text=f"--parallel {layout}", group="parallel", fields=(("parallel", layout),))
+        change = JobChange(text=f"--parallel {layout}", group="parallel", fields=(("parallel", layout),))
         assert guess(change, layouts(16)[0]).slower > 0
 
 
@@ -191,7 +191,7 @@ def test_statistics_of_the_batch_are_seen(tmp_path: Path, norm: str, mode: str, 
     path = tmp_path / "net.py"
     path.write_text(MODEL.format(norm=norm), encoding="utf-8")
     job = JobSpec(target=FileTarget(path=path), batch_size=2, mode=mode)  # type: ignore[arg-type]
-    outcome = evaluate_here(Candidate(spec=job, changes=()), load_profile("rtx-4090"), Limits())
+    outcome = evaluate_here(Candidate(spec=job, changes=()), load_profile("rtx-4090"), StepLimits())
     assert outcome.evaluated is not None, outcome.reason
     assert outcome.batch_statistics is expected
     # The largest phase is what the allocator was asked for at once; 512-byte blocks and 2 MiB segments are more.

@@ -12,8 +12,8 @@ from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.plan.recommend import flow
 from memplan.plan.recommend.compose import recommend
-from memplan.plan.recommend.evaluate import Outcome, evaluate_here
-from memplan.plan.recommend.records import Candidate, Limits, Recommendation, Search
+from memplan.plan.recommend.evaluate import Evaluation, evaluate_here
+from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
 from memplan.plan.recommend.workers import Workers
 from tests.plan.recommend.models import MODEL
 
@@ -106,10 +106,10 @@ def test_until_something_fits_the_smallest_way_is_among_the_next(
     job: JobSpec, profile: GpuProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is expected may be wrong of all that should be fast; an answer must not wait for the last of them."""
-    batches: list[list[Outcome]] = []
+    batches: list[list[Evaluation]] = []
 
     class Here(Workers):
-        def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Outcome]:
+        def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Evaluation]:
             batches.append([evaluate_here(each, self._profile, self._limits) for each in candidates])
             yield from batches[-1]
 
@@ -127,7 +127,7 @@ def test_until_something_fits_the_smallest_way_is_among_the_next(
 def test_limits_are_kept_and_memory_can_be_what_counts(job: JobSpec, profile: GpuProfile) -> None:
     search = Search(
         processes=2, budget_seconds=600, alpha=1.0, beta=0.0, keep=("offload", "loss", "parallel"),
-        limits=Limits(utilization="conservative"),
+        limits=StepLimits(utilization="conservative"),
     )  # fmt: skip
     answer = recommend(job, profile, search)
     assert answer.best is not None

@@ -12,15 +12,15 @@ from memplan.errors import EstimateError
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.plan.recommend.evaluate import Outcome, not_traced
-from memplan.plan.recommend.records import Candidate, Limits
+from memplan.plan.recommend.evaluate import Evaluation, not_traced
+from memplan.plan.recommend.records import Candidate, StepLimits
 from memplan.plan.recommend.workers import Workers
 
 PROFILE = load_profile("rtx-4090")
 LONG = 60.0
 
 
-def _lasting(candidate: Candidate, profile: GpuProfile, limits: Limits) -> Outcome:
+def _lasting(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
     """Sleeps as long as its one change says."""
     time.sleep(float(candidate.words))
     return not_traced(candidate, "slept")
@@ -34,7 +34,7 @@ def _candidates(*seconds: float) -> list[Candidate]:
 
 
 def _workers(timeout: float = LONG) -> Workers:
-    workers = Workers(PROFILE, Limits(), processes=2, timeout=timeout, progress=lambda _: None)
+    workers = Workers(PROFILE, StepLimits(), processes=2, timeout=timeout, progress=lambda _: None)
     # Starting processes is no part of what is measured.
     assert len(list(workers.run(_candidates(0.0, 0.0), _lasting))) == 2
     return workers

@@ -5,7 +5,7 @@ from itertools import permutations
 
 from hypothesis import strategies as st
 
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 
 
 @st.composite
@@ -23,11 +23,11 @@ def spans(draw, last=12):
 @st.composite
 def problems(draw, most=8, size=9, aligned=True, gaps=True, fixed=True):
     """Buffers; those of fixed offset never share a byte, so that there is a placement."""
-    found: list[Buffer] = []
+    found: list[ArenaBuffer] = []
     for index in range(draw(st.integers(0, most))):
         start, end, holes = draw(spans())
         found.append(
-            Buffer(
+            ArenaBuffer(
                 name=f"b{index}",
                 start=start,
                 end=end,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.grain import grain_of
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 from tests.plan.reuse.problems import load, lowest_height, problems
 
 
@@ -37,22 +37,24 @@ def test_another_buffer_never_lowers_the_bound(problem, data):
 
 
 def test_alignment_adds_all_paddings_but_the_largest():
-    buffers = tuple(Buffer(name=str(i), start=0, end=1, size=size, alignment=10) for i, size in enumerate((1, 8, 10)))
+    buffers = tuple(
+        ArenaBuffer(name=str(i), start=0, end=1, size=size, alignment=10) for i, size in enumerate((1, 8, 10))
+    )
     assert lower_bound(Problem(buffers=buffers)).bytes == 10 + 10 + 1
-    beside = Buffer(name="unaligned", start=0, end=1, size=3)
+    beside = ArenaBuffer(name="unaligned", start=0, end=1, size=3)
     assert lower_bound(Problem(buffers=(*buffers, beside))).bytes == 22
 
 
 def test_the_reason_names_what_bounds():
-    high = Buffer(name="high", start=0, end=1, size=1, offset=99)
+    high = ArenaBuffer(name="high", start=0, end=1, size=1, offset=99)
     assert lower_bound(Problem(buffers=(high,))).reason == "buffer high must lie at 99"
-    low = Buffer(name="low", start=4, end=6, size=500)
+    low = ArenaBuffer(name="low", start=4, end=6, size=500)
     assert lower_bound(Problem(buffers=(low, high))).reason == "buffers need 500 bytes at moment 4"
 
 
 def test_gaps_all_over_a_lifespan_leave_a_buffer_in_the_arena():
-    hollow = Buffer(name="hollow", start=0, end=4, size=5, gaps=((0, 4),))
-    beside = Buffer(name="beside", start=0, end=4, size=3)
+    hollow = ArenaBuffer(name="hollow", start=0, end=4, size=5, gaps=((0, 4),))
+    beside = ArenaBuffer(name="beside", start=0, end=4, size=3)
     found = lower_bound(Problem(buffers=(hollow, beside)))
     assert (found.bytes, found.reason) == (5, "buffer hollow has 5 bytes")
 
@@ -61,5 +63,5 @@ def test_gaps_all_over_a_lifespan_leave_a_buffer_in_the_arena():
     ([], 1), ([(6, 1), (9, 3)], 3), ([(512, 1), (1024, 1024)], 512), ([(12, 4), (12, 18)], 2), ([(10, 3)], 1),
 ])  # fmt: skip
 def test_the_grain_divides_sizes_and_goes_with_every_alignment(rows, grain):
-    buffers = (Buffer(name=str(i), start=0, end=1, size=size, alignment=a) for i, (size, a) in enumerate(rows))
+    buffers = (ArenaBuffer(name=str(i), start=0, end=1, size=size, alignment=a) for i, (size, a) in enumerate(rows))
     assert grain_of(Problem(buffers=tuple(buffers))) == grain

@@ -10,7 +10,7 @@ from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.ending import best_of
-from memplan.plan.reuse.records import Buffer, Placement, Problem
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem
 from tests.plan.reuse.problems import problems, right
 
 
@@ -51,7 +51,10 @@ def test_every_mutation_of_a_right_placement_is_caught(problem, data):
 
 
 TWO = Problem(
-    buffers=(Buffer(name="a", start=0, end=2, size=10), Buffer(name="b", start=1, end=3, size=10, alignment=5))
+    buffers=(
+        ArenaBuffer(name="a", start=0, end=2, size=10),
+        ArenaBuffer(name="b", start=1, end=3, size=10, alignment=5),
+    )
 )
 
 
@@ -63,12 +66,12 @@ TWO = Problem(
     ((0, 10), 25, ("the height is said to be 25; buffer b ends at 20",)), ((0,), 10, ("1 offsets for 2 buffers",)),
 ])  # fmt: skip
 def test_the_check_names_what_is_wrong(offsets, height, said):
-    assert problems_of(TWO, Placement(offsets=offsets, height=height)) == said
+    assert problems_of(TWO, ArenaPlacement(offsets=offsets, height=height)) == said
 
 
 def test_the_check_knows_fixed_offsets_and_the_capacity():
     fixed = replace(TWO, buffers=(replace(TWO.buffers[0], offset=4), TWO.buffers[1]), capacity=19)
-    assert problems_of(fixed, Placement(offsets=(0, 10), height=20)) == (
+    assert problems_of(fixed, ArenaPlacement(offsets=(0, 10), height=20)) == (
         "buffer a lies at 0, and must at 4",
         "buffer b ends at 20, above the capacity of 19",
     )

@@ -9,7 +9,7 @@ from memplan.errors import UsageError
 from memplan.plan.reuse import colour
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.ending import best_of
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 from tests.plan.reuse.problems import load, moments, problems
 
 
@@ -46,14 +46,14 @@ def test_slots_on_top_of_each_other_are_a_placement(problem):
 def test_the_bound_counts_the_largest_of_every_moment():
     """Never more than 11 bytes at once, but a slot of 10 and one of 6 are needed."""
     found = ((0, 1, 10), (0, 1, 1), (1, 2, 5), (1, 2, 6))
-    buffers = tuple(Buffer(name=str(i), start=a, end=b, size=s) for i, (a, b, s) in enumerate(found))
+    buffers = tuple(ArenaBuffer(name=str(i), start=a, end=b, size=s) for i, (a, b, s) in enumerate(found))
     plan = colour.share_slots(Problem(buffers=buffers))
     assert (load(Problem(buffers=buffers)), plan.bound, plan.total) == (11, 15, 15)
 
 
 def test_what_slots_cannot_do_is_told():
     with pytest.raises(UsageError, match="fixed offset"):
-        colour.share_slots(Problem(buffers=(Buffer(name="a", start=0, end=1, size=1, offset=0),)))
-    many = tuple(Buffer(name=str(i), start=i, end=i + 1, size=1) for i in range(colour.MANY + 1))
+        colour.share_slots(Problem(buffers=(ArenaBuffer(name="a", start=0, end=1, size=1, offset=0),)))
+    many = tuple(ArenaBuffer(name=str(i), start=i, end=i + 1, size=1) for i in range(colour.MANY + 1))
     with pytest.raises(UsageError, match="too many"):
         colour.share_slots(Problem(buffers=many))

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from memplan.errors import UsageError
 from memplan.plan.reuse.csv_file import read_problem, write_problem
-from memplan.plan.reuse.records import Placement
+from memplan.plan.reuse.records import ArenaPlacement
 from tests.plan.reuse.problems import problems
 
 
@@ -24,7 +24,7 @@ def test_what_is_written_is_read_again(tmp_path_factory, problem):
 
 def test_offsets_of_a_placement_are_fixed_when_read_again(tmp_path):
     problem = read(tmp_path, "id,lower,upper,size\na,0,3,4\nb,1,2,5\n")
-    text = write_problem(problem, Placement(offsets=(5, 0), height=9))
+    text = write_problem(problem, ArenaPlacement(offsets=(5, 0), height=9))
     assert text == "id,lower,upper,size,offset\na,0,3,4,5\nb,1,2,5,0\n"
     assert [buffer.offset for buffer in read(tmp_path, text).buffers] == [5, 0]
 

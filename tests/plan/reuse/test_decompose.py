@@ -8,7 +8,7 @@ from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import joined, part_of, sections_of
 from memplan.plan.reuse.ending import best_of
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 from tests.plan.reuse.problems import load, moments, problems
 from tests.support.laws import swept
 
@@ -35,7 +35,7 @@ def test_what_is_joined_is_right(problem):
 
 
 def test_a_gap_holds_together_what_it_separates():
-    across = Buffer(name="across", start=0, end=9, size=1, gaps=((1, 8),))
-    within = Buffer(name="within", start=3, end=5, size=1)
-    after = Buffer(name="after", start=9, end=11, size=1)
+    across = ArenaBuffer(name="across", start=0, end=9, size=1, gaps=((1, 8),))
+    within = ArenaBuffer(name="within", start=3, end=5, size=1)
+    after = ArenaBuffer(name="after", start=9, end=11, size=1)
     assert sections_of(Problem(buffers=(after, within, across))) == ((2, 1), (0,))

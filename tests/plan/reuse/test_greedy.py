@@ -13,7 +13,13 @@ from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.fit import Room, place_in_order, place_rows, place_rows_by_arrays
-from memplan.plan.reuse.records import Buffer, Infeasible, Optimal, Problem, TimedOut
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    PlacementTimedOut,
+    Problem,
+)
 from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import load, lowest_height, moments, problems
 from tests.support.laws import swept
@@ -72,30 +78,30 @@ def test_endings_tell_the_truth(problem, capacity):
     lowest = lowest_height(problem)
     result = greedy.solve(replace(problem, capacity=capacity), time_limit=60)
     match result:
-        case Infeasible():
+        case InfeasiblePlacement():
             assert lowest >= result.bound > capacity
-        case TimedOut():
+        case PlacementTimedOut():
             assert result.best.height > capacity
         case _:
             assert result.placement.height <= capacity
-            assert not isinstance(result, Optimal) or result.placement.height == lowest
+            assert not isinstance(result, OptimalPlacement) or result.placement.height == lowest
 
 
 def test_a_hole_between_two_is_used():
     found = ((0, 2, 10), (2, 4, 10), (0, 4, 5))
-    buffers = tuple(Buffer(name=str(i), start=a, end=b, size=size) for i, (a, b, size) in enumerate(found))
+    buffers = tuple(ArenaBuffer(name=str(i), start=a, end=b, size=size) for i, (a, b, size) in enumerate(found))
     assert best_of(greedy.solve(Problem(buffers=buffers), time_limit=60)).height == 15
 
 
 def test_buffers_without_bytes_need_no_place():
-    buffers = (Buffer(name="none", start=0, end=9, size=0), Buffer(name="some", start=0, end=9, size=7))
+    buffers = (ArenaBuffer(name="none", start=0, end=9, size=0), ArenaBuffer(name="some", start=0, end=9, size=7))
     assert greedy.solve(Problem(buffers=buffers), time_limit=60).placement.offsets == (0, 0)
     assert greedy.solve(Problem(buffers=()), time_limit=60).placement.height == 0
 
 
 def test_huge_buffers_are_placed_or_refused():
     def twice(size):
-        return Problem(buffers=tuple(Buffer(name=name, start=0, end=1, size=size) for name in "ab"))
+        return Problem(buffers=tuple(ArenaBuffer(name=name, start=0, end=1, size=size) for name in "ab"))
 
     assert greedy.solve(twice(2**60), time_limit=60).placement.height == 2**61
     with pytest.raises(UsageError, match="64 bits"):

@@ -8,7 +8,7 @@ from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.eject import push, state_of
 from memplan.plan.reuse.ending import best_of
-from memplan.plan.reuse.records import Buffer, Optimal, Problem
+from memplan.plan.reuse.records import ArenaBuffer, OptimalPlacement, Problem
 from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import problems
 from tests.support.laws import swept
@@ -44,8 +44,10 @@ def test_whoever_is_placed_by_pushing_is_placed_right(problem):
 
 def test_a_start_is_kept_if_nothing_is_lower():
     spans = ((0, 3, 4), (2, 6, 3), (5, 9, 5), (1, 8, 2), (4, 7, 1))
-    problem = Problem(buffers=tuple(Buffer(name=str(i), start=a, end=b, size=s) for i, (a, b, s) in enumerate(spans)))
+    problem = Problem(
+        buffers=tuple(ArenaBuffer(name=str(i), start=a, end=b, size=s) for i, (a, b, s) in enumerate(spans))
+    )
     best = improve.solve(problem, time_limit=5)
-    assert isinstance(best, Optimal)
+    assert isinstance(best, OptimalPlacement)
     again = improve.solve(replace(problem, capacity=best.placement.height), time_limit=0, start=best.placement)
     assert again.placement == best.placement

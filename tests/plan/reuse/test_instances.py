@@ -11,7 +11,7 @@ from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.compiled import HAS_NUMBA
 from memplan.plan.reuse.csv_file import read_problem
 from memplan.plan.reuse.ending import best_of
-from memplan.plan.reuse.records import Optimal
+from memplan.plan.reuse.records import OptimalPlacement
 from tests.plan.reuse.training_trace import training_run
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[4] / "shared" / "data")) / "dsa"
@@ -51,7 +51,7 @@ def test_orderings_come_close_to_the_bound(name, ratio):
 def test_real_graphs_reach_the_bound(name):
     problem = instance(f"idealloc/{name}")
     result = portfolio.solve(problem, time_limit=60)
-    assert isinstance(result, Optimal)
+    assert isinstance(result, OptimalPlacement)
     assert result.placement.height == most_alive(problem)
     assert problems_of(problem, result.placement) == ()
 

@@ -10,7 +10,14 @@ from memplan.plan.reuse import greedy, portfolio
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.ending import best_of, bound_of
-from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Problem, TimedOut
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    FeasiblePlacement,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    PlacementTimedOut,
+    Problem,
+)
 from tests.plan.reuse.problems import lowest_height, problems
 from tests.support.laws import swept
 
@@ -22,12 +29,12 @@ def test_between_the_bound_and_greedy_in_any_order(problem, seed):
     results = [portfolio.solve(p, time_limit=0.3) for p in (problem, Problem(buffers=tuple(shuffled)))]
     lowest = lowest_height(problem)
     for result in results:
-        assert isinstance(result, Optimal | Feasible)
+        assert isinstance(result, OptimalPlacement | FeasiblePlacement)
         assert lower_bound(problem).bytes <= bound_of(result) <= lowest <= result.placement.height
-        assert not isinstance(result, Optimal) or result.placement.height == lowest
+        assert not isinstance(result, OptimalPlacement) or result.placement.height == lowest
     assert problems_of(problem, results[0].placement) == ()
     assert results[0].placement.height <= best_of(greedy.solve(problem, time_limit=60)).height
-    if all(isinstance(result, Optimal) for result in results):
+    if all(isinstance(result, OptimalPlacement) for result in results):
         assert results[0].placement.height == results[1].placement.height
 
 
@@ -35,14 +42,14 @@ def test_between_the_bound_and_greedy_in_any_order(problem, seed):
 def test_endings_tell_the_truth(problem, capacity):
     lowest = lowest_height(problem)
     match portfolio.solve(replace(problem, capacity=capacity), time_limit=0.2):
-        case Infeasible(bound=bound, best=best):
+        case InfeasiblePlacement(bound=bound, best=best):
             assert capacity < bound <= lowest
             assert problems_of(problem, best) == ()
-        case TimedOut(best=best, bound=bound):
+        case PlacementTimedOut(best=best, bound=bound):
             assert best.height > capacity >= bound
-        case Optimal(placement=placement):
+        case OptimalPlacement(placement=placement):
             assert placement.height == lowest <= capacity
-        case Feasible(placement=placement, bound=bound):
+        case FeasiblePlacement(placement=placement, bound=bound):
             assert bound <= lowest <= placement.height <= capacity
 
 
@@ -51,22 +58,25 @@ def test_endings_tell_the_truth(problem, capacity):
     ({"offset": -8}, "before"),
 ])  # fmt: skip
 def test_fixed_offsets_that_cannot_be_are_infeasible(second, reason):
-    buffers = (Buffer(name="a", start=0, end=2, size=5, offset=0), Buffer(name="b", start=1, end=2, size=5, **second))
+    buffers = (
+        ArenaBuffer(name="a", start=0, end=2, size=5, offset=0),
+        ArenaBuffer(name="b", start=1, end=2, size=5, **second),
+    )
     result = portfolio.solve(Problem(buffers=buffers), time_limit=1)
-    assert isinstance(result, Infeasible)
+    assert isinstance(result, InfeasiblePlacement)
     assert reason in result.reason
 
 
 def test_a_capacity_below_the_load_says_which_moment():
-    buffers = tuple(Buffer(name=name, start=i, end=i + 2, size=5) for i, name in enumerate("abc"))
+    buffers = tuple(ArenaBuffer(name=name, start=i, end=i + 2, size=5) for i, name in enumerate("abc"))
     result = portfolio.solve(Problem(buffers=buffers, capacity=9), time_limit=1)
-    assert result == Infeasible(reason="buffers need 10 bytes at moment 1", bound=10, best=best_of(result))
+    assert result == InfeasiblePlacement(reason="buffers need 10 bytes at moment 1", bound=10, best=best_of(result))
 
 
 def test_a_fixed_buffer_above_the_capacity_says_which():
-    problem = Problem(buffers=(Buffer(name="high", start=0, end=2, size=5, offset=8),), capacity=12)
+    problem = Problem(buffers=(ArenaBuffer(name="high", start=0, end=2, size=5, offset=8),), capacity=12)
     result = portfolio.solve(problem, time_limit=1)
-    assert result == Infeasible(reason="buffer high must lie at 8", bound=13, best=best_of(result))
+    assert result == InfeasiblePlacement(reason="buffer high must lie at 8", bound=13, best=best_of(result))
     assert result.best.height == 13
 
 
@@ -74,13 +84,13 @@ def test_parts_that_never_meet_are_each_lowered():
     """Two parts of one shape, which no ordering places at the bound of 17."""
     shape = ((3, 6, 5), (2, 7, 3), (2, 3, 1), (5, 6, 5), (2, 5, 4), (3, 6, 2), (3, 4, 3))
     buffers = tuple(
-        Buffer(name=f"{part}.{i}", start=start + 9 * part, end=end + 9 * part, size=size)
+        ArenaBuffer(name=f"{part}.{i}", start=start + 9 * part, end=end + 9 * part, size=size)
         for part in range(2)
         for i, (start, end, size) in enumerate(shape)
     )
     assert greedy.solve(Problem(buffers=buffers), time_limit=60).placement.height > 17
     result = portfolio.solve(Problem(buffers=buffers), time_limit=60)
-    assert isinstance(result, Optimal)
+    assert isinstance(result, OptimalPlacement)
     assert result.placement.height == 17
     assert problems_of(Problem(buffers=buffers), result.placement) == ()
 

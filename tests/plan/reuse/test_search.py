@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from memplan.plan.reuse import search, search_orders, search_shape
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import placed
-from memplan.plan.reuse.records import Buffer, Feasible, Infeasible, Optimal, Problem, TimedOut
+from memplan.plan.reuse.records import (
+    ArenaBuffer,
+    FeasiblePlacement,
+    InfeasiblePlacement,
+    OptimalPlacement,
+    PlacementTimedOut,
+    Problem,
+)
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[4] / "shared" / "data")) / "dsa" / "minimalloc"
 LONG = 60.0
@@ -33,7 +40,7 @@ def _buffer(draw, index):
     if end - start > 2 and draw(st.booleans()):
         gaps = ((start + 1, draw(st.integers(start + 2, end - 1))),)
     size = draw(st.integers(0, 5))
-    return Buffer(name=str(index), start=start, end=end, size=size, alignment=alignment, offset=offset, gaps=gaps)
+    return ArenaBuffer(name=str(index), start=start, end=end, size=size, alignment=alignment, offset=offset, gaps=gaps)
 
 
 @st.composite
@@ -46,7 +53,7 @@ def _problems(draw):
 def _plain_problems(draw):
     """More buffers than offsets could be counted out for, over enough time to fall into groups."""
     rows = draw(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 9)), min_size=5, max_size=7))
-    buffers = (Buffer(name=str(i), start=at, end=at + n, size=size) for i, (at, n, size) in enumerate(rows))
+    buffers = (ArenaBuffer(name=str(i), start=at, end=at + n, size=size) for i, (at, n, size) in enumerate(rows))
     return Problem(buffers=tuple(buffers))
 
 
@@ -106,9 +113,9 @@ def test_the_lowest_placement_is_found_and_proved_by_every_rule(problem, rule):
         result = search.solve(problem, time_limit=LONG)
     lowest = _lowest(problem)
     if lowest is None:
-        assert isinstance(result, Infeasible)
+        assert isinstance(result, InfeasiblePlacement)
     else:
-        assert isinstance(result, Optimal)
+        assert isinstance(result, OptimalPlacement)
         assert result.placement.height == lowest
         _check(problem, result.placement)
 
@@ -121,10 +128,10 @@ def test_a_capacity_is_kept_or_excluded_as_counting_out_says(problem, capacity, 
         result = search.solve(problem, time_limit=LONG)
     lowest = _lowest(problem)
     if lowest is None or lowest > capacity:
-        assert isinstance(result, Infeasible)
+        assert isinstance(result, InfeasiblePlacement)
         assert lowest is None or capacity < result.bound <= lowest
     else:
-        assert isinstance(result, Optimal | Feasible)
+        assert isinstance(result, OptimalPlacement | FeasiblePlacement)
         _check(problem, result.placement)
 
 
@@ -133,7 +140,7 @@ def test_a_capacity_is_kept_or_excluded_as_counting_out_says(problem, capacity, 
 def test_no_order_of_putting_buffers_down_is_lower(problem, rule):
     with mock.patch.object(search_orders, "RULES", (rule,)):
         result = search.solve(problem, time_limit=LONG)
-    assert isinstance(result, Optimal)
+    assert isinstance(result, OptimalPlacement)
     assert result.placement.height == _lowest_in_any_order(problem)
     _check(problem, result.placement)
 
@@ -145,11 +152,11 @@ def test_without_room_nothing_is_excluded_that_fits(problem, room):
         result = search.solve(problem, time_limit=0.05)
     lowest = _lowest(problem)
     match result:
-        case Optimal():
+        case OptimalPlacement():
             assert result.placement.height == lowest
-        case Infeasible():
+        case InfeasiblePlacement():
             assert lowest is None
-        case Feasible() | TimedOut():
+        case FeasiblePlacement() | PlacementTimedOut():
             assert result.bound <= lowest
 
 
@@ -162,23 +169,23 @@ def test_time_that_is_over_leaves_the_start_and_a_bound_that_holds(problem):
     start = placed(problem.buffers, offsets)
     result = search.solve(problem, time_limit=0, start=start)
     lowest = _lowest_in_any_order(problem)
-    if isinstance(result, Optimal):
+    if isinstance(result, OptimalPlacement):
         assert result.placement.height == lowest
     else:
-        assert isinstance(result, Feasible)
+        assert isinstance(result, FeasiblePlacement)
         assert result.placement == start
         assert result.bound <= lowest
-    assert isinstance(search.solve(problem, time_limit=0), TimedOut)
+    assert isinstance(search.solve(problem, time_limit=0), PlacementTimedOut)
 
 
 def test_a_placement_that_fits_is_not_searched_again():
-    buffers = tuple(Buffer(name=str(i), start=0, end=1, size=1) for i in range(3))
+    buffers = tuple(ArenaBuffer(name=str(i), start=0, end=1, size=1) for i in range(3))
     start = placed(buffers, [4, 0, 2])
     result = search.solve(Problem(buffers=buffers, capacity=5), time_limit=LONG, start=start)
-    assert isinstance(result, Feasible)
+    assert isinstance(result, FeasiblePlacement)
     assert result.placement == start
     result = search.solve(Problem(buffers=buffers, capacity=4), time_limit=LONG, start=start)
-    assert isinstance(result, Optimal | Feasible)
+    assert isinstance(result, OptimalPlacement | FeasiblePlacement)
     assert result.placement.height <= 4
 
 
@@ -188,7 +195,8 @@ def _instance(name):
     with (DATA / f"{name}.1048576.csv").open() as file:
         rows = list(csv.DictReader(file))
     return tuple(
-        Buffer(name=row["id"], start=int(row["lower"]), end=int(row["upper"]), size=int(row["size"])) for row in rows
+        ArenaBuffer(name=row["id"], start=int(row["lower"]), end=int(row["upper"]), size=int(row["size"]))
+        for row in rows
     )
 
 
@@ -197,7 +205,7 @@ def test_hard_instances_fit(name, capacity):
     """D does not fit in minimalloc's two minutes below this capacity; for the others it is the load, or hardly more."""
     problem = Problem(buffers=_instance(name), capacity=capacity)
     result = search.solve(problem, time_limit=LONG)
-    assert isinstance(result, Optimal | Feasible)
+    assert isinstance(result, OptimalPlacement | FeasiblePlacement)
     _check(problem, result.placement)
 
 
@@ -226,6 +234,6 @@ def test_interpreted_and_compiled_loops_put_buffers_at_the_same_offsets():
     run = subprocess.run(
         [sys.executable, "-c", PURE], input=json.dumps(rows), capture_output=True, text=True, check=True
     )
-    result = search.solve(Problem(buffers=tuple(Buffer(**row) for row in rows)), time_limit=LONG)
-    assert isinstance(result, Optimal)
+    result = search.solve(Problem(buffers=tuple(ArenaBuffer(**row) for row in rows)), time_limit=LONG)
+    assert isinstance(result, OptimalPlacement)
     assert list(result.placement.offsets) == json.loads(run.stdout)

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.reuse.records import Buffer
-from memplan.plan.reuse.stretch import Stretch, stretch_of
+from memplan.plan.reuse.records import ArenaBuffer
+from memplan.plan.reuse.stretch import RequestStretch, stretch_of
 from memplan.replay.records import Request
 
 
@@ -30,7 +30,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Request], list[Request]]:
     return requests[:cut], requests[cut:]
 
 
-def alive_at(buffer: Buffer, moment: int) -> bool:
+def alive_at(buffer: ArenaBuffer, moment: int) -> bool:
     return buffer.start <= moment < buffer.end and not any(start <= moment < end for start, end in buffer.gaps)
 
 
@@ -81,7 +81,7 @@ def test_an_heir_born_before_its_ancestor_goes_takes_turns_with_it_in_two_steps(
     }
 
 
-def pairs(stretch: Stretch) -> tuple[tuple[Buffer, ...], tuple[int, ...]]:
+def pairs(stretch: RequestStretch) -> tuple[tuple[ArenaBuffer, ...], tuple[int, ...]]:
     return stretch.problem.buffers, stretch.keys
 
 

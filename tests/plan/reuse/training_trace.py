@@ -2,7 +2,7 @@
 
 import random
 
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 
 
 def training_run(layers, micro_batches, seed=0):
@@ -21,7 +21,7 @@ def training_run(layers, micro_batches, seed=0):
         return clock
 
     def add(start, end, size):
-        found.append(Buffer(name=f"b{len(found)}", start=start, end=end, size=-(-size // 512) * 512))
+        found.append(ArenaBuffer(name=f"b{len(found)}", start=start, end=end, size=-(-size // 512) * 512))
 
     gradients = [0] * layers
     for _ in range(micro_batches):

@@ -18,7 +18,7 @@ from memplan.plan.recommend.records import Search
 from memplan.plan.sweep import flow
 from memplan.plan.sweep.backends import carried_by
 from memplan.plan.sweep.flow import sweep
-from memplan.plan.sweep.records import Asked, SweepRow, Task
+from memplan.plan.sweep.records import SweepRequest, SweepRow, SweepTask
 from memplan.plan.sweep.task import run_task
 from memplan.project.overrides import Overrides
 from memplan.project.read import load_project
@@ -55,18 +55,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "JOBS.toml"
 
 
-def fake(task: Task) -> SweepRow:
+def fake(task: SweepTask) -> SweepRow:
     """What a worker does, without its search: other tests look at that."""
     found, error = (answer(), "") if task.job == "tiny" else (None, "no such weights")
     return SweepRow(job=task.job, gpu=task.profile.name, gpus=task.search.gpus, answer=found, error=error)
 
 
 @pytest.fixture
-def carried(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+def carried(monkeypatch: pytest.MonkeyPatch) -> list[SweepTask]:
     """Tasks come back in the reverse order, each answered by ``fake``."""
-    seen: list[Task] = []
+    seen: list[SweepTask] = []
 
-    def run_all(function: Any, tasks: list[Task], *, timeout: float) -> Iterator[SweepRow]:
+    def run_all(function: Any, tasks: list[SweepTask], *, timeout: float) -> Iterator[SweepRow]:
         assert function is run_task
         assert timeout >= len(tasks) * 60
         seen.extend(tasks)
@@ -76,9 +76,9 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     return seen
 
 
-def test_rows_stand_in_the_order_of_the_file(project: Path, carried: list[Task]) -> None:
+def test_rows_stand_in_the_order_of_the_file(project: Path, carried: list[SweepTask]) -> None:
     told: list[str] = []
-    found = sweep(load_project(project), Asked(search=Search(budget_seconds=7.0)), told.append)
+    found = sweep(load_project(project), SweepRequest(search=Search(budget_seconds=7.0)), told.append)
     assert [(row.job, row.gpu) for row in found.rows] == ROWS
     assert [row.state for row in found.rows] == ["changed", "changed", "unknown"]
     assert found.exit_code == ExitCode.UNKNOWN
@@ -91,20 +91,20 @@ def test_rows_stand_in_the_order_of_the_file(project: Path, carried: list[Task])
     assert {task.folder for task in carried} == {project.parent}
 
 
-def test_a_job_is_searched_for_its_own_ranks(project: Path, carried: list[Task]) -> None:
+def test_a_job_is_searched_for_its_own_ranks(project: Path, carried: list[SweepTask]) -> None:
     project.write_text('gpus = ["l4"]\n[[job]]\nname = "a"\ntarget = "model.py"\nparallel = "fsdp=8,tp=2"')
-    sweep(load_project(project), Asked())
-    sweep(load_project(project), Asked(gpus=4))
+    sweep(load_project(project), SweepRequest())
+    sweep(load_project(project), SweepRequest(gpus=4))
     assert [task.search.gpus for task in carried] == [16, 4]
 
 
 def test_what_came_before_the_cluster_broke_down_is_kept(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaking(_: Any, tasks: list[Task], *, timeout: float) -> Iterator[SweepRow]:
+    def breaking(_: Any, tasks: list[SweepTask], *, timeout: float) -> Iterator[SweepRow]:
         yield fake(tasks[1])
         raise ConnectionResetError("the scheduler is gone")
 
     monkeypatch.setattr(flow, "run_all", breaking)
-    found = sweep(load_project(project), Asked())
+    found = sweep(load_project(project), SweepRequest())
     assert [(row.job, row.gpu) for row in found.rows] == ROWS
     assert [row.state for row in found.rows] == ["unknown", "changed", "unknown"]
     assert found.rows[0].error == "the backend failed: ConnectionResetError: the scheduler is gone"
@@ -116,10 +116,10 @@ def test_all_backends_give_the_same_whether_they_tell_of_each_result_or_not() ->
             assert sorted(flow.run_all(abs, [-3, 2, -1], timeout=60.0)) == [1, 2, 3]
 
 
-def lost(folder: Path, job: str) -> Task:
+def lost(folder: Path, job: str) -> SweepTask:
     """A task whose worker does not see the project: it ends before anything is traced."""
     [tiny] = load_project(folder / "JOBS.toml", Overrides(jobs=["tiny"])).jobs
-    return Task(
+    return SweepTask(
         job=job, spec=tiny.spec, profile=load_profile("t4"), search=Search(), timeout=60.0,
         folder=folder / "elsewhere",
     )  # fmt: skip
@@ -214,7 +214,7 @@ def test_wrong_words_are_told_at_once(
 
 
 def test_the_command_writes_text_and_json(
-    project: Path, carried: list[Task], capsys: pytest.CaptureFixture[str]
+    project: Path, carried: list[SweepTask], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--gpus", "8", "--gpu", "h200", "--job", "tiny", "--allow", "lora, precision", "--jobs", "4"]
     assert main(["sweep", "JOBS.toml", *words, "-f", "text", "-f", "json=out.json"]) == 0

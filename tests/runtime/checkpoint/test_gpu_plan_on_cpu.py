@@ -18,7 +18,7 @@ from memplan.plan.checkpoint.blocks.as_plan import plan_for
 from memplan.plan.checkpoint.blocks.probe.build import build_problem
 from memplan.plan.checkpoint.blocks.probe.run import probe
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
-from memplan.plan.checkpoint.blocks.problem import Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice
 from memplan.runtime.checkpoint.mismatch import PlanFallbackWarning, PlanMismatch
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Promise, SavedOp
 from memplan.runtime.checkpoint.snippet import stand_alone_code
@@ -137,7 +137,7 @@ def test_plans_made_for_an_h100_run_on_the_cpu() -> None:
     )
     plain, kept = gradients(), set()
     for option, candidate in list(enumerate(problem.blocks[0].options))[1:]:
-        made = plan_for(problem, Choice(options=(option,) * 3))
+        made = plan_for(problem, BlockChoice(options=(option,) * 3))
         made = replace(made, promise=plan("h100-80g").promise)
         differs = any(saved.op == KERNEL for saved in candidate.saved)
         kept.add(differs)

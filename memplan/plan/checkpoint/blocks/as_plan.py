@@ -1,14 +1,14 @@
-"""A choice as the plan that brings it about."""
+"""The checkpoint plan of a choice of options."""
 
 from collections.abc import Sequence
 
-from memplan.plan.checkpoint.blocks.probe.menu import Candidate
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
 
 
-def plan_of(modules: Sequence[str], chosen: Sequence[Candidate]) -> CheckpointPlan:
-    """The plan under which each module does what was chosen for it."""
+def plan_of(modules: Sequence[str], chosen: Sequence[OptionCandidate]) -> CheckpointPlan:
+    """Return the plan in which each module has its chosen option."""
     return CheckpointPlan(
         blocks=tuple(
             BlockPlan(module=module, action=each.action, saved=each.saved)
@@ -18,8 +18,8 @@ def plan_of(modules: Sequence[str], chosen: Sequence[Candidate]) -> CheckpointPl
     )
 
 
-def plan_for(problem: BlockProblem, choice: Choice) -> CheckpointPlan:
-    """The plan of a solver's choice."""
+def plan_for(problem: BlockProblem, choice: BlockChoice) -> CheckpointPlan:
+    """Return the plan of a solver's choice."""
     chosen = [block.options[option] for block, option in zip(problem.blocks, choice.options, strict=True)]
     return CheckpointPlan(
         blocks=tuple(

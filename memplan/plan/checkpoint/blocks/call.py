@@ -1,4 +1,4 @@
-"""The library call: a checkpoint plan for a job and a budget, made in a child process."""
+"""Plan the checkpoints of a job's blocks in a child process: the library call."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer, Method
-from memplan.plan.checkpoint.blocks.request import DEFAULT_TIME_LIMIT, PlanOptions
+from memplan.plan.checkpoint.blocks.request import DEFAULT_TIME_LIMIT, BlockPlanRequest
 
 DEFAULT_TIMEOUT = 900.0
 """Seconds until a job that hangs is given up: a plan takes several traces."""
@@ -46,7 +46,7 @@ def plan_checkpoints(
         UsageError: The target, an option or the budget is wrong, or there are no blocks.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
-    options = PlanOptions(
+    options = BlockPlanRequest(
         budget_bytes=budget,
         method=method,
         time_limit=time_limit,
@@ -57,7 +57,7 @@ def plan_checkpoints(
     return run_isolated(_in_child, spec, profile, options, timeout=timeout, progress=progress)
 
 
-def _in_child(spec: JobSpec, profile: GpuProfile, options: PlanOptions) -> CheckpointAnswer:
+def _in_child(spec: JobSpec, profile: GpuProfile, options: BlockPlanRequest) -> CheckpointAnswer:
     from memplan.job.child import progress
     from memplan.plan.checkpoint.blocks.planning import plan_here
 

@@ -14,7 +14,7 @@ from memplan.lifetime.roofline import Roofline
 from memplan.measure.played import play_on_device
 from memplan.plan.checkpoint.blocks.answer.compose import compose_answer
 from memplan.plan.checkpoint.blocks.answer.curve import anchored
-from memplan.plan.checkpoint.blocks.answer.inputs import Planned
+from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.plan.checkpoint.blocks.as_plan import plan_for
 from memplan.plan.checkpoint.blocks.probe.build import build_problem, position_stretches
@@ -24,11 +24,11 @@ from memplan.plan.checkpoint.blocks.probe.read import read
 from memplan.plan.checkpoint.blocks.probe.run import probe
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
-from memplan.plan.checkpoint.blocks.prove.records import Proof, Traced
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.prove.search import Solve, prove
-from memplan.plan.checkpoint.blocks.request import PlanOptions
-from memplan.plan.checkpoint.blocks.solve.best import Best
+from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
+from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.copies import backlogs, bytes_back, seconds_back
 from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint, curve
 from memplan.plan.checkpoint.blocks.solve.greedy import smallest
@@ -42,7 +42,7 @@ left to prove how good that is."""
 def plan_here(
     spec: JobSpec,
     profile: GpuProfile,
-    options: PlanOptions,
+    options: BlockPlanRequest,
     *,
     load: Callable[[], ModelSource] | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -64,7 +64,7 @@ def plan_here(
     return _Planning(spec, profile, options, tracer, progress).answer()
 
 
-def _check(spec: JobSpec, profile: GpuProfile, options: PlanOptions) -> None:
+def _check(spec: JobSpec, profile: GpuProfile, options: BlockPlanRequest) -> None:
     if spec.mode != "train":
         raise UsageError("only training keeps activations for a backward", where="--mode")
     if spec.checkpoint != "none":
@@ -84,7 +84,7 @@ class _Planning:
         self,
         spec: JobSpec,
         profile: GpuProfile,
-        options: PlanOptions,
+        options: BlockPlanRequest,
         tracer: Tracer,
         progress: Callable[[str], None],
     ) -> None:
@@ -94,7 +94,7 @@ class _Planning:
         self.budget = options.budget_bytes if options.budget_bytes is not None else profile.usable_bytes
         self._solver = solver(options.method)
         self._solve: Solve = partial(self._solver, time_limit=options.time_limit)
-        self._rough = self._solver.roughly if isinstance(self._solver, Best) else None
+        self._rough = self._solver.roughly if isinstance(self._solver, CombinedSolver) else None
         self._solve_seconds = 0.0
         self._stretches: tuple[int, ...] = ()
 
@@ -112,7 +112,7 @@ class _Planning:
         self._stretches = position_stretches(probing.probes)
         measuring = self.tracer.seconds
         base = probing.probes[0]
-        unplanned = self._traced(problem, Choice(options=base.options), base)
+        unplanned = self._traced(problem, BlockChoice(options=base.options), base)
         proof = self._prove(problem, unplanned)
         points = self._curve(problem) if self.options.pareto else ()
         if proof.traced.device_bytes <= self.budget and points:
@@ -121,7 +121,7 @@ class _Planning:
             for choice in (points[0].choice, smallest(problem)):
                 proof = proof.with_traced(choice, self._tracing(problem, unplanned))
         return compose_answer(
-            Planned(
+            AnswerInputs(
                 spec=self.spec,
                 profile=self.profile,
                 budget=self.budget,
@@ -140,7 +140,7 @@ class _Planning:
             )
         )
 
-    def _prove(self, problem: BlockProblem, unplanned: Traced) -> Proof:
+    def _prove(self, problem: BlockProblem, unplanned: TracedPlan) -> Proof:
         self.progress("solving")
         rough = self._rough if len(problem.blocks) > MANY_BLOCKS else None
         return prove(
@@ -153,10 +153,10 @@ class _Planning:
             sketch=rough and partial(rough, time_limit=self.options.time_limit),
         )
 
-    def _tracing(self, problem: BlockProblem, unplanned: Traced) -> Callable[[Choice], Traced]:
+    def _tracing(self, problem: BlockProblem, unplanned: TracedPlan) -> Callable[[BlockChoice], TracedPlan]:
         cut = unplanned.probe.reading.cut
 
-        def trace(choice: Choice) -> Traced:
+        def trace(choice: BlockChoice) -> TracedPlan:
             self.progress("tracing the plan")
             found = self.tracer.trace(plan_for(problem, choice))
             reading = read(found, cut_like(found, cut))
@@ -164,7 +164,7 @@ class _Planning:
 
         return trace
 
-    def _traced(self, problem: BlockProblem, choice: Choice, found: Probe) -> Traced:
+    def _traced(self, problem: BlockProblem, choice: BlockChoice, found: Probe) -> TracedPlan:
         trace = found.reading.trace
         self.progress(f"replaying on {self.profile.name}")
         memory = play_on_device(build_lifetimes(trace), self.profile).memory
@@ -175,7 +175,7 @@ class _Planning:
         # A trace moves tensors to the host and back as fast as the device's own memory is.
         back = seconds_back(bytes_back(problem, choice), problem.host_link_bandwidth)
         live = [sum(pair) for pair in zip(still, backlogs(problem, choice).outward, strict=True)]
-        return Traced(
+        return TracedPlan(
             choice=choice,
             probe=found,
             live=tuple(live),

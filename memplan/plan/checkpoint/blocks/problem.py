@@ -45,7 +45,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class ModuleBlock:
     """A block and its menu."""
 
     module: str
@@ -98,7 +98,7 @@ class BlockProblem:
 
     positions: tuple[Position, ...]
     """The step in order."""
-    blocks: tuple[Block, ...]
+    blocks: tuple[ModuleBlock, ...]
     """In order of their first forward."""
     interfaces: tuple[Interface, ...]
     """Tensors between blocks."""
@@ -116,7 +116,7 @@ class BlockProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class BlockChoice:
     """A solution: one option per block, and segments that run again as one."""
 
     options: tuple[int, ...]
@@ -128,19 +128,19 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimal:
+class OptimalChoice:
     """Nothing cheaper fits, within the problem as it is stated."""
 
-    choice: Choice
+    choice: BlockChoice
     seconds: float
     """Extra time of the choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feasible:
+class FeasibleChoice:
     """It fits; something cheaper may exist."""
 
-    choice: Choice
+    choice: BlockChoice
     seconds: float
     """Extra time of the choice."""
     bound_seconds: float | None
@@ -148,25 +148,25 @@ class Feasible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Infeasible:
+class InfeasibleChoice:
     """No choice fits, or (unless proved) the method finds none."""
 
     position: int
     """The binding one: where the least peak that can be had is reached."""
     least_bytes: Bytes
     """The least budget that can be met."""
-    choice: Choice
+    choice: BlockChoice
     """What reaches it."""
     is_proved: bool = True
     """Is it proved that nothing less can be met? False: it is the least that the method found in its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedOut:
+class ChoiceTimedOut:
     """The time was over before anything was proved or found."""
 
-    best: Choice | None
+    best: BlockChoice | None
     """The best choice known that fits, or none."""
 
 
-Result = Optimal | Feasible | Infeasible | TimedOut
+ChoiceResult = OptimalChoice | FeasibleChoice | InfeasibleChoice | ChoiceTimedOut

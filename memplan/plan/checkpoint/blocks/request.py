@@ -1,4 +1,4 @@
-"""What is asked of the planner, the job and its device aside."""
+"""What a user asks of the planner of blocks, beside the job and its device."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ DEFAULT_TIME_LIMIT = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """Budget, blocks and ways to search."""
+class BlockPlanRequest:
+    """Budget, blocks to plan and how to search."""
 
     budget_bytes: int | None = None
     """Device peak at most; None takes what the device has (``GpuProfile.usable_bytes``)."""

@@ -40,7 +40,7 @@ MEANS = (PEAK, GRAPH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
+class OpPlan:
     """What was found for a compiled step."""
 
     answer: GraphAnswer
@@ -58,7 +58,7 @@ def plan_step(
     time_limit: float = 30.0,
     timeout: float = DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
-) -> StepPlan:
+) -> OpPlan:
     """Find the cheapest order of a step's ops within a budget. User code runs in a child process of its own.
 
     Args:
@@ -79,7 +79,7 @@ def plan_step(
 
 def _in_child(
     spec: JobSpec, profile: GpuProfile | None, budget: int | None, ratio: float | None, time_limit: float
-) -> StepPlan:
+) -> OpPlan:
     from memplan.job.child import progress
     from memplan.plan.checkpoint.ops.capture.cost import roofline_seconds
     from memplan.plan.checkpoint.ops.capture.problem import problem_of
@@ -105,8 +105,8 @@ def _in_child(
         assumptions=(*MEANS, *given, rated),
     )
     if not isinstance(result, OptimalSchedule | FeasibleSchedule):
-        return StepPlan(answer=answer, order=None)
-    return StepPlan(answer=answer, order=_order(joint, problem, result.schedule, answer))
+        return OpPlan(answer=answer, order=None)
+    return OpPlan(answer=answer, order=_order(joint, problem, result.schedule, answer))
 
 
 def _rates(spec: JobSpec, profile: GpuProfile | None) -> tuple[Roofline, str]:

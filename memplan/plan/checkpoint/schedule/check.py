@@ -10,7 +10,7 @@ from enum import StrEnum
 from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
 
 
-class Reason(StrEnum):
+class ViolationKind(StrEnum):
     """What can be wrong with a schedule."""
 
     UNKNOWN_NODE = "unknown node"
@@ -23,10 +23,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
+class ScheduleViolation:
     """One thing that is wrong."""
 
-    reason: Reason
+    reason: ViolationKind
     """Its kind."""
     position: int | None
     """Position in the schedule; None where it is about the whole."""
@@ -43,7 +43,7 @@ def violations(
     *,
     cost: float | None = None,
     peak_bytes: int | None = None,
-) -> tuple[Violation, ...]:
+) -> tuple[ScheduleViolation, ...]:
     """Look for everything that is wrong with a schedule.
 
     Args:
@@ -62,8 +62,8 @@ def violations(
     needed = _needed_bytes(graph, schedule)
     if budget is not None:
         found += [
-            Violation(
-                reason=Reason.OVER_BUDGET,
+            ScheduleViolation(
+                reason=ViolationKind.OVER_BUDGET,
                 position=position,
                 node=schedule.nodes[position],
                 detail=f"{nbytes} bytes are alive, {nbytes - budget} over the budget",
@@ -74,25 +74,31 @@ def violations(
     return tuple(found + _claims(graph, schedule, needed, cost, peak_bytes))
 
 
-def _structure(graph: RematGraph, schedule: Schedule) -> list[Violation]:
-    found: list[Violation] = []
+def _structure(graph: RematGraph, schedule: Schedule) -> list[ScheduleViolation]:
+    found: list[ScheduleViolation] = []
     done: set[int] = set()
     for position, node in enumerate(schedule.nodes):
         if not 0 <= node < len(graph.names):
             detail = f"there is no node {node}"
-            found.append(Violation(reason=Reason.UNKNOWN_NODE, position=position, node=node, detail=detail))
+            found.append(
+                ScheduleViolation(reason=ViolationKind.UNKNOWN_NODE, position=position, node=node, detail=detail)
+            )
             continue
         absent = [source for source in graph.predecessors[node] if source not in done]
         if absent:
             detail = f"{graph.names[node]} reads {', '.join(graph.names[source] for source in absent)}"
-            found.append(Violation(reason=Reason.MISSING_INPUT, position=position, node=node, detail=detail))
+            found.append(
+                ScheduleViolation(reason=ViolationKind.MISSING_INPUT, position=position, node=node, detail=detail)
+            )
         if node in done and node in graph.pinned:
             detail = f"{graph.names[node]} must run exactly once"
-            found.append(Violation(reason=Reason.PINNED_AGAIN, position=position, node=node, detail=detail))
+            found.append(
+                ScheduleViolation(reason=ViolationKind.PINNED_AGAIN, position=position, node=node, detail=detail)
+            )
         done.add(node)
     for node in sorted(set(range(len(graph.names))) - done):
         detail = f"{graph.names[node]} is missing"
-        found.append(Violation(reason=Reason.MISSING_NODE, position=None, node=node, detail=detail))
+        found.append(ScheduleViolation(reason=ViolationKind.MISSING_NODE, position=None, node=node, detail=detail))
     return found
 
 
@@ -111,14 +117,14 @@ def _needed_bytes(graph: RematGraph, schedule: Schedule) -> list[int]:
 
 def _claims(
     graph: RematGraph, schedule: Schedule, needed: list[int], cost: float | None, peak_bytes: int | None
-) -> list[Violation]:
-    found: list[Violation] = []
+) -> list[ScheduleViolation]:
+    found: list[ScheduleViolation] = []
     true_cost = sum(graph.costs[node] for node in schedule.nodes)
     if cost is not None and abs(cost - true_cost) > 1e-9 * max(1.0, true_cost):
         detail = f"it costs {true_cost}, not {cost}"
-        found.append(Violation(reason=Reason.WRONG_COST, position=None, node=None, detail=detail))
+        found.append(ScheduleViolation(reason=ViolationKind.WRONG_COST, position=None, node=None, detail=detail))
     true_peak = max(needed, default=graph.fixed_bytes)
     if peak_bytes is not None and peak_bytes != true_peak:
         detail = f"it takes {true_peak} bytes, not {peak_bytes}"
-        found.append(Violation(reason=Reason.WRONG_PEAK, position=None, node=None, detail=detail))
+        found.append(ScheduleViolation(reason=ViolationKind.WRONG_PEAK, position=None, node=None, detail=detail))
     return found

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from memplan.plan.checkpoint.blocks.problem import (
-    Block,
+    BlockChoice,
     BlockProblem,
-    Choice,
-    Infeasible,
-    Optimal,
+    ChoiceResult,
+    InfeasibleChoice,
+    ModuleBlock,
+    OptimalChoice,
     Option,
     Position,
-    Result,
 )
-from memplan.plan.checkpoint.blocks.prove.records import Proof, Traced
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.prove.search import prove
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak, position_bytes
 from memplan.runtime.checkpoint.records import Action
@@ -51,7 +51,7 @@ def problem() -> BlockProblem:
     return BlockProblem(
         positions=tuple(positions),
         blocks=tuple(
-            Block(module=f"{index}", kind=0, spans=((index, 2 * BLOCKS - 1 - index),), options=options)
+            ModuleBlock(module=f"{index}", kind=0, spans=((index, 2 * BLOCKS - 1 - index),), options=options)
             for index in range(BLOCKS)
         ),
         interfaces=(),
@@ -60,28 +60,28 @@ def problem() -> BlockProblem:
     )
 
 
-def solve(given: BlockProblem, budget: Bytes) -> Result:
+def solve(given: BlockProblem, budget: Bytes) -> ChoiceResult:
     """Checkpoints as many of the first blocks as it must: optimal for equal blocks."""
     for count in range(BLOCKS + 1):
-        choice = Choice(options=(1,) * count + (0,) * (BLOCKS - count))
+        choice = BlockChoice(options=(1,) * count + (0,) * (BLOCKS - count))
         if peak(given, choice)[0] <= budget:
-            return Optimal(choice=choice, seconds=extra_seconds(given, choice))
+            return OptimalChoice(choice=choice, seconds=extra_seconds(given, choice))
     most, at = peak(given, choice)
-    return Infeasible(position=at, least_bytes=most, choice=choice)
+    return InfeasibleChoice(position=at, least_bytes=most, choice=choice)
 
 
 @dataclass(slots=True)
 class Device:
     """A device whose peak is the formula's and something more."""
 
-    more: Callable[[Choice], int]
+    more: Callable[[BlockChoice], int]
     missed: int = 0
     traced: int = 0
 
-    def trace(self, choice: Choice) -> Traced:
+    def trace(self, choice: BlockChoice) -> TracedPlan:
         self.traced += 1
         live = self.positions(choice)
-        return Traced(
+        return TracedPlan(
             choice=choice,
             probe=cast("Any", None),
             live=tuple(live),
@@ -90,9 +90,9 @@ class Device:
             flops=0,
         )
 
-    def positions(self, choice: Choice) -> list[int]:
+    def positions(self, choice: BlockChoice) -> list[int]:
         return [nbytes + (self.missed if sum(choice.options) else 0) for nbytes in position_bytes(problem(), choice)]
 
     def prove(self, budget: int) -> Proof:
-        unplanned = self.trace(Choice(options=(0,) * BLOCKS))
+        unplanned = self.trace(BlockChoice(options=(0,) * BLOCKS))
         return prove(problem(), unplanned, budget + CONTEXT, context_bytes=CONTEXT, solve=solve, trace=self.trace)

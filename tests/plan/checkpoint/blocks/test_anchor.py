@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.blocks.answer.curve import anchored
 from memplan.plan.checkpoint.blocks.answer.records import ParetoPoint
-from memplan.plan.checkpoint.blocks.problem import Choice, Optimal
-from memplan.plan.checkpoint.blocks.prove.records import Proof, Traced
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint
 from memplan.units import Bytes
 
 STEP = 10.0
 
 
-def traced(index: int, live: int, lost: int, extra: float) -> Traced:
-    return Traced(
-        choice=Choice(options=(index,)),
+def traced(index: int, live: int, lost: int, extra: float) -> TracedPlan:
+    return TracedPlan(
+        choice=BlockChoice(options=(index,)),
         probe=cast("Any", None),
         live=(live,),
         device_bytes=live + lost,
@@ -26,8 +26,8 @@ def traced(index: int, live: int, lost: int, extra: float) -> Traced:
     )
 
 
-def proved(found: list[Traced], best: int) -> Proof:
-    result = Optimal(choice=found[best].choice, seconds=0.0)
+def proved(found: list[TracedPlan], best: int) -> Proof:
+    result = OptimalChoice(choice=found[best].choice, seconds=0.0)
     return Proof(
         result=result,
         problem=cast("Any", None),
@@ -40,7 +40,7 @@ def proved(found: list[Traced], best: int) -> Proof:
 
 def points(sizes: list[tuple[int, float]], first: int) -> tuple[CurvePoint, ...]:
     return tuple(
-        CurvePoint(peak_bytes=Bytes(live), seconds=extra, choice=Choice(options=(first + index,)))
+        CurvePoint(peak_bytes=Bytes(live), seconds=extra, choice=BlockChoice(options=(first + index,)))
         for index, (live, extra) in enumerate(sizes)
     )
 

@@ -7,27 +7,34 @@ import pytest
 
 from memplan.hardware.catalog import load_profile
 from memplan.plan.checkpoint.blocks.answer.certainty import NO_GAP, bound_for, gap, is_proved, outcome
-from memplan.plan.checkpoint.blocks.answer.inputs import Planned
+from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import Method
-from memplan.plan.checkpoint.blocks.problem import Choice, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    ChoiceResult,
+    ChoiceTimedOut,
+    FeasibleChoice,
+    InfeasibleChoice,
+    OptimalChoice,
+)
 from memplan.plan.checkpoint.blocks.prove.records import Proof
 from memplan.units import GIB, Bytes
 from tests.plan.checkpoint.blocks.problems import BLOCKS, CONTEXT, Device, problem
 
 BUDGET = 1400
-UNPLANNED = Choice(options=(0,) * BLOCKS)
-SMALLEST = Choice(options=(1,) * BLOCKS)
+UNPLANNED = BlockChoice(options=(0,) * BLOCKS)
+SMALLEST = BlockChoice(options=(1,) * BLOCKS)
 ANY, FLAT = "plan of these options", "plan without nested segments"
 
 
-def planned(limit: Result, *, budget: int = BUDGET, method: Method = "ilp", chain: bool = False) -> Planned:
+def planned(limit: ChoiceResult, *, budget: int = BUDGET, method: Method = "ilp", chain: bool = False) -> AnswerInputs:
     """A search that ended with every block checkpointed, for 6 s more than the unplanned step's 12 s."""
     device = Device(lambda _: 0)
     best, unplanned = device.trace(SMALLEST), replace(device.trace(UNPLANNED), seconds=12.0)
     best = replace(best, seconds=18.0)
     proof = Proof(result=limit, problem=problem(), traced=best, found=(unplanned, best), limit=limit, solve_seconds=0.0)
     missing = cast("Any", None)
-    return Planned(
+    return AnswerInputs(
         spec=missing,
         profile=replace(load_profile("a100-80g"), context_bytes=Bytes(CONTEXT)),
         budget=budget + CONTEXT,
@@ -46,12 +53,12 @@ def planned(limit: Result, *, budget: int = BUDGET, method: Method = "ilp", chai
     )
 
 
-def optimal(seconds: float) -> Optimal:
-    return Optimal(choice=SMALLEST, seconds=seconds)
+def optimal(seconds: float) -> OptimalChoice:
+    return OptimalChoice(choice=SMALLEST, seconds=seconds)
 
 
-def infeasible(*, is_proved: bool) -> Infeasible:
-    return Infeasible(position=0, least_bytes=Bytes(GIB), choice=SMALLEST, is_proved=is_proved)
+def infeasible(*, is_proved: bool) -> InfeasibleChoice:
+    return InfeasibleChoice(position=0, least_bytes=Bytes(GIB), choice=SMALLEST, is_proved=is_proved)
 
 
 def test_at_the_bound_it_is_optimal() -> None:
@@ -61,8 +68,8 @@ def test_at_the_bound_it_is_optimal() -> None:
     assert (outcome(nearly), gap(nearly)) == ("optimal", 0.0)
 
 
-@pytest.mark.parametrize("bound", [optimal(5.0), Feasible(choice=SMALLEST, seconds=6.0, bound_seconds=5.0)])
-def test_above_the_bound_it_is_feasible_by_so_much_of_the_step(bound: Result) -> None:
+@pytest.mark.parametrize("bound", [optimal(5.0), FeasibleChoice(choice=SMALLEST, seconds=6.0, bound_seconds=5.0)])
+def test_above_the_bound_it_is_feasible_by_so_much_of_the_step(bound: ChoiceResult) -> None:
     given = planned(bound)
     assert (outcome(given), gap(given), is_proved(given)) == ("feasible", pytest.approx(1 / 12), False)
 
@@ -76,7 +83,7 @@ def test_the_higher_of_formula_and_trace_counts() -> None:
 
 
 def test_without_a_bound_nothing_is_claimed() -> None:
-    for limit in (TimedOut(best=None), Feasible(choice=SMALLEST, seconds=6.0, bound_seconds=None)):
+    for limit in (ChoiceTimedOut(best=None), FeasibleChoice(choice=SMALLEST, seconds=6.0, bound_seconds=None)):
         given = planned(limit)
         assert (outcome(given), gap(given), is_proved(given), bound_for(given)) == ("feasible", None, False, "")
 
@@ -101,4 +108,4 @@ def test_what_does_not_fit_is_infeasible_and_proved_only_where_it_is() -> None:
         assert (outcome(given), gap(given), is_proved(given)) == ("infeasible", None, proved)
     # Less than the 1000 bytes that are there whatever is chosen: no solver is needed to know.
     assert is_proved(planned(infeasible(is_proved=False), budget=900))
-    assert outcome(planned(TimedOut(best=None), budget=over)) == "timed_out"
+    assert outcome(planned(ChoiceTimedOut(best=None), budget=over)) == "timed_out"

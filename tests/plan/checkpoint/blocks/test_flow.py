@@ -16,7 +16,7 @@ from memplan.measure.local import estimate_here
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.plan.checkpoint.blocks.planning import plan_here
 from memplan.plan.checkpoint.blocks.probe import menu
-from memplan.plan.checkpoint.blocks.request import PlanOptions
+from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
@@ -34,7 +34,7 @@ def plan(name: str, gpu: str, share: float | None, **options: object) -> Checkpo
     if share is not None:
         whole = plan(name, gpu, None, **options)
         budget = int(whole.peak_before_bytes - (1 - share) * whole.activation_before_bytes)
-    return plan_here(job(**options), profile, PlanOptions(budget_bytes=budget, pareto=False), load=lambda: given)
+    return plan_here(job(**options), profile, BlockPlanRequest(budget_bytes=budget, pareto=False), load=lambda: given)
 
 
 def measured(name: str, plan: CheckpointPlan) -> int:
@@ -119,7 +119,7 @@ def test_jobs_without_a_backward_or_with_a_plan_are_refused() -> None:
         with pytest.raises(UsageError):
             plan("transformer", "cpu", None, **wrong)
     with pytest.raises(UsageError, match="no fixed amount"):
-        plan_here(job(), device("cpu"), PlanOptions(), load=JOBS["transformer"])
+        plan_here(job(), device("cpu"), BlockPlanRequest(), load=JOBS["transformer"])
 
 
 KNOWN_CPU = (
@@ -177,7 +177,7 @@ class Twice(nn.Module):
 @pytest.mark.slow
 def test_a_block_called_twice_is_planned_as_a_whole() -> None:
     given = source(Twice, lambda size: torch.ones(64 * size, 64), loss=lambda output, _: output.sum())
-    asked = PlanOptions(budget_bytes=1 << 40, pareto=False)
+    asked = BlockPlanRequest(budget_bytes=1 << 40, pareto=False)
     whole = plan_here(job(), device("cpu"), asked, load=lambda: given)
     budget = int(whole.peak_before_bytes - 0.3 * whole.activation_before_bytes)
     answer = plan_here(job(), device("cpu"), replace(asked, budget_bytes=budget), load=lambda: given)
@@ -196,7 +196,7 @@ def test_where_nothing_flat_fits_blocks_of_several_containers_are_nested() -> No
         pictures,
         loss=lambda output, _: output.sum(),
     )
-    asked = PlanOptions(budget_bytes=0, pareto=False)
+    asked = BlockPlanRequest(budget_bytes=0, pareto=False)
     flat = plan_here(job(), device("cpu"), replace(asked, method="greedy"), load=lambda: given)
     deep = plan_here(job(), device("cpu"), asked, load=lambda: given)
     assert deep.plan.segments

@@ -16,7 +16,7 @@ from memplan.plan.checkpoint.blocks.probe.read import read
 from memplan.plan.checkpoint.blocks.probe.run import Probing, planned_probe, probe
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, position_bytes
 from tests.plan.checkpoint.blocks.steps import HUGGING_FACE, JOBS, Transformer, device, job, next_word, source, words
 
@@ -35,7 +35,7 @@ def measured(given: ModelSource, gpu: str, **options: object) -> tuple[Tracer, P
 def check(problem: BlockProblem, probing: Probing, found: Probe) -> None:
     peaks = true_peaks(found)
     traced = [peaks[stretch] for stretch in position_stretches(probing.probes)]
-    said = position_bytes(problem, Choice(options=found.options))
+    said = position_bytes(problem, BlockChoice(options=found.options))
     for position, true, formula in zip(problem.positions, traced, said, strict=True):
         assert true <= formula <= true * (1 + MOST_OVER), (position.name, found.options)
 
@@ -87,15 +87,17 @@ def six(request: pytest.FixtureRequest) -> tuple[Tracer, Probing, BlockProblem, 
 @pytest.mark.parametrize(
     "choice",
     [
-        pytest.param(Choice(options=(1, 1, 0, 1, 1, 0), segments=((0, 3), (3, 6))), marks=pytest.mark.slow),
-        Choice(options=(1, 1, 1, 1, 0, 0), segments=((0, 4), (0, 2))),
+        pytest.param(BlockChoice(options=(1, 1, 0, 1, 1, 0), segments=((0, 3), (3, 6))), marks=pytest.mark.slow),
+        BlockChoice(options=(1, 1, 1, 1, 0, 0), segments=((0, 4), (0, 2))),
         # While a segment inside another first runs, who calls it holds its input.
-        Choice(options=(0, 1, 0, 1, 1, 1), segments=((0, 6), (2, 6), (4, 6))),
-        pytest.param(Choice(options=(0, 1, 0, 1, 1, 0), segments=((0, 6), (1, 5), (2, 4))), marks=pytest.mark.slow),
+        BlockChoice(options=(0, 1, 0, 1, 1, 1), segments=((0, 6), (2, 6), (4, 6))),
+        pytest.param(
+            BlockChoice(options=(0, 1, 0, 1, 1, 0), segments=((0, 6), (1, 5), (2, 4))), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_formula_knows_segments_that_no_probe_has_shown(
-    choice: Choice, six: tuple[Tracer, Probing, BlockProblem, str]
+    choice: BlockChoice, six: tuple[Tracer, Probing, BlockProblem, str]
 ) -> None:
     tracer, probing, problem, gpu = six
     trace = tracer.trace(plan_for(problem, choice))

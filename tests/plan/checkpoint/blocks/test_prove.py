@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
     BlockProblem,
-    Choice,
-    Infeasible,
-    Result,
+    ChoiceResult,
+    InfeasibleChoice,
 )
 from memplan.plan.checkpoint.blocks.prove.search import HALVINGS, LADDER, MOST_ROUNDS, prove
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak, position_bytes
@@ -20,7 +20,7 @@ from tests.plan.checkpoint.blocks.problems import BLOCKS, CONTEXT, Device, probl
 
 def best_fit(device: Device, budget: int) -> float | None:
     """Seconds of the cheapest choice whose device peak fits, by trying all counts."""
-    choices = [Choice(options=(1,) * count + (0,) * (BLOCKS - count)) for count in range(BLOCKS + 1)]
+    choices = [BlockChoice(options=(1,) * count + (0,) * (BLOCKS - count)) for count in range(BLOCKS + 1)]
     fitting = [choice for choice in choices if max(device.positions(choice)) + device.more(choice) <= budget]
     return min((extra_seconds(problem(), choice) for choice in fitting), default=None)
 
@@ -65,7 +65,7 @@ def test_an_impossible_budget_brings_the_smallest_plan() -> None:
     proof = Device(lambda _: 50).prove(1100)
     assert proof.traced.device_bytes > 1100 + CONTEXT
     assert proof.traced.choice.options == (1,) * BLOCKS
-    assert isinstance(proof.result, Infeasible)
+    assert isinstance(proof.result, InfeasibleChoice)
 
 
 @pytest.mark.parametrize("budget", range(1500, 2300, 50))
@@ -83,7 +83,7 @@ def test_what_is_kept_may_cost_the_allocator_more_than_its_bytes(budget: int) ->
 class _Sparing(Device):
     """Every checkpointed block takes less than the formula says everywhere: what the step before has left behind."""
 
-    def positions(self, choice: Choice) -> list[int]:
+    def positions(self, choice: BlockChoice) -> list[int]:
         return [nbytes - 30 * sum(choice.options) for nbytes in position_bytes(problem(), choice)]
 
 
@@ -105,7 +105,7 @@ def test_no_plan_that_fits_is_cheaper_than_the_bound(losses: list[int], budget: 
     # The allocator loses what it likes, plan by plan.
     device = Device(lambda choice: losses[sum(choice.options)])
     proof, best = device.prove(budget), best_fit(device, budget)
-    if isinstance(proof.limit, Infeasible):
+    if isinstance(proof.limit, InfeasibleChoice):
         assert best is None
     elif best is not None and proof.bound_seconds is not None:
         assert proof.bound_seconds <= best
@@ -163,7 +163,7 @@ def test_what_costs_nothing_is_not_looked_for() -> None:
 def test_one_more_choice_is_traced_once() -> None:
     device = Device(lambda _: 50)
     proof = device.prove(1400)
-    least = Choice(options=(1,) * BLOCKS)
+    least = BlockChoice(options=(1,) * BLOCKS)
     more = proof.with_traced(least, device.trace)
     assert [each.choice for each in more.found] == [*(each.choice for each in proof.found), least]
     assert more.with_traced(least, device.trace) is more
@@ -172,7 +172,7 @@ def test_one_more_choice_is_traced_once() -> None:
 def test_one_more_choice_is_the_plan_where_it_is_quicker_and_no_larger() -> None:
     device = Device(lambda _: 50)
     proof = device.prove(1400)
-    least = Choice(options=(1,) * BLOCKS)
+    least = BlockChoice(options=(1,) * BLOCKS)
     quick = replace(device.trace(least), seconds=proof.traced.seconds - 0.5)
     assert proof.with_traced(least, lambda _: quick).traced == quick
     large = replace(quick, device_bytes=proof.traced.device_bytes + 1)
@@ -181,14 +181,14 @@ def test_one_more_choice_is_the_plan_where_it_is_quicker_and_no_larger() -> None
 
 def test_what_an_allocator_loses_on_nested_segments_is_not_asked_of_flat_choices() -> None:
     # The solver finds only segments in what the unplanned step leaves, on which the allocator loses 900 bytes.
-    nested = Choice(options=(1,) * BLOCKS, segments=((0, BLOCKS),))
+    nested = BlockChoice(options=(1,) * BLOCKS, segments=((0, BLOCKS),))
     device = Device(lambda choice: 900 if choice.segments else 100 if sum(choice.options) else 500)
 
-    def weighed(given: BlockProblem, budget: Bytes) -> Result:
+    def weighed(given: BlockProblem, budget: Bytes) -> ChoiceResult:
         flat = solve(given, budget)
-        return replace(flat, choice=nested) if isinstance(flat, Infeasible) else flat
+        return replace(flat, choice=nested) if isinstance(flat, InfeasibleChoice) else flat
 
-    unplanned = device.trace(Choice(options=(0,) * BLOCKS))
+    unplanned = device.trace(BlockChoice(options=(0,) * BLOCKS))
     budget = 1500 + CONTEXT
     proof = prove(
         replace(problem(), chain=True), unplanned, budget, context_bytes=CONTEXT, solve=weighed, trace=device.trace
@@ -199,15 +199,15 @@ def test_what_an_allocator_loses_on_nested_segments_is_not_asked_of_flat_choices
 
 def test_what_a_solver_calls_impossible_is_tried_with_the_smallest_of_all_flat_choices() -> None:
     # The solver knows but one choice, and the allocator loses more on it than the formula saves.
-    known = Choice(options=(1,) * (BLOCKS - 1) + (0,))
+    known = BlockChoice(options=(1,) * (BLOCKS - 1) + (0,))
     device = Device(lambda choice: 300 if choice == known else 50)
     proof = prove(
         problem(),
-        device.trace(Choice(options=(0,) * BLOCKS)),
+        device.trace(BlockChoice(options=(0,) * BLOCKS)),
         1300 + CONTEXT,
         context_bytes=CONTEXT,
-        solve=lambda given, _: Infeasible(position=0, least_bytes=peak(given, known)[0], choice=known),
+        solve=lambda given, _: InfeasibleChoice(position=0, least_bytes=peak(given, known)[0], choice=known),
         trace=device.trace,
     )
-    assert proof.traced.choice == Choice(options=(1,) * BLOCKS)
+    assert proof.traced.choice == BlockChoice(options=(1,) * BLOCKS)
     assert proof.traced.device_bytes <= 1300 + CONTEXT

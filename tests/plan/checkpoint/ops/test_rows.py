@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from memplan.plan.checkpoint.ops.capture.problem import JointProblem
-from memplan.plan.checkpoint.ops.solve.best_schedules import Met
+from memplan.plan.checkpoint.ops.solve.best_schedules import BestSchedules
 from memplan.plan.checkpoint.ops.solve.decisions import DecisionProgram
 from memplan.plan.checkpoint.ops.solve.memory_rows import MemoryRows
 from memplan.plan.checkpoint.ops.solve.neighbourhoods import improve
@@ -79,7 +79,7 @@ def test_pieces_improve_a_solution_that_recomputes_for_nothing():
     rows.decisions.program.costs[:] = costs
     assert values is not None
     start = figures_of(graph, _schedule(rows, values))
-    met = Met(graph, problem.boundary, max(peak, start.peak_bytes))
+    met = BestSchedules(graph, problem.boundary, max(peak, start.peak_bytes))
     improve(rows, values, met, time_limit=5, threads=1)
     assert met.best is not None
     assert met.cost < start.cost

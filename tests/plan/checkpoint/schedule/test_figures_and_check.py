@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.schedule.check import Reason, violations
+from memplan.plan.checkpoint.schedule.check import ViolationKind, violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
 from tests.plan.checkpoint.schedule.graphs import graphs, schedules
@@ -15,7 +15,7 @@ LOOP = RematGraph(
 )
 
 
-def reasons(graph: RematGraph, nodes: tuple[int, ...], budget: int | None = None) -> set[Reason]:
+def reasons(graph: RematGraph, nodes: tuple[int, ...], budget: int | None = None) -> set[ViolationKind]:
     return {violation.reason for violation in violations(graph, Schedule(nodes=nodes), budget)}
 
 
@@ -59,23 +59,23 @@ def test_two_accounts_of_memory_agree(data: st.DataObject):
 
     assert not violations(graph, schedule, figures.peak_bytes, cost=figures.cost, peak_bytes=figures.peak_bytes)
     over = violations(graph, schedule, figures.peak_bytes - 1)
-    assert {violation.reason for violation in over} == {Reason.OVER_BUDGET}
+    assert {violation.reason for violation in over} == {ViolationKind.OVER_BUDGET}
     assert over[0].position == figures.peak_at
 
 
 def test_each_fault_is_named():
     assert reasons(LOOP, (0, 1, 2, 3), 10) == set()
-    assert reasons(LOOP, (0, 1, 2, 3), 9) == {Reason.OVER_BUDGET}
-    assert reasons(LOOP, (1, 0, 1, 2, 3)) == {Reason.MISSING_INPUT}
-    assert reasons(LOOP, (0, 1, 2)) == {Reason.MISSING_NODE}
-    assert reasons(LOOP, (0, 1, 2, 3, 4)) == {Reason.UNKNOWN_NODE}
+    assert reasons(LOOP, (0, 1, 2, 3), 9) == {ViolationKind.OVER_BUDGET}
+    assert reasons(LOOP, (1, 0, 1, 2, 3)) == {ViolationKind.MISSING_INPUT}
+    assert reasons(LOOP, (0, 1, 2)) == {ViolationKind.MISSING_NODE}
+    assert reasons(LOOP, (0, 1, 2, 3, 4)) == {ViolationKind.UNKNOWN_NODE}
     pinned = RematGraph(
         names=LOOP.names, sizes=LOOP.sizes, costs=LOOP.costs, predecessors=LOOP.predecessors, pinned=frozenset({0})
     )
-    assert reasons(pinned, (0, 1, 2, 0, 3)) == {Reason.PINNED_AGAIN}
+    assert reasons(pinned, (0, 1, 2, 0, 3)) == {ViolationKind.PINNED_AGAIN}
 
 
 def test_false_claims_are_named():
     found = violations(LOOP, unplanned(LOOP), cost=30.0, peak_bytes=9)
 
-    assert {violation.reason for violation in found} == {Reason.WRONG_COST, Reason.WRONG_PEAK}
+    assert {violation.reason for violation in found} == {ViolationKind.WRONG_COST, ViolationKind.WRONG_PEAK}

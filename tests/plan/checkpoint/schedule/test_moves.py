@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule
 from memplan.plan.checkpoint.schedule.annealing.anneal import Cooling, anneal
 from memplan.plan.checkpoint.schedule.annealing.forget import forget
 from memplan.plan.checkpoint.schedule.annealing.recompute import recompute
 from memplan.plan.checkpoint.schedule.annealing.sequence import LiveSequence
 from memplan.plan.checkpoint.schedule.annealing.shift import shift
-from memplan.plan.checkpoint.schedule.annealing.temperature import Climate
 from memplan.plan.checkpoint.schedule.check import violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.schedule.ordered import ordered, useful
@@ -18,9 +18,9 @@ from memplan.plan.checkpoint.schedule.records import RematGraph
 from tests.plan.checkpoint.schedule.graphs import graphs, schedules
 
 
-def climate(seed: int, temperature: float) -> Climate:
+def climate(seed: int, temperature: float) -> AcceptanceRule:
     noise = np.random.default_rng(seed).gumbel(size=5_000)
-    return Climate(temperature=temperature, weight=1.0, random=Random(seed), noise=noise)
+    return AcceptanceRule(temperature=temperature, weight=1.0, random=Random(seed), noise=noise)
 
 
 @given(st.data())

@@ -1,10 +1,10 @@
-"""What an answer may claim: how the search ended, and how far from the best it can be."""
+"""How certain an answer is: how the search ended, and how far from the best its plan can be."""
 
 from typing import assert_never
 
-from memplan.plan.checkpoint.blocks.answer.inputs import Planned
+from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import Outcome
-from memplan.plan.checkpoint.blocks.problem import Feasible, Infeasible, Optimal, TimedOut
+from memplan.plan.checkpoint.blocks.problem import ChoiceTimedOut, FeasibleChoice, InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve.copies import offloads
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
@@ -13,20 +13,20 @@ NO_GAP = 1e-5
 """Share of the step's time up to which a plan counts as being at its bound: the precision of solvers."""
 
 
-def outcome(planned: Planned) -> Outcome:
+def outcome(planned: AnswerInputs) -> Outcome:
     """How the search ended, the proof included."""
     if planned.fits:
         return "optimal" if gap(planned) == 0.0 else "feasible"
     match planned.proof.result:
-        case TimedOut():
+        case ChoiceTimedOut():
             return "timed_out"
-        case Infeasible() | Optimal() | Feasible():
+        case InfeasibleChoice() | OptimalChoice() | FeasibleChoice():
             return "infeasible"
         case never:
             assert_never(never)
 
 
-def gap(planned: Planned) -> float | None:
+def gap(planned: AnswerInputs) -> float | None:
     """What the plan costs beyond the bound of every plan that fits, as a share of the step's time."""
     proof, before = planned.proof, planned.unplanned
     if not planned.fits or proof.bound_seconds is None:
@@ -39,28 +39,28 @@ def gap(planned: Planned) -> float | None:
     return share if share > NO_GAP else 0.0
 
 
-def _weighs_segments(planned: Planned) -> bool:
+def _weighs_segments(planned: AnswerInputs) -> bool:
     """Does the solver's word hold for nested segments, too, or can there be none?"""
     problem = planned.problem
     weighs = planned.method in {"ilp", "rotor"} and not offloads(problem)
     return weighs or not (problem.chain and is_nested(problem))
 
 
-def is_proved(planned: Planned) -> bool:
+def is_proved(planned: AnswerInputs) -> bool:
     """Is there certainly nothing better, or nothing at all that fits?"""
     if planned.fits:
         return gap(planned) == 0.0
     limit = planned.proof.limit
-    return _is_hopeless(planned) or (isinstance(limit, Infeasible) and limit.is_proved)
+    return _is_hopeless(planned) or (isinstance(limit, InfeasibleChoice) and limit.is_proved)
 
 
-def _is_hopeless(planned: Planned) -> bool:
+def _is_hopeless(planned: AnswerInputs) -> bool:
     """Is what no plan can change already too much?"""
     most_live = planned.budget - planned.profile.context_bytes
     return max(position.fixed_bytes for position in planned.problem.positions) > most_live
 
 
-def bound_for(planned: Planned) -> str:
+def bound_for(planned: AnswerInputs) -> str:
     """Which plans ``gap`` and ``is_proved`` speak of, in words; empty where they say nothing."""
     if not is_proved(planned) and gap(planned) is None:
         return ""

@@ -8,10 +8,10 @@ from memplan.job.target import format_target
 from memplan.measure.answer import optimizer_in_words
 from memplan.measure.answer import options as step_options
 from memplan.plan.checkpoint.blocks.answer.certainty import bound_for, gap, is_proved, outcome
-from memplan.plan.checkpoint.blocks.answer.inputs import Planned
+from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.plan.checkpoint.blocks.as_plan import plan_for
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, ModuleBlock, Option
 from memplan.plan.checkpoint.blocks.solve.memory import block_seconds, peak
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Promise
 from memplan.tracing.records import Trace
@@ -19,7 +19,7 @@ from memplan.units import Bytes
 from memplan.versions import installed
 
 
-def compose_answer(planned: Planned) -> CheckpointAnswer:
+def compose_answer(planned: AnswerInputs) -> CheckpointAnswer:
     """Put the answer together."""
     spec, proof, before = planned.spec, planned.proof, planned.unplanned
     trace = before.probe.reading.trace
@@ -61,7 +61,7 @@ def compose_answer(planned: Planned) -> CheckpointAnswer:
     )
 
 
-def _least(planned: Planned) -> Bytes | None:
+def _least(planned: AnswerInputs) -> Bytes | None:
     """The least peak traced; the curve's lower end is, and where nothing fits, the smallest plan."""
     is_known = planned.pareto or not planned.fits
     return Bytes(min(each.device_bytes for each in planned.proof.found)) if is_known else None
@@ -74,7 +74,7 @@ def step_in_words(spec: JobSpec, trace: Trace) -> str:
     return " · ".join([samples, *micro, spec.precision, optimizer_in_words(spec, trace)])
 
 
-def _with_promise(planned: Planned, step: str, overhead: float) -> CheckpointPlan:
+def _with_promise(planned: AnswerInputs, step: str, overhead: float) -> CheckpointPlan:
     plan = plan_for(planned.problem, planned.proof.traced.choice)
     promise = Promise(
         step=step,
@@ -87,13 +87,13 @@ def _with_promise(planned: Planned, step: str, overhead: float) -> CheckpointPla
     return replace(plan, fingerprint=planned.fingerprint, promise=promise)
 
 
-def _activations(problem: BlockProblem, choice: Choice) -> int:
+def _activations(problem: BlockProblem, choice: BlockChoice) -> int:
     """Bytes at the peak that are no fixed ones."""
     most, at = peak(problem, choice)
     return most - problem.positions[at].fixed_bytes
 
 
-def _rows(problem: BlockProblem, choice: Choice) -> list[BlockRow]:
+def _rows(problem: BlockProblem, choice: BlockChoice) -> list[BlockRow]:
     inside: dict[int, int] = {}
     for index, (first, end) in enumerate(choice.segments):
         inside.update(dict.fromkeys(range(first, end), index))
@@ -105,7 +105,7 @@ def _rows(problem: BlockProblem, choice: Choice) -> list[BlockRow]:
     ]
 
 
-def _row(block: Block, option: Option, seconds: float, segment: int | None) -> BlockRow:
+def _row(block: ModuleBlock, option: Option, seconds: float, segment: int | None) -> BlockRow:
     return BlockRow(
         module=block.module,
         kind=block.kind,
@@ -119,7 +119,7 @@ def _row(block: Block, option: Option, seconds: float, segment: int | None) -> B
     )
 
 
-def _assumptions(planned: Planned) -> Sequence[str]:
+def _assumptions(planned: AnswerInputs) -> Sequence[str]:
     said = ["extra time is by roofline: each op at the device's peak arithmetic rate or memory bandwidth"]
     if planned.roofline.assumed:
         said.append(

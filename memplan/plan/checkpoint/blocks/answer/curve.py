@@ -1,10 +1,10 @@
-"""The memory-time curve as it is shown: device peaks, and never at odds with what was traced."""
+"""The memory-time curve that is reported: device peaks, consistent with all traced plans."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from memplan.plan.checkpoint.blocks.answer.records import ParetoPoint
-from memplan.plan.checkpoint.blocks.prove.records import Proof, Traced
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint
 from memplan.units import Bytes
 
@@ -28,7 +28,7 @@ def anchored(points: Sequence[CurvePoint], proof: Proof) -> tuple[ParetoPoint, .
     unplanned, seen = proof.found[0], {traced.choice for traced in proof.found}
     step = unplanned.seconds or 1.0
 
-    def point(traced: Traced) -> ParetoPoint:
+    def point(traced: TracedPlan) -> ParetoPoint:
         extra = max(0.0, traced.seconds - unplanned.seconds)
         return ParetoPoint(peak_bytes=Bytes(traced.device_bytes), overhead_ratio=extra / step)
 

@@ -1,4 +1,4 @@
-"""What a search leaves behind for its answer."""
+"""What an answer is made of."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.blocks.answer.records import Method, ParetoPoint
 from memplan.plan.checkpoint.blocks.problem import BlockProblem
-from memplan.plan.checkpoint.blocks.prove.records import Proof, Traced
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.runtime.checkpoint.records import Fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """Everything that the answer is made of."""
+class AnswerInputs:
+    """The job, the problem, its proof and the times that the answer is made of."""
 
     spec: JobSpec
     """The job."""
@@ -47,7 +47,7 @@ class Planned:
     """Of tracing plans again."""
 
     @property
-    def unplanned(self) -> Traced:
+    def unplanned(self) -> TracedPlan:
         """The step without a plan."""
         return self.proof.found[0]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from memplan.plan.checkpoint.blocks.problem import Result
+from memplan.plan.checkpoint.blocks.problem import ChoiceResult
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan
 from memplan.units import Bytes
 
@@ -68,7 +68,7 @@ class CheckpointAnswer:
     proved: bool
     """Is the outcome certain: is it ``optimal``; or ``infeasible``, and no plan of ``bound_for`` fits even where the
     allocator loses nothing?"""
-    result: Result
+    result: ChoiceResult
     """What the solver said last, about the problem as it stood after the corrections."""
     method: str
     """Solver that found it."""

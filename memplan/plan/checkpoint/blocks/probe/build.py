@@ -10,11 +10,11 @@ from dataclasses import replace
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.blocks.probe.chain import is_chain
 from memplan.plan.checkpoint.blocks.probe.figures import Figures, Ruler, true_peaks
-from memplan.plan.checkpoint.blocks.probe.menu import Candidate
+from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate
 from memplan.plan.checkpoint.blocks.probe.naming import position_name
 from memplan.plan.checkpoint.blocks.probe.read import rounding
-from memplan.plan.checkpoint.blocks.probe.traffic import Passed, Probe, Role, roles, traffic
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Choice, Interface, Option, Position
+from memplan.plan.checkpoint.blocks.probe.traffic import PassedTensor, Probe, Role, roles, traffic
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Interface, ModuleBlock, Option, Position
 from memplan.plan.checkpoint.blocks.solve.copies import seconds_back
 from memplan.plan.checkpoint.blocks.solve.memory import position_bytes
 from memplan.runtime.checkpoint.records import Action
@@ -26,7 +26,7 @@ _STATE = "torch.get_rng_state"
 def build_problem(
     probes: Sequence[Probe],
     kinds: Sequence[int],
-    menus: Sequence[Sequence[Candidate]],
+    menus: Sequence[Sequence[OptionCandidate]],
     roofline: Roofline,
     *,
     host_link_bandwidth: float = 0.0,
@@ -44,7 +44,7 @@ def build_problem(
     return _Assembly(probes, kinds, menus, roofline).problem(host_link_bandwidth)
 
 
-def with_peaks(problem: BlockProblem, choice: Choice, peaks: Sequence[int]) -> BlockProblem:
+def with_peaks(problem: BlockProblem, choice: BlockChoice, peaks: Sequence[int]) -> BlockProblem:
     """The same problem with ``fixed_bytes`` such that a choice has exactly these bytes at each position."""
     said = position_bytes(problem, choice)
     positions = tuple(
@@ -70,7 +70,7 @@ class _Assembly:
         self,
         probes: Sequence[Probe],
         kinds: Sequence[int],
-        menus: Sequence[Sequence[Candidate]],
+        menus: Sequence[Sequence[OptionCandidate]],
         roofline: Roofline,
     ) -> None:
         self._probes, self._kinds, self._menus, self._roofline = probes, kinds, menus, roofline
@@ -93,7 +93,7 @@ class _Assembly:
             host_link_bandwidth=host_link_bandwidth,
             state_bytes=max(map(self._state, self._probes)),
         )
-        unplanned = Choice(options=(0,) * len(self._kinds))
+        unplanned = BlockChoice(options=(0,) * len(self._kinds))
         calibrated = with_peaks(problem, unplanned, [self._ruler.peak(0, stretch) for stretch in self._stretches])
         for probe in self._probes[1:]:
             calibrated = self._raised(calibrated, probe)
@@ -101,7 +101,7 @@ class _Assembly:
 
     def _raised(self, problem: BlockProblem, probe: Probe) -> BlockProblem:
         """The problem with what a probe has more than it says: arguments that are held and never read, leftovers."""
-        choice, peaks = Choice(options=probe.options), true_peaks(probe)
+        choice, peaks = BlockChoice(options=probe.options), true_peaks(probe)
         said = position_bytes(problem, choice)
         most = [max(peaks[stretch], formula) for stretch, formula in zip(self._stretches, said, strict=True)]
         return with_peaks(problem, choice, most)
@@ -123,7 +123,7 @@ class _Assembly:
             seconds=self._roofline.total(ops),
         )
 
-    def _interface_record(self, passed: Passed) -> Interface:
+    def _interface_record(self, passed: PassedTensor) -> Interface:
         return Interface(
             nbytes=Bytes(passed.nbytes),
             born=self._at_or_before(passed.born),
@@ -137,9 +137,9 @@ class _Assembly:
             stretch -= 1
         return self._place[stretch]
 
-    def _block(self, index: int, link: float) -> Block:
+    def _block(self, index: int, link: float) -> ModuleBlock:
         kind = self._kinds[index]
-        return Block(
+        return ModuleBlock(
             module=self._base.cut.modules[index],
             kind=kind,
             spans=tuple((self._place[run.forward], self._place[run.backward]) for run in self._base.runs[index]),

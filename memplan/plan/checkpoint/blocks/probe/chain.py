@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-from memplan.plan.checkpoint.blocks.probe.read import Reading, Run
+from memplan.plan.checkpoint.blocks.probe.read import BlockRun, StepReading
 
 
-def is_chain(reading: Reading) -> bool:
+def is_chain(reading: StepReading) -> bool:
     """Does each block pass exactly one tensor on, to the next one alone, all else being made before the first block?
 
     Args:
@@ -17,7 +17,7 @@ def is_chain(reading: Reading) -> bool:
     return all(_is_row(reading, [runs[index] for runs in reading.runs]) for index in range(counts.pop()))
 
 
-def _is_row(reading: Reading, runs: list[Run]) -> bool:
+def _is_row(reading: StepReading, runs: list[BlockRun]) -> bool:
     start = runs[0].forward
     for before, after in pairwise(runs):
         between = reading.cut.stretches[before.forward + 1 : after.forward]

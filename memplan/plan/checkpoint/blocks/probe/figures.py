@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.blocks.probe.read import Run, rounding
+from memplan.plan.checkpoint.blocks.probe.read import BlockRun, rounding
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe, Traffic
 from memplan.units import StorageId
 
@@ -45,7 +45,7 @@ class Ruler:
         start, above = self._peaks[probe][stretch]
         return start + above
 
-    def figures(self, probe: int, block: int, run: Run) -> Figures:
+    def figures(self, probe: int, block: int, run: BlockRun) -> Figures:
         """What one run of a block takes in one probe."""
         reading, shared = self._probes[probe].reading, self._found.shared[block]
         own = [reading.lives[storage] for made, storage in run.results.items() if made not in shared]
@@ -59,7 +59,7 @@ class Ruler:
             moved=self._moved(probe, run),
         )
 
-    def _moved(self, probe: int, run: Run) -> int:
+    def _moved(self, probe: int, run: BlockRun) -> int:
         """Bytes that a run's backward makes room for with nothing computed in them.
 
         A traced host gives back empty tensors. Where the block itself asks for some, it does so without a plan, too.

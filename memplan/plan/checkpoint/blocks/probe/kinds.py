@@ -1,11 +1,11 @@
-"""Which blocks are alike."""
+"""Group blocks of equal structure into kinds."""
 
 from collections.abc import Hashable
 
-from memplan.plan.checkpoint.blocks.probe.read import Reading, Run
+from memplan.plan.checkpoint.blocks.probe.read import BlockRun, StepReading
 
 
-def kinds_of(reading: Reading) -> tuple[int, ...]:
+def kinds_of(reading: StepReading) -> tuple[int, ...]:
     """A number for each block; blocks have the same one where their forwards run the same ops on the same sizes.
 
     Args:
@@ -18,7 +18,7 @@ def kinds_of(reading: Reading) -> tuple[int, ...]:
     )
 
 
-def _structure(reading: Reading, name: str, run: Run) -> Hashable:
+def _structure(reading: StepReading, name: str, run: BlockRun) -> Hashable:
     stretch = reading.cut.stretches[run.forward]
     number: dict[int, int] = {}
     ops = tuple(

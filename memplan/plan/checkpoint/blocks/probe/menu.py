@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.blocks.probe.read import Reading, Run, rounding
+from memplan.plan.checkpoint.blocks.probe.read import BlockRun, StepReading, rounding
 from memplan.runtime.checkpoint.records import Action, SavedOp
 from memplan.tracing.records import Op, Trace
 from memplan.units import StorageId
@@ -24,7 +24,7 @@ _NEVER = frozenset({"aten._to_copy.default"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class OptionCandidate:
     """An option before it is traced."""
 
     action: Action
@@ -33,9 +33,9 @@ class Candidate:
     """What it keeps, if selective."""
 
 
-KEEP = Candidate(action=Action.KEEP)
-CHECKPOINT = Candidate(action=Action.CHECKPOINT)
-OFFLOAD = Candidate(action=Action.OFFLOAD)
+KEEP = OptionCandidate(action=Action.KEEP)
+CHECKPOINT = OptionCandidate(action=Action.CHECKPOINT)
+OFFLOAD = OptionCandidate(action=Action.OFFLOAD)
 
 
 class _Item(NamedTuple):
@@ -46,7 +46,9 @@ class _Item(NamedTuple):
     seconds: float
 
 
-def menu(reading: Reading, run: Run, roofline: Roofline, *, selective: bool, offload: bool) -> tuple[Candidate, ...]:
+def menu(
+    reading: StepReading, run: BlockRun, roofline: Roofline, *, selective: bool, offload: bool
+) -> tuple[OptionCandidate, ...]:
     """The options of a block.
 
     Args:
@@ -59,7 +61,7 @@ def menu(reading: Reading, run: Run, roofline: Roofline, *, selective: bool, off
     options = [KEEP, CHECKPOINT]
     if selective:
         sets = _save_sets(_items(reading, run, roofline), _kept(reading, run))
-        options += [Candidate(action=Action.SELECTIVE, saved=_saved(calls)) for calls in sets]
+        options += [OptionCandidate(action=Action.SELECTIVE, saved=_saved(calls)) for calls in sets]
     return tuple(options + [OFFLOAD] * offload)
 
 
@@ -109,7 +111,7 @@ def _above(left: tuple[int, float], right: tuple[int, float], point: tuple[int, 
     return point[1] - left[1] - share * (right[1] - left[1])
 
 
-def _items(reading: Reading, run: Run, roofline: Roofline) -> list[_Item]:
+def _items(reading: StepReading, run: BlockRun, roofline: Roofline) -> list[_Item]:
     """What a block may keep by itself, random ops together: one that runs again draws what the others left it."""
     forward = reading.cut.stretches[run.forward]
     ops = reading.trace.ops[forward.first_op : forward.end_op]
@@ -183,16 +185,18 @@ def _only_hands_on(node: Any) -> bool:
     return schema is not None and not schema.is_mutable
 
 
-def _kept(reading: Reading, run: Run) -> int:
+def _kept(reading: StepReading, run: BlockRun) -> int:
     return sum(reading.lives[storage].nbytes for storage in run.results.values())
 
 
-def _passed_on(reading: Reading, run: Run) -> Iterable[StorageId]:
+def _passed_on(reading: StepReading, run: BlockRun) -> Iterable[StorageId]:
     own = {run.forward, run.backward}
     return (storage for storage in run.results.values() if reading.uses.get(storage, frozenset()) - own)
 
 
-def _last_needed(reading: Reading, run: Run, ops: Sequence[Op], made: Mapping[int, tuple[StorageId, ...]]) -> int:
+def _last_needed(
+    reading: StepReading, run: BlockRun, ops: Sequence[Op], made: Mapping[int, tuple[StorageId, ...]]
+) -> int:
     """The last op that runs again: beyond it backward needs nothing, and the second run stops.
 
     It stops as soon as the last tensor is saved. What is not made here (a weight) is saved before the op that reads it.

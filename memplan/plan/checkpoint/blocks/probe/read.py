@@ -1,4 +1,4 @@
-"""Who is alive in which stretch of a traced step: what blocks pass on, what they keep to themselves."""
+"""Read from a traced step which storages are alive in which stretch, and which of them blocks pass on."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ ROUNDING = 512
 """Bytes that a CUDA block is a multiple of (c10/core/AllocatorConfig.h kMinBlockSize)."""
 
 
-class Made(NamedTuple):
+class Creation(NamedTuple):
     """Names a storage by what makes it, the same in every trace of the block."""
 
     op: str
@@ -38,7 +38,7 @@ class Life(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BlockRun:
     """One forward of a block and its backward, in one trace."""
 
     forward: int
@@ -47,12 +47,12 @@ class Run:
     """Stretch of its backward."""
     arguments: tuple[StorageId, ...]
     """What it uses in forward and other stretches of the same step made in theirs, in order of first use."""
-    results: Mapping[Made, StorageId]
+    results: Mapping[Creation, StorageId]
     """What its forward makes and leaves alive at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class StepReading:
     """A traced step, read for a plan."""
 
     trace: Trace
@@ -63,7 +63,7 @@ class Reading:
     """Device storages that the step allocates or frees."""
     uses: Mapping[StorageId, frozenset[int]]
     """Stretches whose ops read or write a storage."""
-    runs: tuple[tuple[Run, ...], ...]
+    runs: tuple[tuple[BlockRun, ...], ...]
     """For each block its runs, as ``Cut.spans``."""
 
 
@@ -74,12 +74,12 @@ def rounding(trace: Trace) -> Callable[[int], int]:
     return lambda nbytes: -(-nbytes // ROUNDING) * ROUNDING
 
 
-def read(trace: Trace, cut: Cut) -> Reading:
+def read(trace: Trace, cut: Cut) -> StepReading:
     """Read a cut trace."""
     lives, uses = _lives(trace, cut), _uses(trace, cut)
     made = _Makers(trace)
     runs = tuple(tuple(_run(trace, cut, lives, made, span) for span in spans) for spans in cut.spans)
-    return Reading(trace=trace, cut=cut, lives=lives, uses=uses, runs=runs)
+    return StepReading(trace=trace, cut=cut, lives=lives, uses=uses, runs=runs)
 
 
 def _lives(trace: Trace, cut: Cut) -> dict[StorageId, Life]:
@@ -116,17 +116,17 @@ class _Makers:
         for storage in trace.storages:
             self._born[storage.birth].append(storage)
 
-    def of(self, ops: tuple[Op, ...]) -> dict[StorageId, Made]:
+    def of(self, ops: tuple[Op, ...]) -> dict[StorageId, Creation]:
         calls: Counter[str] = Counter()
-        named: dict[StorageId, Made] = {}
+        named: dict[StorageId, Creation] = {}
         for op in ops:
             for place, storage in enumerate(self._born.get(op.index, ())):
-                named[storage.id] = Made(op.name, calls[op.name], place)
+                named[storage.id] = Creation(op.name, calls[op.name], place)
             calls[op.name] += 1
         return named
 
 
-def _run(trace: Trace, cut: Cut, lives: Mapping[StorageId, Life], makers: _Makers, span: tuple[int, int]) -> Run:
+def _run(trace: Trace, cut: Cut, lives: Mapping[StorageId, Life], makers: _Makers, span: tuple[int, int]) -> BlockRun:
     forward, backward = span
     stretch = cut.stretches[forward]
     ops = trace.ops[stretch.first_op : stretch.end_op]
@@ -142,4 +142,4 @@ def _run(trace: Trace, cut: Cut, lives: Mapping[StorageId, Life], makers: _Maker
         for storage, name in makers.of(ops).items()
         if storage in lives and lives[storage].born == forward < lives[storage].died
     }
-    return Run(forward=forward, backward=backward, arguments=arguments, results=results)
+    return BlockRun(forward=forward, backward=backward, arguments=arguments, results=results)

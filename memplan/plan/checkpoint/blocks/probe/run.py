@@ -9,8 +9,8 @@ from memplan.plan.checkpoint.blocks.as_plan import plan_of
 from memplan.plan.checkpoint.blocks.probe.assignments import assignments
 from memplan.plan.checkpoint.blocks.probe.cut import cut, cut_like
 from memplan.plan.checkpoint.blocks.probe.kinds import kinds_of
-from memplan.plan.checkpoint.blocks.probe.menu import Candidate, menu
-from memplan.plan.checkpoint.blocks.probe.read import Reading, read
+from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate, menu
+from memplan.plan.checkpoint.blocks.probe.read import StepReading, read
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe
 from memplan.tracing.records import Trace
@@ -28,7 +28,7 @@ class Probing:
     """The unplanned step first."""
     kinds: tuple[int, ...]
     """The kind of each block."""
-    menus: tuple[tuple[Candidate, ...], ...]
+    menus: tuple[tuple[OptionCandidate, ...], ...]
     """The options of each kind."""
     notes: tuple[str, ...] = ()
     """What could not be offered, each a sentence."""
@@ -75,7 +75,7 @@ def _measured(
     tracer: Tracer,
     first: Probe,
     kinds: Sequence[int],
-    menus: Sequence[tuple[Candidate, ...]],
+    menus: Sequence[tuple[OptionCandidate, ...]],
     progress: Callable[[str], None],
 ) -> Probing:
     probes = [first]
@@ -87,7 +87,11 @@ def _measured(
 
 
 def planned_probe(
-    tracer: Tracer, base: Probe, kinds: Sequence[int], menus: Sequence[Sequence[Candidate]], options: Sequence[int]
+    tracer: Tracer,
+    base: Probe,
+    kinds: Sequence[int],
+    menus: Sequence[Sequence[OptionCandidate]],
+    options: Sequence[int],
 ) -> Probe:
     """Trace the step with options in force, cut like the unplanned one."""
     chosen = [menus[kind][option] for kind, option in zip(kinds, options, strict=True)]
@@ -96,10 +100,10 @@ def planned_probe(
 
 
 def _menus(
-    base: Reading, kinds: Sequence[int], roofline: Roofline, *, selective: bool, offload: bool
-) -> list[tuple[Candidate, ...]]:
+    base: StepReading, kinds: Sequence[int], roofline: Roofline, *, selective: bool, offload: bool
+) -> list[tuple[OptionCandidate, ...]]:
     kept = [_kept(base, block) for block in range(len(kinds))]
-    menus: list[tuple[Candidate, ...]] = []
+    menus: list[tuple[OptionCandidate, ...]] = []
     for kind in range(max(kinds) + 1):
         members = [block for block, other in enumerate(kinds) if other == kind]
         share = sum(kept[block] for block in members) / max(1, sum(kept))
@@ -110,5 +114,5 @@ def _menus(
     return menus
 
 
-def _kept(base: Reading, block: int) -> int:
+def _kept(base: StepReading, block: int) -> int:
     return sum(base.lives[storage].nbytes for run in base.runs[block] for storage in run.results.values())

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.blocks.probe.read import Made, Reading, Run
+from memplan.plan.checkpoint.blocks.probe.read import BlockRun, Creation, StepReading
 from memplan.units import StorageId
 
-Role = int | Made
+Role = int | Creation
 """What a tensor is to a block's run: index of the argument, or what makes it."""
 
 
@@ -19,14 +19,14 @@ Role = int | Made
 class Probe:
     """A traced step and the options that its blocks had."""
 
-    reading: Reading
+    reading: StepReading
     """The step."""
     options: tuple[int, ...]
     """Index into each block's menu."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
+class PassedTensor:
     """A tensor between blocks, under the id that it has in the unplanned step."""
 
     storage: StorageId
@@ -47,9 +47,9 @@ class Passed:
 class Traffic:
     """All that blocks pass on."""
 
-    passed: Mapping[StorageId, Passed]
+    passed: Mapping[StorageId, PassedTensor]
     """Tensors whose life depends on the choice."""
-    shared: tuple[frozenset[Made], ...]
+    shared: tuple[frozenset[Creation], ...]
     """For each block, the results of its forward that are no matter of its own."""
     names: tuple[Mapping[StorageId, StorageId], ...]
     """For each probe: its id → the unplanned step's, of all that blocks pass on."""
@@ -82,9 +82,9 @@ def traffic(probes: Sequence[Probe], kinds: Sequence[int]) -> Traffic:
     return Traffic(passed=passed, shared=shared, names=names, holds=holds.of_kind, ends=ends)
 
 
-def _shared(probes: Sequence[Probe], kinds: Sequence[int]) -> tuple[frozenset[Made], ...]:
+def _shared(probes: Sequence[Probe], kinds: Sequence[int]) -> tuple[frozenset[Creation], ...]:
     """Results used outside their block's run, or gone between its forward and its backward, in any probe."""
-    found: dict[int, set[Made]] = defaultdict(set)
+    found: dict[int, set[Creation]] = defaultdict(set)
     for probe in probes:
         reading = probe.reading
         for block, runs in enumerate(reading.runs):
@@ -98,7 +98,9 @@ def _shared(probes: Sequence[Probe], kinds: Sequence[int]) -> tuple[frozenset[Ma
     return tuple(frozenset(found[kind]) for kind in kinds)
 
 
-def _names(base: Reading, reading: Reading, shared: Sequence[frozenset[Made]]) -> dict[StorageId, StorageId]:
+def _names(
+    base: StepReading, reading: StepReading, shared: Sequence[frozenset[Creation]]
+) -> dict[StorageId, StorageId]:
     names: dict[StorageId, StorageId] = {}
     for block, (ours, theirs) in enumerate(zip(base.runs, reading.runs, strict=True)):
         for mine, other in zip(ours, theirs, strict=True):
@@ -109,7 +111,7 @@ def _names(base: Reading, reading: Reading, shared: Sequence[frozenset[Made]]) -
     return names
 
 
-def roles(run: Run, shared: frozenset[Made]) -> Iterator[tuple[Role, StorageId]]:
+def roles(run: BlockRun, shared: frozenset[Creation]) -> Iterator[tuple[Role, StorageId]]:
     """What a run shares with others, by role."""
     yield from enumerate(run.arguments)
     yield from ((made, storage) for made, storage in run.results.items() if made in shared)
@@ -129,7 +131,9 @@ class _Holds:
                     found[kinds[block], probe.options[block]].add(role)
         self.of_kind = {key: frozenset(held) for key, held in found.items()}
 
-    def _roles(self, probe: Probe, known: Mapping[StorageId, StorageId]) -> Iterator[tuple[int, Run, Role, StorageId]]:
+    def _roles(
+        self, probe: Probe, known: Mapping[StorageId, StorageId]
+    ) -> Iterator[tuple[int, BlockRun, Role, StorageId]]:
         for block, runs in enumerate(probe.reading.runs):
             for run in runs:
                 made = frozenset(made for made, storage in run.results.items() if storage in known)
@@ -137,7 +141,7 @@ class _Holds:
                     yield block, run, role, storage
 
     @staticmethod
-    def _dies_there(probe: Probe, run: Run, storage: StorageId) -> bool:
+    def _dies_there(probe: Probe, run: BlockRun, storage: StorageId) -> bool:
         """Saved tensors that are never read die with their autograd node."""
         return probe.reading.lives[storage].died == run.backward
 
@@ -174,7 +178,7 @@ class _Holds:
         return needed
 
 
-def _last_whole(reading: Reading, storage: StorageId) -> int:
+def _last_whole(reading: StepReading, storage: StorageId) -> int:
     """The last stretch that a storage lives through; a gap that only frees it goes on without it."""
     life, count = reading.lives[storage], len(reading.cut.stretches)
     if life.died == count:
@@ -184,19 +188,19 @@ def _last_whole(reading: Reading, storage: StorageId) -> int:
     return life.died - 1 if goes_on and life.died not in reading.uses.get(storage, ()) else life.died
 
 
-def _is_block_backward(reading: Reading, index: int) -> bool:
+def _is_block_backward(reading: StepReading, index: int) -> bool:
     stretch = reading.cut.stretches[index]
     return stretch.block is not None and stretch.phase == "backward"
 
 
-def _passed(base: Reading, holds: _Holds, needed: Mapping[StorageId, int]) -> dict[StorageId, Passed]:
+def _passed(base: StepReading, holds: _Holds, needed: Mapping[StorageId, int]) -> dict[StorageId, PassedTensor]:
     first_run: dict[StorageId, int] = {}
     for runs in base.runs:
         for index, run in enumerate(runs):
             for storage in (*run.arguments, *run.results.values()):
                 first_run[storage] = min(first_run.get(storage, index), index)
     return {
-        storage: Passed(
+        storage: PassedTensor(
             storage=storage,
             nbytes=base.lives[storage].nbytes,
             born=base.lives[storage].born,

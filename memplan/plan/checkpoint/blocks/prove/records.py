@@ -1,17 +1,25 @@
-"""What a search for a plan found: traced steps, the best of them, and what none can beat."""
+"""Records of a search for a plan: traced steps, the best of them, and the bound on all others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    BlockProblem,
+    ChoiceResult,
+    ChoiceTimedOut,
+    FeasibleChoice,
+    InfeasibleChoice,
+    OptimalChoice,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """A choice with its plan in force."""
+class TracedPlan:
+    """A step that was traced with a choice in force."""
 
-    choice: Choice
+    choice: BlockChoice
     """The choice."""
     probe: Probe
     """The traced step."""
@@ -32,17 +40,17 @@ class Traced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What came of the search."""
+    """The result of a search: the best traced plan, and the bound on all others."""
 
-    result: Result
+    result: ChoiceResult
     """The solver's last word in the search."""
     problem: BlockProblem
     """The problem as it stood then."""
-    traced: Traced
+    traced: TracedPlan
     """The best plan that meets the budget; if none does, the one of the least peak."""
-    found: tuple[Traced, ...]
+    found: tuple[TracedPlan, ...]
     """Every step that was traced, the unplanned one first."""
-    limit: Result
+    limit: ChoiceResult
     """What the solver says where allocators lose nothing: of the choices that it weighs, none that fits the device is
     cheaper."""
     solve_seconds: float
@@ -53,7 +61,7 @@ class Proof:
         """Plans traced."""
         return len(self.found) - 1
 
-    def with_traced(self, choice: Choice, trace: Callable[[Choice], Traced]) -> "Proof":
+    def with_traced(self, choice: BlockChoice, trace: Callable[[BlockChoice], TracedPlan]) -> "Proof":
         """The same search, and one more choice traced; it is the plan if it is quicker and no larger."""
         if any(each.choice == choice for each in self.found):
             return self
@@ -67,21 +75,21 @@ class Proof:
         return bound_of(self.limit)
 
 
-def chosen(result: Result) -> Choice | None:
+def chosen(result: ChoiceResult) -> BlockChoice | None:
     """What a solver proposes; of an infeasible problem, what comes nearest."""
     match result:
-        case Optimal() | Feasible() | Infeasible():
+        case OptimalChoice() | FeasibleChoice() | InfeasibleChoice():
             return result.choice
-        case TimedOut():
+        case ChoiceTimedOut():
             return result.best
 
 
-def bound_of(result: Result) -> float | None:
+def bound_of(result: ChoiceResult) -> float | None:
     """The extra seconds that a solver proved no choice to be below; None where it proved nothing."""
     match result:
-        case Optimal():
+        case OptimalChoice():
             return result.seconds
-        case Feasible():
+        case FeasibleChoice():
             return result.bound_seconds
-        case Infeasible() | TimedOut():
+        case InfeasibleChoice() | ChoiceTimedOut():
             return None

@@ -18,8 +18,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from memplan.plan.checkpoint.blocks.probe.build import with_peaks
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Infeasible, Optimal, Result
-from memplan.plan.checkpoint.blocks.prove.records import Proof, Traced, bound_of, chosen
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    BlockProblem,
+    ChoiceResult,
+    InfeasibleChoice,
+    OptimalChoice,
+)
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan, bound_of, chosen
 from memplan.plan.checkpoint.blocks.solve.greedy import smallest
 from memplan.plan.checkpoint.blocks.solve.memory import position_bytes
 from memplan.units import Bytes
@@ -37,18 +43,18 @@ HALVINGS = 3
 LADDER = (1 / 2, 3 / 4, 1 / 4)
 """Where they are looked for, between the live bytes of the plan (0) and all that there may be (1)."""
 
-Solve = Callable[[BlockProblem, Bytes], Result]
+Solve = Callable[[BlockProblem, Bytes], ChoiceResult]
 """Solver with its time limit bound."""
 
 
 def prove(
     problem: BlockProblem,
-    unplanned: Traced,
+    unplanned: TracedPlan,
     budget: int,
     *,
     context_bytes: int,
     solve: Solve,
-    trace: Callable[[Choice], Traced],
+    trace: Callable[[BlockChoice], TracedPlan],
     sketch: Solve | None = None,
 ) -> Proof:
     """Find a plan whose traced device peak meets a budget.
@@ -66,7 +72,7 @@ def prove(
         The proof; whether its plan fits, its ``traced.device_bytes`` says.
     """
     if unplanned.device_bytes <= budget:
-        best = Optimal(choice=unplanned.choice, seconds=0.0)
+        best = OptimalChoice(choice=unplanned.choice, seconds=0.0)
         return Proof(result=best, problem=problem, traced=unplanned, found=(unplanned,), limit=best, solve_seconds=0.0)
     return _Search(problem, unplanned, budget, budget - context_bytes, solve, trace, sketch or solve).proof()
 
@@ -75,11 +81,11 @@ class _Search:
     def __init__(  # noqa: PLR0917 - the arguments of ``prove``.
         self,
         problem: BlockProblem,
-        unplanned: Traced,
+        unplanned: TracedPlan,
         budget: int,
         most_live: int,
         solve: Solve,
-        trace: Callable[[Choice], Traced],
+        trace: Callable[[BlockChoice], TracedPlan],
         sketch: Solve,
     ) -> None:
         self._stated = self._problem = problem
@@ -88,7 +94,7 @@ class _Search:
         self._found = [unplanned]
         self._live = self._tried = budget - unplanned.lost_bytes
         self._floor, self._ceiling = 0.0, math.inf
-        self._answers: dict[tuple[Solve, BlockProblem, Bytes], Result] = {}
+        self._answers: dict[tuple[Solve, BlockProblem, Bytes], ChoiceResult] = {}
         self._spent = 0.0
 
     def proof(self) -> Proof:
@@ -115,10 +121,10 @@ class _Search:
             solve_seconds=self._spent,
         )
 
-    def _descend(self) -> Result:
+    def _descend(self) -> ChoiceResult:
         """Go down from what the unplanned step leaves, up where there is room; the solver's last word."""
         result = self._solved(self._live)
-        if isinstance(result, Infeasible) and result.choice.segments:
+        if isinstance(result, InfeasibleChoice) and result.choice.segments:
             # An allocator loses most on nested segments: what it loses on a flat choice tells more of those that fit.
             result = replace(result, choice=smallest(self._stated))
         # A round whose plan is known already costs no trace.
@@ -128,7 +134,7 @@ class _Search:
             if known is None or (traced is not None and not self._is_worth_more(traced)):
                 break
             if known.device_bytes > self._budget:
-                if traced is None and isinstance(result, Infeasible):
+                if traced is None and isinstance(result, InfeasibleChoice):
                     break
                 self._ceiling = min(self._ceiling, max(known.live))
             elif traced is None and self._ceiling == math.inf:
@@ -147,7 +153,7 @@ class _Search:
         limit = self._limit()
         bound = bound_of(limit)
         if not self._fitting():
-            return not isinstance(limit, Infeasible)
+            return not isinstance(limit, InfeasibleChoice)
         unplanned = self._found[0].seconds
         return bound is not None and self._best().seconds - unplanned - bound > SPARE_TIME * unplanned
 
@@ -173,7 +179,7 @@ class _Search:
         for share in LADDER:
             self._next(self._ask(self._stated, int(low + share * (self._most_live - low))))
 
-    def _limit(self) -> Result:
+    def _limit(self) -> ChoiceResult:
         """The solver's answer for all the memory there is, with the problem eased by what was traced.
 
         Where a trace took less than the formula says, the formula gives in: every plan that was found to fit then fits
@@ -189,11 +195,11 @@ class _Search:
         )
         return self._ask(replace(self._stated, positions=eased), self._most_live, is_bound=True)
 
-    def _solved(self, live: int) -> Result:
+    def _solved(self, live: int) -> ChoiceResult:
         self._tried = live
         return self._ask(self._problem, live)
 
-    def _ask(self, problem: BlockProblem, live: int, *, is_bound: bool = False) -> Result:
+    def _ask(self, problem: BlockProblem, live: int, *, is_bound: bool = False) -> ChoiceResult:
         """The solver's answer; what was asked before is not solved again."""
         solve = self._solve if is_bound else self._sketch
         asked = solve, problem, Bytes(max(0, live))
@@ -203,19 +209,19 @@ class _Search:
             self._spent += time.perf_counter() - started
         return self._answers[asked]
 
-    def _next(self, result: Result) -> Traced | None:
+    def _next(self, result: ChoiceResult) -> TracedPlan | None:
         """The trace of what the solver proposes; None where there is nothing new to trace."""
         choice = chosen(result)
         return None if choice is None else self._traced(choice)
 
-    def _traced(self, choice: Choice) -> Traced | None:
+    def _traced(self, choice: BlockChoice) -> TracedPlan | None:
         if any(each.choice == choice for each in self._found):
             return None
         traced = self._trace(choice)
         self._found.append(traced)
         return traced
 
-    def _is_worth_more(self, traced: Traced) -> bool:
+    def _is_worth_more(self, traced: TracedPlan) -> bool:
         """Correct budget and problem by what was traced; is another round worth its trace?"""
         peaks, left = list(traced.live), self._budget - traced.lost_bytes
         said = position_bytes(self._problem, traced.choice)
@@ -232,7 +238,7 @@ class _Search:
         self._problem = with_peaks(self._problem, traced.choice, peaks)
         return True
 
-    def _known(self, result: Result) -> Traced | None:
+    def _known(self, result: ChoiceResult) -> TracedPlan | None:
         return next((each for each in self._found if each.choice == chosen(result)), None)
 
     def _between(self) -> int:
@@ -244,10 +250,10 @@ class _Search:
             return self._live
         return int(self._floor + self._ceiling) // 2 if self._floor else int(min(self._live, self._ceiling - 1))
 
-    def _fitting(self) -> list[Traced]:
+    def _fitting(self) -> list[TracedPlan]:
         return [each for each in self._found if each.device_bytes <= self._budget]
 
-    def _best(self) -> Traced:
+    def _best(self) -> TracedPlan:
         """The cheapest that fits, else the smallest."""
         fitting = self._fitting()
         if fitting:

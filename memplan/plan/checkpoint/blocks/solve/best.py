@@ -9,23 +9,33 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Feasible, Infeasible, Optimal, Result, TimedOut
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockProblem,
+    ChoiceResult,
+    ChoiceTimedOut,
+    FeasibleChoice,
+    InfeasibleChoice,
+    OptimalChoice,
+)
 from memplan.plan.checkpoint.blocks.solve import ilp
 from memplan.plan.checkpoint.blocks.solve.copies import offloads
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds
-from memplan.plan.checkpoint.blocks.solve.nested import PRECISION, Nested
+from memplan.plan.checkpoint.blocks.solve.nested import PRECISION, NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import least_of
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 from memplan.units import Bytes
 
 
-class Best:
-    """A solver that remembers its tables: for other budgets of one problem, and for corrections of its steady bytes."""
+class CombinedSolver:
+    """A solver of flat and nested choices.
+
+    It keeps its tables for other budgets of one problem, and for corrections of its steady bytes.
+    """
 
     def __init__(self) -> None:
-        self._tables: dict[bool, Nested] = {}
+        self._tables: dict[bool, NestedSolver] = {}
 
-    def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+    def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
         """Find the cheapest choice.
 
         Args:
@@ -40,8 +50,8 @@ class Best:
         """
         ends = time.monotonic() + time_limit
         flat = ilp.solve(problem, budget, time_limit=time_limit)
-        is_free = isinstance(flat, Optimal) and flat.seconds == 0
-        is_enough = is_free or (offloads(problem) and not isinstance(flat, Infeasible))
+        is_free = isinstance(flat, OptimalChoice) and flat.seconds == 0
+        is_enough = is_free or (offloads(problem) and not isinstance(flat, InfeasibleChoice))
         if is_enough or not problem.chain or not is_nested(problem):
             return flat
         try:
@@ -50,7 +60,7 @@ class Best:
             return _unproved(flat)
         return _answer(problem, budget, flat, nested)
 
-    def roughly(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+    def roughly(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
         """As a call, but where the blocks are a chain by tables alone: in a tenth of the time, up to rounding."""
         ends = time.monotonic() + time_limit
         if problem.chain and is_nested(problem) and not offloads(problem):
@@ -63,62 +73,62 @@ class Best:
                     return least
                 fitting += [] if least is None else [least.choice]
                 best = min(fitting, key=lambda choice: extra_seconds(problem, choice))
-                return Feasible(choice=best, seconds=extra_seconds(problem, best), bound_seconds=None)
+                return FeasibleChoice(choice=best, seconds=extra_seconds(problem, best), bound_seconds=None)
         return self(problem, budget, time_limit=ends - time.monotonic())
 
-    def _known(self, problem: BlockProblem, ends: float, *, is_flat: bool = False) -> Nested:
+    def _known(self, problem: BlockProblem, ends: float, *, is_flat: bool = False) -> NestedSolver:
         if is_flat not in self._tables or not self._tables[is_flat].knows(problem):
-            self._tables[is_flat] = Nested(problem, ends, is_flat=is_flat)
+            self._tables[is_flat] = NestedSolver(problem, ends, is_flat=is_flat)
         return self._tables[is_flat]
 
 
-def _unproved(flat: Result) -> Result:
-    """What is known where nothing is known of nested choices."""
+def _unproved(flat: ChoiceResult) -> ChoiceResult:
+    """Return the result for flat choices alone, without a bound on nested ones."""
     match flat:
-        case Optimal() | Feasible():
-            return Feasible(choice=flat.choice, seconds=flat.seconds, bound_seconds=None)
-        case Infeasible():
+        case OptimalChoice() | FeasibleChoice():
+            return FeasibleChoice(choice=flat.choice, seconds=flat.seconds, bound_seconds=None)
+        case InfeasibleChoice():
             return replace(flat, is_proved=False)
-        case TimedOut():
+        case ChoiceTimedOut():
             return flat
 
 
-def _answer(problem: BlockProblem, budget: Bytes, flat: Result, nested: Nested) -> Result:
+def _answer(problem: BlockProblem, budget: Bytes, flat: ChoiceResult, nested: NestedSolver) -> ChoiceResult:
     choice = nested.within(problem, budget)
-    found = [(flat.seconds, flat.choice)] if isinstance(flat, Optimal | Feasible) else []
+    found = [(flat.seconds, flat.choice)] if isinstance(flat, OptimalChoice | FeasibleChoice) else []
     found += [(extra_seconds(problem, choice), choice)] if choice is not None else []
     if not found:
         least = _least(problem, flat)
-        if not isinstance(least, Infeasible) or least.least_bytes > budget:
+        if not isinstance(least, InfeasibleChoice) or least.least_bytes > budget:
             return least
         # Rounding hid it from the table.
         found = [(extra_seconds(problem, least.choice), least.choice)]
     # Of equally quick ones the flat one, which comes first.
     seconds, choice = min(found, key=lambda each: each[0])
     if offloads(problem):
-        return Feasible(choice=choice, seconds=seconds, bound_seconds=None)
+        return FeasibleChoice(choice=choice, seconds=seconds, bound_seconds=None)
     segmented = nested.bound(problem, budget, with_segment=True)
     bound = max(nested.bound(problem, budget), min(_bound(flat), segmented))
     if bound >= seconds * (1 - 2 * PRECISION):
-        return Optimal(choice=choice, seconds=seconds)
-    return Feasible(choice=choice, seconds=seconds, bound_seconds=bound)
+        return OptimalChoice(choice=choice, seconds=seconds)
+    return FeasibleChoice(choice=choice, seconds=seconds, bound_seconds=bound)
 
 
-def _bound(flat: Result) -> float:
-    """No flat choice costs less."""
+def _bound(flat: ChoiceResult) -> float:
+    """Return a lower bound on the cost of flat choices."""
     match flat:
-        case Optimal():
+        case OptimalChoice():
             return flat.seconds
-        case Feasible():
+        case FeasibleChoice():
             return flat.bound_seconds or 0.0
-        case Infeasible():
+        case InfeasibleChoice():
             return math.inf if flat.is_proved else 0.0
-        case TimedOut():
+        case ChoiceTimedOut():
             return 0.0
 
 
-def _least(problem: BlockProblem, flat: Result) -> Result:
-    if not isinstance(flat, Infeasible):
+def _least(problem: BlockProblem, flat: ChoiceResult) -> ChoiceResult:
+    if not isinstance(flat, InfeasibleChoice):
         return flat
     least = least_of(problem)
     if least.least_bytes < flat.least_bytes:

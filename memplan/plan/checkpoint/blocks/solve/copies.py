@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,13 @@ def seconds_back(nbytes: int, bandwidth: float) -> float:
     return nbytes / bandwidth if nbytes and bandwidth else 0.0
 
 
-def bytes_back(problem: BlockProblem, choice: Choice) -> int:
+def bytes_back(problem: BlockProblem, choice: BlockChoice) -> int:
     """All that a step copies back under a choice."""
     pairs = zip(problem.blocks, choice.options, strict=True)
     return sum(block.options[option].offloaded_bytes * len(block.spans) for block, option in pairs)
 
 
-def backlogs(problem: BlockProblem, choice: Choice) -> Backlogs:
+def backlogs(problem: BlockProblem, choice: BlockChoice) -> Backlogs:
     """Follow the queue under a choice.
 
     Args:

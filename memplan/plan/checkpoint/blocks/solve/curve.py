@@ -4,7 +4,14 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Feasible, Infeasible, Optimal, Result
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    BlockProblem,
+    ChoiceResult,
+    FeasibleChoice,
+    InfeasibleChoice,
+    OptimalChoice,
+)
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.units import Bytes
@@ -16,7 +23,7 @@ POINTS = 12
 class Solve(Protocol):
     """Any of the solvers."""
 
-    def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+    def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
         """Solve a problem within a budget."""
 
 
@@ -28,7 +35,7 @@ class CurvePoint:
     """Its exact peak."""
     seconds: float
     """Its extra time per step."""
-    choice: Choice
+    choice: BlockChoice
     """The choice."""
 
 
@@ -56,7 +63,7 @@ def curve(problem: BlockProblem, solve: Solve, *, time_limit: float, points: int
     found = [easy]
     least = solve(problem, Bytes(0), time_limit=time_limit / points)
     low = most
-    if isinstance(least, Infeasible):
+    if isinstance(least, InfeasibleChoice):
         low = least.least_bytes
         found.append(least.choice)
     for number in range(points - 1):
@@ -66,12 +73,12 @@ def curve(problem: BlockProblem, solve: Solve, *, time_limit: float, points: int
         # What is left is shared evenly: an easy budget leaves more to the others.
         budget = Bytes(low + (most - low) * number // (points - 1))
         result = solve(problem, budget, time_limit=left / (points - 1 - number))
-        if isinstance(result, Optimal | Feasible):
+        if isinstance(result, OptimalChoice | FeasibleChoice):
             found.append(result.choice)
     return _undominated(problem, found)
 
 
-def _undominated(problem: BlockProblem, choices: list[Choice]) -> tuple[CurvePoint, ...]:
+def _undominated(problem: BlockProblem, choices: list[BlockChoice]) -> tuple[CurvePoint, ...]:
     judged = [
         CurvePoint(peak_bytes=peak(problem, choice)[0], seconds=extra_seconds(problem, choice), choice=choice)
         for choice in choices

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
     BlockProblem,
-    Choice,
-    Infeasible,
+    ChoiceResult,
+    ChoiceTimedOut,
+    InfeasibleChoice,
     Interface,
-    Optimal,
+    OptimalChoice,
     Option,
-    Result,
-    TimedOut,
 )
 from memplan.plan.checkpoint.blocks.solve.copies import offloads
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
@@ -31,7 +31,7 @@ from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 from memplan.units import Bytes
 
 
-def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Find the cheapest flat choice.
 
     Args:
@@ -51,12 +51,12 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
         options = chain.best(lambda cost, seconds, need: cost + seconds if need <= budget else None, ends)
         least = chain.best(lambda cost, _, need: max(cost, need), ends) if options is None else None
     except TimeoutError:
-        return TimedOut(best=None)
-    choice = Choice(options=options or least or ())
+        return ChoiceTimedOut(best=None)
+    choice = BlockChoice(options=options or least or ())
     if options is not None:
-        return Optimal(choice=choice, seconds=extra_seconds(problem, choice))
+        return OptimalChoice(choice=choice, seconds=extra_seconds(problem, choice))
     most, at = peak(problem, choice)
-    return Infeasible(position=at, least_bytes=most, choice=choice)
+    return InfeasibleChoice(position=at, least_bytes=most, choice=choice)
 
 
 class _Partial(NamedTuple):

@@ -3,12 +3,19 @@
 import time
 from collections.abc import Callable, Iterator
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Feasible, Infeasible, Option, Result
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    BlockProblem,
+    ChoiceResult,
+    FeasibleChoice,
+    InfeasibleChoice,
+    Option,
+)
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, position_bytes
 from memplan.units import Bytes
 
 
-def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Descend from every block's cheapest option until the step fits.
 
     Args:
@@ -21,15 +28,15 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
     """
     choice, least, at = _descend(problem, budget, time.monotonic() + time_limit)
     if least <= budget:
-        return Feasible(choice=choice, seconds=extra_seconds(problem, choice), bound_seconds=None)
-    return Infeasible(position=at, least_bytes=least, choice=choice, is_proved=False)
+        return FeasibleChoice(choice=choice, seconds=extra_seconds(problem, choice), bound_seconds=None)
+    return InfeasibleChoice(position=at, least_bytes=least, choice=choice, is_proved=False)
 
 
-def _descend(problem: BlockProblem, budget: int, ends: float) -> tuple[Choice, Bytes, int]:
+def _descend(problem: BlockProblem, budget: int, ends: float) -> tuple[BlockChoice, Bytes, int]:
     """The choice where the descent ends or the lowest one it passed, its peak and where that is."""
     choice = cheapest(problem)
     tried = {(block, option) for block, option in enumerate(choice.options)}
-    lowest: tuple[Choice, Bytes, int] | None = None
+    lowest: tuple[BlockChoice, Bytes, int] | None = None
     while True:
         alive = position_bytes(problem, choice)
         most = max(alive)
@@ -44,23 +51,23 @@ def _descend(problem: BlockProblem, budget: int, ends: float) -> tuple[Choice, B
         # An option left behind is not taken again, so that the descent ends.
         _, block, option = min(moves)
         tried.add((block, option))
-        choice = Choice(options=(*choice.options[:block], option, *choice.options[block + 1 :]))
+        choice = BlockChoice(options=(*choice.options[:block], option, *choice.options[block + 1 :]))
 
 
-def cheapest(problem: BlockProblem) -> Choice:
+def cheapest(problem: BlockProblem) -> BlockChoice:
     """Every block's quickest option, the smallest of equally quick ones; nothing is offloaded."""
     return _least(problem, lambda option: (option.seconds, option.kept_bytes))
 
 
-def smallest(problem: BlockProblem) -> Choice:
+def smallest(problem: BlockProblem) -> BlockChoice:
     """Every block's option that keeps least, nothing being offloaded."""
     return _least(problem, lambda option: (option.kept_bytes, option.backward_peak_bytes))
 
 
-def _least(problem: BlockProblem, figures: Callable[[Option], tuple[float, float]]) -> Choice:
+def _least(problem: BlockProblem, figures: Callable[[Option], tuple[float, float]]) -> BlockChoice:
     """Every block's option of the least figures, the first of equal ones."""
     menus = [[index for index, o in enumerate(block.options) if not o.offloaded_bytes] for block in problem.blocks]
-    return Choice(
+    return BlockChoice(
         options=tuple(
             min(menu, key=lambda index: figures(block.options[index]))
             for block, menu in zip(problem.blocks, menus, strict=True)
@@ -68,7 +75,7 @@ def _least(problem: BlockProblem, figures: Callable[[Option], tuple[float, float
     )
 
 
-def _moves(problem: BlockProblem, choice: Choice, at: int) -> Iterator[tuple[float, int, int]]:
+def _moves(problem: BlockProblem, choice: BlockChoice, at: int) -> Iterator[tuple[float, int, int]]:
     """Moves (seconds per byte freed at a position, block, option)."""
     for index, block in enumerate(problem.blocks):
         before = block.options[choice.options[index]]

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memplan.plan.checkpoint.blocks.problem import BlockProblem
-from memplan.plan.checkpoint.blocks.solve.ilp_rows import Row, Rows, Term, running_bytes
+from memplan.plan.checkpoint.blocks.solve.ilp_rows import PositionRow, PositionRows, Term, running_bytes
 
 
-def without_implied(problem: BlockProblem, rows: Rows) -> Rows:
+def without_implied(problem: BlockProblem, rows: PositionRows) -> PositionRows:
     """Leave out forwards that their backward implies, and stretches between blocks that a run beside them implies.
 
     Args:
@@ -18,7 +18,7 @@ def without_implied(problem: BlockProblem, rows: Rows) -> Rows:
     return replace(rows, rows=tuple(_needed(problem, rows)))
 
 
-def _needed(problem: BlockProblem, rows: Rows) -> Iterator[Row]:
+def _needed(problem: BlockProblem, rows: PositionRows) -> Iterator[PositionRow]:
     # A backward is never left out and a forward only for a backward, so that no two rows vanish for each other.
     ordered = sorted(rows.rows, key=lambda row: row.position)
     backwards = defaultdict(list)
@@ -26,7 +26,7 @@ def _needed(problem: BlockProblem, rows: Rows) -> Iterator[Row]:
         if row.is_backward:
             backwards[row.block].append(row)
     for place, row in enumerate(ordered):
-        others: list[Row] = []
+        others: list[PositionRow] = []
         if row.block is None:
             others += [each for each in ordered[place + 1 :] if each.block is not None][:1]
             others += [each for each in reversed(ordered[:place]) if each.block is not None][:1]
@@ -36,7 +36,7 @@ def _needed(problem: BlockProblem, rows: Rows) -> Iterator[Row]:
             yield row
 
 
-def _is_implied(problem: BlockProblem, rows: Rows, row: Row, other: Row) -> bool:
+def _is_implied(problem: BlockProblem, rows: PositionRows, row: PositionRow, other: PositionRow) -> bool:
     """Is ``other`` at least as high under every choice?"""
     change: Counter[Term] = Counter(dict(rows.states[row.state]))
     change.subtract(dict(rows.states[other.state]))
@@ -51,7 +51,13 @@ def _is_implied(problem: BlockProblem, rows: Rows, row: Row, other: Row) -> bool
     return excess + sum(_most(problem, rows, (row, other), block, of_block[block]) for block in blocks) <= 0
 
 
-def _most(problem: BlockProblem, rows: Rows, pair: tuple[Row, Row], block: int, terms: list[tuple[Term, int]]) -> int:
+def _most(
+    problem: BlockProblem,
+    rows: PositionRows,
+    pair: tuple[PositionRow, PositionRow],
+    block: int,
+    terms: list[tuple[Term, int]],
+) -> int:
     """Most bytes by which one block can raise the first row above the second."""
     row, other = pair
     found = []

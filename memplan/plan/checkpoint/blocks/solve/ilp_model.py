@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Option
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Option
 from memplan.plan.checkpoint.blocks.solve.copies import turns
-from memplan.plan.checkpoint.blocks.solve.ilp_rows import Holders, Row, Rows, Term, running_bytes
+from memplan.plan.checkpoint.blocks.solve.ilp_rows import Holders, PositionRow, PositionRows, Term, running_bytes
 from memplan.plan.checkpoint.blocks.solve.symmetry import ordered_pairs
 
 SCALE = 1000.0
@@ -29,18 +29,18 @@ _LOST_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class IlpSolution:
     """How a search ended."""
 
     status: Literal["optimal", "infeasible", "stopped"]
     """``stopped``: by time."""
-    choice: Choice | None
+    choice: BlockChoice | None
     """The best solution, if any."""
     bound: float
     """Nothing is below it: extra seconds, or bytes of the peak."""
 
 
-class Model:
+class IlpModel:
     """One question: what is cheapest within a budget, or (budget None) what needs least.
 
     Args:
@@ -50,7 +50,7 @@ class Model:
         with_copies: May blocks be offloaded? Then ``rows`` has one row for each position.
     """
 
-    def __init__(self, problem: BlockProblem, rows: Rows, budget: int | None, *, with_copies: bool) -> None:
+    def __init__(self, problem: BlockProblem, rows: PositionRows, budget: int | None, *, with_copies: bool) -> None:
         import pulp
 
         self._pulp, self._problem, self._rows, self._with_copies = pulp, problem, rows, with_copies
@@ -78,7 +78,7 @@ class Model:
         self._memory(budget)
         self._order()
 
-    def solve(self, time_limit: float) -> Found:
+    def solve(self, time_limit: float) -> IlpSolution:
         """Search until proved or the time is over."""
         is_peak = self._most is not None
         solver = self._pulp.HiGHS(
@@ -95,11 +95,11 @@ class Model:
         highs = self._lp.solverModel
         status = str(highs.getModelStatus()).rpartition(".k")[2]
         if status in ("Infeasible", "UnboundedOrInfeasible"):
-            return Found(status="infeasible", choice=None, bound=math.inf)
+            return IlpSolution(status="infeasible", choice=None, bound=math.inf)
         info = highs.getInfo()
         bound = info.mip_dual_bound / (self._scale if is_peak else self._second)
         has_solution = info.primal_solution_status == 2
-        return Found(
+        return IlpSolution(
             status="optimal" if status == "Optimal" else "stopped",
             choice=self._choice() if has_solution else None,
             bound=max(bound, 0.0),
@@ -143,7 +143,7 @@ class Model:
                 left = left * self._unit - (_LOST_BYTES if self._with_copies else 0)
                 self._lp += self._pulp.lpSum(alive) <= left * self._scale
 
-    def _running(self, row: Row) -> Any:
+    def _running(self, row: PositionRow) -> Any:
         if row.block is None:
             return None
         block = row.block
@@ -218,8 +218,8 @@ class Model:
     def _at(self, position: int) -> list[Any]:
         return self._under_way[position : position + 1]
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> BlockChoice:
         options = tuple(max(options, key=lambda o: options[o].value() or 0.0) for options in self._chosen)
         stalls = tuple(max(0.0, stall.value() or 0.0) / self._second for stall in self._stalls)
         offloaded = any(self._option(block, option).offloaded_bytes for block, option in enumerate(options))
-        return Choice(options=options, stalls=stalls if offloaded else ())
+        return BlockChoice(options=options, stalls=stalls if offloaded else ())

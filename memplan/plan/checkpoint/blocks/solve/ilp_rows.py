@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Interface, Option
+from memplan.plan.checkpoint.blocks.problem import BlockProblem, Interface, ModuleBlock, Option
 
 Holders = tuple[tuple[int, tuple[int, ...]], ...]
 """Blocks with those of their options that hold a tensor, latest backward first: it lives if one of them is chosen."""
@@ -26,11 +26,11 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PositionRow:
     """Bytes at some positions: ``fixed_bytes`` + everything in ``state`` + the peak of what runs."""
 
     state: int
-    """Index into ``Rows.changes``: what stays."""
+    """Index into ``PositionRows.changes``: what stays."""
     block: int | None
     """The block that runs."""
     is_backward: bool
@@ -42,14 +42,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class PositionRows:
     """All rows of a problem."""
 
     menus: tuple[tuple[int, ...], ...]
     """Options of each block that no other beats."""
     changes: tuple[tuple[int | None, tuple[tuple[Term, int], ...]], ...]
     """Each state as an earlier one (None: empty) plus terms with their multiplicity."""
-    rows: tuple[Row, ...]
+    rows: tuple[PositionRow, ...]
     """All of them, each state and run once."""
     at: tuple[int, ...]
     """The state at each position."""
@@ -57,7 +57,7 @@ class Rows:
     """The terms of each state with their multiplicity."""
 
 
-def useful(block: Block) -> tuple[int, ...]:
+def useful(block: ModuleBlock) -> tuple[int, ...]:
     """Options that no other option of the block beats or equals in everything, by index."""
     kept: list[int] = []
     for index, option in sorted(enumerate(block.options), key=lambda each: (_figures(each[1]), len(each[1].holds))):
@@ -66,7 +66,7 @@ def useful(block: Block) -> tuple[int, ...]:
     return tuple(sorted(kept))
 
 
-def rows_of(problem: BlockProblem, *, every_position: bool = False) -> Rows:
+def rows_of(problem: BlockProblem, *, every_position: bool = False) -> PositionRows:
     """Write down a problem's memory.
 
     Args:
@@ -78,7 +78,7 @@ def rows_of(problem: BlockProblem, *, every_position: bool = False) -> Rows:
     known: dict[frozenset[tuple[Term, int]], int] = {frozenset(): 0}
     states_at: list[int] = []
     links: list[tuple[int | None, tuple[tuple[Term, int], ...]]] = [(None, ())]
-    found: dict[tuple[int, int | None, bool, int], Row] = {}
+    found: dict[tuple[int, int | None, bool, int], PositionRow] = {}
     alive: Counter[Term] = Counter()
     state = 0
     for at, position in enumerate(problem.positions):
@@ -94,10 +94,12 @@ def rows_of(problem: BlockProblem, *, every_position: bool = False) -> Rows:
         is_backward = position.block is not None and position.phase == "backward"
         runs = state, position.block, is_backward, at if every_position else 0
         if runs not in found or found[runs].fixed_bytes < fixed[at]:
-            found[runs] = Row(
+            found[runs] = PositionRow(
                 state=state, block=position.block, is_backward=is_backward, fixed_bytes=fixed[at], position=at
             )
-    return Rows(menus=menus, changes=tuple(links), rows=tuple(found.values()), at=tuple(states_at), states=tuple(known))
+    return PositionRows(
+        menus=menus, changes=tuple(links), rows=tuple(found.values()), at=tuple(states_at), states=tuple(known)
+    )
 
 
 def lives(
@@ -110,7 +112,7 @@ def lives(
             yield interface, *stretch
 
 
-def running_bytes(row: Row, option: Option) -> int:
+def running_bytes(row: PositionRow, option: Option) -> int:
     """Peak of what runs in a row, under an option of its block."""
     return option.backward_peak_bytes if row.is_backward else option.forward_peak_bytes
 

@@ -25,14 +25,14 @@ Only ``keep`` and ``checkpoint`` work inside a segment: the other actions would 
 from collections.abc import Iterator
 from itertools import accumulate
 
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Choice, Option, Position
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, ModuleBlock, Option, Position
 from memplan.plan.checkpoint.blocks.solve.copies import backlogs
-from memplan.plan.checkpoint.blocks.solve.segments import Part, SegmentTree
+from memplan.plan.checkpoint.blocks.solve.segments import SegmentPart, SegmentTree
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 
 
-def position_bytes(problem: BlockProblem, choice: Choice) -> tuple[Bytes, ...]:
+def position_bytes(problem: BlockProblem, choice: BlockChoice) -> tuple[Bytes, ...]:
     """Most bytes alive at each position.
 
     Args:
@@ -45,19 +45,19 @@ def position_bytes(problem: BlockProblem, choice: Choice) -> tuple[Bytes, ...]:
     return _Step(problem, choice).bytes()
 
 
-def peak(problem: BlockProblem, choice: Choice) -> tuple[Bytes, int]:
+def peak(problem: BlockProblem, choice: BlockChoice) -> tuple[Bytes, int]:
     """The most bytes alive in the step, and the first position that reaches them."""
     alive = position_bytes(problem, choice)
     most = max(alive)
     return most, alive.index(most)
 
 
-def extra_seconds(problem: BlockProblem, choice: Choice) -> float:
+def extra_seconds(problem: BlockProblem, choice: BlockChoice) -> float:
     """Extra time of a choice: its options, the runs again of its segments, the waiting for copies."""
     return sum(block_seconds(problem, choice)) + sum(choice.stalls)
 
 
-def block_seconds(problem: BlockProblem, choice: Choice) -> tuple[float, ...]:
+def block_seconds(problem: BlockProblem, choice: BlockChoice) -> tuple[float, ...]:
     """Extra time of each block: its option, and its forward in the runs again of segments around it."""
     found = [block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True)]
     for block, is_whole in _runs_again(problem, choice):
@@ -76,7 +76,7 @@ def forward_seconds(problem: BlockProblem, block: int) -> float:
     return max(checkpoint_option(problem.blocks[block]).seconds, whole)
 
 
-def checkpoint_option(block: Block) -> Option:
+def checkpoint_option(block: ModuleBlock) -> Option:
     """How the block runs where nothing of it is kept; one more forward costs as much if it may stop early.
 
     Raises:
@@ -92,7 +92,7 @@ def _forwards(problem: BlockProblem, block: int) -> Iterator[Position]:
     return (problem.positions[forward] for forward, _ in problem.blocks[block].spans)
 
 
-def _runs_again(problem: BlockProblem, choice: Choice) -> Iterator[tuple[int, bool]]:
+def _runs_again(problem: BlockProblem, choice: BlockChoice) -> Iterator[tuple[int, bool]]:
     """Blocks that run once more in segments; does their forward come to its end?"""
     tree = SegmentTree(problem, choice)
     for segment, (_, end) in enumerate(choice.segments):
@@ -100,7 +100,7 @@ def _runs_again(problem: BlockProblem, choice: Choice) -> Iterator[tuple[int, bo
 
 
 class _Step:
-    def __init__(self, problem: BlockProblem, choice: Choice) -> None:
+    def __init__(self, problem: BlockProblem, choice: BlockChoice) -> None:
         self.problem = problem
         self.choice = choice
         self.tree = SegmentTree(problem, choice)
@@ -140,7 +140,7 @@ class _Step:
                 takers.setdefault(index, []).append(range(part.first, part.end))
         return takers
 
-    def _holds(self, part: Part) -> set[int]:
+    def _holds(self, part: SegmentPart) -> set[int]:
         chosen = [
             block.options[self.choice.options[part.first + offset]]
             for offset, block in enumerate(self.problem.blocks[part.first : part.end])
@@ -186,7 +186,7 @@ class _Step:
         fixed = [position.fixed_bytes for position in self.problem.positions]
         return [f + c + m for f, c, m in zip(fixed, accumulate(change), copies.outward, strict=False)]
 
-    def _blocks(self) -> Iterator[tuple[Block, Option, int | None]]:
+    def _blocks(self) -> Iterator[tuple[ModuleBlock, Option, int | None]]:
         for index, block in enumerate(self.problem.blocks):
             yield block, block.options[self.choice.options[index]], self.tree.innermost(index)
 

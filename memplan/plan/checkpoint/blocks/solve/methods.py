@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from memplan.plan.checkpoint.blocks.answer.records import Method
-from memplan.plan.checkpoint.blocks.solve.best import Best
+from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.curve import Solve
 
 
@@ -13,6 +13,6 @@ def solver(method: Method) -> Solve:
     ``ilp``, the default, also weighs what its program does not know: segments, where the blocks are a chain.
     """
     if method == "ilp":
-        return Best()
+        return CombinedSolver()
     solve: Solve = import_module(f"memplan.plan.checkpoint.blocks.solve.{method}").solve
     return solve

@@ -10,16 +10,16 @@ answers, with as much less or more memory as they amount to; choices are judged 
 
 import math
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
 from memplan.plan.checkpoint.blocks.solve.memory import peak
-from memplan.plan.checkpoint.blocks.solve.nested_table import Table
+from memplan.plan.checkpoint.blocks.solve.nested_table import NestedTable
 
 PRECISION = 1e-5
 """Share by which sums of a few hundred single-precision costs may be off."""
 
 
-class Nested:
+class NestedSolver:
     """Answers about one problem, or the same one with other steady bytes.
 
     Args:
@@ -33,7 +33,7 @@ class Nested:
 
     def __init__(self, problem: BlockProblem, ends: float, *, is_flat: bool = False) -> None:
         self._stated = problem
-        self._table = Table(problem, ends, is_flat=is_flat)
+        self._table = NestedTable(problem, ends, is_flat=is_flat)
 
     def knows(self, problem: BlockProblem) -> bool:
         """Is this the same problem but for its steady bytes?"""
@@ -43,7 +43,7 @@ class Nested:
             and len(problem.positions) == len(stated.positions)
         )
 
-    def within(self, problem: BlockProblem, budget: int) -> Choice | None:
+    def within(self, problem: BlockProblem, budget: int) -> BlockChoice | None:
         """The cheapest choice that meets a budget, as far as slots tell."""
         easy = cheapest(problem)
         if peak(problem, easy)[0] <= budget:
@@ -81,7 +81,7 @@ class Nested:
             low, high = (low, middle) if math.isfinite(self._table.seconds(middle)) else (middle + 1, high)
         return low
 
-    def _fitting(self, problem: BlockProblem, slots: int, budget: int) -> Choice | None:
+    def _fitting(self, problem: BlockProblem, slots: int, budget: int) -> BlockChoice | None:
         """The table's choice for a number of slots, if it meets the budget."""
         choice = self._table.choice(slots)
         return choice if choice is not None and peak(problem, choice)[0] <= budget else None

@@ -9,11 +9,11 @@ A stretch ``s..t`` begins with block ``s`` on its own, or with a segment ``[s, c
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Infeasible, Option
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, InfeasibleChoice, Option
 from memplan.plan.checkpoint.blocks.solve.copies import offloads
 from memplan.plan.checkpoint.blocks.solve.greedy import smallest
 from memplan.plan.checkpoint.blocks.solve.memory import peak
-from memplan.plan.checkpoint.blocks.solve.nested_needs import Needs
+from memplan.plan.checkpoint.blocks.solve.nested_needs import ChainNeeds
 from memplan.runtime.checkpoint.records import Action
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ _NEVER = 2**62
 _TIGHT, _OWN = 0, 1
 
 
-def least_of(problem: BlockProblem) -> Infeasible:
+def least_of(problem: BlockProblem) -> InfeasibleChoice:
     """What any budget comes up against.
 
     Args:
         problem: A nested chain.
     """
-    found = Least(problem)
+    found = LeastPeak(problem)
     choice = min(found.choice(), smallest(problem), key=lambda each: peak(problem, each)[0])
     most, at = peak(problem, choice)
     is_proved = most <= found.bound and not offloads(problem)
-    return Infeasible(position=at, least_bytes=most, choice=choice, is_proved=is_proved)
+    return InfeasibleChoice(position=at, least_bytes=most, choice=choice, is_proved=is_proved)
 
 
 class _Leaf(NamedTuple):
@@ -51,7 +51,7 @@ class _Leaf(NamedTuple):
     """Of the whole stretch, for every last block that it may have."""
 
 
-class Least:
+class LeastPeak:
     """Least bytes of every stretch of a nested chain.
 
     Args:
@@ -62,7 +62,7 @@ class Least:
         import numpy as np
 
         self._numpy, self._problem = np, problem
-        self._needs = Needs(problem)
+        self._needs = ChainNeeds(problem)
         self._links, self._count = self._needs.links, len(problem.blocks)
         # Behind the last block there is nothing. [tight][first block][last block]
         self._again = np.zeros((2, self._count + 1, self._count), dtype=np.int64)
@@ -80,12 +80,12 @@ class Least:
         """No choice has a lower peak."""
         return int(self._first[_OWN, 0]) - self._needs.doubtful
 
-    def choice(self) -> Choice:
+    def choice(self) -> BlockChoice:
         """The choice of the least peak, as far as needs are certain."""
         options, segments = [0] * self._count, list[tuple[int, int]]()
         most = int(self._first[_OWN, 0])
         self._follow(0, self._count - 1, most, tight=False, is_first=True, found=(options, segments))
-        return Choice(options=tuple(options), segments=tuple(segments))
+        return BlockChoice(options=tuple(options), segments=tuple(segments))
 
     def _fill_again(self, start: int) -> None:
         best = [

@@ -10,7 +10,7 @@ from memplan.plan.checkpoint.blocks.problem import BlockProblem, Interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class ChainLinks:
     """Bytes of a chain of ``n`` blocks."""
 
     passed: tuple[int, ...]
@@ -30,7 +30,7 @@ class Links:
     """By how much these figures may be too high at most, under some choice."""
 
 
-def links_of(problem: BlockProblem) -> Links:
+def links_of(problem: BlockProblem) -> ChainLinks:
     """Sort a nested problem's tensors into links and steady bytes."""
     count = len(problem.blocks)
     steady: list[int] = [position.fixed_bytes for position in problem.positions]
@@ -68,7 +68,7 @@ def links_of(problem: BlockProblem) -> Links:
             steady[at] += interface.nbytes if problem.positions[at].block is None else 0
     gaps = _gaps(problem, steady)
     spans = [block.spans for block in problem.blocks]
-    return Links(
+    return ChainLinks(
         passed=tuple(max(each) for each in sizes),
         groups=tuple(frozenset(group) for group in groups),
         forward=tuple(max(steady[forward] for forward, _ in span) for span in spans),

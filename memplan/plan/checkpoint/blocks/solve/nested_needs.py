@@ -6,7 +6,7 @@ is known by the last of these moments, and what the one with most steady bytes n
 
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Option
+from memplan.plan.checkpoint.blocks.problem import BlockProblem, ModuleBlock, Option
 from memplan.plan.checkpoint.blocks.solve.memory import checkpoint_option
 from memplan.plan.checkpoint.blocks.solve.nested_links import links_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Needs:
+class ChainNeeds:
     """Needs of a nested chain.
 
     Args:
@@ -76,7 +76,7 @@ class Needs:
         return missing
 
 
-def _checkpoint(block: Block) -> Option | None:
+def _checkpoint(block: ModuleBlock) -> Option | None:
     try:
         return checkpoint_option(block)
     except LookupError:

@@ -12,7 +12,7 @@ _UNITS = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slots:
+class MemoryGrid:
     """A unit, and what it rounds away. What stays alive is rounded up."""
 
     unit: int
@@ -25,7 +25,7 @@ class Slots:
         return -(-size // self.unit)
 
 
-def slots_for(extent: int, groups: Sequence[Sequence[int]], most: int) -> Slots:
+def slots_for(extent: int, groups: Sequence[Sequence[int]], most: int) -> MemoryGrid:
     """The unit that rounds least.
 
     Args:
@@ -33,11 +33,11 @@ def slots_for(extent: int, groups: Sequence[Sequence[int]], most: int) -> Slots:
         groups: Sizes of which at most one of each group is alive.
         most: Slots that there may be.
     """
-    best: Slots | None = None
+    best: MemoryGrid | None = None
     distinct = [frozenset(group) for group in groups]
     for unit in sorted({max(1, -(-extent // slots)) for slots in range(most // 2, most + 1, most // 2 // _UNITS)}):
         losses = {group: max((-size % unit for size in group), default=0) / unit for group in set(distinct)}
-        found = Slots(unit=unit, lost=sum(losses[group] for group in distinct))
+        found = MemoryGrid(unit=unit, lost=sum(losses[group] for group in distinct))
         if best is None or found.lost < best.lost:
             best = found
-    return best or Slots(unit=1, lost=0.0)
+    return best or MemoryGrid(unit=1, lost=0.0)

@@ -9,10 +9,10 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Option
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Option
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
 from memplan.plan.checkpoint.blocks.solve.memory import forward_seconds, peak
-from memplan.plan.checkpoint.blocks.solve.nested_needs import Needs
+from memplan.plan.checkpoint.blocks.solve.nested_needs import ChainNeeds
 from memplan.plan.checkpoint.blocks.solve.nested_slots import FLAT_SLOTS, SLOTS, slots_for
 from memplan.runtime.checkpoint.records import Action
 
@@ -38,7 +38,7 @@ class _Leaf(NamedTuple):
     """Is its result among what stays?"""
 
 
-class Table:
+class NestedTable:
     """The recursion's costs for every stretch of blocks and every number of slots.
 
     Args:
@@ -54,7 +54,7 @@ class Table:
         import numpy as np
 
         self._numpy, self._problem, self._is_flat = np, problem, is_flat
-        self._needs = Needs(problem)
+        self._needs = ChainNeeds(problem)
         self._links = links = self._needs.links
         self._count = count = len(problem.blocks)
         self.base = min((*links.forward, *links.backward))
@@ -89,13 +89,13 @@ class Table:
         """
         return float(self._first[_NESTED if with_segment else _ANY, _OWN, 0, slots]) if slots >= 0 else math.inf
 
-    def choice(self, slots: int) -> Choice | None:
+    def choice(self, slots: int) -> BlockChoice | None:
         """The cheapest choice for a number of slots."""
         if not math.isfinite(self.seconds(slots)):
             return None
         options, segments = [0] * self._count, list[tuple[int, int]]()
         self._follow(0, self._count - 1, slots, tight=False, is_first=True, found=(options, segments))
-        return Choice(options=tuple(options), segments=tuple(segments))
+        return BlockChoice(options=tuple(options), segments=tuple(segments))
 
     def _fill_again(self, start: int, last: int) -> None:
         cut = self._shortest(start, last, is_first=False)

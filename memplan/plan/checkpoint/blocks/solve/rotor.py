@@ -15,17 +15,17 @@ any depth. What rounding may have taken, given back, makes a bound.
 import time
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Feasible, Result, TimedOut
+from memplan.plan.checkpoint.blocks.problem import BlockProblem, ChoiceResult, ChoiceTimedOut, FeasibleChoice
 from memplan.plan.checkpoint.blocks.solve import greedy
 from memplan.plan.checkpoint.blocks.solve.copies import offloads
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds
-from memplan.plan.checkpoint.blocks.solve.nested import Nested
+from memplan.plan.checkpoint.blocks.solve.nested import NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import least_of
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 from memplan.units import Bytes
 
 
-def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Find the cheapest nested choice.
 
     Args:
@@ -45,13 +45,13 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
         )
     ends = time.monotonic() + time_limit
     try:
-        nested = Nested(problem, ends)
+        nested = NestedSolver(problem, ends)
     except TimeoutError:
-        return TimedOut(best=None)
+        return ChoiceTimedOut(best=None)
     # Where nesting gains little, rounding may cost more than it: the flat descent knows exact bytes.
     flat = greedy.solve(problem, budget, time_limit=ends - time.monotonic())
     fitting = [choice for choice in (nested.within(problem, budget),) if choice is not None]
-    fitting += [flat.choice] if isinstance(flat, Feasible) else []
+    fitting += [flat.choice] if isinstance(flat, FeasibleChoice) else []
     if not fitting:
         least = least_of(problem)
         if least.least_bytes > budget:
@@ -59,4 +59,4 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
         fitting = [least.choice]
     seconds, choice = min(((extra_seconds(problem, each), each) for each in fitting), key=lambda each: each[0])
     bound = None if offloads(problem) else min(seconds, nested.bound(problem, budget))
-    return Feasible(choice=choice, seconds=seconds, bound_seconds=bound)
+    return FeasibleChoice(choice=choice, seconds=seconds, bound_seconds=bound)

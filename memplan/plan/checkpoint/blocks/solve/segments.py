@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 from memplan.runtime.checkpoint.records import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SegmentPart:
     """A block or a segment."""
 
     first: int
@@ -22,14 +22,14 @@ class Part:
 
 
 class SegmentTree:
-    """The segments of one choice, by index into ``Choice.segments``.
+    """The segments of one choice, by index into ``BlockChoice.segments``.
 
     Args:
         problem: Whose blocks they are.
         choice: Properly nested segments.
     """
 
-    def __init__(self, problem: BlockProblem, choice: Choice) -> None:
+    def __init__(self, problem: BlockProblem, choice: BlockChoice) -> None:
         self._segments = choice.segments
         self._innermost: list[int | None] = [None] * len(problem.blocks)
         self._parents: list[int | None] = []
@@ -53,14 +53,14 @@ class SegmentTree:
             if other != segment and first <= start and stop <= end:
                 yield other
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[SegmentPart]:
         """Every block and every segment."""
         for block, parent in enumerate(self._innermost):
-            yield Part(first=block, end=block + 1, segment=None, parent=parent)
+            yield SegmentPart(first=block, end=block + 1, segment=None, parent=parent)
         for segment, (first, end) in enumerate(self._segments):
-            yield Part(first=first, end=end, segment=segment, parent=self._parents[segment])
+            yield SegmentPart(first=first, end=end, segment=segment, parent=self._parents[segment])
 
-    def source(self, part: Part, maker: int | None) -> int | None:
+    def source(self, part: SegmentPart, maker: int | None) -> int | None:
         """The segment whose run again makes the copy that a part holds of what block ``maker`` makes; None: no run."""
         around = part.parent
         while around is not None and maker not in range(*self._segments[around]):

@@ -6,14 +6,20 @@ fits is taken; length 1 checkpoints every block on its own, which needs no chain
 
 from collections.abc import Iterator
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Feasible, Infeasible, Result
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    BlockProblem,
+    ChoiceResult,
+    FeasibleChoice,
+    InfeasibleChoice,
+)
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 
 
-def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
+def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Take the cheapest of a few fixed patterns that fits.
 
     Args:
@@ -29,12 +35,12 @@ def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> Result:
     fitting = [(seconds, number) for number, (seconds, most, _, _) in enumerate(judged) if most <= budget]
     if fitting:
         seconds, _, _, choice = judged[min(fitting)[1]]
-        return Feasible(choice=choice, seconds=seconds, bound_seconds=None)
+        return FeasibleChoice(choice=choice, seconds=seconds, bound_seconds=None)
     _, most, at, choice = min(judged, key=lambda each: each[1])
-    return Infeasible(position=at, least_bytes=most, choice=choice, is_proved=False)
+    return InfeasibleChoice(position=at, least_bytes=most, choice=choice, is_proved=False)
 
 
-def _patterns(problem: BlockProblem) -> Iterator[Choice]:
+def _patterns(problem: BlockProblem) -> Iterator[BlockChoice]:
     """Nothing, every block, and (in a chain) segments of each length up to half of the blocks."""
     easy = cheapest(problem)
     again = [
@@ -42,7 +48,7 @@ def _patterns(problem: BlockProblem) -> Iterator[Choice]:
         for block in problem.blocks
     ]
     yield easy
-    yield Choice(
+    yield BlockChoice(
         options=tuple(kept if number is None else number for kept, number in zip(easy.options, again, strict=True))
     )
     count = len(problem.blocks)
@@ -51,5 +57,5 @@ def _patterns(problem: BlockProblem) -> Iterator[Choice]:
     for length in range(2, count // 2 + 1):
         # The rest, if any, keeps: it is next to run backward.
         segments = tuple((first, first + length) for first in range(0, count - length + 1, length))
-        yield Choice(options=(0,) * count, segments=segments)
-        yield Choice(options=(0,) * count, segments=segments[:-1])
+        yield BlockChoice(options=(0,) * count, segments=segments)
+        yield BlockChoice(options=(0,) * count, segments=segments[:-1])

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, combinations, pairwise
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice, Option
-from memplan.plan.checkpoint.blocks.solve.ilp_rows import Rows, lives
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Option
+from memplan.plan.checkpoint.blocks.solve.ilp_rows import PositionRows, lives
 from memplan.plan.checkpoint.blocks.solve.memory import peak
 from memplan.units import Bytes
 
 
-def earliest_first(problem: BlockProblem, choice: Choice, budget: int) -> Choice:
+def earliest_first(problem: BlockProblem, choice: BlockChoice, budget: int) -> BlockChoice:
     """A choice with the options of equal blocks in order, least kept first, where that fits just as well.
 
     Where no order could be asked for beforehand, one that is found may look arbitrary.
@@ -55,7 +55,7 @@ def is_nested(problem: BlockProblem) -> bool:
     return True
 
 
-def ordered_pairs(problem: BlockProblem, rows: Rows) -> Iterator[tuple[int, int, dict[int, int]]]:
+def ordered_pairs(problem: BlockProblem, rows: PositionRows) -> Iterator[tuple[int, int, dict[int, int]]]:
     """Pairs (earlier, later, rank of each option) of blocks of one kind whose ranks may be asked to rise.
 
     Args:
@@ -85,7 +85,7 @@ def ordered_pairs(problem: BlockProblem, rows: Rows) -> Iterator[tuple[int, int,
                 yield earlier, later, {number: rank for (number, _), rank in zip(menu, ranks, strict=True)}
 
 
-def _own_tensors(problem: BlockProblem, rows: Rows) -> "list[Counter[tuple[int, tuple[int, ...]]] | None]":
+def _own_tensors(problem: BlockProblem, rows: PositionRows) -> "list[Counter[tuple[int, tuple[int, ...]]] | None]":
     """For each block the tensors (bytes, options) that it alone holds or not, through its own backward.
 
     They are as good as kept if no row is left between its forward and the end of their life in forward. None for a
@@ -111,7 +111,7 @@ def _own_tensors(problem: BlockProblem, rows: Rows) -> "list[Counter[tuple[int, 
 
 
 def _with_tensors(
-    problem: BlockProblem, rows: Rows, block: int, tensors: "Counter[tuple[int, tuple[int, ...]]]"
+    problem: BlockProblem, rows: PositionRows, block: int, tensors: "Counter[tuple[int, tuple[int, ...]]]"
 ) -> list[tuple[int, Option]]:
     """Useful options of a block with its own tensors as kept bytes, from what keeps least to what keeps most."""
     menu = []
@@ -122,7 +122,7 @@ def _with_tensors(
     return sorted(menu, key=lambda each: (each[1].kept_bytes, each[0]))
 
 
-def _are_alike(problem: BlockProblem, rows: Rows, one: int, other: int) -> bool:
+def _are_alike(problem: BlockProblem, rows: PositionRows, one: int, other: int) -> bool:
     """The same useful options with the same figures."""
     if rows.menus[one] != rows.menus[other]:
         return False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from memplan.plan.checkpoint.ops.capture.capture import JointGraph
 from memplan.plan.checkpoint.ops.capture.cost import Cost
 from memplan.plan.checkpoint.ops.capture.kinds import has_effect, ignores_statistics, is_mutating, runs_once
-from memplan.plan.checkpoint.ops.capture.values import Computation, Values, storages, values_of
+from memplan.plan.checkpoint.ops.capture.values import Computation, GraphValues, storages, values_of
 from memplan.plan.checkpoint.schedule.ordered import ordered, useful
 from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
 from memplan.runtime.partition.split import Order, is_backward_input
@@ -216,7 +216,7 @@ def _needs_tangents(joint: JointGraph) -> "set[Node]":
     return found
 
 
-def _written(values: Values) -> set[int]:
+def _written(values: GraphValues) -> set[int]:
     """Inputs that ops of the graph overwrite."""
     return {
         storage
@@ -227,7 +227,7 @@ def _written(values: Values) -> set[int]:
     }
 
 
-def _ancestors(values: Values, results: set[int]) -> set[int]:
+def _ancestors(values: GraphValues, results: set[int]) -> set[int]:
     """``id`` of every computation that some storages need."""
     found: dict[int, Computation] = {}
     waiting = [values.maker[storage] for storage in results]

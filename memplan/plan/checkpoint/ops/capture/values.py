@@ -27,7 +27,7 @@ class Computation:
 
 
 @dataclass(slots=True, kw_only=True)
-class Values:
+class GraphValues:
     """A joint graph by storages."""
 
     computations: "list[Computation]" = field(default_factory=list)
@@ -69,13 +69,13 @@ def storages(node: "Node") -> dict[int, int]:
     return {StorageWeakRef(each).cdata: each.nbytes() for each in found}  # type: ignore[no-untyped-call]
 
 
-def values_of(joint: "GraphModule") -> Values:
+def values_of(joint: "GraphModule") -> GraphValues:
     """Read a joint graph.
 
     Args:
         joint: Its nodes carry fake values whose storages are shared as the real ones will be.
     """
-    values = Values()
+    values = GraphValues()
     for node in joint.graph.nodes:
         if node.op in {"placeholder", "get_attr"}:
             values.inputs.update(_attribute(joint, node) if node.op == "get_attr" else storages(node))
@@ -84,7 +84,7 @@ def values_of(joint: "GraphModule") -> Values:
     return values
 
 
-def _read(values: Values, node: "Node") -> None:
+def _read(values: GraphValues, node: "Node") -> None:
     own = storages(node)
     made = {storage: size for storage, size in own.items() if storage not in values.inputs | values.maker}
     if made or has_effect(node):

@@ -1,4 +1,4 @@
-"""The schedules met so far, and the moments at which one of them takes too much."""
+"""The best schedules found so far, and the moments at which one of them is over the budget."""
 
 from memplan.plan.checkpoint.ops.solve.memory_rows import Place
 from memplan.plan.checkpoint.ops.solve.sinking import sunk
@@ -12,8 +12,8 @@ APART = 200
 """Of the nodes, one in this many lies between two moments that are named."""
 
 
-class Met:
-    """The best schedules met.
+class BestSchedules:
+    """The cheapest schedule found that fits, and the one of the lowest peak.
 
     Args:
         graph: The problem.
@@ -32,7 +32,7 @@ class Met:
         self._peak = figures_of(graph, self.leanest).peak_bytes
 
     def offer(self, schedule: Schedule) -> None:
-        """Note a schedule, its recomputations moved or not."""
+        """Keep a schedule, its recomputations moved or not, if it is cheaper or has a lower peak."""
         for each in (schedule, sunk(self._graph, schedule, self._boundary)):
             figures = figures_of(self._graph, each)
             if figures.peak_bytes < self._peak:

@@ -19,7 +19,7 @@ program is solved again. What a row counts in vain for a solution is given back.
 
 import time
 
-from memplan.plan.checkpoint.ops.solve.best_schedules import Met
+from memplan.plan.checkpoint.ops.solve.best_schedules import BestSchedules
 from memplan.plan.checkpoint.ops.solve.decisions import DecisionProgram
 from memplan.plan.checkpoint.ops.solve.memory_rows import MemoryRows
 from memplan.plan.checkpoint.ops.solve.neighbourhoods import improve
@@ -50,7 +50,7 @@ def lazy_schedule(
         The cheapest schedule found that fits, or None, and the one of the lowest peak.
     """
     end = time.monotonic() + time_limit
-    met = Met(graph, boundary, budget)
+    met = BestSchedules(graph, boundary, budget)
     alike = MemoryRows(DecisionProgram(graph, boundary, alike=True), budget)
     values = _in_groups(alike, met, time_limit=end - time.monotonic(), threads=threads)
     if values is not None:
@@ -61,7 +61,7 @@ def lazy_schedule(
     return met.best, met.leanest
 
 
-def _in_groups(rows: MemoryRows, met: Met, *, time_limit: float, threads: int) -> dict[int, float] | None:
+def _in_groups(rows: MemoryRows, met: BestSchedules, *, time_limit: float, threads: int) -> dict[int, float] | None:
     """Solve a program again and again, with the rows that it has missed, as long as that finds something better.
 
     Returns:

@@ -8,7 +8,7 @@ many are taken as the time for one program allows.
 import time
 from random import Random
 
-from memplan.plan.checkpoint.ops.solve.best_schedules import Met
+from memplan.plan.checkpoint.ops.solve.best_schedules import BestSchedules
 from memplan.plan.checkpoint.ops.solve.memory_rows import MemoryRows
 from memplan.plan.checkpoint.schedule.highs import solve_binary
 
@@ -22,7 +22,7 @@ GROWTH = 1.1
 """Of their size."""
 
 
-def improve(rows: MemoryRows, values: dict[int, float], met: Met, *, time_limit: float, threads: int) -> None:
+def improve(rows: MemoryRows, values: dict[int, float], met: BestSchedules, *, time_limit: float, threads: int) -> None:
     """Look for cheaper schedules around one.
 
     Args:
@@ -38,7 +38,7 @@ def improve(rows: MemoryRows, values: dict[int, float], met: Met, *, time_limit:
 class _Pieces:
     """One solution and the programs of its pieces."""
 
-    def __init__(self, rows: MemoryRows, values: dict[int, float], met: Met, threads: int) -> None:
+    def __init__(self, rows: MemoryRows, values: dict[int, float], met: BestSchedules, threads: int) -> None:
         self._rows, self._program, self._met, self._threads = rows, rows.decisions, met, threads
         self._random = Random(0)  # noqa: S311 - no secrets here
         self._of_segment = self._program.variables_of_segments()

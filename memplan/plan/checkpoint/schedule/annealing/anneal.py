@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule
 from memplan.plan.checkpoint.schedule.annealing.forget import forget
 from memplan.plan.checkpoint.schedule.annealing.recompute import recompute
 from memplan.plan.checkpoint.schedule.annealing.sequence import LiveSequence
 from memplan.plan.checkpoint.schedule.annealing.shift import shift
-from memplan.plan.checkpoint.schedule.annealing.temperature import Climate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def anneal(
 
     live = LiveSequence(problem, start, budget)
     noise = np.random.default_rng(seed).gumbel(size=NOISE)
-    climate = Climate(temperature=1.0, weight=0.0, random=Random(seed), noise=noise)  # noqa: S311 - no secrets here
+    climate = AcceptanceRule(temperature=1.0, weight=0.0, random=Random(seed), noise=noise)  # noqa: S311 - no secrets here
     count = len(problem.sizes)
     mean_cost = sum(problem.costs) / count or 1.0
     mean_size = sum(problem.sizes) / count or 1.0
@@ -102,7 +102,7 @@ def _between(ends: tuple[float, float], progress: float) -> float:
     return float(ends[0] * (ends[1] / ends[0]) ** progress)
 
 
-def _move(live: LiveSequence, climate: Climate) -> None:
+def _move(live: LiveSequence, climate: AcceptanceRule) -> None:
     draw, length = climate.random.random(), len(live.row)
     position = int(climate.random.random() * length)
     if draw < SHIFTS:

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.schedule.annealing.temperature import Climate, excess
+from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule, excess
 
 if TYPE_CHECKING:
     from memplan.plan.checkpoint.schedule.annealing.sequence import LiveSequence
 
 
-def forget(live: "LiveSequence", computation: int, climate: Climate) -> None:
+def forget(live: "LiveSequence", computation: int, climate: AcceptanceRule) -> None:
     """Compute something once less: an earlier computation serves its readers instead.
 
     Args:

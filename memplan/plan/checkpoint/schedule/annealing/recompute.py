@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.schedule.annealing.temperature import Climate, excess
+from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule, excess
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ class _Chain:
     """Of those the ones that have to be kept longer, with the end of their life so far."""
 
 
-def recompute(live: "LiveSequence", position: int, climate: Climate) -> None:
+def recompute(live: "LiveSequence", position: int, climate: AcceptanceRule) -> None:
     """Compute a value, and maybe some of its inputs, again before its next use instead of keeping it over a position.
 
     Args:
@@ -65,7 +65,7 @@ def recompute(live: "LiveSequence", position: int, climate: Climate) -> None:
         _insert(live, chain, own)
 
 
-def _grow(live: "LiveSequence", chain: _Chain, number: int, climate: Climate, depth: int) -> None:
+def _grow(live: "LiveSequence", chain: _Chain, number: int, climate: AcceptanceRule, depth: int) -> None:
     for needed in live.problem.predecessors[number]:
         if needed in chain.sources or needed in chain.found:
             continue

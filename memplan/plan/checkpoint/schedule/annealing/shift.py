@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.schedule.annealing.temperature import Climate, excess
+from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule, excess
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +13,7 @@ REACH = 400
 """Positions that a computation may move at once: bounds the time of a move, not what several of them can do."""
 
 
-def shift(live: "LiveSequence", computation: int, climate: Climate) -> None:
+def shift(live: "LiveSequence", computation: int, climate: AcceptanceRule) -> None:
     """Move one computation to a position drawn from all that it can have without changing who reads whom.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Choice, Interface, Option, Position
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Interface, ModuleBlock, Option, Position
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 
@@ -45,7 +45,7 @@ def block_problems(draw, shape: Shape | None = None) -> BlockProblem:
     menus = {kind: _menu(draw, shape) for kind in set(kinds)}
     steady = [draw(SIZES) for _ in rows]
     blocks = tuple(
-        Block(
+        ModuleBlock(
             module=f"layers.{k}",
             kind=kinds[k],
             spans=tuple((a, b) for a, b in spans[k]),
@@ -200,18 +200,18 @@ def formula_bytes(problem: BlockProblem, options: tuple[int, ...]) -> list[int]:
     return found
 
 
-def flat_choices(problem: BlockProblem) -> list[tuple[float, int, Choice]]:
+def flat_choices(problem: BlockProblem) -> list[tuple[float, int, BlockChoice]]:
     """Every flat choice with its seconds and its peak by the formula."""
     menus = [range(len(block.options)) for block in problem.blocks]
     found = []
     for options in itertools.product(*menus):
         seconds = sum(block.options[o].seconds for block, o in zip(problem.blocks, options, strict=True))
-        found.append((seconds, max(formula_bytes(problem, options)), Choice(options=options)))
+        found.append((seconds, max(formula_bytes(problem, options)), BlockChoice(options=options)))
     return found
 
 
 @st.composite
-def nested_choices(draw, problem: BlockProblem) -> Choice:
+def nested_choices(draw, problem: BlockProblem) -> BlockChoice:
     """A choice whose segments nest; inside them blocks keep or checkpoint (options 0 and 1)."""
     segments: list[tuple[int, int]] = []
     if problem.chain:
@@ -224,7 +224,7 @@ def nested_choices(draw, problem: BlockProblem) -> Choice:
     options = tuple(
         draw(st.integers(0, 1 if k in covered else len(block.options) - 1)) for k, block in enumerate(problem.blocks)
     )
-    return Choice(options=options, segments=tuple(segments))
+    return BlockChoice(options=options, segments=tuple(segments))
 
 
 def _nest(draw, first: int, end: int, segments: list[tuple[int, int]]) -> None:
@@ -263,7 +263,7 @@ def chain(count: int) -> BlockProblem:
     )
     interfaces = tuple(Interface(nbytes=1, born=k, forward_end=k + 1) for k in range(count - 1))
     blocks = tuple(
-        Block(
+        ModuleBlock(
             module=f"{k}",
             kind=0,
             spans=((k, 2 * count - 1 - k),),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import Choice, Feasible, Infeasible, Optimal
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve import greedy, ilp, rotor, sqrt
 from memplan.plan.checkpoint.blocks.solve.copies import backlogs
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak, position_bytes
@@ -44,7 +44,7 @@ def test_the_queue_holds_what_the_clock_says(data):
     problem = data.draw(block_problems(replace(WITH_COPIES, interleaved=data.draw(st.booleans()))))
     options = tuple(data.draw(st.integers(0, len(block.options) - 1)) for block in problem.blocks)
     stalls = tuple(data.draw(st.sampled_from([0.0, 0.0, 1.0, 3.5])) for _ in problem.positions)
-    choice = Choice(options=options, stalls=stalls)
+    choice = BlockChoice(options=options, stalls=stalls)
     queue, clock = backlogs(problem, choice), simulate(problem, choice)
     for at in range(len(problem.positions)):
         assert abs(queue.outward[at] - clock.under_way(at)) <= 1
@@ -53,7 +53,7 @@ def test_the_queue_holds_what_the_clock_says(data):
 
 def test_a_copy_is_on_the_device_while_the_next_blocks_run():
     # Four bytes a second: ten bytes are under way during two more forwards; they come back in their own backward.
-    problem, choice = offloading(4, bandwidth=4.0), Choice(options=(2, 0, 0, 0))
+    problem, choice = offloading(4, bandwidth=4.0), BlockChoice(options=(2, 0, 0, 0))
     assert backlogs(problem, choice).outward == (0, 10, 6, 2, 0, 0, 0, 0)
     alone = position_bytes(problem, replace(choice, options=(2, 0, 0, 0)))
     assert alone[1] == 100 + 1 + 13 + 10
@@ -62,27 +62,27 @@ def test_a_copy_is_on_the_device_while_the_next_blocks_run():
 
 def test_an_unfinished_copy_is_named_and_a_stall_mends_it():
     problem = offloading(3, bandwidth=2.0)
-    assert {v.reason for v in check(problem, Choice(options=(2, 0, 0)), 10**6)} == {"copy_late"}
+    assert {v.reason for v in check(problem, BlockChoice(options=(2, 0, 0)), 10**6)} == {"copy_late"}
     # Ten bytes at two a second within two forwards: three seconds are missing.
     stalls = (0.0, 0.0, 3.0, 0.0, 0.0, 0.0)
-    assert check(problem, Choice(options=(2, 0, 0), stalls=stalls), 10**6, seconds=3.0) == ()
+    assert check(problem, BlockChoice(options=(2, 0, 0), stalls=stalls), 10**6, seconds=3.0) == ()
     short = (0.0, 0.0, 2.9, 0.0, 0.0, 0.0)
-    assert {v.reason for v in check(problem, Choice(options=(2, 0, 0), stalls=short), 10**6)} == {"copy_late"}
+    assert {v.reason for v in check(problem, BlockChoice(options=(2, 0, 0), stalls=short), 10**6)} == {"copy_late"}
 
 
 def test_the_host_can_be_full_or_away():
     problem = replace(offloading(3, bandwidth=100.0), host_bytes=9)
-    assert [v.reason for v in check(problem, Choice(options=(2, 0, 0)), 10**6)] == ["host_full"]
+    assert [v.reason for v in check(problem, BlockChoice(options=(2, 0, 0)), 10**6)] == ["host_full"]
     away = replace(problem, host_link_bandwidth=0.0)
-    assert [v.reason for v in check(away, Choice(options=(2, 0, 0)), 10**6)] == ["no_link"]
+    assert [v.reason for v in check(away, BlockChoice(options=(2, 0, 0)), 10**6)] == ["no_link"]
 
 
 def test_a_fast_link_replaces_recomputation():
     slow, fast = offloading(8, bandwidth=0.001), offloading(8, bandwidth=10.0)
-    budget = peak(slow, Choice(options=(0,) * 8))[0] - 25
+    budget = peak(slow, BlockChoice(options=(0,) * 8))[0] - 25
     assert ilp.solve(slow, budget, time_limit=LIMIT).seconds == pytest.approx(3.0)
     result = ilp.solve(fast, budget, time_limit=LIMIT)
-    assert isinstance(result, Optimal)
+    assert isinstance(result, OptimalChoice)
     assert result.seconds == 0.0
     assert check(fast, result.choice, budget, seconds=0.0) == ()
     capped = replace(fast, host_bytes=10)
@@ -95,27 +95,27 @@ def test_a_fast_link_replaces_recomputation():
 @given(st.data())
 def test_joint_answers_hold_and_no_choice_without_stalls_is_cheaper(data):
     problem = data.draw(block_problems(WITH_COPIES))
-    most = peak(problem, Choice(options=(0,) * len(problem.blocks)))[0]
+    most = peak(problem, BlockChoice(options=(0,) * len(problem.blocks)))[0]
     budget = data.draw(st.integers(most // 2, most))
     result = ilp.solve(problem, budget, time_limit=LIMIT)
-    every = [Choice(options=o) for o in itertools.product(*(range(len(b.options)) for b in problem.blocks))]
+    every = [BlockChoice(options=o) for o in itertools.product(*(range(len(b.options)) for b in problem.blocks))]
     # Two bytes are given away for rounding.
     valid = [extra_seconds(problem, choice) for choice in every if not check(problem, choice, budget - 2)]
-    if isinstance(result, Infeasible):
+    if isinstance(result, InfeasibleChoice):
         assert not valid
         assert not check(problem, result.choice, result.least_bytes)
         again = ilp.solve(problem, result.least_bytes, time_limit=LIMIT)
-        assert isinstance(again, Optimal | Feasible)
+        assert isinstance(again, OptimalChoice | FeasibleChoice)
     else:
-        assert isinstance(result, Optimal | Feasible)
+        assert isinstance(result, OptimalChoice | FeasibleChoice)
         assert check(problem, result.choice, budget, seconds=result.seconds) == ()
-        if isinstance(result, Optimal) and valid:
+        if isinstance(result, OptimalChoice) and valid:
             assert result.seconds <= min(valid) * (1 + 1e-4) + 1e-6
 
 
 @pytest.mark.parametrize("solver", [greedy, sqrt, rotor])
 def test_the_other_methods_leave_offloading_aside(solver):
     problem = offloading(6, bandwidth=100.0)
-    result = solver.solve(problem, peak(problem, Choice(options=(0,) * 6))[0] - 15, time_limit=LIMIT)
-    assert isinstance(result, Feasible)
+    result = solver.solve(problem, peak(problem, BlockChoice(options=(0,) * 6))[0] - 15, time_limit=LIMIT)
+    assert isinstance(result, FeasibleChoice)
     assert 2 not in result.choice.options

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import Infeasible, Optimal
+from memplan.plan.checkpoint.blocks.problem import InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve import dp, ilp
 from memplan.plan.checkpoint.blocks.solve.ilp_implied import without_implied
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import rows_of
@@ -84,11 +84,11 @@ def test_exact_solvers_find_what_enumeration_finds(solver, data):
     result = solver.solve(problem, budget, time_limit=LIMIT)
     fitting = [seconds for seconds, most, _ in every if most <= budget]
     if fitting:
-        assert isinstance(result, Optimal)
+        assert isinstance(result, OptimalChoice)
         assert result.seconds == pytest.approx(min(fitting), rel=1e-5)
         assert check(problem, result.choice, budget, seconds=result.seconds) == ()
     else:
-        assert isinstance(result, Infeasible)
+        assert isinstance(result, InfeasibleChoice)
         assert result.is_proved
         assert result.least_bytes == least
         over = check(problem, result.choice, least - 1)

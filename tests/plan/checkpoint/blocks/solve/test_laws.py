@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.blocks.problem import Choice, Feasible, Infeasible, Optimal, TimedOut
+from memplan.plan.checkpoint.blocks.problem import (
+    BlockChoice,
+    ChoiceTimedOut,
+    FeasibleChoice,
+    InfeasibleChoice,
+    OptimalChoice,
+)
 from memplan.plan.checkpoint.blocks.solve import dp, greedy, ilp, rotor, sqrt
 from memplan.plan.checkpoint.blocks.solve.curve import curve
 from memplan.plan.checkpoint.blocks.solve.memory import peak
@@ -20,23 +26,23 @@ FEW = settings(max_examples=25, deadline=None)
 
 
 def keep_peak(problem) -> int:
-    return peak(problem, Choice(options=(0,) * len(problem.blocks)))[0]
+    return peak(problem, BlockChoice(options=(0,) * len(problem.blocks)))[0]
 
 
 def answered(solve, problem, budget):
     """The result, having held what every result promises."""
     result = solve(problem, budget, time_limit=LIMIT)
-    if isinstance(result, Optimal | Feasible):
+    if isinstance(result, OptimalChoice | FeasibleChoice):
         assert check(problem, result.choice, budget, seconds=result.seconds) == ()
     else:
-        assert isinstance(result, Infeasible)
+        assert isinstance(result, InfeasibleChoice)
         assert peak(problem, result.choice) == (result.least_bytes, result.position)
         assert result.least_bytes > budget
     return result
 
 
 def seconds_of(result) -> float:
-    return result.seconds if isinstance(result, Optimal | Feasible) else float("inf")
+    return result.seconds if isinstance(result, OptimalChoice | FeasibleChoice) else float("inf")
 
 
 @pytest.mark.parametrize("solver", [ilp, greedy, sqrt, rotor, dp])
@@ -45,11 +51,11 @@ def seconds_of(result) -> float:
 def test_every_answer_holds_and_the_least_budget_is_reachable(solver, data):
     problem = data.draw(block_problems(Shape(blocks=(1, 8), skips=solver in (ilp, greedy), batches=1)))
     result = answered(solver.solve, problem, data.draw(st.integers(0, keep_peak(problem))))
-    if isinstance(result, Infeasible):
+    if isinstance(result, InfeasibleChoice):
         again = answered(solver.solve, problem, result.least_bytes)
-        assert isinstance(again, Optimal | Feasible)
+        assert isinstance(again, OptimalChoice | FeasibleChoice)
         if result.is_proved:
-            assert isinstance(answered(solver.solve, problem, result.least_bytes - 1), Infeasible)
+            assert isinstance(answered(solver.solve, problem, result.least_bytes - 1), InfeasibleChoice)
 
 
 @pytest.mark.parametrize("solver", [ilp, rotor, sqrt])
@@ -103,7 +109,7 @@ def test_both_exact_methods_agree_where_both_apply(data):
         return
     other = answered(ilp.solve, problem, budget)
     assert type(one) is type(other)
-    if isinstance(one, Infeasible):
+    if isinstance(one, InfeasibleChoice):
         assert one.least_bytes == other.least_bytes
     else:
         assert one.seconds == pytest.approx(other.seconds, rel=1e-5)
@@ -113,9 +119,9 @@ def test_no_time_is_no_answer_but_no_lie():
     problem = chain(40)
     budget = keep_peak(problem) // 2
     for solver in (dp, rotor):
-        assert solver.solve(problem, budget, time_limit=0.0) == TimedOut(best=None)
+        assert solver.solve(problem, budget, time_limit=0.0) == ChoiceTimedOut(best=None)
     result = ilp.solve(problem, budget, time_limit=0.0)
-    assert isinstance(result, TimedOut | Feasible | Optimal)
+    assert isinstance(result, ChoiceTimedOut | FeasibleChoice | OptimalChoice)
 
 
 def test_deep_budgets_need_nesting():
@@ -139,7 +145,7 @@ def test_methods_say_where_they_do_not_apply(solver):
 def test_equal_blocks_are_checkpointed_earliest_first():
     problem = chain(10)
     result = ilp.solve(problem, keep_peak(problem) - 35, time_limit=LIMIT)
-    assert result == Optimal(choice=Choice(options=(1, 1, 1, 1, 0, 0, 0, 0, 0, 0)), seconds=4.0)
+    assert result == OptimalChoice(choice=BlockChoice(options=(1, 1, 1, 1, 0, 0, 0, 0, 0, 0)), seconds=4.0)
 
 
 @FEW

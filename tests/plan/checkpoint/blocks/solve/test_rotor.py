@@ -9,12 +9,12 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import Choice, Feasible, Infeasible, Optimal
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve import ilp, rotor
-from memplan.plan.checkpoint.blocks.solve.best import Best
+from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
-from memplan.plan.checkpoint.blocks.solve.nested import Nested
-from memplan.plan.checkpoint.blocks.solve.nested_least import Least, least_of
+from memplan.plan.checkpoint.blocks.solve.nested import NestedSolver
+from memplan.plan.checkpoint.blocks.solve.nested_least import LeastPeak, least_of
 from tests.plan.checkpoint.blocks.solve.problems import Shape, block_problems, chain, with_states
 from tests.plan.checkpoint.blocks.support.check import check
 
@@ -40,7 +40,7 @@ def nested_choices(problem):
         covered = {k for first, end in segments for k in range(first, end)}
         menus = [range(2 if k in covered else len(block.options)) for k, block in enumerate(problem.blocks)]
         for options in itertools.product(*menus):
-            yield Choice(options=options, segments=segments)
+            yield BlockChoice(options=options, segments=segments)
 
 
 @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -51,11 +51,11 @@ def test_rotor_finds_the_cheapest_of_all_nested_choices(data):
     least = min(most for _, most in every)
     budget = data.draw(st.integers(least, max(most for _, most in every)))
     result = rotor.solve(problem, budget, time_limit=LIMIT)
-    assert isinstance(result, Feasible)
+    assert isinstance(result, FeasibleChoice)
     assert check(problem, result.choice, budget, seconds=result.seconds) == ()
     assert result.seconds == pytest.approx(min(seconds for seconds, most in every if most <= budget))
     below = rotor.solve(problem, least - 1, time_limit=LIMIT)
-    assert isinstance(below, Infeasible)
+    assert isinstance(below, InfeasibleChoice)
     assert below.least_bytes == least
 
 
@@ -69,18 +69,18 @@ def test_the_least_peak_of_all_nested_choices_is_exact(data):
     true = min(peak(problem, choice)[0] for choice in nested_choices(problem))
     found = least_of(problem)
     assert peak(problem, found.choice) == (found.least_bytes, found.position)
-    assert Least(problem).bound <= true <= found.least_bytes
+    assert LeastPeak(problem).bound <= true <= found.least_bytes
     if shape is CHAINS:
         assert found.least_bytes == true
     if found.is_proved:
         assert found.least_bytes == true
 
 
-@pytest.mark.parametrize("solve", [rotor.solve, Best()])
+@pytest.mark.parametrize("solve", [rotor.solve, CombinedSolver()])
 def test_what_is_below_the_least_peak_of_nested_choices_is_proved_impossible(solve):
     problem = chain(30)
     result = solve(problem, 0, time_limit=LIMIT)
-    assert isinstance(result, Infeasible)
+    assert isinstance(result, InfeasibleChoice)
     assert result.is_proved
     assert result.choice.segments
     assert check(problem, result.choice, result.least_bytes) == ()
@@ -92,12 +92,12 @@ def test_what_is_below_the_least_peak_of_nested_choices_is_proved_impossible(sol
 @given(st.data())
 def test_a_rough_answer_fits_and_is_never_better_than_the_best(data):
     problem = data.draw(block_problems(CHAINS))
-    solve = Best()
-    budget = data.draw(st.integers(0, peak(problem, Choice(options=(0,) * len(problem.blocks)))[0]))
+    solve = CombinedSolver()
+    budget = data.draw(st.integers(0, peak(problem, BlockChoice(options=(0,) * len(problem.blocks)))[0]))
     best = solve(problem, budget, time_limit=LIMIT)
     rough = solve.roughly(problem, budget, time_limit=LIMIT)
-    assert isinstance(rough, Infeasible) == isinstance(best, Infeasible)
-    if not isinstance(rough, Infeasible):
+    assert isinstance(rough, InfeasibleChoice) == isinstance(best, InfeasibleChoice)
+    if not isinstance(rough, InfeasibleChoice):
         assert check(problem, rough.choice, budget, seconds=rough.seconds) == ()
         # These are so small that nothing is rounded.
         assert rough.seconds == pytest.approx(best.seconds)
@@ -119,7 +119,7 @@ def test_no_choice_is_below_the_bound(data):
     problem = with_states(data, data.draw(block_problems(data.draw(ANY_CHAIN))))
     assume(problem.chain)
     every = judged(problem)
-    nested = Nested(problem, time.monotonic() + LIMIT)
+    nested = NestedSolver(problem, time.monotonic() + LIMIT)
     peaks = [most for _, most, _ in every]
     budget = data.draw(st.integers(min(peaks) - 2, max(peaks)))
     fitting = [(seconds, segments) for seconds, most, segments in every if most <= budget]
@@ -133,7 +133,7 @@ def test_no_choice_is_below_the_bound(data):
 def test_the_best_of_all_says_no_more_than_enumeration_shows(data):
     problem = data.draw(block_problems(data.draw(ANY_CHAIN)))
     assume(problem.chain)
-    problem, solve = with_states(data, problem), Best()
+    problem, solve = with_states(data, problem), CombinedSolver()
     for corrected in (problem, with_other_steady_bytes(data, problem)):
         every = judged(corrected)
         peaks = [most for _, most, _ in every]
@@ -142,13 +142,13 @@ def test_the_best_of_all_says_no_more_than_enumeration_shows(data):
         best = min((seconds for seconds, most, _ in every if most <= budget), default=math.inf)
         flat = min((seconds for seconds, most, segments in every if most <= budget and not segments), default=math.inf)
         match result:
-            case Optimal():
+            case OptimalChoice():
                 assert result.seconds == pytest.approx(best, rel=1e-4)
-            case Feasible():
+            case FeasibleChoice():
                 assert result.bound_seconds <= best <= result.seconds * (1 + 1e-9)
                 assert result.seconds <= flat * (1 + 1e-5)
             case _:
-                assert isinstance(result, Infeasible)
+                assert isinstance(result, InfeasibleChoice)
                 assert flat == math.inf
                 assert result.least_bytes >= min(peaks)
                 assert result.least_bytes == min(peaks) or not result.is_proved
@@ -171,16 +171,16 @@ def test_the_best_of_all_is_found_and_proved_where_steady_bytes_never_fall(data)
     problem = data.draw(block_problems(CHAINS))
     every = judged(problem)
     budget = data.draw(st.integers(min(most for _, most, _ in every), max(most for _, most, _ in every)))
-    result = Best()(problem, budget, time_limit=LIMIT)
-    assert isinstance(result, Optimal | Feasible)
+    result = CombinedSolver()(problem, budget, time_limit=LIMIT)
+    assert isinstance(result, OptimalChoice | FeasibleChoice)
     assert result.seconds == pytest.approx(min(seconds for seconds, most, _ in every if most <= budget))
 
 
 def test_segments_are_found_though_something_flat_fits():
     problem = chain(30)
     flat = ilp.solve(problem, 160, time_limit=LIMIT)
-    result = Best()(problem, 160, time_limit=LIMIT)
-    assert isinstance(flat, Optimal)
+    result = CombinedSolver()(problem, 160, time_limit=LIMIT)
+    assert isinstance(flat, OptimalChoice)
     assert result.choice.segments
     assert result.seconds < flat.seconds
     assert check(problem, result.choice, 160, seconds=result.seconds) == ()
@@ -193,14 +193,16 @@ def test_several_micro_batches_are_planned_within_the_budget(data):
     assume(problem.chain)
     flat = [0] * len(problem.blocks)
     budget = data.draw(
-        st.integers(peak(problem, Choice(options=tuple(flat)))[0] // 3, peak(problem, Choice(options=tuple(flat)))[0])
+        st.integers(
+            peak(problem, BlockChoice(options=tuple(flat)))[0] // 3, peak(problem, BlockChoice(options=tuple(flat)))[0]
+        )
     )
     result = rotor.solve(problem, budget, time_limit=LIMIT)
-    if isinstance(result, Feasible):
+    if isinstance(result, FeasibleChoice):
         assert check(problem, result.choice, budget, seconds=result.seconds) == ()
     else:
-        assert isinstance(result, Infeasible)
+        assert isinstance(result, InfeasibleChoice)
         assert peak(problem, result.choice) == (result.least_bytes, result.position)
         assert result.least_bytes > budget
         again = rotor.solve(problem, result.least_bytes, time_limit=LIMIT)
-        assert isinstance(again, Feasible)
+        assert isinstance(again, FeasibleChoice)

@@ -6,12 +6,12 @@ import time
 import pytest
 
 from memplan.plan.checkpoint.blocks.problem import (
-    Block,
+    BlockChoice,
     BlockProblem,
-    Choice,
-    Feasible,
+    FeasibleChoice,
     Interface,
-    Optimal,
+    ModuleBlock,
+    OptimalChoice,
     Option,
     Position,
 )
@@ -69,7 +69,7 @@ def transformer(count: int, *, keep_holds_input: bool) -> BlockProblem:
         Interface(nbytes=STREAM, born=spans[k - 1][0] if k else 0, forward_end=spans[k][0]) for k in range(count)
     )
     blocks = tuple(
-        Block(
+        ModuleBlock(
             module=f"layers.{k}",
             kind=0,
             spans=(tuple(spans[k]),),
@@ -98,7 +98,7 @@ def transformer(count: int, *, keep_holds_input: bool) -> BlockProblem:
 
 def budget_between(problem: BlockProblem, share: float) -> int:
     count = len(problem.blocks)
-    most, least = (peak(problem, Choice(options=(option,) * count))[0] for option in (0, 1))
+    most, least = (peak(problem, BlockChoice(options=(option,) * count))[0] for option in (0, 1))
     return int(least + share * (most - least))
 
 
@@ -110,7 +110,7 @@ def test_the_integer_program_of_a_big_transformer_is_proved_in_seconds(keep_hold
     before = time.process_time()
     result = ilp.solve(problem, budget, time_limit=120.0)
     assert time.process_time() - before < CPU_SECONDS
-    assert isinstance(result, Optimal)
+    assert isinstance(result, OptimalChoice)
     assert check(problem, result.choice, budget, seconds=result.seconds) == ()
 
 
@@ -121,9 +121,9 @@ def test_rotor_on_a_deep_chain():
     before = time.process_time()
     result = rotor.solve(problem, budget, time_limit=120.0)
     assert time.process_time() - before < CPU_SECONDS
-    assert isinstance(result, Feasible)
+    assert isinstance(result, FeasibleChoice)
     assert check(problem, result.choice, budget, seconds=result.seconds) == ()
     flat = ilp.solve(problem, budget, time_limit=120.0)
-    assert isinstance(flat, Optimal)
+    assert isinstance(flat, OptimalChoice)
     # Nesting gains more than the slots lose.
     assert result.seconds < flat.seconds

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, format_bytes
 from tests.plan.checkpoint.blocks.support.transfers import simulate
@@ -39,7 +39,7 @@ class Violation:
 
 
 def check(
-    problem: BlockProblem, choice: Choice, budget: Bytes, *, seconds: float | None = None
+    problem: BlockProblem, choice: BlockChoice, budget: Bytes, *, seconds: float | None = None
 ) -> tuple[Violation, ...]:
     """Judge a choice.
 
@@ -59,7 +59,7 @@ def check(
     return (*_over(problem, walk.run(), budget), *_price(problem, choice, walk.seconds_again, seconds))
 
 
-def _shape(problem: BlockProblem, choice: Choice) -> Iterator[Violation]:
+def _shape(problem: BlockProblem, choice: BlockChoice) -> Iterator[Violation]:
     if len(choice.options) != len(problem.blocks):
         text = f"{len(choice.options)} options for {len(problem.blocks)} blocks"
         yield Violation(reason="options_missing", text=text)
@@ -74,7 +74,7 @@ def _shape(problem: BlockProblem, choice: Choice) -> Iterator[Violation]:
     yield from _segments(problem, choice)
 
 
-def _segments(problem: BlockProblem, choice: Choice) -> Iterator[Violation]:
+def _segments(problem: BlockProblem, choice: BlockChoice) -> Iterator[Violation]:
     for first, end in choice.segments:
         name = f"segment [{first}, {end})"
         if not 0 <= first <= end - 2 <= len(problem.blocks) - 2:
@@ -95,7 +95,7 @@ def _segments(problem: BlockProblem, choice: Choice) -> Iterator[Violation]:
             yield Violation(reason="segment_order", text=text)
 
 
-def _copying(problem: BlockProblem, choice: Choice) -> Iterator[Violation]:
+def _copying(problem: BlockProblem, choice: BlockChoice) -> Iterator[Violation]:
     if choice.stalls and (len(choice.stalls) != len(problem.positions) or min(choice.stalls) < 0):
         yield Violation(reason="copy_late", text="stalls are not one number of seconds for each position")
         return
@@ -121,7 +121,7 @@ def _over(problem: BlockProblem, alive: list[int], budget: int) -> Iterator[Viol
             yield Violation(reason="over_budget", text=text)
 
 
-def _price(problem: BlockProblem, choice: Choice, again: float, seconds: float | None) -> Iterator[Violation]:
+def _price(problem: BlockProblem, choice: BlockChoice, again: float, seconds: float | None) -> Iterator[Violation]:
     if seconds is None:
         return
     cost = again + sum(choice.stalls)

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Choice
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Transfers:
         return tuple(late)
 
 
-def simulate(problem: BlockProblem, choice: Choice) -> Transfers:
+def simulate(problem: BlockProblem, choice: BlockChoice) -> Transfers:
     """Lay every copy of a choice on the clock.
 
     Args:

@@ -7,7 +7,7 @@ first, again, and then its backward. It notes the bytes alive at each of these m
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from memplan.plan.checkpoint.blocks.problem import Block, BlockProblem, Choice, Option
+from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, ModuleBlock, Option
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.blocks.support.transfers import Transfers, simulate
 
@@ -25,7 +25,7 @@ class Walk:
     the segment whose run again made it); ("state", first block, micro-batch, the segment, or None for a block).
     """
 
-    def __init__(self, problem: BlockProblem, choice: Choice) -> None:
+    def __init__(self, problem: BlockProblem, choice: BlockChoice) -> None:
         self.problem, self.choice = problem, choice
         self.alive: dict[_Token, int] = {}
         self.finished: set[tuple[int, int, int]] = set()
@@ -204,6 +204,6 @@ class Walk:
             del self.alive[token]
 
 
-def checkpoint_of(block: Block) -> Option:
+def checkpoint_of(block: ModuleBlock) -> Option:
     """How a block of a segment runs for the first time."""
     return next(option for option in block.options if option.action is Action.CHECKPOINT)

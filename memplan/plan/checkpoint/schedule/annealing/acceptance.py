@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Climate:
-    """What decides whether a change is made."""
+class AcceptanceRule:
+    """The rule by which changes of a schedule are accepted, at one temperature."""
 
     temperature: float
     """In units of cost; a change that costs this much more is made about once in three times."""
