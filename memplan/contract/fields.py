@@ -23,6 +23,14 @@ class Attribute(NamedTuple):
     """Reads it; of a path, None where any part of the way is None."""
 
 
+class Array:
+    """Stands for ``array.array`` in types: that takes no arguments before Python 3.12."""
+
+    def __class_getitem__(cls, _: type) -> type["Array"]:
+        """Return the class itself: all arrays hold integers."""
+        return cls
+
+
 def is_record(hint: object) -> bool:
     """Return whether a type is a frozen dataclass or a named tuple, which stand as objects in JSON."""
     return isinstance(hint, type) and (is_dataclass(hint) or (issubclass(hint, tuple) and hasattr(hint, "_fields")))
@@ -69,7 +77,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 @cache
 def types_of(kind: type) -> Mapping[str, Any]:
     """Return the type of each field."""
-    return get_type_hints(kind)
+    return get_type_hints(kind, localns={"array": Array})
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ForwardRef, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from memplan.contract.fields import alternatives, attribute, is_record, types_of, without_none
+from memplan.contract.fields import Array, alternatives, attribute, is_record, types_of, without_none
 from memplan.contract.table import Key, Table, Tables, keys_of
 
 Part = tuple[str, Key]
@@ -46,8 +46,8 @@ class Models:
         if is_record(hint):
             return self._record(hint)
         origin, arguments = get_origin(hint), get_args(hint)
-        if origin is array:
-            return list[int]
+        if hint is Array:
+            return Annotated[list[int], AfterValidator(_array)] if self._reading else list[int]
         if isinstance(origin, type):
             inner = tuple(argument if argument is ... else self.of(argument) for argument in arguments)
             return origin[inner]  # type: ignore[index]
@@ -154,6 +154,13 @@ def _values(parts: Sequence[Part]) -> Callable[[BaseModel], dict[str, Any]]:
         return found
 
     return values
+
+
+def _array(values: list[int]) -> "array[int]":
+    try:
+        return array("q", values)
+    except OverflowError:
+        raise ValueError("a number is beyond 64 bits") from None
 
 
 def _again(content: Any) -> Any:

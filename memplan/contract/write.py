@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, get_args, get_origin
 
-from memplan.contract.fields import alternatives, attribute, is_record, without_none
+from memplan.contract.fields import Array, alternatives, attribute, is_record, without_none
 from memplan.contract.table import Key, Tables, keys_of
 
 Write = Callable[[Any], Any]
@@ -44,7 +44,7 @@ class Writer:
         return PurePath.as_posix if issubclass(origin, PurePath) else self._many(kind, origin)
 
     def _many(self, kind: Any, origin: type) -> Write | None:
-        if issubclass(origin, array):
+        if issubclass(origin, Array):
             return array.tolist
         if issubclass(origin, Mapping):
             return _mapping(self.of(get_args(kind)[1]))

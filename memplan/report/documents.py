@@ -16,6 +16,7 @@ WRITTEN: Final = {
     "estimate": "memplan.report.estimate.json",
     "gate": "memplan.report.gate.json",
     "numa": "memplan.report.numa.json",
+    "profile": "memplan.report.profile.json",
     "project": "memplan.project.keys",
     "recommend": "memplan.report.recommend.json",
     "reuse-plan": "memplan.report.reuse.json",
@@ -24,7 +25,7 @@ WRITTEN: Final = {
     "sweep": "memplan.report.sweep.json",
 }
 """Name → the module whose ``DOCUMENT`` it is."""
-KEPT: Final = ("monitor", "profile")
+KEPT: Final = ("monitor",)
 """Names whose schema is a file."""
 
 

@@ -23,6 +23,7 @@ from memplan.snapshot.analysis import analyse
 from memplan.snapshot.measured import measured_snapshot
 from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.read import load_snapshot
+from tests.contract.goldens import golden, obey
 from tests.report.profile_examples import EXAMPLE, PROGRAMS, Event, Program, plan_of, played, recording_of
 from tests.runtime.profile.strategies import RECORDINGS
 
@@ -66,18 +67,18 @@ def test_every_recording_has_a_text_of_80_columns_and_a_page(recording: Recordin
 @settings(max_examples=30, deadline=None)
 @given(RECORDINGS)
 def test_json_obeys_its_schema(recording: Recording) -> None:
-    jsonschema.validate(json.loads(profile_json.render(recording)), profile_json.schema())
+    obey("profile", json.loads(profile_json.render(recording)))
 
 
 def test_json_with_a_comparison_obeys_it_too_and_the_schema_refuses_less() -> None:
     content = json.loads(profile_json.render(RUN, OVERLAY))
-    jsonschema.validate(content, profile_json.schema())
+    obey("profile", content)
     assert content["comparison"]["events"] == dict.fromkeys(
         ["predicted", "measured", "matched", "compared"], len(EVENTS)
     )
-    for key in profile_json.schema()["required"]:
+    for key in golden("profile").schema["required"]:
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({name: value for name, value in content.items() if name != key}, profile_json.schema())
+            obey("profile", {name: value for name, value in content.items() if name != key})
 
 
 # ----- as a snapshot

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +11,7 @@ from memplan.measure.document import TIMELINE
 from memplan.report.html.page import assemble
 from memplan.report.html.view import Cells
 from memplan.report.labels import LABELS
-from memplan.report.profile.json import comparison
+from memplan.report.profile.json import DOCUMENT, RecordingReport
 from memplan.report.profile.records import Overlay
 from memplan.report.profile.text import (
     COUNTERS,
@@ -22,7 +22,6 @@ from memplan.report.profile.text import (
     seconds,
     sentences,
 )
-from memplan.runtime.profile.document import document
 from memplan.runtime.profile.records import Recording, Region
 from memplan.units import format_bytes
 
@@ -83,7 +82,7 @@ def render(recording: Recording, overlay: Overlay | None = None) -> str:
         line["measured"] = {"bytes": list(measured), "gaps": [list(gap) for gap in overlay.gaps] if overlay else []}
     # As much of an estimate as the scripts read.
     estimate = {"peak": {}, "gpu": {"usable_bytes": 0}, "breakdown": {"context": 0}, "timeline": line}
-    content = document(recording) | {"events": None, "comparison": comparison(overlay) if overlay else None}
+    content = DOCUMENT.plain(RecordingReport(recording=replace(recording, events=None), comparison=overlay))
     view = _view(recording, overlay, digest)
     return assemble({"view": view}, content | {"estimates": [estimate]}, template="profile.html.j2")
 

@@ -1,45 +1,53 @@
-"""A recording as JSON, with its comparison where there is a plan: schema ``profile-1.0``."""
+"""A recording as JSON, with its comparison where there is a plan."""
 
 import json
-from collections.abc import Mapping
-from importlib.resources import files
-from typing import Any
+from dataclasses import dataclass
 
-from memplan.report.profile.records import Overlay
-from memplan.runtime.profile.document import document
+from memplan.contract.document import Document
+from memplan.contract.table import Table
+from memplan.report.profile.records import Deviation, Overlay
+from memplan.runtime.profile.document import DOCUMENT as RECORDING
 from memplan.runtime.profile.records import Recording
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingReport:
+    """A recording, and how it compares with a plan."""
+
+    recording: Recording
+    """What was recorded."""
+    comparison: Overlay | None
+    """Null without a plan."""
+
+
+DOCUMENT = Document(
+    name="profile",
+    # What ``Recording.save`` writes has no comparison.
+    root=RecordingReport | Recording,
+    tables={
+        **RECORDING.tables,
+        RecordingReport: Table(spread=("recording",)),
+        Overlay: Table(
+            keys={
+                "predicted_peak_bytes": "predicted_peak",
+                "measured_peak_bytes": "measured_peak",
+                "events": {
+                    "predicted": "predicted_events",
+                    "measured": "measured_events",
+                    "matched": "matched",
+                    "compared": "compared",
+                },
+                "largest_deviation": "largest",
+                "median_deviation_bytes": "median_bytes",
+            },
+            omit=("side", "curve", "gaps"),
+        ),
+        Deviation: Table(keys={"bytes": "nbytes"}),
+    },
+)
+
+
 def render(recording: Recording, overlay: Overlay | None = None) -> str:
-    """The recording as one object; ``comparison`` is null without a plan."""
-    content = document(recording) | {"comparison": comparison(overlay) if overlay else None}
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def comparison(overlay: Overlay) -> dict[str, Any]:
-    """A comparison as plain data."""
-    largest = overlay.largest
-    return {
-        "target": overlay.target,
-        "gpu": overlay.gpu,
-        "predicted_peak_bytes": overlay.predicted_peak,
-        "measured_peak_bytes": overlay.measured_peak,
-        "events": {
-            "predicted": overlay.predicted_events,
-            "measured": overlay.measured_events,
-            "matched": overlay.matched,
-            "compared": overlay.compared,
-        },
-        "largest_deviation": largest and largest._asdict() | {"bytes": largest.nbytes},
-        "median_deviation_bytes": overlay.median_bytes,
-        "between_bytes": overlay.between_bytes,
-        "base_bytes": overlay.base_bytes,
-        "pieces": [piece._asdict() for piece in overlay.pieces],
-        "notes": list(overlay.notes),
-    }
-
-
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema that every recording obeys."""
-    loaded: dict[str, Any] = json.loads((files("memplan.report") / "schema" / "profile-1.0.json").read_text("utf-8"))
-    return loaded
+    """Render the recording as one object on one line; ``comparison`` is null without a plan."""
+    plain = DOCUMENT.plain(RecordingReport(recording=recording, comparison=overlay))
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -7,12 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from memplan.cli.app import main
-from memplan.report.profile.json import schema
 from memplan.runtime.meters import cpu
+from tests.contract.goldens import obey
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,7 +36,7 @@ def test_the_pages_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     printed = run(["-c", code], tmp_path)
     assert [line.split("'")[-2] for line in printed.splitlines()] == ["training", "forward", "backward"]
     content = json.loads((tmp_path / "run.json").read_text())
-    jsonschema.validate(content, schema())
+    obey("profile", content)
     assert len(content["steps"]) == 3
     assert main(["report", str(tmp_path / "run.json")]) == 0
     assert "3 steps" in capsys.readouterr().out
@@ -51,7 +50,7 @@ def test_the_example_lies_on_its_plan(tmp_path: Path, capsys: pytest.CaptureFixt
     run([example, measured], tmp_path)
     assert main(["report", measured, "--plan", plan, "-f", f"json={compared}"]) == 0
     content = json.loads(Path(compared).read_text())
-    jsonschema.validate(content, schema())
+    obey("profile", content)
     found = content["comparison"]
     events, peak = found["events"], found["measured_peak_bytes"]
     assert events["matched"] > 0.99 * max(events["predicted"], events["measured"])
