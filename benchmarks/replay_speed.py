@@ -18,7 +18,7 @@ from pathlib import Path
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import ALL_STREAMS, Request
-from memplan.replay.replay import Policy, replay
+from memplan.replay.replay import replay
 from memplan.snapshot.history import replay_history
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import DeviceSnapshot
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
-    policies: dict[str, Policy] = {
+    policies = {
         "native": AllocatorPolicy(),
         "expandable": AllocatorPolicy(expandable_segments=True),
         "pinned": PinnedPolicy(),

@@ -14,8 +14,8 @@ import torch
 from cuda_streams import large_lm, medium_lm
 from cuda_streams.programs import AMPERE, HOPPER, Program, large_mixed_forward, large_training, recording
 
+from memplan.replay.allocator import make_allocator
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.replay import make_allocator
 from memplan.tracing.place import place_batch, place_model
 from memplan.tracing.recorder import Recorder
 from published.case import Case, Excluded, Prediction

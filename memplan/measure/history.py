@@ -1,36 +1,41 @@
-"""The history behind an estimate: its replay once more, every event written down."""
+"""The history behind an estimate: its replay once more, written down, digested, or both."""
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure.digest import Digester
+from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.measured import Measured
+from memplan.replay.allocator import make_allocator
 from memplan.replay.cpu import NoCaching
-from memplan.snapshot.recording import DeviceRates, record, repetitions_to_peak
+from memplan.replay.script import Script, repetitions_to_peak
+from memplan.snapshot.recording import DeviceRates, Recorder
 from memplan.snapshot.records import Snapshot
 
 
-def history(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Snapshot:
+def recorded(
+    spec: JobSpec, profile: GpuProfile, measured: Measured, *, whole: bool
+) -> tuple[Snapshot | None, HistoryDigest]:
     """Record what was measured.
 
     Args:
         spec: The job; its precision decides how fast the device computes, for the history's clock.
         profile: The device.
         measured: The trace on it.
+        whole: Write the history itself down too, or only digest it?
 
     Returns:
-        A history whose peaks are the measured ones.
+        A history, if it is asked for, and a digest, whose peaks are the measured ones.
     """
     memory = measured.memory
     # Only a replay under the device's limit can have given its cache back.
     limit = profile.usable_bytes - profile.context_bytes if memory.retries else None
-    return record(
-        measured.lifetimes,
-        measured.stream,
-        policy=NoCaching() if profile.kind == "cpu" else measured.policy,
-        repetitions=repetitions_to_peak(measured.stream, memory),
-        limit_bytes=limit,
-        device_bytes=profile.total_bytes or None,
-        rates=_rates(spec, profile),
-    )
+    policy = NoCaching() if profile.kind == "cpu" else measured.policy
+    script = Script(measured.lifetimes, measured.stream, repetitions_to_peak(measured.stream, memory))
+    allocator = make_allocator(policy, limit_bytes=limit, device_bytes=profile.total_bytes or None)
+    digester = Digester(script, allocator, memory.peak_at)
+    recorder = Recorder(script, _rates(spec, profile)) if whole else None
+    player = script.play(allocator, (digester, recorder) if recorder is not None else (digester,))
+    return recorder.snapshot(player, policy, limit) if recorder is not None else None, digester.digest()
 
 
 def _rates(spec: JobSpec, profile: GpuProfile) -> DeviceRates | None:

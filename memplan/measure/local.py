@@ -8,8 +8,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.measure.advice import advise
 from memplan.measure.answer import compose, unknown
-from memplan.measure.digest import digest
-from memplan.measure.history import history
+from memplan.measure.history import recorded
 from memplan.measure.measured import Measured
 from memplan.measure.measurer import Measurer, measuring
 from memplan.measure.played import reserved_under
@@ -85,11 +84,8 @@ def _recorded(
 ) -> RecordedEstimate:
     measured = measurer.measure(spec, profile)
     measurer.progress(f"writing down the replay on {profile.name}")
-    return RecordedEstimate(
-        estimate=estimate,
-        history=history(spec, profile, measured) if whole else None,
-        digest=digest(profile, measured),
-    )
+    history, digest = recorded(spec, profile, measured, whole=whole)
+    return RecordedEstimate(estimate=estimate, history=history, digest=digest)
 
 
 class _Estimator:

@@ -11,7 +11,7 @@ from memplan.measure.measured import Measured
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
-from memplan.replay.replay import Policy, replay, replay_steps
+from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import RequestStream, request_stream, resized
 from memplan.tracing.records import Trace
 from memplan.units import Bytes
@@ -93,7 +93,7 @@ def _replay(
     repeats: bool,
     limit_bytes: int | None = None,
 ) -> MemoryProfile:
-    kind: Policy = NoCaching() if profile.kind == "cpu" else policy
+    kind = NoCaching() if profile.kind == "cpu" else policy
     total = profile.total_bytes or None
     if not repeats:
         return replay((*stream.prefix, *stream.step), policy=kind, limit_bytes=limit_bytes, device_bytes=total)

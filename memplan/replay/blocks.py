@@ -9,6 +9,8 @@ from memplan.replay.records import DEFAULT_POOL
 ADDRESS_BITS: Final = 56
 """Pools sort blocks by ``size << ADDRESS_BITS | address``: one integer compares faster than a pair. CUDA's addresses
 have at most 57 bits in theory; all that were ever seen fit in 48."""
+FIRST_ADDRESS: Final = 0x7F0000000000
+"""Where the first segment lies: where CUDA's lie on Linux, and below 2**53, which JavaScript can count to."""
 
 
 class Block:
@@ -60,12 +62,14 @@ class Block:
 class Pool:
     """Free blocks of one stream and one size class (small or large), of the default pool or a private one."""
 
-    __slots__ = ("ages", "blocks", "keys", "least_segment", "owner", "small", "stream")
+    __slots__ = ("ages", "blocks", "keys", "least_segment", "owner", "small", "stream", "unit")
 
-    def __init__(self, stream: int, small: bool, owner: int = DEFAULT_POOL) -> None:
+    def __init__(self, stream: int, small: bool, owner: int = DEFAULT_POOL, unit: int = 0) -> None:
         self.stream = stream
         self.small = small
         self.owner = owner
+        # Bytes that the device maps and unmaps at once; 0 where it gives whole segments.
+        self.unit = unit
         # Garbage collection knows the default pool's large blocks alone, and only searches among them age them.
         self.ages = not small and owner == DEFAULT_POOL
         # No smaller block is a whole segment, which saves a flush the walk over the holes of a fragmented pool.

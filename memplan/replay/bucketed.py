@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from memplan.replay.blocks import Block, Pool
 from memplan.replay.caching import bump_addresses
+from memplan.replay.observer import Observer
 from memplan.replay.policy import MIN_BLOCK, ROUND_LARGE, AllocatorPolicy
 from memplan.replay.records import OutOfMemory
 from memplan.units import Bytes
@@ -50,7 +51,7 @@ class _SlabBlock(Block):
 
 
 class BucketedAllocator:
-    """One device's pool of fixed block sizes; the interface is ``memplan.replay.replay.Allocator``'s.
+    """One device's pool of fixed block sizes; the interface is ``memplan.replay.allocator.Allocator``'s.
 
     Args:
         buckets: Block sizes in bytes, ascending. Requests beyond the largest get a slab of their own, rounded up to
@@ -58,7 +59,9 @@ class BucketedAllocator:
         limit_bytes: Memory that the device can give it in all; None for no limit.
     """
 
-    maps = unmaps = moved_bytes = 0
+    observers: Sequence[Observer] = ()
+    """Told of slabs taken and given back."""
+    moved_bytes = 0
 
     def __init__(self, buckets: Sequence[int], *, limit_bytes: int | None = None) -> None:
         self.requested = 0
@@ -71,10 +74,6 @@ class BucketedAllocator:
         """Times that every slab without a live block was given back to serve one request."""
         self.failure: OutOfMemory | None = None
         """Why the last ``allocate`` returned None."""
-        self.device_allocations = 0
-        """Slabs taken."""
-        self.device_frees = 0
-        """Slabs given back."""
         self._buckets = tuple(-(-bucket // MIN_BLOCK) * MIN_BLOCK for bucket in buckets)
         self._limit = limit_bytes
         self._free: defaultdict[tuple[int, int], list[_SlabBlock]] = defaultdict(list)
@@ -163,7 +162,8 @@ class BucketedAllocator:
         slab = self._uncut[stream, bucket] = _Slab(stream, bucket, nbytes, self._place(nbytes))
         self._slabs[slab] = None
         self.reserved += nbytes
-        self.device_allocations += 1
+        for observer in self.observers:
+            observer.map(self._pool, slab.address, nbytes)
         return True
 
     def _release_empty(self) -> None:
@@ -175,4 +175,5 @@ class BucketedAllocator:
         for slab in empty:
             del self._slabs[slab]
             self.reserved -= slab.nbytes
-            self.device_frees += 1
+            for observer in self.observers:
+                observer.unmap(self._pool, slab.address, slab.nbytes)

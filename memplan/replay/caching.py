@@ -18,7 +18,7 @@ where segments lie one behind the other, as here by default.
 from collections.abc import Callable, Iterable
 
 from memplan.errors import MemplanError
-from memplan.replay.blocks import Block, Pool
+from memplan.replay.blocks import FIRST_ADDRESS, Block, Pool
 from memplan.replay.policy import MIN_BLOCK, SMALL_SIZE, AllocatorPolicy
 from memplan.replay.records import DEFAULT_POOL, OutOfMemory, Request
 from memplan.replay.release import oldest, oversize
@@ -29,7 +29,7 @@ _EVERY_SIZE = 1 << 62
 """Stands for ``max_split_size`` None (``std::numeric_limits<size_t>::max()`` there)."""
 
 
-def bump_addresses(start: int = 0) -> Callable[[int], int]:
+def bump_addresses(start: int = FIRST_ADDRESS) -> Callable[[int], int]:
     """Place segments one behind the other. Real drivers differ, which changes no peak (18 of 18 real traces)."""
     end = start
 
@@ -49,7 +49,7 @@ class CachingAllocator(Segments):
         limit_bytes: Memory that the device can give it in all; None for no limit.
         device_bytes: Total memory of the device, which ``per_process_memory_fraction`` is a share of; ``limit_bytes``
             where not given.
-        place: Chooses the address of a new segment of so many bytes; by default one behind the other from 0.
+        place: Chooses the address of a new segment of so many bytes; by default one behind the other.
     """
 
     def __init__(

@@ -10,11 +10,12 @@ memory would do if blocks could move, and how many bytes would have to be copied
              └──────┴──────┴──────┴───────────────────┘
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from memplan.replay.blocks import Block, Pool, chain_of
+from memplan.replay.observer import Observer
 from memplan.replay.policy import LARGE_SEGMENT, MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE
 from memplan.replay.records import OutOfMemory
 from memplan.units import Bytes
@@ -31,7 +32,7 @@ class _Arena:
     """One stream's memory: blocks in address order, free ones also by size."""
 
     def __init__(self, stream: int, origin: int) -> None:
-        self.pool = Pool(stream, small=False)
+        self.pool = Pool(stream, small=False, unit=GROWTH)
         self.origin = origin
         self.size = self.live_bytes = 0
         self.head: Block | None = None
@@ -122,7 +123,7 @@ def _leaves_no_splinter(gap: Block, size: int) -> bool:
 
 
 class CompactingAllocator:
-    """One device's arenas, one per stream; the interface is ``memplan.replay.replay.Allocator``'s.
+    """One device's arenas, one per stream; the interface is ``memplan.replay.allocator.Allocator``'s.
 
     Args:
         compact_at: Share of an arena that must be free in gaps for a request that fits none of them to compact it.
@@ -130,15 +131,15 @@ class CompactingAllocator:
             share.
     """
 
-    device_allocations = device_frees = unmaps = retries = 0
+    observers: Sequence[Observer] = ()
+    """Told of what arenas grow by."""
+    retries = 0
 
     def __init__(self, *, compact_at: float, limit_bytes: int | None = None) -> None:
         self.requested = 0
         """Bytes asked for and alive."""
         self.failure: OutOfMemory | None = None
         """Why the last ``allocate`` returned None."""
-        self.maps = 0
-        """Units by which arenas grew."""
         self.moved_bytes = 0
         """Bytes of live blocks that were moved."""
         self.compactions = 0
@@ -215,7 +216,8 @@ class CompactingAllocator:
             return True
         if self._limit is not None and self.reserved + units * GROWTH > self._limit:
             return False
+        for observer in self.observers:
+            observer.map(arena.pool, arena.origin + arena.size, units * GROWTH)
         arena.grow(units * GROWTH)
         self.reserved += units * GROWTH
-        self.maps += units
         return True

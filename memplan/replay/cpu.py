@@ -1,9 +1,10 @@
 """Memory without a caching allocator: what is asked for is what is held. For the ``cpu`` profile."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from memplan.replay.blocks import Block, Pool
+from memplan.replay.blocks import FIRST_ADDRESS, Block, Pool
+from memplan.replay.observer import Observer
 from memplan.replay.records import OutOfMemory
 from memplan.units import Bytes
 
@@ -22,11 +23,14 @@ class NoCaching:
 
 
 class PlainAllocator:
-    """Counts live bytes; the interface is ``CachingAllocator``'s as far as a replay needs it.
+    """Counts live bytes; the interface is ``memplan.replay.allocator.Allocator``'s.
 
     Args:
         limit_bytes: Memory that there is in all; None for no limit.
     """
+
+    observers: Sequence[Observer] = ()
+    """Told of every block as a segment of its own."""
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
         self.requested = 0
@@ -39,6 +43,7 @@ class PlainAllocator:
         """Why the last ``allocate`` returned None."""
         self._limit = limit_bytes
         self._pool = Pool(0, small=False)
+        self._end = FIRST_ADDRESS
 
     @property
     def allocated(self) -> int:
@@ -57,11 +62,19 @@ class PlainAllocator:
             self.failure = OutOfMemory(rounded=size, wanted=size, allocated=held, reserved=held, stream=stream)
             return None
         self.requested += nbytes
-        return Block(self._pool, 0, nbytes)
+        block = Block(self._pool, self._end, nbytes)
+        self._end += nbytes
+        if self.observers and nbytes:
+            for observer in self.observers:
+                observer.map(self._pool, block.address, nbytes)
+        return block
 
     def free(self, block: Block) -> None:
         """Give a live block back."""
         self.requested -= block.size
+        if self.observers and block.size:
+            for observer in self.observers:
+                observer.unmap(self._pool, block.address, block.size)
 
     def fingerprint(self, live: Mapping[int, Block]) -> tuple[object, ...]:
         """What decides its future: live bytes, and the sizes of the blocks that will be freed."""

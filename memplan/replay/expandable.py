@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from memplan.replay.blocks import Block, Pool, chain_of
 from memplan.replay.caching import CachingAllocator
-from memplan.replay.policy import MIN_BLOCK, SMALL_SEGMENT, AllocatorPolicy
+from memplan.replay.policy import MIN_BLOCK, AllocatorPolicy
 
 
 class ExpandableAllocator(CachingAllocator):
@@ -40,7 +40,7 @@ class ExpandableAllocator(CachingAllocator):
         """Unmap every unit that lies wholly in a free block; drop segments with nothing mapped (``release_blocks``)."""
         for pool in pools:
             # A unit lies in no smaller block, and smaller ones are nearly all of a fragmented pool.
-            for block in pool.at_least(self._unit(pool)):
+            for block in pool.at_least(pool.unit):
                 left = self._unmap(block)
                 if not left.mapped and not left.is_split:
                     del self._heads[left.address]
@@ -96,15 +96,21 @@ class ExpandableAllocator(CachingAllocator):
         self._unmapped[pool].add(block)
         return block
 
-    def _unit(self, pool: Pool) -> int:
-        return SMALL_SEGMENT if pool.small else self._policy.large_segment_size
+    def _unit(self, small: bool) -> int:
+        return self._policy.unit(small)
 
     def _map(self, block: Block, size: int) -> Block | None:
-        """Back the first ``size`` bytes, in whole units, and merge with free neighbours (``map_block``)."""
-        unit = self._unit(block.pool)
-        nbytes = -(-size // unit) * unit
+        """Ask the device for the first ``size`` bytes, in whole units (``map_block``)."""
+        pool = block.pool
+        nbytes = -(-size // pool.unit) * pool.unit
         if not self._budget.gives(self.reserved + nbytes):
             return None
+        for observer in self.observers:
+            observer.map(pool, block.address, nbytes)
+        return self._back(block, nbytes)
+
+    def _back(self, block: Block, nbytes: int) -> Block:
+        """Back the first bytes of an unmapped block, and merge them with free neighbours."""
         unmapped = self._unmapped[block.pool]
         unmapped.remove(block)
         if nbytes < block.size:
@@ -132,7 +138,7 @@ class ExpandableAllocator(CachingAllocator):
         Returns:
             The unmapped block, or the one given if no unit lies wholly in it.
         """
-        unit, pool = self._unit(block.pool), block.pool
+        pool, unit = block.pool, block.pool.unit
         start = self._origin(block)
         begin = start + -(-(block.address - start) // unit) * unit
         end = start + (block.address + block.size - start) // unit * unit
@@ -147,6 +153,8 @@ class ExpandableAllocator(CachingAllocator):
             pool.insert(block.cut(end - begin))
         block.mapped = False
         self.reserved -= end - begin
+        for observer in self.observers:
+            observer.unmap(pool, begin, end - begin)
         following, previous = block.next, block.previous
         if following is not None and not following.mapped:
             self._unmapped[pool].remove(following)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container, Iterable, Iterator
 
 from memplan.replay.blocks import Block, chain_of, mapped_runs
-from memplan.replay.records import BlockLayout, SegmentLayout
+from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.units import Bytes
 
 
@@ -22,8 +22,21 @@ def describe(heads: Iterable[Block], waiting: Container[Block]) -> Iterator[Segm
                 stream=head.pool.stream,
                 small=head.pool.small,
                 blocks=tuple(_block(block, waiting) for block in run),
+                expandable=bool(head.pool.unit),
                 pool=head.pool.owner,
             )
+
+
+def uncached(blocks: Iterable[tuple[int, int]]) -> MemoryLayout:
+    """The layout without a caching allocator: each block, of an address and a size, is a segment of its own."""
+    segments = tuple(_own_segment(address, Bytes(size)) for address, size in blocks)
+    total = Bytes(sum(segment.size for segment in segments))
+    return MemoryLayout(segments=segments, requested=total, allocated=total, reserved=total)
+
+
+def _own_segment(address: int, size: Bytes) -> SegmentLayout:
+    block = BlockLayout(address=address, size=size, requested=size, state="allocated")
+    return SegmentLayout(address=address, size=size, stream=0, small=False, blocks=(block,))
 
 
 def _block(block: Block, waiting: Container[Block]) -> BlockLayout:

@@ -9,10 +9,11 @@ sizes in one list, the youngest that is large enough serves; torch 2.13.0 takes 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from memplan.replay.blocks import Block, Pool
+from memplan.replay.observer import Observer
 from memplan.replay.policy import PinnedPolicy
 from memplan.replay.records import ALL_STREAMS, OutOfMemory, Request
 from memplan.replay.sharing import SharedBlocks
@@ -23,12 +24,15 @@ RESERVE_ALIGNMENT: Final = 4096
 
 
 class PinnedAllocator:
-    """The host's allocator for pinned memory; the interface is ``memplan.replay.replay.StreamAllocator``.
+    """The host's allocator for pinned memory; the interface is ``memplan.replay.allocator.StreamAllocator``.
 
     Args:
         policy: Its options.
         limit_bytes: Memory that the host can pin in all; None for no limit.
     """
+
+    observers: Sequence[Observer] = ()
+    """Told of nothing here: what is pinned is no device's."""
 
     def __init__(self, policy: PinnedPolicy, *, limit_bytes: int | None = None) -> None:
         self.requested = 0

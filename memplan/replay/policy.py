@@ -91,9 +91,13 @@ class AllocatorPolicy:
             return self.large_segment_size
         return -(-size // ROUND_LARGE) * ROUND_LARGE
 
+    def unit(self, small: bool) -> int:
+        """Bytes that an expandable segment grows and shrinks by (``ExpandableSegment::segment_size_``)."""
+        return SMALL_SEGMENT if small else self.large_segment_size
+
     def address_space(self, small: bool, device_bytes: int | None) -> int:
         """Bytes of address space of one expandable segment, a multiple of its unit."""
-        unit = SMALL_SEGMENT if small else self.large_segment_size
+        unit = self.unit(small)
         share, whole = ADDRESS_SPACE_SHARE
         wanted = UNLIMITED_ADDRESS_SPACE * GIB if device_bytes is None else device_bytes * share // whole
         return -(-wanted // unit) * unit

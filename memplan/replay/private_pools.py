@@ -6,7 +6,7 @@ more *and* the cache is flushed. Rules after ``beginAllocateToPool``, ``endAlloc
 ``use_on_oom``, and captures of some streams or threads only: while a pool is open, every allocation goes there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from memplan.errors import MemplanError
 from memplan.replay.blocks import Block, Pool
@@ -46,6 +46,11 @@ class PrivatePools:
             return self.default
         self._users.setdefault(owner, 1)
         return self._pools.setdefault(owner, {})
+
+    def all(self) -> Iterator[Pool]:
+        """Every list of free blocks, of the default pool and of private ones."""
+        for pools in (self.default, *self._pools.values()):
+            yield from pools.values()
 
     def begin(self, owner: int) -> None:
         """Send allocations to a pool, as one more user of it."""

@@ -14,80 +14,14 @@ that lives for two steps is a chain, ``{a: b, b: c}``. What is born in the step,
 successor stays for ever, once more in every repetition.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
-from memplan.errors import MemplanError
-from memplan.replay.blocks import Block
-from memplan.replay.caching import CachingAllocator
-from memplan.replay.cpu import NoCaching, PlainAllocator
-from memplan.replay.expandable import ExpandableAllocator
-from memplan.replay.pinned import PinnedAllocator
-from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
-from memplan.replay.records import MemoryProfile, OutOfMemory, Request
-from memplan.units import Bytes
+from memplan.replay.allocator import Policy, make_allocator
+from memplan.replay.play import Player
+from memplan.replay.records import MemoryProfile, Request
 
-Policy = AllocatorPolicy | PinnedPolicy | NoCaching
-"""How a device hands out memory."""
 MAX_STEPS = 64
 """Default for how often a step is repeated at most; small traced models settle within 2 to 36 repetitions."""
-
-
-class Allocator(Protocol):
-    """What a replay needs of an allocator. One that is no ``StreamAllocator`` is not told of the other requests."""
-
-    requested: int
-    failure: OutOfMemory | None
-    retries: int
-
-    @property
-    def allocated(self) -> int:
-        """Bytes in live blocks."""
-
-    @property
-    def reserved(self) -> int:
-        """Bytes in segments."""
-
-    @property
-    def segments(self) -> int:
-        """Number of segments."""
-
-    def allocate(self, nbytes: int, stream: int) -> Block | None:
-        """Serve a request; None, with ``failure`` set, if that is impossible."""
-
-    def free(self, block: Block) -> None:
-        """Take a live block back."""
-
-    def fingerprint(self, live: Mapping[int, Block]) -> tuple[object, ...]:
-        """What decides its future, with the live blocks that will be freed by name."""
-
-
-@runtime_checkable
-class StreamAllocator(Allocator, Protocol):
-    """An allocator that knows streams and pools."""
-
-    pending: int
-
-    def perform(self, request: Request, block: Block | None) -> None:
-        """Serve a request other than an allocation or a free; ``block`` is the live one that it names, if any."""
-
-
-def make_allocator(policy: Policy, *, limit_bytes: int | None = None, device_bytes: int | None = None) -> Allocator:
-    """An empty allocator.
-
-    Args:
-        policy: Its options: the device's, the host's for pinned memory, or ``NoCaching()`` for memory straight from the
-            system.
-        limit_bytes: Memory that the device can give it in all; None for no limit.
-        device_bytes: The device's total memory, where it differs from ``limit_bytes``: the CUDA context takes some.
-    """
-    if isinstance(policy, NoCaching):
-        return PlainAllocator(limit_bytes=limit_bytes)
-    if isinstance(policy, PinnedPolicy):
-        return PinnedAllocator(policy, limit_bytes=limit_bytes)
-    kind = ExpandableAllocator if policy.expandable_segments else CachingAllocator
-    return kind(policy, limit_bytes=limit_bytes, device_bytes=device_bytes)
 
 
 def replay(
@@ -111,8 +45,8 @@ def replay(
     Raises:
         MemplanError: The stream frees what is not alive.
     """
-    run = _Run(make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes))
-    return run.profile(steps=1, settled=run.play(requests))
+    player = Player(make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes))
+    return player.profile(steps=1, settled=player.play(requests))
 
 
 def replay_steps(
@@ -147,121 +81,23 @@ def replay_steps(
         MemplanError: The stream frees what is not alive.
     """
     _check_rename(prefix, step, rename)
-    run = _Run(make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes))
-    if not run.play(prefix):
-        return run.profile(steps=0, settled=False)
-    seen = {run.fingerprint(rename)}
+    player = Player(make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes))
+    if not player.play(prefix):
+        return player.profile(steps=0, settled=False)
+    seen = {_state(player, rename)}
     for count in range(1, max_steps + 1):
-        if not run.play(step):
-            return run.profile(steps=count, settled=False)
-        run.apply(rename)
-        state = run.fingerprint(rename)
+        if not player.play(step):
+            return player.profile(steps=count, settled=False)
+        player.rename(rename)
+        state = _state(player, rename)
         if state in seen:
-            return run.profile(steps=count, settled=True)
+            return player.profile(steps=count, settled=True)
         seen.add(state)
-    return run.profile(steps=max_steps, settled=False)
+    return player.profile(steps=max_steps, settled=False)
 
 
-class _Run:
-    """One replay in progress."""
-
-    def __init__(self, allocator: Allocator) -> None:
-        self.allocator = allocator
-        self.streams = allocator if isinstance(allocator, StreamAllocator) else None
-        self.shared = False
-        self.live: dict[int, Block] = {}
-        self.played = 0
-        self.peak_requested = self.peak_allocated = self.peak_active = self.peak_reserved = 0
-        self.allocated_at = self.peak_at = -1
-        self.allocated_at_peak = self.requested_at_peak = self.pending_at_peak = 0
-        self.out_of_memory: OutOfMemory | None = None
-
-    def play(self, requests: Sequence[Request]) -> bool:
-        """Play a stretch; False if the device was full."""
-        index = self.played
-        self.played += len(requests)
-        # This loop is what a replay spends its time in, so names are local and peaks are kept inline.
-        allocator, live = self.allocator, self.live
-        allocate, free = allocator.allocate, allocator.free
-        for index, (action, key, nbytes, stream) in enumerate(requests, index):  # noqa: B020 - counts on
-            if action == "free":
-                freed = live.pop(key, None)
-                if freed is None:
-                    raise _not_alive(index, key)
-                free(freed)
-                continue
-            if action != "alloc":
-                self._perform(index, Request(action, key, nbytes, stream))
-                continue
-            block = allocate(nbytes, stream)
-            if block is None:
-                return self._fail(index)
-            live[key] = block
-            if allocator.allocated > self.peak_allocated:
-                self.peak_allocated, self.allocated_at = allocator.allocated, index
-            self.peak_requested = max(self.peak_requested, allocator.requested)
-            reserved = allocator.reserved
-            if reserved > self.peak_reserved or (
-                reserved == self.peak_reserved and allocator.allocated > self.allocated_at_peak
-            ):
-                self.peak_reserved, self.peak_at = reserved, index
-                self.allocated_at_peak, self.requested_at_peak = allocator.allocated, allocator.requested
-                self.pending_at_peak = self.pending
-            if self.shared:
-                self.peak_active = max(self.peak_active, allocator.allocated + self.pending)
-        return True
-
-    @property
-    def pending(self) -> int:
-        return self.streams.pending if self.streams is not None else 0
-
-    def _perform(self, index: int, request: Request) -> None:
-        named = request.action == "record_stream"
-        block = self.live.get(request.key) if named else None
-        if named and block is None:
-            raise _not_alive(index, request.key)
-        self.shared = True
-        if self.streams is not None:
-            self.streams.perform(request, block)
-
-    def _fail(self, index: int) -> bool:
-        if self.allocator.failure is not None:
-            self.out_of_memory = dataclasses.replace(self.allocator.failure, event=index)
-        return False
-
-    def apply(self, rename: Mapping[int, int]) -> None:
-        """Let every key stand for what its successor stood for."""
-        moved = {old: self.live[new] for old, new in rename.items()}
-        for new in rename.values():
-            del self.live[new]
-        self.live.update(moved)
-
-    def fingerprint(self, rename: Mapping[int, int]) -> tuple[object, ...]:
-        return self.allocator.fingerprint({old: self.live[old] for old in rename})
-
-    def profile(self, *, steps: int, settled: bool) -> MemoryProfile:
-        return MemoryProfile(
-            peak_requested=Bytes(self.peak_requested),
-            peak_allocated=Bytes(self.peak_allocated),
-            peak_reserved=Bytes(self.peak_reserved),
-            peak_allocated_at=self.allocated_at,
-            peak_at=self.peak_at,
-            allocated_at_peak=Bytes(self.allocated_at_peak),
-            requested_at_peak=Bytes(self.requested_at_peak),
-            end_reserved=Bytes(self.allocator.reserved),
-            steps_replayed=steps,
-            segments=self.allocator.segments,
-            settled=settled,
-            retries=self.allocator.retries,
-            out_of_memory=self.out_of_memory,
-            pending_at_peak=Bytes(self.pending_at_peak),
-            # Before the first request about streams both are the same.
-            peak_active=Bytes(max(self.peak_active, self.peak_allocated)),
-        )
-
-
-def _not_alive(index: int, key: int) -> MemplanError:
-    return MemplanError(f"event {index} names allocation {key}, which is not alive")
+def _state(player: Player, rename: Mapping[int, int]) -> tuple[object, ...]:
+    return player.allocator.fingerprint({old: player.live[old] for old in rename})
 
 
 def _survivors(requests: Sequence[Request], alive: frozenset[int] = frozenset()) -> frozenset[int]:

@@ -3,11 +3,12 @@
 Which block serves a request, and when something is released, is decided in ``memplan.replay.caching``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from memplan.replay.blocks import Block, Pool, chain_of
 from memplan.replay.budget import Budget
 from memplan.replay.layout import describe, shape
+from memplan.replay.observer import Observer
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.private_pools import PrivatePools
 from memplan.replay.records import MemoryLayout, SegmentLayout
@@ -24,6 +25,11 @@ class Segments:
         device_bytes: Total memory of the device; ``limit_bytes`` where not given.
         place: Chooses the address of a new segment of so many bytes.
     """
+
+    observers: Sequence[Observer] = ()
+    """Told of what is taken from the device and given back."""
+    moved_bytes = 0
+    """Always 0: PyTorch moves no live block."""
 
     def __init__(
         self,
@@ -60,7 +66,7 @@ class Segments:
             Its blocks in address order.
         """
         pools, key = self._private.of(segment.pool), (segment.stream, segment.small)
-        pool = pools.setdefault(key, Pool(*key, segment.pool))
+        pool = pools.setdefault(key, Pool(*key, segment.pool, self._unit(segment.small)))
         pool.least_segment = min(pool.least_segment, segment.size)
         block = self._heads[segment.address] = Block(pool, segment.address, segment.size)
         self.reserved += segment.size
@@ -93,6 +99,10 @@ class Segments:
         """Number of segments."""
         return len(self._heads)
 
+    def largest_free(self) -> int:
+        """Largest block that a request can have without the device's help."""
+        return max((pool.at(-1).size for pool in self._private.all() if pool.keys), default=0)
+
     def layout(self) -> MemoryLayout:
         """Everything it holds, in address order, for validators and reports."""
         return MemoryLayout(
@@ -120,8 +130,12 @@ class Segments:
         return [self._heads[address] for address in sorted(self._heads)]
 
     def _new_pool(self, stream: int, small: bool) -> Pool:
-        pool = self._pools[stream, small] = Pool(stream, small, self._private.owner)
+        pool = self._pools[stream, small] = Pool(stream, small, self._private.owner, self._unit(small))
         return pool
+
+    def _unit(self, small: bool) -> int:  # noqa: ARG002 - says which, for expandable segments
+        """Bytes that are mapped at once; 0 for whole segments."""
+        return 0
 
     def _reclaim(self, block: Block) -> None:
         """Make a block free, merged with free neighbours (``free_block``)."""
@@ -148,6 +162,8 @@ class Segments:
         pool.least_segment = min(pool.least_segment, nbytes)
         address = self._place(nbytes)
         block = self._heads[address] = Block(pool, address, nbytes)
+        for observer in self.observers:
+            observer.map(pool, address, nbytes)
         return block
 
     def _flush(self, pools: Iterable[Pool]) -> None:
@@ -162,3 +178,5 @@ class Segments:
         block.pool.remove(block)
         del self._heads[block.address]
         self.reserved -= block.size
+        for observer in self.observers:
+            observer.unmap(block.pool, block.address, block.size)

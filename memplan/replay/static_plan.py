@@ -11,6 +11,7 @@ from typing import Final
 from memplan.errors import MemplanError
 from memplan.replay.blocks import ADDRESS_BITS, Block, Pool
 from memplan.replay.caching import CachingAllocator
+from memplan.replay.observer import Observer
 from memplan.replay.policy import MIN_BLOCK, ROUND_LARGE
 from memplan.replay.records import OutOfMemory
 from memplan.units import Bytes
@@ -34,13 +35,15 @@ Slots = Sequence[Slot | None]
 
 
 class PlannedAllocator:
-    """One device with an arena for planned blocks; the interface is ``memplan.replay.replay.Allocator``'s.
+    """One device with an arena for planned blocks; the interface is ``memplan.replay.allocator.Allocator``'s.
 
     Args:
         online: Serves what is not planned; empty, and limited to what the arena leaves of the device.
         arena_bytes: Size of the arena, taken from the device when the first planned block is needed.
         limit_bytes: Memory that the device can give in all; None for no limit.
     """
+
+    moved_bytes = 0
 
     def __init__(self, online: CachingAllocator, *, arena_bytes: int, limit_bytes: int | None = None) -> None:
         self.online = online
@@ -54,6 +57,15 @@ class PlannedAllocator:
         self._arena = Pool(0, small=False)
         self._slots: Slots = ()
         self._next = 0
+
+    @property
+    def observers(self) -> Sequence[Observer]:
+        """Told of the arena, and of what the online allocator takes and gives back."""
+        return self.online.observers
+
+    @observers.setter
+    def observers(self, observers: Sequence[Observer]) -> None:
+        self.online.observers = observers
 
     @property
     def requested(self) -> int:
@@ -119,6 +131,10 @@ class PlannedAllocator:
         self._planned_allocated -= block.size
         self._live -= 1
 
+    def largest_free(self) -> int:
+        """Largest mapped free block beside the arena."""
+        return self.online.largest_free()
+
     def fingerprint(self, live: Mapping[int, Block]) -> tuple[object, ...]:
         """What decides its future: the online allocator's state. Between steps no planned block is alive."""
         return self.online.fingerprint({name: block for name, block in live.items() if block.pool is not self._arena})
@@ -130,4 +146,6 @@ class PlannedAllocator:
             self.failure = OutOfMemory(rounded=size, wanted=size, allocated=held[0], reserved=held[1], stream=stream)
             return False
         self._arena_taken = self._arena_bytes
+        for observer in self.observers:
+            observer.map(self._arena, ARENA_ADDRESS, self._arena_bytes)
         return True

@@ -7,9 +7,8 @@
     workload ──► run, once per policy ──► recommend ──► Simulation
                  │                        leftovers: what if a step left nothing for the next
                  ├ policies: what is compared, and the allocator that each becomes
-                 │   metered: PyTorch's own, with their calls counted
                  │   buckets, step_plan: what the others work out beforehand
-                 ├ play: the steps, one after the other, on that allocator
+                 ├ play: the steps, one after the other, on that allocator, whose calls to the device are counted
                  └ costs: what the calls are worth in time
 
 ``records`` holds what travels between these.

@@ -10,7 +10,7 @@ from memplan.replay.bucketed import BucketedAllocator
 from memplan.replay.policy import MIN_BLOCK
 from memplan.runtime.pools.buckets import best_choices
 from memplan.simulate.family import Family
-from memplan.simulate.play import Player
+from memplan.simulate.play import StepPlayer
 from memplan.simulate.records import Workload
 from memplan.units import parse_size
 
@@ -67,7 +67,7 @@ def _sampled(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def _reserved(buckets: Sequence[int], workload: Workload) -> int:
-    player = Player(BucketedAllocator(buckets))
+    player = StepPlayer(BucketedAllocator(buckets))
     player.run(workload)
     return max(step.peak_reserved for step in player.steps)
 

@@ -9,7 +9,7 @@ traces   ●───────●───────●  │    ●──�
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from memplan.lifetime.sizes import Polynomial, Size, fit
 from memplan.replay.records import Request
@@ -18,14 +18,19 @@ from memplan.replay.records import Request
 class Call(NamedTuple):
     """One request of a stretch, its size still open."""
 
-    is_free: bool
-    """A free, or an allocation?"""
+    action: Literal["alloc", "free"]
+    """What happens."""
     key: int
     """Identity of the allocation within the family."""
     size: int
     """Index into the family's sizes; -1 for a free."""
     stream: int
     """CUDA stream."""
+
+    @property
+    def is_free(self) -> bool:
+        """A free, or an allocation?"""
+        return self.action == "free"
 
 
 Stretch = tuple[Call, ...]
@@ -177,9 +182,9 @@ class _Sizes:
     def _call(self, requests: Sequence[Request]) -> Call:
         first = requests[0]
         if first.action == "free":
-            return Call(True, first.key, -1, first.stream)
+            return Call("free", first.key, -1, first.stream)
         sizes = tuple(request.nbytes for request in requests)
-        return Call(False, first.key, self.known.setdefault(sizes, len(self.known)), first.stream)
+        return Call("alloc", first.key, self.known.setdefault(sizes, len(self.known)), first.stream)
 
 
 def differing(families: Families, truth: TracedLength) -> tuple[int, int] | None:

@@ -1,23 +1,61 @@
 """Plays a workload's steps on one allocator and notes every step's figures."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from memplan.errors import MemplanError
-from memplan.replay.blocks import Block
+from memplan.replay.allocator import Allocator
+from memplan.replay.blocks import Block, Pool
+from memplan.replay.observer import Observer
+from memplan.replay.play import Player
+from memplan.replay.records import OutOfMemory
 from memplan.simulate.family import Family, Stretch
-from memplan.simulate.metered import Simulated, calls_of
 from memplan.simulate.records import DeviceCalls, StepFigures, Workload
 
-if TYPE_CHECKING:
-    from memplan.replay.records import OutOfMemory
+
+class Simulated(Allocator, Protocol):
+    """What a simulation needs of an allocator beside what a replay does."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of live blocks moved."""
+
+    def largest_free(self) -> int:
+        """Largest block to be had without the device's help."""
+
+
+class DeviceTraffic(Observer):
+    """Counts what an allocator asks of the device."""
+
+    def __init__(self) -> None:
+        self.allocations = 0
+        """``cudaMalloc`` calls."""
+        self.frees = 0
+        """``cudaFree`` calls."""
+        self.maps = 0
+        """Units mapped."""
+        self.unmaps = 0
+        """Units unmapped."""
+
+    def map(self, pool: Pool, address: int, nbytes: int) -> None:  # noqa: ARG002 - counts only
+        """Count a segment, or the units of a part of one."""
+        if pool.unit:
+            self.maps += nbytes // pool.unit
+        else:
+            self.allocations += 1
+
+    def unmap(self, pool: Pool, address: int, nbytes: int) -> None:  # noqa: ARG002 - counts only
+        """Count a segment, or the units of a part of one."""
+        if pool.unit:
+            self.unmaps += nbytes // pool.unit
+        else:
+            self.frees += 1
 
 
 class FullError(Exception):
     """The device cannot serve a request; the step that was playing is lost."""
 
 
-class Player:
+class StepPlayer:
     """One allocator going through a workload's steps.
 
     Args:
@@ -30,13 +68,18 @@ class Player:
         """Figures of the steps played or, after ``settled_at``, known."""
         self.settled_at: int | None = None
         """Steps played until the state repeated."""
-        self.failure: OutOfMemory | None = None
-        """The request that the device could not serve."""
         self._allocator = allocator
+        self._traffic = DeviceTraffic()
+        self._player = Player(allocator, (self._traffic,))
+        self._live = self._player.live
         self._begin = begin
-        self._live: dict[int, Block] = {}
         self._passed: dict[Hashable, Block] = {}
         self._served = 0
+
+    @property
+    def failure(self) -> OutOfMemory | None:
+        """The request that the device could not serve."""
+        return self._allocator.failure
 
     def run(self, workload: Workload) -> None:
         """Play all steps, or up to the one for which the device is too small."""
@@ -44,7 +87,7 @@ class Player:
             self._warm_up(workload)
             self._repeat(workload)
         except FullError:
-            self.failure = self._allocator.failure
+            return
 
     def _warm_up(self, workload: Workload) -> None:
         """Set-up and the steps before the one that repeats, all in the family of the first length."""
@@ -107,42 +150,36 @@ class Player:
     def _play(
         self, family: Family, stretch: Stretch, fitting: int, length: int, sizes: Sequence[int] = ()
     ) -> StepFigures:
-        """One stretch. This loop is what a simulation spends its time in, so names are local and peaks kept inline."""
+        """One stretch."""
         sizes = sizes or family.sizes_at(fitting)
         if self._begin is not None:
             self._begin(family, stretch)
-        allocator, live = self._allocator, self._live
-        allocate, free = allocator.allocate, allocator.free
-        before = calls_of(allocator, self._served) if self.steps else DeviceCalls()
-        peak_requested, peak_allocated, peak_reserved = allocator.requested, allocator.allocated, allocator.reserved
-        requested_at, allocated_at = peak_requested, peak_allocated
-        try:
-            for is_free, key, size, stream in stretch:
-                if is_free:
-                    free(live.pop(key))
-                    continue
-                block = allocate(sizes[size], stream)
-                if block is None:
-                    raise FullError
-                live[key] = block
-                allocated, reserved = allocator.allocated, allocator.reserved
-                if allocated > peak_allocated:  # noqa: PLR1730 - max() costs a call per request
-                    peak_allocated = allocated
-                if allocator.requested > peak_requested:  # noqa: PLR1730
-                    peak_requested = allocator.requested
-                if reserved > peak_reserved or (reserved == peak_reserved and allocated > allocated_at):
-                    peak_reserved, allocated_at, requested_at = reserved, allocated, allocator.requested
-        except KeyError as missing:
-            raise MemplanError(f"a step frees allocation {missing}, which is not alive") from None
+        player, before = self._player, self._calls() if self.steps else DeviceCalls()
+        player.forget_peaks()
+        if not player.play([(action, key, sizes[size], stream) for action, key, size, stream in stretch]):
+            raise FullError
         self._served += sum(not call.is_free for call in stretch)
         return StepFigures(
             length=length,
-            peak_requested=peak_requested,
-            peak_allocated=peak_allocated,
-            peak_reserved=peak_reserved,
-            requested_at_peak=requested_at,
-            allocated_at_peak=allocated_at,
-            end_reserved=allocator.reserved,
-            largest_free=allocator.largest_free(),
-            calls=calls_of(allocator, self._served).since(before),
+            peak_requested=player.peak_requested,
+            peak_allocated=player.peak_allocated,
+            peak_reserved=player.peak_reserved,
+            requested_at_peak=player.requested_at_peak,
+            allocated_at_peak=player.allocated_at_peak,
+            end_reserved=self._allocator.reserved,
+            largest_free=self._allocator.largest_free(),
+            calls=self._calls().since(before),
+        )
+
+    def _calls(self) -> DeviceCalls:
+        """All that the allocator did so far."""
+        traffic = self._traffic
+        return DeviceCalls(
+            requests=self._served,
+            allocations=traffic.allocations,
+            frees=traffic.frees,
+            maps=traffic.maps,
+            unmaps=traffic.unmaps,
+            retries=self._allocator.retries,
+            moved_bytes=self._allocator.moved_bytes,
         )

@@ -4,12 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from memplan.replay.allocator import make_caching
 from memplan.replay.bucketed import BucketedAllocator
 from memplan.replay.compacting import CompactingAllocator
 from memplan.replay.conf import parse_conf
+from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.static_plan import PlannedAllocator
 from memplan.simulate.buckets import fitted_buckets
 from memplan.simulate.family import Family, Stretch
-from memplan.simulate.metered import MeteredCaching, MeteredExpandable, MeteredPlanned, Simulated
+from memplan.simulate.play import Simulated
 from memplan.simulate.records import Workload
 from memplan.simulate.step_plan import plan_steps
 from memplan.units import Bytes, format_bytes
@@ -113,9 +116,7 @@ def prepare(policy: Policy, workload: Workload, *, limit_bytes: int | None, devi
     """
     match policy:
         case PyTorchPolicy(conf=conf, note=note):
-            parsed = parse_conf(conf)
-            kind = MeteredExpandable if parsed.expandable_segments else MeteredCaching
-            allocator = kind(parsed, limit_bytes=limit_bytes, device_bytes=device_bytes)
+            allocator = make_caching(parse_conf(conf), limit_bytes=limit_bytes, device_bytes=device_bytes)
             return Prepared(allocator=allocator, notes=(note,) if note else ())
         case BucketPolicy(buckets=given):
             buckets = given or fitted_buckets(workload)
@@ -126,7 +127,10 @@ def prepare(policy: Policy, workload: Workload, *, limit_bytes: int | None, devi
             return Prepared(allocator=compacting, notes=(COMPACTING,))
         case StaticPolicy():
             plan = plan_steps(workload)
-            planned = MeteredPlanned(arena_bytes=plan.arena_bytes, limit_bytes=limit_bytes, device_bytes=device_bytes)
+            rest = None if limit_bytes is None else max(0, limit_bytes - plan.arena_bytes)
+            expandable = AllocatorPolicy(expandable_segments=True)
+            online = make_caching(expandable, limit_bytes=rest, device_bytes=device_bytes)
+            planned = PlannedAllocator(online, arena_bytes=plan.arena_bytes, limit_bytes=limit_bytes)
             return Prepared(
                 allocator=planned,
                 begin=lambda _, stretch: planned.begin(plan.slots[stretch]),

@@ -3,7 +3,7 @@
 import time
 
 from memplan.hardware.profile import GpuProfile
-from memplan.simulate.play import Player
+from memplan.simulate.play import StepPlayer
 from memplan.simulate.policies import Policy, Prepared, PyTorchPolicy, name_of, prepare
 from memplan.simulate.records import PolicyRun, Workload
 
@@ -50,9 +50,9 @@ def run_policy(policy: Policy, workload: Workload, profile: GpuProfile | None = 
 
 def _play(
     policy: Policy, workload: Workload, *, limit_bytes: int | None, device_bytes: int | None
-) -> tuple[Prepared, Player]:
+) -> tuple[Prepared, StepPlayer]:
     prepared = prepare(policy, workload, limit_bytes=limit_bytes, device_bytes=device_bytes)
-    player = Player(prepared.allocator, prepared.begin)
+    player = StepPlayer(prepared.allocator, prepared.begin)
     player.run(workload)
     return prepared, player
 

@@ -2,19 +2,18 @@
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from memplan.replay.blocks import Block
 from memplan.replay.caching import CachingAllocator, bump_addresses
+from memplan.replay.observer import Observer
+from memplan.replay.play import Player
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import DEFAULT_POOL, Request, SegmentLayout
 from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
 from memplan.snapshot.start_state import empty_segment, pools_of_allocations, start_state
 from memplan.units import Bytes
-
-if TYPE_CHECKING:
-    from memplan.replay.blocks import Block
 
 _SPARE_ADDRESSES = 1 << 50
 """Where segments go that the real allocator did not ask for: beyond all CUDA addresses."""
@@ -61,8 +60,8 @@ class HistoryReplay:
         )
 
 
-class Comparison:
-    """A history of fixed segments in progress.
+class Comparison(Observer):
+    """A history of fixed segments, played to the model.
 
     Args:
         snapshot: One device of a snapshot.
@@ -75,6 +74,7 @@ class Comparison:
     def __init__(self, snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> None:
         self.snapshot = snapshot
         self.live: dict[int, Block] = {}
+        """Address on the GPU → the model's block."""
         self.pending: list[SnapshotEvent] = []
         """Segments that the GPU took since the last allocation, and the model did not yet."""
         self.pool_of = pools_of_allocations(snapshot)
@@ -97,23 +97,39 @@ class Comparison:
             self._adopt(allocator, segment)
         return allocator
 
-    def play(self, index: int, event: SnapshotEvent) -> None:
-        """Let the model live through one event, and compare."""
-        self.index = index
-        match event.action:
-            case "segment_alloc" | "segment_map":
-                self.recorded += event.nbytes
-                self.recorded_peak = max(self.recorded_peak, self.recorded)
-                self.pending.append(event)
-            case "segment_free" | "segment_unmap":
-                self.recorded -= event.nbytes
-                self.release(event)
-            case "alloc":
-                self._allocate(event)
-            case "free_completed":
-                self._free(event)
-            case _:
-                pass
+    def play(self) -> HistoryReplay:
+        """Let the model live through the history, and compare."""
+        player, requests = Player(self.allocator, (self,), self.live), self._requests()
+        while not player.play(requests):
+            # No address space is left: the GPU had it, and the history goes on.
+            self._compare(self.snapshot.events[self.index], None)
+        return self._result()
+
+    def alloc(self, index: int, key: int, block: Block) -> None:  # noqa: ARG002 - the history's own index counts
+        """Compare where the model put an allocation."""
+        self._compare(self.snapshot.events[self.index], block)
+
+    def _requests(self) -> Iterator[Request]:
+        """The history's allocations and frees, each named by its address; what it did to segments is done between."""
+        for index, event in enumerate(self.snapshot.events):
+            self.index = index
+            match event.action:
+                case "segment_alloc" | "segment_map":
+                    self.recorded += event.nbytes
+                    self.recorded_peak = max(self.recorded_peak, self.recorded)
+                    self.pending.append(event)
+                case "segment_free" | "segment_unmap":
+                    self.recorded -= event.nbytes
+                    self.release(event)
+                case "alloc":
+                    yield from self._enter(self.pool_of(event))
+                    yield Request("alloc", event.address, event.nbytes, event.stream)
+                case "free_completed" if event.address in self.live:
+                    yield Request("free", event.address, 0, 0)
+                case "free_completed":
+                    self.differ(f"free of {event.address}, where nothing is alive")
+                case _:
+                    pass
 
     def release(self, event: SnapshotEvent) -> None:
         """Give back what the GPU gave back."""
@@ -134,9 +150,7 @@ class Comparison:
         """Note a difference; the first is the one that counts, for others follow from it."""
         self.first_mismatch = self.first_mismatch or f"event {self.index}: {what}"
 
-    def _allocate(self, event: SnapshotEvent) -> None:
-        self._enter(self.pool_of(event))
-        block = self.allocator.allocate(event.nbytes, event.stream)
+    def _compare(self, event: SnapshotEvent, block: Block | None) -> None:
         if self.pending:
             self.differ(f"the GPU took a segment of {self.pending[-1].nbytes} bytes, the model did not")
             self.adopt_pending()
@@ -144,27 +158,18 @@ class Comparison:
             self.differ(f"{event.nbytes} bytes at {event.address}, by the model at {block and block.address}")
         else:
             self.matched["alloc"] += 1
-        if block is not None:
-            self.live[event.address] = block
         self.block_sizes.append(block.size if block is not None else 0)
         self.peak_reserved = max(self.peak_reserved, self.allocator.reserved)
         self.peak_allocated = max(self.peak_allocated, self.allocator.allocated)
 
-    def _enter(self, pool: int) -> None:
+    def _enter(self, pool: int) -> Iterator[Request]:
         """Let the next allocation go to a private pool, or to the default one."""
         if pool != self.open_pool:
             if self.open_pool != DEFAULT_POOL:
-                self.allocator.perform(Request("pool_end", self.open_pool, 0, 0), None)
+                yield Request("pool_end", self.open_pool, 0, 0)
             if pool != DEFAULT_POOL:
-                self.allocator.perform(Request("pool_begin", pool, 0, 0), None)
+                yield Request("pool_begin", pool, 0, 0)
             self.open_pool = pool
-
-    def _free(self, event: SnapshotEvent) -> None:
-        block = self.live.pop(event.address, None)
-        if block is None:
-            self.differ(f"free of {event.address}, where nothing is alive")
-        else:
-            self.allocator.free(block)
 
     def _place(self, nbytes: int) -> int:
         """Where the model's next segment goes: where the GPU's went, if it took one of the same size just now."""
@@ -182,8 +187,7 @@ class Comparison:
         self.extents.add(segment.address, segment.size)
         self.live.update({block.address: block for block in allocator.adopt(segment) if not block.free})
 
-    def result(self) -> HistoryReplay:
-        """What the comparison came to."""
+    def _result(self) -> HistoryReplay:
         recorded = _block_set(self.snapshot.layout.segments)
         actions = [event.action for event in self.snapshot.events]
         return HistoryReplay(

@@ -18,12 +18,12 @@ _STEPS: Final = 100_000_000
 class ExpandableComparison(Comparison):
     """A history of expandable segments in progress; arguments and interface are ``Comparison``'s."""
 
-    allocator: "_WatchedAllocator"
+    allocator: "_GuidedAllocator"
 
-    def start(self, policy: AllocatorPolicy) -> "_WatchedAllocator":
+    def start(self, policy: AllocatorPolicy) -> "_GuidedAllocator":
         """The model in the state before the history."""
         self.pools = PoolsByAddress(self.snapshot, policy)
-        allocator = _WatchedAllocator(policy, place=self._place_space, tell=self._compare_mapping)
+        allocator = _GuidedAllocator(policy, place=self._place_space)
         for space in spaces_before(self.snapshot, policy, self.pools):
             self.live.update({block.address: block for block in allocator.adopt_space(space)})
         return allocator
@@ -48,7 +48,8 @@ class ExpandableComparison(Comparison):
     def _back(self, event: SnapshotEvent) -> bool:
         return self.allocator.back(event.address, event.nbytes, self.pools.of(event))
 
-    def _compare_mapping(self, address: int, nbytes: int) -> None:
+    def map(self, pool: Pool, address: int, nbytes: int) -> None:  # noqa: ARG002 - its addresses are one pool's
+        """Compare what the model maps."""
         pending = self.pending[0] if self.pending else None
         if pending and (pending.address, pending.nbytes) == (address, nbytes):
             self.matched["segment"] += 1
@@ -60,14 +61,11 @@ class ExpandableComparison(Comparison):
         return self.pending[0].address if self.pending else self.spare(nbytes)
 
 
-class _WatchedAllocator(ExpandableAllocator):
-    """An allocator that tells what it maps, and maps and unmaps what it is told."""
+class _GuidedAllocator(ExpandableAllocator):
+    """An allocator that also maps and unmaps what it is told."""
 
-    def __init__(
-        self, policy: AllocatorPolicy, *, place: Callable[[int], int], tell: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, policy: AllocatorPolicy, *, place: Callable[[int], int]) -> None:
         super().__init__(policy, place=place)
-        self._tell = tell
         self._origins: dict[Pool, int] = {}
         self._steps_left = _STEPS
 
@@ -101,7 +99,7 @@ class _WatchedAllocator(ExpandableAllocator):
     def back(self, address: int, nbytes: int, key: tuple[int, bool]) -> bool:
         """Map a stretch; False if it is not wholly unmapped, or no whole units."""
         pool = self._pool(key)
-        if not nbytes or nbytes % self._unit(pool):
+        if not nbytes or nbytes % pool.unit:
             return False
         holes = self._unmapped[pool] or {self._new_space(pool)}
         self._count(len(holes))
@@ -111,7 +109,7 @@ class _WatchedAllocator(ExpandableAllocator):
         if hole.address < address:
             hole = hole.cut(address - hole.address)
             self._leave_unmapped(hole)
-        super()._map(hole, nbytes)
+        self._back(hole, nbytes)
         return True
 
     def unmap(self, address: int, nbytes: int, key: tuple[int, bool]) -> bool:
@@ -131,7 +129,7 @@ class _WatchedAllocator(ExpandableAllocator):
         return before - self.reserved == nbytes and left.address <= address < left.address + left.size
 
     def _pool(self, key: tuple[int, bool]) -> Pool:
-        return self._pools.setdefault(key, Pool(*key))
+        return self._pools.get(key) or self._new_pool(*key)
 
     def _leave_unmapped(self, block: Block) -> None:
         block.mapped = False
@@ -141,12 +139,6 @@ class _WatchedAllocator(ExpandableAllocator):
         block = super()._new_space(pool)
         self._origins[pool] = block.address
         return block
-
-    def _map(self, block: Block, size: int) -> Block | None:
-        address, before = block.address, self.reserved
-        grown = super()._map(block, size)
-        self._tell(address, self.reserved - before)
-        return grown
 
     def _origin(self, block: Block) -> int:
         return self._origins[block.pool]

@@ -17,10 +17,7 @@ def replay_history(snapshot: DeviceSnapshot, *, policy: AllocatorPolicy | None =
     Raises:
         EstimateError: The history contradicts itself, or mixes fixed and expandable segments.
     """
-    comparison = _comparison(snapshot, policy or AllocatorPolicy())
-    for index, event in enumerate(snapshot.events):
-        comparison.play(index, event)
-    return comparison.result()
+    return _comparison(snapshot, policy or AllocatorPolicy()).play()
 
 
 def kinds_of_segments(snapshot: DeviceSnapshot) -> frozenset[bool]:

@@ -9,12 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from memplan.errors import UsageError
-from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
+from memplan.replay.layout import uncached
 from memplan.runtime.profile.records import Border, Recording
 from memplan.snapshot.policy import UNCACHED
 from memplan.snapshot.recorded_frames import REGION, Stack
 from memplan.snapshot.records import Action, DeviceSnapshot, Frame, Snapshot, SnapshotEvent
-from memplan.units import Bytes
 
 
 def measured_snapshot(recording: Recording) -> Snapshot:
@@ -34,11 +33,9 @@ def measured_snapshot(recording: Recording) -> Snapshot:
         raise UsageError(what, hint="record it with memplan.profile(..., depth='full')")
     live: dict[int, tuple[int, Stack]] = {}
     events = tuple(_events(recording, live))
-    segments = tuple(_segment(address, nbytes) for address, (nbytes, _) in sorted(live.items()))
-    total = Bytes(sum(nbytes for nbytes, _ in live.values()))
     device = DeviceSnapshot(
         device=int(recording.device.partition(":")[2] or 0),
-        layout=MemoryLayout(segments=segments, requested=total, allocated=total, reserved=total),
+        layout=uncached((address, nbytes) for address, (nbytes, _) in sorted(live.items())),
         events=events,
         block_frames={address: stack for address, (_, stack) in live.items()},
     )
@@ -85,9 +82,3 @@ class _Stacks:
         which = thread if thread in self._times else self._first
         index = bisect_right(self._times.get(which, []), nanoseconds) - 1
         return self._known[self._borders[which][index].region] if index >= 0 else ()
-
-
-def _segment(address: int, nbytes: int) -> SegmentLayout:
-    size = Bytes(nbytes)
-    block = BlockLayout(address=address, size=size, requested=size, state="allocated")
-    return SegmentLayout(address=address, size=size, stream=0, small=False, blocks=(block,))

@@ -6,21 +6,22 @@ as long as its arithmetic or its memory traffic would at the device's peak rates
 adds a microsecond.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 
-from memplan.lifetime.records import Lifetimes
-from memplan.replay.blocks import Block
+from memplan.replay.blocks import Block, Pool
 from memplan.replay.cpu import NoCaching
+from memplan.replay.layout import uncached
+from memplan.replay.observer import Observer
+from memplan.replay.play import Player
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import MemoryProfile, Request
-from memplan.replay.stream import RequestStream
+from memplan.replay.script import Script
+from memplan.replay.segments import Segments
 from memplan.snapshot.policy import UNCACHED
-from memplan.snapshot.recorded_frames import Stack, TraceStacks
-from memplan.snapshot.recorded_segments import Extent, watched
+from memplan.snapshot.recorded_frames import TraceStacks
 from memplan.snapshot.records import Action, DeviceSnapshot, Snapshot, SnapshotEvent
-from memplan.tracing.records import Event, Op
+from memplan.tracing.records import Op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,149 +34,97 @@ class DeviceRates:
     """Memory traffic, bytes per second."""
 
 
-def record(
-    lifetimes: Lifetimes,
-    stream: RequestStream,
-    *,
-    policy: AllocatorPolicy | NoCaching,
-    repetitions: int = 1,
-    limit_bytes: int | None = None,
-    device_bytes: int | None = None,
-    rates: DeviceRates | None = None,
-) -> Snapshot:
-    """Replay a trace's allocations from an empty device and keep every event.
+class Recorder(Observer):
+    """Writes down every event of a replay.
 
     Args:
-        lifetimes: The trace, with the category of every storage.
-        stream: Its requests (``memplan.replay.stream.request_stream`` of the same trace).
-        policy: The allocator's options, or ``NoCaching()``, where every allocation is a segment of its own.
-        repetitions: How often the last step is played, where it closes; see ``repetitions_to_peak``.
-        limit_bytes: Memory that the device can give the allocator; None for no limit.
-        device_bytes: The device's total memory, where it differs from ``limit_bytes``.
+        script: What is played.
         rates: The device's peak rates for the clock; without them it counts events only.
-
-    Returns:
-        A snapshot of one device. A full device ends its history with ``oom``. Requests of 0 bytes leave no event.
     """
-    recorder = _Recorder(lifetimes, stream, policy, limit_bytes=limit_bytes, device_bytes=device_bytes, rates=rates)
-    recorder.play_all(repetitions)
-    return Snapshot(devices=(recorder.snapshot(),), settings=_settings(policy))
 
-
-def repetitions_to_peak(stream: RequestStream, memory: MemoryProfile) -> int:
-    """How often the last step must be played until a replay's peaks are reached; at least once."""
-    latest = max(memory.peak_allocated_at, memory.peak_at)
-    return 1 + max(0, latest - len(stream.prefix)) // len(stream.step) if stream.step else 1
-
-
-class _Recorder:
-    """One history in progress."""
-
-    def __init__(
-        self,
-        lifetimes: Lifetimes,
-        stream: RequestStream,
-        policy: AllocatorPolicy | NoCaching,
-        *,
-        limit_bytes: int | None,
-        device_bytes: int | None,
-        rates: DeviceRates | None,
-    ) -> None:
-        self._allocator = watched(policy, limit_bytes=limit_bytes, device_bytes=device_bytes)
-        self._limit = limit_bytes
-        self._stream = stream
-        sources = [event for event in lifetimes.trace.events if event.storage in lifetimes.buffers]
-        # The trace may end with frees that belong to no step, and to no stream.
-        self._script = list(zip(chain(stream.prefix, stream.step), sources, strict=False))
-        self._stacks = TraceStacks(lifetimes)
-        self._clock = _Clock(lifetimes.trace.ops, rates)
-        self._live: dict[int, Block] = {}
-        self._frames: dict[int, Stack] = {}
+    def __init__(self, script: Script, rates: DeviceRates | None = None) -> None:
+        self._script = script
+        self._stacks = TraceStacks(script.lifetimes)
+        self._clock = _Clock(script, rates)
+        self._live: dict[Block, SnapshotEvent] = {}
+        """Block → the event that allocated it."""
+        self._device: list[SnapshotEvent] = []
+        """What was taken from the device and given back, until it is known for whom."""
         self._events: list[SnapshotEvent] = []
 
-    def play_all(self, repetitions: int) -> None:
-        """Play what comes before the last step, then that step so many times; stop where the device is full."""
-        first = len(self._stream.prefix)
-        prefix, step = self._script[:first], self._script[first:]
-        if not self._play(prefix):
-            return
-        for _ in range(repetitions if step else 0):
-            if not self._play(step):
-                return
-            self._rename()
-            self._clock.repeat(step[0][1].op)
+    def map(self, pool: Pool, address: int, nbytes: int) -> None:
+        """Note a segment taken, or a part of one mapped."""
+        action: Action = "segment_map" if pool.unit else "segment_alloc"
+        self._device.append(SnapshotEvent(action, address, nbytes, pool.stream))
 
-    def _play(self, script: Iterable[tuple[Request, Event]]) -> bool:
-        """Play a stretch; False if the device was full."""
-        for request, source in script:
-            if not request.nbytes:
-                continue
-            if request.action == "free":
-                self._free(self._live.pop(request.key), source, request.stream)
-            elif not self._allocate(request, source):
-                return False
-        return True
+    def unmap(self, pool: Pool, address: int, nbytes: int) -> None:
+        """Note a segment given back, or a part of one unmapped."""
+        action: Action = "segment_unmap" if pool.unit else "segment_free"
+        self._device.append(SnapshotEvent(action, address, nbytes, pool.stream))
 
-    def _allocate(self, request: Request, source: Event) -> bool:
-        nbytes, stream = request.nbytes, request.stream
-        block = self._allocator.allocate(nbytes, stream)
-        frames = self._stacks.of_alloc(source)
-        self._segments(frames, source)
-        if block is None:
-            failure, left = self._allocator.failure, max(0, (self._limit or 0) - self._allocator.reserved)
+    def alloc(self, index: int, key: int, block: Block) -> None:  # noqa: ARG002 - the block says it
+        """Write an allocation, after what it took from the device; one of 0 bytes leaves no event."""
+        if block.size:
+            event = SnapshotEvent("alloc", block.address, block.requested or block.size, block.pool.stream)
+            self._live[block] = self._write([*self._device, event], index)
+
+    def free(self, index: int, key: int, block: Block) -> None:  # noqa: ARG002 - the block says it
+        """Write both halves of a free, before what it gave back to the device."""
+        born = self._live.pop(block, None)
+        if born is not None:
+            halves = [born._replace(action=half) for half in _HALVES]
+            self._write([*halves, *self._device], index, freed=True)
+
+    def snapshot(self, player: Player, policy: AllocatorPolicy | NoCaching, limit_bytes: int | None) -> Snapshot:
+        """The history, and the state after it.
+
+        Args:
+            player: What has played it.
+            policy: The options that it was played under.
+            limit_bytes: Memory that the device could give; None for no limit.
+        """
+        allocator, failure = player.allocator, player.out_of_memory
+        if failure is not None:
             # PyTorch writes what it looked for, which is rounded, and not what was asked.
-            self._write("oom", Extent(left, failure.rounded if failure else nbytes, stream), frames, source)
-            return False
-        self._live[request.key] = block
-        self._frames[block.address] = frames
-        self._write("alloc", Extent(block.address, nbytes, stream), frames, source)
-        return True
-
-    def _free(self, block: Block, source: Event, stream: int) -> None:
-        frames, extent = self._stacks.of_free(source), Extent(block.address, block.requested or block.size, stream)
-        self._write("free_requested", extent, frames, source)
-        self._write("free_completed", extent, frames, source)
-        del self._frames[block.address]
-        self._allocator.free(block)
-        self._segments(frames, source)
-
-    def _segments(self, frames: Stack, source: Event) -> None:
-        expandable = self._allocator.expandable
-        for extent in self._allocator.lost:
-            self._write("segment_unmap" if expandable else "segment_free", extent, frames, source)
-        for extent in self._allocator.gained:
-            self._write("segment_map" if expandable else "segment_alloc", extent, frames, source)
-
-    def _write(self, action: Action, extent: Extent, frames: Stack, source: Event) -> None:
-        microseconds = self._clock.at(source.op) + len(self._events)
-        self._events.append(SnapshotEvent(action, *extent, frames, microseconds))
-
-    def _rename(self) -> None:
-        """Let every key stand for what its successor stood for, as ``memplan.replay.replay`` does."""
-        moved = {old: self._live.pop(new) for old, new in self._stream.rename.items() if new in self._live}
-        self._live.update(moved)
-
-    def snapshot(self) -> DeviceSnapshot:
-        return DeviceSnapshot(
-            device=0, layout=self._allocator.layout(), events=tuple(self._events), block_frames=self._frames
+            left = max(0, (limit_bytes or 0) - allocator.reserved)
+            full = SnapshotEvent("oom", left, failure.rounded, failure.stream)
+            self._write([*self._device, full], failure.event)
+        live = self._live.values()
+        device = DeviceSnapshot(
+            device=0,
+            layout=allocator.layout()
+            if isinstance(allocator, Segments)
+            else uncached((born.address, born.nbytes) for born in live),
+            events=tuple(self._events),
+            block_frames={born.address: born.frames for born in live},
         )
+        return Snapshot(devices=(device,), settings=_settings(policy))
+
+    def _write(self, happened: Sequence[SnapshotEvent], index: int, *, freed: bool = False) -> SnapshotEvent:
+        """Put what event ``index`` did into the history, with who asked and when; the last of it."""
+        source, repetition = self._script.source(index)
+        frames = self._stacks.of_free(source) if freed else self._stacks.of_alloc(source)
+        begin = self._clock.at(source.op, repetition)
+        for event in happened:
+            self._events.append(event._replace(frames=frames, microseconds=begin + len(self._events)))
+        self._device.clear()
+        return self._events[-1]
+
+
+_HALVES: tuple[Action, ...] = ("free_requested", "free_completed")
 
 
 class _Clock:
     """The made-up time at which ops begin."""
 
-    def __init__(self, ops: tuple[Op, ...], rates: DeviceRates | None) -> None:
-        durations: Iterator[float] = (_microseconds(op, rates) for op in ops)
+    def __init__(self, script: Script, rates: DeviceRates | None) -> None:
+        durations: Iterator[float] = (_microseconds(op, rates) for op in script.lifetimes.trace.ops)
         self._begins = list(accumulate(durations, initial=0.0))
-        self._offset = 0.0
+        self._step = self._begins[-1] - self._begins[max(script.first_op, 0)]
 
-    def at(self, op: int) -> int:
-        """When an op begins, microseconds from the start."""
-        return int(self._offset + self._begins[max(op, 0)])
-
-    def repeat(self, first_op: int) -> None:
-        """Go on from here when the ops from ``first_op`` on run once more."""
-        self._offset += self._begins[-1] - self._begins[max(first_op, 0)]
+    def at(self, op: int, repetition: int) -> int:
+        """When an op of a repetition begins, microseconds from the start."""
+        return int(repetition * self._step + self._begins[max(op, 0)])
 
 
 def _microseconds(op: Op, rates: DeviceRates | None) -> float:

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from memplan.errors import UsageError
 from memplan.lifetime.records import Lifetimes
 from memplan.measure import digest as module
-from memplan.measure.digest import replay_digest
+from memplan.measure.digest import Digester
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.document import TIMELINE
+from memplan.replay.allocator import Policy, make_allocator
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile, Request
-from memplan.replay.replay import Policy, make_allocator, replay, replay_steps
+from memplan.replay.replay import replay, replay_steps
+from memplan.replay.script import Script
 from memplan.replay.stream import request_stream
 from tests.replay.replay_streams import requests
 from tests.snapshot.recorded_traces import lifetimes_of, small_step
@@ -27,9 +29,14 @@ streams = requests(max_events=60).filter(bool)
 policies = st.sampled_from([AllocatorPolicy(), AllocatorPolicy(expandable_segments=True), NoCaching()])
 
 
-def digest_of(lifetimes: Lifetimes, policy: Policy, memory: MemoryProfile, **more: object) -> HistoryDigest:
-    stream = request_stream(lifetimes.trace)
-    return replay_digest(lifetimes, stream, policy=policy, peak_at=memory.peak_at, **more)
+def digest_of(
+    lifetimes: Lifetimes, policy: Policy, memory: MemoryProfile, *, repetitions: int = 1, limit_bytes: int | None = None
+) -> HistoryDigest:
+    script = Script(lifetimes, request_stream(lifetimes.trace), repetitions)
+    allocator = make_allocator(policy, limit_bytes=limit_bytes)
+    digester = Digester(script, allocator, memory.peak_at)
+    script.play(allocator, (digester,))
+    return digester.digest()
 
 
 @given(streams, policies, st.integers(1, 70))

@@ -10,8 +10,9 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.job.target import parse_target
 from memplan.lifetime.records import Lifetimes
-from memplan.measure.history import history
+from memplan.measure.history import recorded
 from memplan.measure.local import estimate_here, record_here
+from memplan.measure.measured import Measured
 from memplan.measure.played import play_on_device
 from memplan.snapshot.records import DeviceSnapshot
 from tests.snapshot.recorded_traces import small_step
@@ -23,6 +24,12 @@ SPEC = JobSpec(target=FileTarget(path=Path("net.py")))
 @pytest.fixture(scope="module")
 def step() -> Lifetimes:
     return small_step()
+
+
+def history(profile: GpuProfile, measured: Measured) -> DeviceSnapshot:
+    snapshot, _ = recorded(SPEC, profile, measured, whole=True)
+    (device,) = snapshot.devices
+    return device
 
 
 def reserved_peak(device: DeviceSnapshot) -> int:
@@ -47,7 +54,7 @@ def small_device(step: Lifetimes) -> GpuProfile:
 def test_a_step_that_needs_its_cache_back_is_recorded_doing_so(step: Lifetimes) -> None:
     profile = small_device(step)
     measured = play_on_device(step, profile)
-    (device,) = history(SPEC, profile, measured).devices
+    device = history(profile, measured)
     actions = [event.action for event in device.events]
     assert "segment_free" in actions
     assert "oom" not in actions
@@ -58,7 +65,7 @@ def test_a_step_that_does_not_fit_is_recorded_on_a_larger_device(step: Lifetimes
     profile = load_profile("a100-80g")
     tiny = replace(profile, usable_bytes=profile.context_bytes + 4 * MIB, total_bytes=profile.context_bytes + 4 * MIB)
     measured = play_on_device(step, tiny)
-    (device,) = history(SPEC, tiny, measured).devices
+    device = history(tiny, measured)
     assert reserved_peak(device) == measured.memory.peak_reserved > 4 * MIB
 
 
@@ -66,7 +73,7 @@ def test_faster_devices_take_less_time(step: Lifetimes) -> None:
     ends = []
     for gpu in ("h100-80g", "l4", "cpu"):
         profile = load_profile(gpu)
-        (device,) = history(SPEC, profile, play_on_device(step, profile)).devices
+        device = history(profile, play_on_device(step, profile))
         ends.append(device.events[-1].microseconds - len(device.events))
     h100, l4, cpu = ends
     assert cpu < h100 < l4
@@ -78,8 +85,8 @@ def test_recording_changes_no_estimate(tmp_path: Path) -> None:
                       "def batch(batch_size):\n    return torch.randn(batch_size, 8)\n")  # fmt: skip
     spec = JobSpec(target=parse_target(str(target)), mode="inference")
     profiles = [load_profile("a100-80g")]
-    (plain,), (recorded,) = estimate_here(spec, profiles), record_here(spec, profiles)
-    assert replace(recorded.estimate, timings={}) == replace(plain, timings={})
-    assert recorded.history is not None
-    (device,) = recorded.history.devices
+    (plain,), (kept,) = estimate_here(spec, profiles), record_here(spec, profiles)
+    assert replace(kept.estimate, timings={}) == replace(plain, timings={})
+    assert kept.history is not None
+    (device,) = kept.history.devices
     assert reserved_peak(device) == plain.peak.reserved_bytes

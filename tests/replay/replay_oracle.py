@@ -8,6 +8,7 @@ from itertools import pairwise
 
 MB = 1024 * 1024
 EVERY_STREAM = -1
+FIRST_ADDRESS = 0x7F0000000000
 
 
 def power_of_two_steps(nbytes, divisions):
@@ -218,7 +219,7 @@ class NaiveAllocator(Device):
     def __init__(self, **options):
         super().__init__(**options)
         self.segments = []  # dicts: address, size, pool (owner, stream, small), idle (searches when it became empty)
-        self.searches = self.end = 0
+        self.searches, self.end = 0, FIRST_ADDRESS
 
     def reserved(self):
         return sum(s["size"] for s in self.segments)
@@ -320,7 +321,7 @@ class NaiveExpandable(Device):
         self.space = space
         self.mapped = {}  # (owner, stream, small) -> set of unit indices
         self.bases = {}
-        self.end = 0
+        self.end = FIRST_ADDRESS
 
     def unit(self, small):
         return 2 * MB if small else self.large

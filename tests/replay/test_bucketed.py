@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.replay.bucketed import BucketedAllocator
+from memplan.simulate.play import DeviceTraffic
 from memplan.units import MIB
 from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
@@ -14,10 +15,16 @@ buckets = st.lists(st.integers(512, 40 * MIB), min_size=0, max_size=6, unique=Tr
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
 
 
+def watched(sizes, limit=None):
+    allocator, traffic = BucketedAllocator(sizes, limit_bytes=limit), DeviceTraffic()
+    allocator.observers = (traffic,)
+    return allocator, traffic
+
+
 @quick
 @given(requests(), buckets, limits)
 def test_live_blocks_never_overlap_and_totals_add_up(stream, sizes, limit):
-    allocator, live = BucketedAllocator(sizes, limit_bytes=limit), {}
+    (allocator, traffic), live = watched(sizes, limit), {}
     for action, key, nbytes, number in stream:
         if action == "free":
             if key in live:
@@ -34,7 +41,7 @@ def test_live_blocks_never_overlap_and_totals_add_up(stream, sizes, limit):
         assert allocator.requested == sum(block.requested for block in live.values())
         assert allocator.requested <= allocator.allocated <= allocator.reserved
         assert limit is None or allocator.reserved <= limit
-        assert allocator.segments == allocator.device_allocations - allocator.device_frees
+        assert allocator.segments == traffic.allocations - traffic.frees
 
 
 def test_a_request_gets_the_smallest_bucket_that_holds_it():
@@ -43,12 +50,12 @@ def test_a_request_gets_the_smallest_bucket_that_holds_it():
 
 
 def test_beyond_the_largest_bucket_sizes_are_rounded_to_2_mib_and_reused():
-    allocator = BucketedAllocator([MIB])
+    allocator, traffic = watched([MIB])
     block = allocator.allocate(33 * MIB, 0)
     assert (block.size, allocator.reserved) == (34 * MIB, 34 * MIB)
     allocator.free(block)
     assert allocator.allocate(34 * MIB, 0).address == block.address
-    assert allocator.device_allocations == 1
+    assert traffic.allocations == 1
 
 
 def test_a_free_block_never_serves_another_bucket():
@@ -59,10 +66,10 @@ def test_a_free_block_never_serves_another_bucket():
 
 
 def test_a_full_device_gives_empty_slabs_back_first():
-    allocator = BucketedAllocator([10 * MIB, 20 * MIB], limit_bytes=25 * MIB)
+    allocator, traffic = watched([10 * MIB, 20 * MIB], 25 * MIB)
     allocator.free(allocator.allocate(20 * MIB, 0))
     assert allocator.allocate(10 * MIB, 0) is not None
-    assert (allocator.retries, allocator.device_frees, allocator.reserved) == (1, 1, 10 * MIB)
+    assert (allocator.retries, traffic.frees, allocator.reserved) == (1, 1, 10 * MIB)
 
 
 @pytest.mark.parametrize("limit", [None, 400 * MIB])

@@ -3,9 +3,10 @@
 import pytest
 
 from memplan.errors import MemplanError
+from memplan.replay.allocator import make_allocator
 from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import Request
-from memplan.replay.replay import make_allocator, replay_steps
+from memplan.replay.replay import replay_steps
 from memplan.units import MIB, Bytes
 
 

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.errors import MemplanError
+from memplan.replay.allocator import make_allocator
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy, PinnedPolicy
 from memplan.replay.records import ALL_STREAMS, Request
-from memplan.replay.replay import make_allocator, replay, replay_steps
+from memplan.replay.replay import replay, replay_steps
 from memplan.units import MIB
 from tests.replay.replay_streams import programs_of_streams, requests, sizes
 

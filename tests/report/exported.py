@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.stream import request_stream
-from memplan.snapshot.recording import record
 from memplan.snapshot.records import Snapshot
 from tests.replay.replay_streams import requests
-from tests.snapshot.recorded_traces import lifetimes_of, small_step
+from tests.snapshot.recorded_traces import lifetimes_of, record, small_step
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[3] / "shared" / "data")) / "snapshots"
 REAL = sorted(DATA.glob("*.pickle"))

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memplan.replay.allocator import make_caching
 from memplan.replay.conf import parse_conf
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import replay
 from memplan.simulate.family import TracedLength, put_together
 from memplan.simulate.leftovers import passed_bytes, without_leftovers
-from memplan.simulate.metered import MeteredCaching, MeteredExpandable
-from memplan.simulate.play import Player
+from memplan.simulate.play import DeviceTraffic, StepPlayer
 from memplan.simulate.policies import all_policies, name_of, prepare
 from memplan.simulate.records import DeviceCalls
 from memplan.simulate.run import run_policy
@@ -25,14 +25,14 @@ PYTORCH = [policy for policy in POLICIES if getattr(policy, "conf", None) is not
 some_lengths = st.lists(st.integers(min(TRACED), max(TRACED)), min_size=2, max_size=6)
 
 
-class Tireless(Player):
+class Tireless(StepPlayer):
     """Plays every step: no state is ever the same."""
 
     def _state(self):
         return len(self.steps)
 
 
-def played(policy, work, kind=Player, limit=None):
+def played(policy, work, kind=StepPlayer, limit=None):
     prepared = prepare(policy, work, limit_bytes=limit, device_bytes=None)
     player = kind(prepared.allocator, prepared.begin)
     player.run(work)
@@ -103,8 +103,8 @@ def test_device_calls_account_for_every_reserved_byte(policy):
 def test_mapped_less_unmapped_is_reserved_even_where_a_device_is_full(stream, limit, expandable):
     """Every request is a large one, so that all units are alike: 20 MiB, or segments that come and go."""
     policy = AllocatorPolicy(expandable_segments=expandable)
-    kind = MeteredExpandable if expandable else MeteredCaching
-    allocator, live = kind(policy, limit_bytes=limit * MIB, device_bytes=None), {}
+    allocator, traffic, live = make_caching(policy, limit_bytes=limit * MIB), DeviceTraffic(), {}
+    allocator.observers = (traffic,)
     for action, key, nbytes, number in stream:
         if action == "free":
             if key in live:
@@ -112,9 +112,9 @@ def test_mapped_less_unmapped_is_reserved_even_where_a_device_is_full(stream, li
         elif (block := allocator.allocate(nbytes, number)) is not None:
             live[key] = block
         if expandable:
-            assert (allocator.maps - allocator.unmaps) * 20 * MIB == allocator.reserved
+            assert (traffic.maps - traffic.unmaps) * 20 * MIB == allocator.reserved
         else:
-            assert allocator.device_allocations - allocator.device_frees == len(allocator.layout().segments)
+            assert traffic.allocations - traffic.frees == len(allocator.layout().segments)
 
 
 def test_figures_of_a_step_at_its_peak():

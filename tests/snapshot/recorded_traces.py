@@ -6,7 +6,14 @@ import torch
 
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
+from memplan.replay.allocator import make_allocator
+from memplan.replay.cpu import NoCaching
+from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
+from memplan.replay.script import Script
+from memplan.replay.stream import RequestStream
+from memplan.snapshot.recording import DeviceRates, Recorder
+from memplan.snapshot.records import Snapshot
 from memplan.tracing.records import DeviceTraits, Event, Op, Storage, Trace
 from tests.tracing.jobs import source, trace
 
@@ -48,6 +55,23 @@ def lifetimes_of(requests: list[Request]) -> Lifetimes:
     events = tuple(Event(request.action, request.key, index) for index, request in enumerate(requests))
     parts = {"ops": ops, "storages": storages, "events": events, "steps": ()}
     return build_lifetimes(Trace(**{field.name: parts.get(field.name) for field in dataclasses.fields(Trace)}))
+
+
+def record(
+    lifetimes: Lifetimes,
+    stream: RequestStream,
+    *,
+    policy: AllocatorPolicy | NoCaching,
+    repetitions: int = 1,
+    limit_bytes: int | None = None,
+    rates: DeviceRates | None = None,
+) -> Snapshot:
+    """Play a trace's allocations to an empty device and write every event down."""
+    script = Script(lifetimes, stream, repetitions)
+    recorder = Recorder(script, rates)
+    return recorder.snapshot(
+        script.play(make_allocator(policy, limit_bytes=limit_bytes), (recorder,)), policy, limit_bytes
+    )
 
 
 class Net(torch.nn.Module):

@@ -9,8 +9,8 @@ from unittest import mock
 import torch
 
 from memplan.hardware.catalog import load_profile
+from memplan.replay.allocator import make_allocator
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.replay import make_allocator
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
