@@ -1,6 +1,8 @@
 """What PyTorch itself offers for checkpointing, put on a model as its documentation shows."""
 # ruff: noqa: SLF001 - PyTorch names its ops and settings so.
 
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,8 +11,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed._tools.sac_estimator import OPS_TO_ALWAYS_SKIP
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 from memplan.runtime.checkpoint.blocks import repeated_blocks
@@ -108,6 +111,32 @@ def memory_budget(model: nn.Module, tally: Tally, *, setting: float) -> None:
     model.compile(backend=backend, dynamic=False)
 
 
+def apply_saves(model: nn.Module, _: object = None, *, path: Path) -> None:
+    """Checkpoint the modules that a plan file names, saving in each what it says."""
+    without_cache(model)
+    for name, ops in json.loads(path.read_text()).items():
+        module = model.get_submodule(name)
+        context = partial(_saving, ops)
+        module.forward = partial(checkpoint, module.forward, use_reentrant=False, context_fn=context)
+
+
+def _saving(ops: list[tuple[str, bool]]) -> Any:
+    """Ops are told by name and call: a mask, which libraries leave out where they can read its values, shifts none."""
+    saved = defaultdict(list)
+    for name, is_saved in ops:
+        saved[name].append(is_saved)
+    seen: Counter[tuple[bool, str]] = Counter()
+
+    def decide(context: Any, op: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        name = op._overloadpacket.__name__
+        call = seen[context.is_recompute, name]
+        seen[context.is_recompute, name] += op not in OPS_TO_ALWAYS_SKIP
+        is_saved = op not in OPS_TO_ALWAYS_SKIP and saved[name][call : call + 1] == [True]
+        return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(decide)
+
+
 def policy(name: str) -> Callable[[nn.Module, Tally], None]:
     """``none``, ``selective``, ``compiled:SETTING`` or ``sac_ilp:FILE``.
 
@@ -118,8 +147,6 @@ def policy(name: str) -> Callable[[nn.Module, Tally], None]:
     if way == "compiled":
         return partial(memory_budget, setting=float(setting))
     if way == "sac_ilp":
-        from checkpoint_sac import apply_saves
-
         return partial(apply_saves, path=Path(setting))
     return selective if way == "selective" else lambda *_: None
 

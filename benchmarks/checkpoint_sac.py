@@ -14,7 +14,6 @@ that memplan assumes of a CPU; modules without a backward, such as rotary embedd
 import copy
 import json
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
@@ -31,10 +30,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.ilp_utils import Graph, ModuleInfo, aggregate_stats, parse_module_info
 from torch.distributed._tools.mem_tracker import MemTracker, _ModState
 from torch.distributed._tools.runtime_estimator import RuntimeEstimator
-from torch.distributed._tools.sac_estimator import OPS_TO_ALWAYS_SKIP, SACEstimator
+from torch.distributed._tools.sac_estimator import SACEstimator
 from torch.distributed._tools.sac_ilp import get_optimal_checkpointing_policy_per_module, sac_milp
 from torch.utils._pytree import tree_leaves
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import flop_registry
 
 from memplan.job.defaults import caller, default_loss
@@ -138,29 +136,3 @@ def _saves(estimator: SACEstimator, name: str, share: float) -> list[tuple[str, 
     stats = estimator.sac_mod_stats[name]
     kept = get_optimal_checkpointing_policy_per_module(stats, memory_budget=1 - share)
     return [(op, bool(is_saved)) for op, is_saved in zip(stats.func_names, kept, strict=True)]
-
-
-def apply_saves(model: nn.Module, _: object = None, *, path: Path) -> None:
-    """Checkpoint the modules that a plan file names, saving in each what it says."""
-    without_cache(model)
-    for name, ops in json.loads(path.read_text()).items():
-        module = model.get_submodule(name)
-        context = partial(_contexts, ops)
-        module.forward = partial(checkpoint, module.forward, use_reentrant=False, context_fn=context)
-
-
-def _contexts(ops: list[tuple[str, bool]]) -> Any:
-    """Ops are told by name and call: a mask, which libraries leave out where they can read its values, shifts none."""
-    saved = defaultdict(list)
-    for name, is_saved in ops:
-        saved[name].append(is_saved)
-    seen: Counter[tuple[bool, str]] = Counter()
-
-    def decide(context: Any, op: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        name = op._overloadpacket.__name__
-        call = seen[context.is_recompute, name]
-        seen[context.is_recompute, name] += op not in OPS_TO_ALWAYS_SKIP
-        is_saved = op not in OPS_TO_ALWAYS_SKIP and saved[name][call : call + 1] == [True]
-        return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(decide)

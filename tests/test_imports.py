@@ -4,7 +4,8 @@ import ast
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from tests.support.light import FORBID, HEAVY, light
@@ -73,6 +74,37 @@ def test_only_some_rooms_import_torch_when_imported() -> None:
         name = path.relative_to(package)
         allowed = {"torch", "numpy"} if name.parts[0] in MAY_IMPORT_TORCH else set()
         assert heavy <= allowed, name
+
+
+def modules_by_name(*folders: Path) -> dict[str, Path]:
+    """Modules below folders, each named from its folder's parent."""
+    files = ((folder, path) for folder in folders for path in folder.rglob("*.py"))
+    return {
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for folder, path in files
+    }
+
+
+def imports_of(path: Path, known: Collection[str]) -> Iterator[str]:
+    """Modules that a module imports: when it is imported itself, inside functions, or for its annotations alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in names if name in known)
+            if node.module in known and any(name not in known for name in names):
+                yield node.module
+
+
+def test_no_module_needs_itself() -> None:
+    """Not even by way of others, inside functions, or for annotations alone."""
+    own = modules_by_name(ROOT / "memplan")
+    # The package itself finds what people import by name, when they ask.
+    graph = {name: {*imports_of(path, own)} - {name} for name, path in own.items() if name != "memplan"}
+    TopologicalSorter(graph).prepare()
+    scripts = {name.removeprefix("benchmarks."): path for name, path in modules_by_name(ROOT / "benchmarks").items()}
+    TopologicalSorter({name: {*imports_of(path, scripts)} - {name} for name, path in scripts.items()}).prepare()
 
 
 def test_the_pipeline_only_points_forwards() -> None:

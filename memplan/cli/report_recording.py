@@ -10,7 +10,7 @@ from memplan.errors import UsageError
 if TYPE_CHECKING:
     from memplan.report.profile.plan import Plan
     from memplan.report.profile.records import Overlay
-    from memplan.runtime.profile.records import Recording
+    from memplan.runtime.profile.recording import Recording
 
 FORMATS = (*outputs.REPORTS, "html", *outputs.EXPORTS)
 TIMELINE = "memplan estimate … --timeline -f json=FILE writes one"
@@ -31,7 +31,7 @@ def write(
     Raises:
         UsageError: A file is not what it should be, or a format is none of recordings.
     """
-    from memplan.runtime.profile.document import read
+    from memplan.runtime.profile.recording import read
 
     unknown = [output.format for output in wanted if output.format not in FORMATS]
     if unknown:

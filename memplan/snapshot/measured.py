@@ -7,13 +7,17 @@ settings say so. In place of a call stack stand the regions that the thread was 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from memplan.errors import UsageError
 from memplan.replay.layout import uncached
-from memplan.runtime.profile.records import Border, Recording
+from memplan.runtime.profile.recording import Recording
 from memplan.snapshot.policy import UNCACHED
 from memplan.snapshot.recorded_frames import REGION, Stack
 from memplan.snapshot.records import Action, DeviceSnapshot, Frame, Snapshot, SnapshotEvent
+
+if TYPE_CHECKING:
+    from memplan.runtime.profile.records import Border
 
 
 def measured_snapshot(recording: Recording) -> Snapshot:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from memplan.tracing.call_graph import CallGraph
 from memplan.units import Bytes, OpIndex, StorageId
 
 if TYPE_CHECKING:
     import torch
 
     from memplan.hardware.profile import GpuProfile
-    from memplan.tracing.step_graph import CallGraph
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 Place = Literal["device", "host", "pinned", "meta"]
@@ -186,7 +186,7 @@ class Trace:
     """What the figures leave out, each a phrase for the report."""
     trace_seconds: float
     """Wall time of building and running the steps."""
-    graph: "CallGraph | None"
+    graph: CallGraph["Op"] | None
     """The calls in execution order; ``fx()`` makes an fx graph of them."""
     constants: "Mapping[str, torch.Tensor]"
     """Tensors that the graph's ``get_attr`` nodes name."""

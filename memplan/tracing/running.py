@@ -6,9 +6,9 @@ from memplan.tracing.calls import Operator
 
 if TYPE_CHECKING:
     from memplan.tracing.attribution import Owner
-    from memplan.tracing.records import Phase, Place, Role
+    from memplan.tracing.call_graph import Node
+    from memplan.tracing.records import Op, Phase, Place, Role
     from memplan.tracing.refs import Ref
-    from memplan.tracing.step_graph import Node
     from memplan.units import StorageId
 
 
@@ -28,7 +28,7 @@ class Running:
         self.phase: Phase
         self.in_backward = False
         """Does autograd's engine run it?"""
-        self.node: Node
+        self.node: Node[Op]
         self.place: Place = "device"
         """Where its new storages lie."""
         self.role: Role = "intermediate"

@@ -13,7 +13,7 @@ from memplan.job.setup_file import Prediction, make_setup, write_setup
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.report.estimate import json as estimate_json
 from memplan.report.gate import json as gate_json
-from memplan.runtime.profile import document as recording
+from memplan.runtime.profile import recording
 from memplan.units import Bytes
 from tests.fuzz.texts import hostile
 from tests.gate.projects import MODEL, PROJECT

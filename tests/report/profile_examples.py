@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from memplan.measure.digest_records import Curve, DigestBuffer, HistoryDigest, Holder, Span
 from memplan.report.profile.plan import Plan
-from memplan.runtime.profile.records import Border, Events, Overhead, Recording, Region
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import Border, Events, Overhead, Region
 from tests.report.example_estimates import CPU, make_estimate
 
 TICK = 1000

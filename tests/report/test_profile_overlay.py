@@ -12,7 +12,7 @@ from memplan.measure.digest_records import HistoryDigest
 from memplan.report.profile.overlay import overlay
 from memplan.report.profile.plan import repeated
 from memplan.report.profile.records import Overlay
-from memplan.runtime.profile.records import Recording
+from memplan.runtime.profile.recording import Recording
 from tests.report.profile_examples import EXAMPLE, PROGRAMS, Event, Program, plan_of, played, recording_of
 
 LAW = settings(max_examples=80, deadline=None)

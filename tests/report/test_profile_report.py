@@ -18,7 +18,7 @@ from memplan.report.html import profile as page
 from memplan.report.profile import json as profile_json
 from memplan.report.profile import text as profile
 from memplan.report.profile.overlay import overlay
-from memplan.runtime.profile.records import Recording
+from memplan.runtime.profile.recording import Recording
 from memplan.snapshot.analysis import analyse
 from memplan.snapshot.measured import measured_snapshot
 from memplan.snapshot.policy import recorded_policy

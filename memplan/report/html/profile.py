@@ -22,7 +22,8 @@ from memplan.report.profile.text import (
     seconds,
     sentences,
 )
-from memplan.runtime.profile.records import Recording, Region
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import Region
 from memplan.units import format_bytes
 
 MOST_SAMPLES = 4000

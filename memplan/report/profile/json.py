@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from memplan.contract.document import Document
 from memplan.contract.table import Table
 from memplan.report.profile.records import Deviation, Overlay
-from memplan.runtime.profile.document import DOCUMENT as RECORDING
-from memplan.runtime.profile.records import Recording
+from memplan.runtime.profile.recording import DOCUMENT as RECORDING
+from memplan.runtime.profile.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from memplan.report.profile.match import Match, Measured, matched, measured, pieces
 from memplan.report.profile.plan import Plan, Predicted, last_step, predicted, step_events
 from memplan.report.profile.records import Deviation, Overlay, Piece
-from memplan.runtime.profile.records import Events, Recording
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import Events
 from memplan.units import format_bytes
 from memplan.validate.compose import SCALAR_BYTES
 

@@ -8,7 +8,8 @@ from memplan.report.draw.layout import SEPARATOR, flow, pad, paragraphs, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.profile.records import Deviation, Overlay, Piece
-from memplan.runtime.profile.records import Recording, Region
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import Region
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 

@@ -21,7 +21,8 @@ from typing import Self
 from memplan.errors import UsageError
 from memplan.runtime.leaks.births import Birth, Births
 from memplan.runtime.leaks.census import Census, census
-from memplan.runtime.leaks.records import Growing, LeakReport, Outcome, Site, TooShort, Verdict
+from memplan.runtime.leaks.records import Growing, Outcome, Site, TooShort, Verdict
+from memplan.runtime.leaks.report import LeakReport
 from memplan.runtime.leaks.series import Floor
 from memplan.runtime.leaks.sources import source
 from memplan.runtime.leaks.trend import FALSE_ALARMS, FLOORS, PATIENCE, judge

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from memplan.errors import UsageError
-from memplan.runtime.profile.records import DEPTHS, Depth, Recording, Region
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import DEPTHS, Depth, Region
 from memplan.runtime.profile.session import Session, Settings
 
 P = ParamSpec("P")

@@ -1,10 +1,9 @@
 """What a recording holds. Torch-free. Times are nanoseconds since the recording began, sizes are bytes."""
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 Depth = Literal["counters", "sampled", "full"]
@@ -103,55 +102,3 @@ class Overhead:
     """Processor time that this took."""
     interval_seconds: float
     """What lay between two looks in the end: longer than asked for where a look takes long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """What was recorded between the begin and the end of ``memplan.profile(..., depth=...)``."""
-
-    name: str
-    """As the outermost region is called."""
-    depth: Depth
-    """How closely it looked."""
-    device: str
-    """``cpu`` or ``cuda:0``."""
-    source: Source
-    """Who counted."""
-    began: float
-    """Seconds since the epoch."""
-    seconds: float
-    """Wall time."""
-    start_bytes: int
-    """Alive in the beginning, as far as it had been counted; the CPU's counters know only what came after them."""
-    end_bytes: int
-    """Alive in the end."""
-    peak_bytes: int
-    """Most alive at once."""
-    regions: tuple[Region, ...]
-    """All that were entered, each behind the one around it."""
-    steps: tuple[int, ...] = ()
-    """When each step began, in nanoseconds; what precedes the first is set-up."""
-    samples: tuple[Sample, ...] = ()
-    """The curve over time (depths ``sampled`` and ``full``)."""
-    events: Events | None = None
-    """Every allocation and free (depth ``full``)."""
-    borders: tuple[Border, ...] = ()
-    """When regions began and ended, by which events find theirs (depth ``full``)."""
-    overhead: Overhead
-    """What recording took."""
-    notes: tuple[str, ...] = ()
-    """What could not be seen, each a sentence."""
-    versions: Mapping[str, str]
-    """``memplan`` and ``torch``."""
-
-    def save(self, path: str | Path) -> Path:
-        """Write the recording as JSON (schema ``profile-1.0``), whole or not at all; ``memplan report`` shows it.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        from memplan.files.write import write_whole
-        from memplan.runtime.profile.document import render
-
-        write_whole(Path(path), render(self).encode("utf-8"))
-        return Path(path)

@@ -9,7 +9,8 @@ import torch
 from memplan.runtime.profile.counters import Counters, ResidentMemory, chosen
 from memplan.runtime.profile.history import CountedHistory, CudaHistory, History, ProfiledHistory
 from memplan.runtime.profile.ledger import Ledger
-from memplan.runtime.profile.records import Depth, Events, Overhead, Recording
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import Depth, Events, Overhead
 from memplan.runtime.profile.sampler import Sampler
 
 DROPPED = "{} events found no room: allow more (most_events=), or record fewer steps"

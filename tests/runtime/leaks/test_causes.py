@@ -12,8 +12,8 @@ from torch import nn
 
 from memplan.findings.rules import LEAKS
 from memplan.runtime.leaks.detector import GRACE, LeakDetector
-from memplan.runtime.leaks.records import Growing, LeakReport, Outcome
-from memplan.runtime.leaks.text import document, render
+from memplan.runtime.leaks.records import Growing, Outcome
+from memplan.runtime.leaks.report import LeakReport, document, render
 from memplan.runtime.meters import cpu
 
 

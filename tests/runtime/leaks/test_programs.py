@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from memplan.runtime.leaks.detector import GRACE, SAMPLE, LeakDetector
-from memplan.runtime.leaks.records import Growing, LeakReport, Outcome
+from memplan.runtime.leaks.records import Growing, Outcome
+from memplan.runtime.leaks.report import LeakReport
 from memplan.runtime.leaks.trend import PATIENCE
 from memplan.runtime.meters import cpu
 from tests.runtime.leaks.programs import LEAKS, NOT_LEAKS, STEPS, Program

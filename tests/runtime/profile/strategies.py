@@ -4,7 +4,8 @@ from array import array
 
 from hypothesis import strategies as st
 
-from memplan.runtime.profile.records import DEPTHS, Border, Events, Overhead, Recording, Region, Sample
+from memplan.runtime.profile.recording import Recording
+from memplan.runtime.profile.records import DEPTHS, Border, Events, Overhead, Region, Sample
 
 COUNTS = st.integers(0, 2**62)
 SIGNED = st.integers(-(2**62), 2**62)

@@ -20,8 +20,9 @@ from torch import nn
 import memplan
 from memplan.errors import MemplanError, UsageError
 from memplan.runtime.meters import cpu, cuda
-from memplan.runtime.profile import counters, document
-from memplan.runtime.profile.records import Recording, Region, Sample
+from memplan.runtime.profile import counters
+from memplan.runtime.profile.recording import DOCUMENT, Recording, read, render
+from memplan.runtime.profile.records import Region, Sample
 from memplan.runtime.profile.sampler import Sampler
 from tests.runtime.profile.strategies import RECORDINGS
 
@@ -427,8 +428,8 @@ def test_a_card_that_nobody_uses_yet_gets_no_context(monkeypatch: pytest.MonkeyP
 @settings(max_examples=60, deadline=None)
 @given(RECORDINGS)
 def test_what_is_saved_is_what_is_read(recording: Recording) -> None:
-    text = document.render(recording)
-    assert document.read(json.loads(text), "file") == recording
+    text = render(recording)
+    assert read(json.loads(text), "file") == recording
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":")) + "\n"
 
 
@@ -438,7 +439,7 @@ def test_a_saved_recording_replaces_a_file_as_a_whole(tmp_path: Path) -> None:
     file = run.recording.save(tmp_path / "run.json")
     assert run.recording.save(str(file)) == file
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
-    assert document.read(json.loads(file.read_text()), str(file)) == run.recording
+    assert read(json.loads(file.read_text()), str(file)) == run.recording
 
 
 @pytest.mark.parametrize(
@@ -452,21 +453,21 @@ def test_a_saved_recording_replaces_a_file_as_a_whole(tmp_path: Path) -> None:
 )
 def test_what_is_no_recording_is_refused_with_its_file(content: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
-        document.read(content, "run.json")
+        read(content, "run.json")
     assert "run.json" in str(caught.value.where)
 
 
 def test_columns_that_differ_in_length_are_refused() -> None:
     with memplan.profile("run", depth="full") as run:
         take(1)
-    content = document.DOCUMENT.plain(run.recording)
+    content = DOCUMENT.plain(run.recording)
     content["events"]["bytes"].append(1)
     with pytest.raises(UsageError, match="differ in length"):
-        document.read(content, "run.json")
+        read(content, "run.json")
 
 
 def test_records_and_files_need_no_torch() -> None:
-    modules = "memplan.runtime.profile.document, memplan.report.profile.overlay"
+    modules = "memplan.runtime.profile.recording, memplan.report.profile.overlay"
     code = f"import sys, {modules}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -477,10 +478,10 @@ def test_records_and_files_need_no_torch() -> None:
 def test_a_recording_with_a_part_of_another_kind_is_refused(part: str, value: object) -> None:
     with memplan.profile("run", depth="full") as run:
         take(1)
-    content = document.DOCUMENT.plain(run.recording)
+    content = DOCUMENT.plain(run.recording)
     if part == "regions":
         content["regions"][0] |= {"path": [{}]}
     else:
         content[part] = value
     with pytest.raises(UsageError, match=f"{part}.*: "):
-        document.read(content, "run.json")
+        read(content, "run.json")

@@ -1,13 +1,15 @@
-"""A report as text of 80 columns, and as a document for JSON. Torch-free."""
+"""What an investigation found, as text of 80 columns, as findings, and as a document for JSON. Torch-free."""
 
 import os
 import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from memplan.findings.records import NOWHERE, Finding, Place
 from memplan.findings.rules import RULES
-from memplan.runtime.leaks.records import Growing, LeakReport, Outcome, Place, Site
+from memplan.runtime.leaks.records import Growing, Outcome, Site
+from memplan.runtime.leaks.records import Place as Origin
 from memplan.units import format_bytes
 
 WIDTH, INDENT, MOST_SITES = 80, 9, 8
@@ -18,6 +20,69 @@ _SAYS = {
     Outcome.LARGER: "nothing of past steps stays: the steps themselves get larger, no leak",
     Outcome.STEADY: "nothing grows; this is what past steps made and is still there",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeakReport:
+    """What an investigation found."""
+
+    outcome: Outcome
+    """What it came to."""
+    step: int
+    """When it ended."""
+    source: str
+    """What was counted: ``cuda:0``, ``cpu``, ``resident``."""
+    growth: Growing | None
+    """Bytes; None where only their number grows, or somebody asked."""
+    count: Growing | None
+    """Live allocations; None where their number does not grow, or nobody counts them."""
+    sites: tuple[Site, ...]
+    """Where what stays is born: what leaks first, then what has most bytes."""
+    classes: tuple[tuple[int, int, int], ...]
+    """By size class, a power of two that is the least upper bound: (bytes, storages that stayed, their bytes)."""
+    sampled_steps: int
+    """Steps whose births were written down."""
+    explained: float
+    """Bytes per step of all sites."""
+    seconds: float
+    """What the investigation itself took, the slower sampled steps apart."""
+
+    @property
+    def unexplained(self) -> float:
+        """Bytes per step that grow and that no site explains."""
+        return max(0.0, self.growth.rate - self.explained) if self.growth else 0.0
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Rules of the findings."""
+        return tuple(finding.code for finding in self.findings)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Causes: of what leaks, else of what the collector freed; the one with most bytes first."""
+        if self.outcome is Outcome.CYCLES:
+            return (_finding("ML005", [site for site in self.sites if site.collected]),)
+        leaking = [site for site in self.sites if site.leaks]
+        causes = dict.fromkeys(site.code for site in leaking)
+        if self.outcome is Outcome.LEAK and not causes:
+            return (_finding("ML016", ()),)
+        return tuple(_finding(code, [site for site in leaking if site.code == code]) for code in causes)
+
+    def __str__(self) -> str:
+        """Lines of 80 characters."""
+        return render(self)
+
+
+def _finding(code: str, sites: Sequence[Site]) -> Finding:
+    first = next((site.place for site in sites if site.place), None)
+    return Finding(
+        code=code,
+        severity="warning" if code == "ML005" else "error",
+        message=f"{RULES[code].title}: {format_bytes(round(sum(site.bytes_per_step for site in sites)))} a step",
+        place=Place(file=first[0], line=first[1]) if first else NOWHERE,
+        evidence=tuple(dict.fromkeys(f"kept by {site.chain}" for site in sites if site.chain.links)),
+        fix=RULES[code].remedy,
+    )
 
 
 def render(report: LeakReport) -> str:
@@ -81,7 +146,7 @@ def _site(site: Site) -> Iterator[str]:
         yield from _wrapped("", "by no variable: C++ alone keeps it, or the search ended early")
 
 
-def _place(place: Place) -> str:
+def _place(place: Origin) -> str:
     file, line, function = place
     near = os.path.relpath(file)
     return f"{file if near.startswith('..') else near}:{line} ({function})"
@@ -89,9 +154,9 @@ def _place(place: Place) -> str:
 
 def _causes(report: LeakReport) -> list[str]:
     lines: list[str] = []
-    for code in report.codes:
-        rule = RULES[code]
-        lines += [f"{code:<{INDENT}}{rule.title}", *_wrapped("", rule.meaning), *_wrapped("", rule.remedy)]
+    for finding in report.findings:
+        rule = RULES[finding.code]
+        lines += [f"{rule.code:<{INDENT}}{rule.title}", *_wrapped("", rule.meaning), *_wrapped("", finding.fix)]
     return lines
 
 
