@@ -1,12 +1,12 @@
 """Setups that recommend might write: for laws."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from memplan.job import spec
-from memplan.job.adapters import Lora, Quantize
+from memplan.job.adapters import Lora
+from memplan.job.options import OPTIONS, OptionField
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.setup_file import Prediction, Setup, make_setup
 from memplan.job.spec import HubTarget, JobSpec
@@ -68,6 +68,18 @@ loras = st.builds(
 )
 
 
+CONFIGURATION = tuple(name for name, option in OPTIONS.items() if option.about.instead)
+"""Options that a framework has to know; the others only a prediction needs."""
+_VALUES = {bool: st.booleans(), int: counts, float: st.floats(0.01, 100), Lora: loras}
+
+
+def values_of(option: OptionField) -> st.SearchStrategy[Any]:
+    """Anything that an option may be."""
+    values = st.sampled_from(option.choices) if option.choices else _VALUES[option.kind]
+    values = st.just(option.about.least) | values if option.about.least is not None else values
+    return st.none() | values if option.default is None else values
+
+
 @st.composite
 def jobs(draw: st.DrawFn) -> JobSpec:
     """A training job of a model on the hub."""
@@ -78,33 +90,9 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         # Parameters are partitioned, and so offloaded, by stage 3 alone.
         param = zero.offload_param if stage == 3 else "none"
         zero = replace(zero, stage=stage, offload_param=param)  # type: ignore[arg-type]
-    return JobSpec(
-        target=HubTarget(location="./llama"),
-        batch_size=draw(counts),
-        seq_len=draw(st.none() | st.integers(1, 10**6)),
-        precision=draw(st.sampled_from(get_args(spec.Precision))),
-        optimizer=draw(st.sampled_from([None, *get_args(spec.OptimizerName)])),
-        optimizer_impl=draw(st.sampled_from(get_args(spec.OptimizerImpl))),
-        grad_accum=draw(counts),
-        clip_grad_norm=draw(st.none() | st.floats(0.01, 100)),
-        attention=draw(st.sampled_from(get_args(spec.Attention))),
-        checkpoint=draw(st.sampled_from(["none", "full"])),
-        compile=draw(st.sampled_from(get_args(spec.Compile))),
-        parallel=parallel,
-        zero=zero,
-        lora=draw(st.none() | loras),
-        quantize=draw(st.sampled_from(get_args(Quantize))),
-        float8=draw(st.sampled_from(get_args(spec.Float8))),
-        loss_chunks=draw(counts),
-        optimizer_in_backward=draw(st.booleans()),
-        offload_activations=draw(st.booleans()),
-        compress_activations=draw(st.sampled_from(get_args(spec.Compression))),
-        data_workers=draw(st.none() | st.integers(0, 64)),
-        prefetch=draw(st.none() | counts),
-        pin_memory=draw(st.booleans()),
-        replay_buffer=draw(st.integers(0, 10**6)),
-        replay_buffer_on=draw(st.sampled_from(get_args(spec.BufferPlace))),
-    )
+    drawn = {name: draw(values_of(OPTIONS[name])) for name in CONFIGURATION if name not in ("checkpoint", "parallel")}
+    checkpoint = draw(st.sampled_from(["none", "full"]))
+    return JobSpec(target=HubTarget(location="./llama"), parallel=parallel, zero=zero, checkpoint=checkpoint, **drawn)
 
 
 predictions = st.builds(
