@@ -162,6 +162,11 @@ class JobSpec:
         instead="make the logits in so many parts, as chunk_loss of --to torch does",
     )  # fmt: skip
     """Parts of the tokens whose logits are made one after another; 1 makes all at once."""
+    keep_gradients: bool = option(
+        False, help="Zero gradients in place, as zero_grad(set_to_none=False) does, instead of freeing them.",
+        trains=True, instead="call optimizer.zero_grad(set_to_none=False)",
+    )  # fmt: skip
+    """Clear gradients with ``zero_grad(set_to_none=False)``, so that they stay through the next forward."""
     optimizer_in_backward: bool = option(
         False, help="Update each weight in backward and free its gradient at once.", trains=True,
         page="adapters.md#other-savings",

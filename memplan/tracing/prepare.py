@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,6 +47,8 @@ def make_loop(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surrou
         from memplan.tracing.sharding.zero import loop as deepspeed
 
         spec = deepspeed.under_deepspeed(source, spec, surroundings)
+        if spec.keep_gradients:
+            surroundings.assume("DeepSpeed's engine clears gradients by its own rules, --keep-gradients or not")
         return deepspeed.training(_parts(source, model, spec, surroundings), spec, surroundings)
     surroundings.place_model(model)
     parts = _parts(source, model, spec, surroundings)
@@ -69,6 +72,7 @@ def _check_own_step(source: ModelSource, spec: JobSpec) -> None:
         "--grad-accum": spec.grad_accum != 1,
         "--clip-grad-norm": spec.clip_grad_norm is not None,
         "--parallel cp": spec.parallel.context > 1 and source.parallelize is None,
+        "--keep-gradients": spec.keep_gradients,
         "--optimizer-in-backward": spec.optimizer_in_backward,
         "--offload-activations": spec.offload_activations,
         "--compress-activations": spec.compress_activations != "none",
@@ -151,6 +155,16 @@ def _updates(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroun
 
 
 def _optimizer(
+    source: ModelSource, parameters: Iterable[torch.nn.Parameter], spec: JobSpec, surroundings: Surroundings
+) -> Any:
+    """What ``_made_optimizer`` makes; with ``--keep-gradients``, whoever clears its gradients leaves them in place."""
+    made = _made_optimizer(source, parameters, spec, surroundings)
+    for optimizer in loop.optimizers_of(made) if spec.keep_gradients else ():
+        optimizer.zero_grad = partial(optimizer.zero_grad, set_to_none=False)
+    return made
+
+
+def _made_optimizer(
     source: ModelSource, parameters: Iterable[torch.nn.Parameter], spec: JobSpec, surroundings: Surroundings
 ) -> torch.optim.Optimizer:
     if spec.optimizer is None and source.optimizer is not None:

@@ -5,8 +5,8 @@ ESTIMATE = {
     "--allow-network", "--trust-remote-code", "--timeout", "--config",
     "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
     "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--float8",
-    "--loss-chunks", "--optimizer-in-backward", "--offload-activations", "--compress-activations", "--data-workers",
-    "--prefetch", "--pin-memory", "--replay-buffer", "--replay-buffer-on", "--compile", "--mode", "--max-new-tokens",
-    "--kv-block-size", "--data-dependent",
+    "--loss-chunks", "--keep-gradients", "--optimizer-in-backward", "--offload-activations", "--compress-activations",
+    "--data-workers", "--prefetch", "--pin-memory", "--replay-buffer", "--replay-buffer-on", "--compile", "--mode",
+    "--max-new-tokens", "--kv-block-size", "--data-dependent",
     "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
 }  # fmt: skip
