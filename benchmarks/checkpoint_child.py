@@ -25,9 +25,8 @@ from memplan.job.load import load_source
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
 from memplan.plan.checkpoint.blocks import planning
-from memplan.plan.checkpoint.blocks.answer.records import Method
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
-from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
+from memplan.plan.checkpoint.blocks.request import BlockPlanRequest, Method
 from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.methods import solver
 from memplan.runtime.checkpoint.plan_file import write_plan

@@ -6,9 +6,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from memplan.cli import groups, options
+from memplan.cli import check, groups, options, outputs
 from memplan.cli.options import option
-from memplan.plan.checkpoint.blocks.answer.records import Method as MethodName
+from memplan.plan.checkpoint.blocks.request import Method as MethodName
 
 PLAN = "Plan"
 METHODS = get_args(MethodName)
@@ -83,3 +83,21 @@ class PlanReportOptions(groups.ReportOptions):
 
     formats: Formats = None
     code: Code = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCommand:
+    """One call of ``memplan checkpoint-plan``: what was typed, as far as all of its levels share it."""
+
+    target: str
+    gpu: str | None
+    plan: PlanOptions
+    job: groups.JobOptions
+    profile_dir: list[Path] | None
+    report: PlanReportOptions
+    budget: int | None
+    """Of ``--budget``, in bytes."""
+    outputs: tuple[outputs.Output, ...]
+    """Reports to write."""
+    problems: check.Problems
+    """Takes what else is wrong."""

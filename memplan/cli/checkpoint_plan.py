@@ -1,27 +1,22 @@
-"""``memplan checkpoint-plan``: where to checkpoint so that the step stays under a budget, and what that costs."""
+"""``memplan checkpoint-plan``: the door to plans of blocks, of a compiled step's ops, and of graphs from files."""
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import cast
 
 import typer
 
-from memplan.cli import check, checkpoint_ops, console, groups, options, outputs
+from memplan.cli import check, checkpoint_blocks, checkpoint_graph, checkpoint_ops, groups, options, outputs
 from memplan.cli.checkpoint_options import (
-    DEFAULT_GPU,
-    DEFAULT_METHOD,
     FORMATS,
     LEVELS,
     METHODS,
     Gpu,
+    PlanCommand,
     PlanOptions,
     PlanReportOptions,
     Target,
 )
-from memplan.cli.estimate import load_profiles
-from memplan.errors import ExitCode, UsageError
-from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer, Method
+from memplan.errors import UsageError
 from memplan.units import parse_size
 
 
@@ -44,78 +39,27 @@ def checkpoint_plan(
     wanted = problems.of(outputs.parse_outputs, formats, report.as_json, FORMATS) or ()
     budget = problems.of(_budget, asked.budget)
     problems.add(*_wrong_plan(asked))
+    command = PlanCommand(
+        target=target,
+        gpu=gpu,
+        plan=asked,
+        job=job,
+        profile_dir=profile_dir,
+        report=report,
+        budget=budget,
+        outputs=wanted,
+        problems=problems,
+    )
     if is_graph(target):
-        problems.add(*checkpoint_ops.wrong_for_graph(gpu, asked, job, wanted))
-        problems.raise_if_any()
-        raise typer.Exit(checkpoint_ops.solve_graph(Path(target), budget, asked, wanted))
+        raise typer.Exit(checkpoint_graph.run(command))
     if asked.level == "op":
-        problems.add(*checkpoint_ops.wrong_for_step(asked, job, wanted))
-        spec = check.job_spec(target, job, problems)
-        profiles = problems.of(load_profiles, [gpu] if gpu else [], profile_dir or [])
-        problems.raise_if_any()
-        raise typer.Exit(
-            checkpoint_ops.solve_step(
-                spec,
-                profile=next(iter(profiles), None),
-                budget=budget,
-                asked=asked,
-                timeout=job.timeout,
-                report=report,
-                wanted=wanted,
-            )
-        )
-    if asked.budget_ratio is not None:
-        problems.add("--budget-ratio is for graph files and --level op; give --budget")
-    if gpu is None and asked.budget is None:
-        problems.add("a budget is missing: give --gpu, --budget or both")
-    spec = check.job_spec(target, job, problems)
-    profiles = problems.of(load_profiles, [gpu or DEFAULT_GPU], profile_dir or [])
-    problems.raise_if_any()
-    from memplan.plan.checkpoint.blocks.call import plan_checkpoints
-
-    with console.progress(enabled=not report.quiet) as tell:
-        answer = plan_checkpoints(
-            spec,
-            profiles[0],
-            budget,
-            method=cast("Method", asked.method or DEFAULT_METHOD),
-            time_limit=asked.time_limit,
-            offload=asked.offload,
-            blocks=tuple(asked.blocks or ()),
-            timeout=job.timeout,
-            progress=tell,
-        )
-    if asked.out is not None:
-        from memplan.runtime.checkpoint.plan_file import write_plan
-
-        write_plan(answer.plan, asked.out)
-    for output in wanted:
-        _write(output, answer, report, asked.out)
-    raise typer.Exit(ExitCode.DONE if answer.fits else ExitCode.UNKNOWN)
+        raise typer.Exit(checkpoint_ops.run(command))
+    raise typer.Exit(checkpoint_blocks.run(command))
 
 
 def is_graph(target: str) -> bool:
     """Is it an instance file rather than a model?"""
     return target.endswith(".json") and not target.startswith("hf:")
-
-
-def _write(output: outputs.Output, answer: CheckpointAnswer, report: PlanReportOptions, plan: Path | None) -> None:
-    from memplan.report.checkpoint import html as checkpoint_html
-    from memplan.report.checkpoint import json as checkpoint_json
-    from memplan.report.checkpoint import svg as checkpoint_svg
-    from memplan.report.checkpoint import text as checkpoint
-    from memplan.runtime.checkpoint.snippet import stand_alone_code
-
-    outputs.write_rendered(
-        output,
-        text=lambda width: checkpoint.render(
-            answer, width=width, explain=report.explain, quiet=report.quiet, plan_file=str(plan or "")
-        ),
-        json=lambda: checkpoint_json.render(answer),
-        svg=lambda: checkpoint_svg.render(answer),
-        html=lambda: checkpoint_html.render(answer),
-        code=lambda: stand_alone_code(answer.plan),
-    )
 
 
 def _budget(text: str | None) -> int | None:

@@ -1,7 +1,7 @@
 """Answers of ``checkpoint-plan``, made by hand."""
 
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer, ParetoPoint
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, OptimalChoice
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
 from memplan.units import GIB, MIB, Bytes
 

@@ -18,7 +18,7 @@ from memplan.plan.checkpoint.blocks.as_plan import plan_for
 from memplan.plan.checkpoint.blocks.probe.build import build_problem
 from memplan.plan.checkpoint.blocks.probe.run import probe
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
-from memplan.plan.checkpoint.blocks.problem import BlockChoice
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice
 from memplan.runtime.checkpoint.mismatch import PlanFallbackWarning, PlanMismatch
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Promise, SavedOp
 from memplan.runtime.checkpoint.snippet import stand_alone_code

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
-from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer, Method
-from memplan.plan.checkpoint.blocks.request import DEFAULT_TIME_LIMIT, BlockPlanRequest
+from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
+from memplan.plan.checkpoint.blocks.request import DEFAULT_TIME_LIMIT, BlockPlanRequest, Method
 
 DEFAULT_TIMEOUT = 900.0
 """Seconds until a job that hangs is given up: a plan takes several traces."""

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
@@ -16,7 +17,6 @@ from memplan.plan.checkpoint.blocks.problem import (
 )
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.prove.search import prove
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak, position_bytes
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.blocks.answer.curve import anchored
 from memplan.plan.checkpoint.blocks.answer.records import ParetoPoint
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint
 from memplan.units import Bytes

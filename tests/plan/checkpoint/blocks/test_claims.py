@@ -8,8 +8,7 @@ import pytest
 from memplan.hardware.catalog import load_profile
 from memplan.plan.checkpoint.blocks.answer.certainty import NO_GAP, bound_for, gap, is_proved, outcome
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
-from memplan.plan.checkpoint.blocks.answer.records import Method
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     ChoiceResult,
     ChoiceTimedOut,
@@ -18,6 +17,7 @@ from memplan.plan.checkpoint.blocks.problem import (
     OptimalChoice,
 )
 from memplan.plan.checkpoint.blocks.prove.records import Proof
+from memplan.plan.checkpoint.blocks.request import Method
 from memplan.units import GIB, Bytes
 from tests.plan.checkpoint.blocks.problems import BLOCKS, CONTEXT, Device, problem
 

@@ -4,9 +4,14 @@ from typing import assert_never
 
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import Outcome
-from memplan.plan.checkpoint.blocks.problem import ChoiceTimedOut, FeasibleChoice, InfeasibleChoice, OptimalChoice
-from memplan.plan.checkpoint.blocks.solve.copies import offloads
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds
+from memplan.plan.checkpoint.blocks.problem.copies import offloads
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds
+from memplan.plan.checkpoint.blocks.problem.records import (
+    ChoiceTimedOut,
+    FeasibleChoice,
+    InfeasibleChoice,
+    OptimalChoice,
+)
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 
 NO_GAP = 1e-5

@@ -11,8 +11,8 @@ from memplan.plan.checkpoint.blocks.answer.certainty import bound_for, gap, is_p
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.plan.checkpoint.blocks.as_plan import plan_for
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, ModuleBlock, Option
-from memplan.plan.checkpoint.blocks.solve.memory import block_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import block_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Promise
 from memplan.tracing.records import Trace
 from memplan.units import Bytes

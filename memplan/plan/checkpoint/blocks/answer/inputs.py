@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.blocks.answer.records import Method, ParetoPoint
-from memplan.plan.checkpoint.blocks.problem import BlockProblem
+from memplan.plan.checkpoint.blocks.answer.records import ParetoPoint
+from memplan.plan.checkpoint.blocks.problem.records import BlockProblem
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
+from memplan.plan.checkpoint.blocks.request import Method
 from memplan.runtime.checkpoint.records import Fingerprint
 
 

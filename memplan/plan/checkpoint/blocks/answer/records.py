@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from memplan.plan.checkpoint.blocks.problem import ChoiceResult
+from memplan.plan.checkpoint.blocks.problem.records import ChoiceResult
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan
 from memplan.units import Bytes
 
-Method = Literal["ilp", "dp", "rotor", "sqrt", "greedy"]
-"""Solvers by name (``memplan.plan.checkpoint.<name>.solve``)."""
 Outcome = Literal["optimal", "feasible", "infeasible", "timed_out"]
 
 

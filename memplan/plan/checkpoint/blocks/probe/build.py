@@ -5,7 +5,6 @@ unplanned step calibrates the rest: ``fixed_bytes`` is what makes the formula of
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.blocks.probe.chain import is_chain
@@ -14,9 +13,16 @@ from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate
 from memplan.plan.checkpoint.blocks.probe.naming import position_name
 from memplan.plan.checkpoint.blocks.probe.read import rounding
 from memplan.plan.checkpoint.blocks.probe.traffic import PassedTensor, Probe, Role, roles, traffic
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Interface, ModuleBlock, Option, Position
-from memplan.plan.checkpoint.blocks.solve.copies import seconds_back
-from memplan.plan.checkpoint.blocks.solve.memory import position_bytes
+from memplan.plan.checkpoint.blocks.problem.copies import seconds_back
+from memplan.plan.checkpoint.blocks.problem.memory import position_bytes, with_peaks
+from memplan.plan.checkpoint.blocks.problem.records import (
+    BlockChoice,
+    BlockProblem,
+    Interface,
+    ModuleBlock,
+    Option,
+    Position,
+)
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, StorageId
 
@@ -42,16 +48,6 @@ def build_problem(
         host_link_bandwidth: Bytes per second to the host; 0: no offloading.
     """
     return _Assembly(probes, kinds, menus, roofline).problem(host_link_bandwidth)
-
-
-def with_peaks(problem: BlockProblem, choice: BlockChoice, peaks: Sequence[int]) -> BlockProblem:
-    """The same problem with ``fixed_bytes`` such that a choice has exactly these bytes at each position."""
-    said = position_bytes(problem, choice)
-    positions = tuple(
-        replace(position, fixed_bytes=Bytes(position.fixed_bytes + true - formula))
-        for position, true, formula in zip(problem.positions, peaks, said, strict=True)
-    )
-    return replace(problem, positions=positions)
 
 
 def position_stretches(probes: Sequence[Probe]) -> tuple[int, ...]:

@@ -14,11 +14,11 @@ it is no reason to stop: losses jump from plan to plan, so that plans with more 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from memplan.plan.checkpoint.blocks.probe.build import with_peaks
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import position_bytes, with_peaks
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
@@ -26,8 +26,8 @@ from memplan.plan.checkpoint.blocks.problem import (
     OptimalChoice,
 )
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan, bound_of, chosen
+from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint
 from memplan.plan.checkpoint.blocks.solve.greedy import smallest
-from memplan.plan.checkpoint.blocks.solve.memory import position_bytes
 from memplan.units import Bytes
 
 MOST_ROUNDS = 4
@@ -75,6 +75,30 @@ def prove(
         best = OptimalChoice(choice=unplanned.choice, seconds=0.0)
         return Proof(result=best, problem=problem, traced=unplanned, found=(unplanned,), limit=best, solve_seconds=0.0)
     return _Search(problem, unplanned, budget, budget - context_bytes, solve, trace, sketch or solve).proof()
+
+
+def with_least(
+    proof: Proof,
+    problem: BlockProblem,
+    points: Sequence[CurvePoint],
+    budget: int,
+    trace: Callable[[BlockChoice], TracedPlan],
+) -> Proof:
+    """Trace the choices of the least memory, too, where the plan fits: how little would do is known from traces alone.
+
+    What has the fewest bytes alive may leave more lost than the choice in which every block keeps least.
+
+    Args:
+        proof: The search so far.
+        problem: The block-level problem.
+        points: The memory-time curve, least memory first.
+        budget: Device peak at most.
+        trace: Applies a choice and traces the step.
+    """
+    if proof.traced.device_bytes <= budget:
+        for choice in (points[0].choice, smallest(problem)):
+            proof = proof.with_traced(choice, trace)
+    return proof
 
 
 class _Search:

@@ -9,7 +9,9 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.copies import offloads
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockProblem,
     ChoiceResult,
     ChoiceTimedOut,
@@ -18,8 +20,6 @@ from memplan.plan.checkpoint.blocks.problem import (
     OptimalChoice,
 )
 from memplan.plan.checkpoint.blocks.solve import ilp
-from memplan.plan.checkpoint.blocks.solve.copies import offloads
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds
 from memplan.plan.checkpoint.blocks.solve.nested import PRECISION, NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import least_of
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested

@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
@@ -13,7 +14,6 @@ from memplan.plan.checkpoint.blocks.problem import (
     OptimalChoice,
 )
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.units import Bytes
 
 POINTS = 12

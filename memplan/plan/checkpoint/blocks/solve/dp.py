@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.copies import offloads
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
@@ -25,8 +27,6 @@ from memplan.plan.checkpoint.blocks.problem import (
     OptimalChoice,
     Option,
 )
-from memplan.plan.checkpoint.blocks.solve.copies import offloads
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 from memplan.units import Bytes
 

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, position_bytes
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
@@ -11,7 +12,6 @@ from memplan.plan.checkpoint.blocks.problem import (
     InfeasibleChoice,
     Option,
 )
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, position_bytes
 from memplan.units import Bytes
 
 

@@ -6,7 +6,9 @@ continuous variables that their holders push up, offloading by a queue with stal
 
 import time
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.copies import offloads
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockProblem,
     ChoiceResult,
     ChoiceTimedOut,
@@ -14,12 +16,10 @@ from memplan.plan.checkpoint.blocks.problem import (
     InfeasibleChoice,
     OptimalChoice,
 )
-from memplan.plan.checkpoint.blocks.solve.copies import offloads
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest, smallest
 from memplan.plan.checkpoint.blocks.solve.ilp_implied import without_implied
 from memplan.plan.checkpoint.blocks.solve.ilp_model import IlpModel, IlpSolution
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import rows_of
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.plan.checkpoint.blocks.solve.symmetry import earliest_first
 from memplan.units import Bytes
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem
+from memplan.plan.checkpoint.blocks.problem.records import BlockProblem
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import PositionRow, PositionRows, Term, running_bytes
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Option
-from memplan.plan.checkpoint.blocks.solve.copies import turns
+from memplan.plan.checkpoint.blocks.problem.copies import turns
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, Option
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import Holders, PositionRow, PositionRows, Term, running_bytes
 from memplan.plan.checkpoint.blocks.solve.symmetry import ordered_pairs
 

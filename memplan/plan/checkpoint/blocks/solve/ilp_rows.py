@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Interface, ModuleBlock, Option
+from memplan.plan.checkpoint.blocks.problem.records import BlockProblem, Interface, ModuleBlock, Option
 
 Holders = tuple[tuple[int, tuple[int, ...]], ...]
 """Blocks with those of their options that hold a tensor, latest backward first: it lives if one of them is chosen."""

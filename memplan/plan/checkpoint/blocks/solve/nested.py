@@ -10,9 +10,9 @@ answers, with as much less or more memory as they amount to; choices are judged 
 
 import math
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.problem.memory import peak
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
-from memplan.plan.checkpoint.blocks.solve.memory import peak
 from memplan.plan.checkpoint.blocks.solve.nested_table import NestedTable
 
 PRECISION = 1e-5

@@ -9,10 +9,10 @@ A stretch ``s..t`` begins with block ``s`` on its own, or with a segment ``[s, c
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, InfeasibleChoice, Option
-from memplan.plan.checkpoint.blocks.solve.copies import offloads
+from memplan.plan.checkpoint.blocks.problem.copies import offloads
+from memplan.plan.checkpoint.blocks.problem.memory import peak
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, InfeasibleChoice, Option
 from memplan.plan.checkpoint.blocks.solve.greedy import smallest
-from memplan.plan.checkpoint.blocks.solve.memory import peak
 from memplan.plan.checkpoint.blocks.solve.nested_needs import ChainNeeds
 from memplan.runtime.checkpoint.records import Action
 

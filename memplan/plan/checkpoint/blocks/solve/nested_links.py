@@ -6,7 +6,7 @@ micro-batches the largest figure counts.
 
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, Interface
+from memplan.plan.checkpoint.blocks.problem.records import BlockProblem, Interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ is known by the last of these moments, and what the one with most steady bytes n
 
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.blocks.problem import BlockProblem, ModuleBlock, Option
-from memplan.plan.checkpoint.blocks.solve.memory import checkpoint_option
+from memplan.plan.checkpoint.blocks.problem.memory import checkpoint_option
+from memplan.plan.checkpoint.blocks.problem.records import BlockProblem, ModuleBlock, Option
 from memplan.plan.checkpoint.blocks.solve.nested_links import links_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ fits is taken; length 1 checkpoints every block on its own, which needs no chain
 
 from collections.abc import Iterator
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
@@ -14,7 +15,6 @@ from memplan.plan.checkpoint.blocks.problem import (
     InfeasibleChoice,
 )
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

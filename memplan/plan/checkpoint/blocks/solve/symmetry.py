@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, combinations, pairwise
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Option
+from memplan.plan.checkpoint.blocks.problem.memory import peak
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, Option
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import PositionRows, lives
-from memplan.plan.checkpoint.blocks.solve.memory import peak
 from memplan.units import Bytes
 
 

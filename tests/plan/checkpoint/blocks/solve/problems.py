@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, Interface, ModuleBlock, Option, Position
+from memplan.plan.checkpoint.blocks.problem.records import (
+    BlockChoice,
+    BlockProblem,
+    Interface,
+    ModuleBlock,
+    Option,
+    Position,
+)
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 

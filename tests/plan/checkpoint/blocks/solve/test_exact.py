@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import InfeasibleChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.problem.records import InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve import dp, ilp
 from memplan.plan.checkpoint.blocks.solve.ilp_implied import without_implied
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import rows_of

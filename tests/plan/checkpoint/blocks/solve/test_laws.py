@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import peak
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     ChoiceTimedOut,
     FeasibleChoice,
@@ -17,7 +18,6 @@ from memplan.plan.checkpoint.blocks.problem import (
 )
 from memplan.plan.checkpoint.blocks.solve import dp, greedy, ilp, rotor, sqrt
 from memplan.plan.checkpoint.blocks.solve.curve import curve
-from memplan.plan.checkpoint.blocks.solve.memory import peak
 from tests.plan.checkpoint.blocks.solve.problems import Shape, block_problems, chain
 from tests.plan.checkpoint.blocks.support.check import check
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve import ilp, rotor
 from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
-from memplan.plan.checkpoint.blocks.solve.memory import extra_seconds, peak
 from memplan.plan.checkpoint.blocks.solve.nested import NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import LeastPeak, least_of
 from tests.plan.checkpoint.blocks.solve.problems import Shape, block_problems, chain, with_states

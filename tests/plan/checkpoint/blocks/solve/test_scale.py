@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from memplan.plan.checkpoint.blocks.problem import (
+from memplan.plan.checkpoint.blocks.problem.memory import peak
+from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     FeasibleChoice,
@@ -16,7 +17,6 @@ from memplan.plan.checkpoint.blocks.problem import (
     Position,
 )
 from memplan.plan.checkpoint.blocks.solve import ilp, rotor
-from memplan.plan.checkpoint.blocks.solve.memory import peak
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import GIB, MIB
 from tests.plan.checkpoint.blocks.support.check import check

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes, format_bytes
 from tests.plan.checkpoint.blocks.support.transfers import simulate

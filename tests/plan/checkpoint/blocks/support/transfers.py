@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ first, again, and then its backward. It notes the bytes alive at each of these m
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, ModuleBlock, Option
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.blocks.support.transfers import Transfers, simulate
 

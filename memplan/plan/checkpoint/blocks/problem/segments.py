@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
 from memplan.runtime.checkpoint.records import Action
 
 

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

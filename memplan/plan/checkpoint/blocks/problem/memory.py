@@ -22,12 +22,13 @@ A segment ``[a, b)`` takes memory as non-reentrant checkpoints do, nested or not
 Only ``keep`` and ``checkpoint`` work inside a segment: the other actions would save in the first run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
-from memplan.plan.checkpoint.blocks.problem import BlockChoice, BlockProblem, ModuleBlock, Option, Position
-from memplan.plan.checkpoint.blocks.solve.copies import backlogs
-from memplan.plan.checkpoint.blocks.solve.segments import SegmentPart, SegmentTree
+from memplan.plan.checkpoint.blocks.problem.copies import backlogs
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option, Position
+from memplan.plan.checkpoint.blocks.problem.segments import SegmentPart, SegmentTree
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
 
@@ -247,3 +248,13 @@ class _Step:
             alive = forward <= interface.forward_end or (index, segment) in self.held or is_taken
             if self.choice.segments[segment][0] <= maker < running and alive:
                 yield interface.nbytes
+
+
+def with_peaks(problem: BlockProblem, choice: BlockChoice, peaks: Sequence[int]) -> BlockProblem:
+    """The same problem with ``fixed_bytes`` such that a choice has exactly these bytes at each position."""
+    said = position_bytes(problem, choice)
+    positions = tuple(
+        replace(position, fixed_bytes=Bytes(position.fixed_bytes + true - formula))
+        for position, true, formula in zip(problem.positions, peaks, said, strict=True)
+    )
+    return replace(problem, positions=positions)
