@@ -6,10 +6,11 @@ its value from; fields that no key takes up stand under their own names.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from memplan.contract.fields import Attribute, attribute, returned, types_of
 
+K = TypeVar("K")
 Form = Literal["value", "columns", "object", "spread", "if_any", "or_null"]
 """How a value stands under its key."""
 
@@ -59,7 +60,19 @@ class Computed:
     """The field."""
 
 
-Source = str | Formed | Constant | Computed | Callable[[Any], Any] | Mapping[str, Any]
+def made(kind: type[K], hint: Any, description: str, get: Callable[[K], Any]) -> Attribute:  # noqa: ARG001
+    """Return a key whose value is worked out.
+
+    Args:
+        kind: The record's class.
+        hint: The value's type.
+        description: What it is.
+        get: Works it out from a record.
+    """
+    return Attribute(hint, lambda: description, get)
+
+
+Source = str | Formed | Constant | Computed | Attribute | Callable[[Any], Any] | Mapping[str, Any]
 """Where a key's value comes from: an attribute or a path of them, one of the above, a function of the record, or a
 mapping of further keys, which is an object with values of the same record."""
 
@@ -129,6 +142,8 @@ def _key(kind: type, name: str, source: Source) -> Key:
         case Mapping():
             inner = tuple(_key(kind, key, below) for key, below in source.items())
             return Key(name=name, attribute=Attribute(None, str, lambda record: record), form="object", inner=inner)
+        case Attribute():
+            found = source
         case Constant(value, hint):
             found = Attribute(hint or Literal[value], str, lambda _: value)
         case _:

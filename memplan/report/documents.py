@@ -1,20 +1,19 @@
 """The schema of every document that memplan exchanges, by name; what describes it is imported when it is asked for."""
 
-import json
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.resources import files
 from typing import Any, Final
 
 from memplan.errors import UsageError
 
-WRITTEN: Final = {
+WHERE: Final = {
     "audit": "memplan.report.audit.json",
     "batch": "memplan.report.batch.json",
     "checkpoint-plan": "memplan.report.checkpoint.json",
     "doctor": "memplan.report.doctor.json",
     "estimate": "memplan.report.estimate.json",
     "gate": "memplan.report.gate.json",
+    "monitor": "memplan.report.monitor.json",
     "numa": "memplan.report.numa.json",
     "profile": "memplan.report.profile.json",
     "project": "memplan.project.keys",
@@ -25,13 +24,11 @@ WRITTEN: Final = {
     "sweep": "memplan.report.sweep.json",
 }
 """Name → the module whose ``DOCUMENT`` it is."""
-KEPT: Final = ("monitor",)
-"""Names whose schema is a file."""
 
 
 def names() -> list[str]:
     """Return all names."""
-    return sorted([*WRITTEN, *KEPT])
+    return sorted(WHERE)
 
 
 def schema(name: str) -> Mapping[str, Any]:
@@ -40,10 +37,7 @@ def schema(name: str) -> Mapping[str, Any]:
     Raises:
         UsageError: There is no such document.
     """
-    if name in KEPT:
-        kept: dict[str, Any] = json.loads((files("memplan.report") / "schema" / f"{name}-1.0.json").read_text("utf-8"))
-        return kept
-    if name not in WRITTEN:
+    if name not in WHERE:
         raise UsageError(f"there is no document '{name}'", hint=f"memplan schema knows {', '.join(names())}")
-    found: Mapping[str, Any] = import_module(WRITTEN[name]).DOCUMENT.schema
+    found: Mapping[str, Any] = import_module(WHERE[name]).DOCUMENT.schema
     return found

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,21 +11,20 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
-import memplan.report
 from memplan.report.monitor import json as monitor_json
 from memplan.report.monitor import live as monitor_live
 from memplan.report.monitor import text as monitor
 from memplan.runtime.monitor.judge import judge
-from memplan.runtime.monitor.log import check_document, end_document, oom_document, start_document
+from memplan.runtime.monitor.log import LINES, EndLine, OomLine, StartLine
 from memplan.runtime.monitor.outcome import Ending, Outcome, PostMortem
 from memplan.runtime.monitor.post_mortem import post_mortem
 from memplan.runtime.monitor.records import Thresholds
 from memplan.runtime.monitor.tally import Tally
 from memplan.runtime.monitor.wire import Message
 from memplan.units import GIB
+from tests.contract.goldens import obey
 from tests.runtime.monitor.readings import card, filled, judged, plan, reading
 
-SCHEMA = json.loads((Path(memplan.report.__file__).parent / "schema" / "monitor-1.0.json").read_text())
 FULL = card(allocated=74 * GIB, reserved=77 * GIB, inactive=3 * GIB, used=79 * GIB, peak_allocated=75 * GIB,
             peak_reserved=77 * GIB)  # fmt: skip
 
@@ -110,7 +108,7 @@ def test_what_others_wrote_is_shown_inert() -> None:
 @pytest.mark.parametrize("made", [outcome(), outcome(failed=False, plan=None, steps=None)])
 def test_the_report_is_of_its_schema(made: Outcome) -> None:
     found = json.loads(monitor_json.render(made))
-    jsonschema.validate(found, SCHEMA)
+    obey("monitor", found)
     assert found["ending"]["exit_code"] == made.ending.exit_code
     assert len({len(column) for column in found["curve"].values()}) == 1
     if made.post_mortem:
@@ -122,15 +120,15 @@ def test_lines_of_the_log_are_of_the_schema() -> None:
     made = outcome()
     assert made.ending.oom is not None
     lines = [
-        start_document(seconds=0.0, command=made.command, plan=made.plan, limits=Thresholds()),
-        check_document(judged([FULL] * 30)[-1]),
-        oom_document(made.ending.oom, seconds=1.0),
-        end_document(made.ending, seconds=2.0),
+        StartLine(0.0, made.command, made.plan, Thresholds()),
+        judged([FULL] * 30)[-1],
+        OomLine(1.0, made.ending.oom),
+        EndLine(2.0, made.ending),
     ]
-    for line in lines:
-        jsonschema.validate({"schema_version": "1.0", **line}, SCHEMA)
+    for line in map(LINES.plain, lines):
+        obey("monitor", {"schema_version": "1.0", **line})
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({"schema_version": "1.0", **line, "seconds": "now"}, SCHEMA)
+            obey("monitor", {"schema_version": "1.0", **line, "seconds": "now"})
 
 
 @given(

@@ -22,7 +22,7 @@ class EstimateReport(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimates:
+class EstimateReports:
     """Several, in the order of ``--gpu``."""
 
     estimates: tuple[EstimateReport, ...]
@@ -31,19 +31,19 @@ class Estimates:
 
 DOCUMENT = Document(
     name="estimate",
-    root=EstimateReport | Estimates,
+    root=EstimateReport | EstimateReports,
     tables={
         **ESTIMATE.tables,
         **TIMELINE.tables,
         EstimateReport: Table(keys={"timeline": if_any("timeline")}, spread=("estimate",)),
-        Estimates: Table(keys=head("estimate")),
+        EstimateReports: Table(keys=head("estimate")),
     },
 )
 
 
 def report_of(
     estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()
-) -> EstimateReport | Estimates:
+) -> EstimateReport | EstimateReports:
     """Return what stands for one estimate, or for several.
 
     Args:
@@ -51,7 +51,7 @@ def report_of(
         digests: The history of each, where it is to be written as its ``timeline``.
     """
     reports = tuple(EstimateReport(*pair) for pair in zip_longest(estimates, digests))
-    return reports[0] if len(reports) == 1 else Estimates(estimates=reports)
+    return reports[0] if len(reports) == 1 else EstimateReports(estimates=reports)
 
 
 def render(estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()) -> str:

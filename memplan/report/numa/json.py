@@ -23,7 +23,7 @@ class NumaReport(NamedTuple):
     """The same as what one types."""
 
 
-class Pinned(NamedTuple):
+class PinnedPart(NamedTuple):
     """A part of a rank's pinned memory."""
 
     node: int
@@ -47,9 +47,9 @@ def _main_cpus(rank: RankPlacement) -> tuple[int, ...]:
     return tuple(cpu for core in rank.main_cores for cpu in core.cpus)
 
 
-def _pinned(rank: RankPlacement) -> tuple[Pinned, ...]:
+def _pinned(rank: RankPlacement) -> tuple[PinnedPart, ...]:
     """Each part of its pinned memory."""
-    return tuple(Pinned(*part) for part in rank.pinned)
+    return tuple(PinnedPart(*part) for part in rank.pinned)
 
 
 def _ranks(commands: Commands) -> tuple[str, ...]:

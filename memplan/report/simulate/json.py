@@ -8,7 +8,7 @@ from memplan.replay.records import OutOfMemory
 from memplan.simulate.records import PolicyRun, Simulation, StepFigures
 
 
-class Lengths(NamedTuple):
+class SequenceLengths(NamedTuple):
     """Tokens per sample, over all steps."""
 
     shortest: int
@@ -58,10 +58,10 @@ def _steps(simulation: Simulation) -> int:
     return len(simulation.workload.lengths)
 
 
-def _lengths(simulation: Simulation) -> Lengths | None:
-    """Lengths of the steps; null where there are no sequences."""
+def _lengths(simulation: Simulation) -> SequenceLengths | None:
+    """SequenceLengths of the steps; null where there are no sequences."""
     lengths = simulation.workload.lengths
-    return Lengths(min(lengths), max(lengths), sum(lengths) / len(lengths)) if max(lengths) else None
+    return SequenceLengths(min(lengths), max(lengths), sum(lengths) / len(lengths)) if max(lengths) else None
 
 
 def _without_leftovers(simulation: Simulation) -> WithoutLeftovers | None:

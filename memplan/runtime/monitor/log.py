@@ -2,18 +2,19 @@
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
+from memplan.contract.document import SCHEMA_VERSION, Document
+from memplan.contract.fields import Attribute
+from memplan.contract.table import Constant, Table, made, only, or_null
 from memplan.errors import UsageError
+from memplan.runtime.meters.records import DeviceReading, HostReading
 from memplan.runtime.monitor.outcome import Ending
-from memplan.runtime.monitor.records import Check, Health, Plan, Reason, Thresholds
+from memplan.runtime.monitor.records import Check, Health, Level, Plan, Thresholds
 from memplan.runtime.monitor.wire import Message
 
-SCHEMA_VERSION = "1.0"
 _LOG = logging.getLogger("memplan")
 
 
@@ -34,9 +35,9 @@ class Log:
         self.problem = ""
         """Why the file ends early: a full disk ends the log, not the run. Empty: it does not."""
 
-    def write(self, line: Mapping[str, Any]) -> None:
+    def write(self, line: "Line") -> None:
         """Append one line, whole; nothing more after one that could not be written."""
-        text = json.dumps({"schema_version": SCHEMA_VERSION, **line}, sort_keys=True)
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **LINES.plain(line)}, sort_keys=True)
         with self._lock:
             if self._file.closed or self.problem:
                 return
@@ -52,116 +53,117 @@ class Log:
             self._file.close()
 
 
-def start_document(
-    *, seconds: float, command: tuple[str, ...], plan: Plan | None, limits: Thresholds
-) -> dict[str, Any]:
+class StartLine(NamedTuple):
     """The first line of a run: what is run, and what it is held against."""
-    return {
-        "kind": "start",
-        "seconds": seconds,
-        "command": list(command),
-        "plan": None if plan is None else plan_document(plan),
-        "thresholds": asdict(limits),
-    }
+
+    seconds: float
+    """Since the epoch."""
+    command: tuple[str, ...]
+    """What is run."""
+    plan: Plan | None
+    """What was predicted."""
+    thresholds: Thresholds
+    """Where levels begin."""
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """A plan without its timeline."""
-    return {
-        "target": plan.target,
-        "gpu": plan.gpu,
-        "verdict": plan.verdict,
-        "allocated_bytes": plan.allocated,
-        "reserved_bytes": plan.reserved,
-        "device_bytes": plan.device,
-        "low_bytes": plan.low,
-        "high_bytes": plan.high,
-        "usable_bytes": plan.usable,
-    }
-
-
-def check_document(check: Check) -> dict[str, Any]:
-    """One check; ``devices`` hold reading and judgement together."""
-    return {
-        "kind": "check",
-        "number": check.number,
-        "step": check.step,
-        "seconds": check.reading.seconds,
-        "level": check.level.word,
-        "devices": [
-            {
-                "uuid": read.uuid,
-                "used_bytes": read.used,
-                "allocated_bytes": read.allocated,
-                "requested_bytes": read.requested,
-                "reserved_bytes": read.reserved,
-                "inactive_bytes": read.inactive,
-                "peak_allocated_bytes": read.peak_allocated,
-                "peak_reserved_bytes": read.peak_reserved,
-                "retries": read.retries,
-                "ooms": read.ooms,
-                **_health(health),
-            }
-            for read, health in zip(check.reading.devices, check.devices, strict=True)
-        ],
-        "host": {
-            **_health(check.host),
-            "resident_bytes": check.reading.host.resident,
-            "available_bytes": check.reading.host.available,
-            "swap_used_bytes": check.reading.host.swap_used,
-        },
-        "regions": [{"name": region.name, "bytes": region.bytes} for region in check.regions],
-        "notes": list(check.notes),
-    }
-
-
-def oom_document(message: Message, *, seconds: float) -> dict[str, Any]:
+class OomLine(NamedTuple):
     """A CUDA allocation that failed for good."""
-    facts = {f"{name}_bytes": message.facts.get(name) for name in ("asked", "device_total", "device_free")}
-    return {
-        "kind": "oom",
-        "seconds": seconds,
-        "pid": message.pid,
-        "rank": message.rank,
-        "step": message.step,
-        "device": message.facts.get("device"),
-        "snapshot": message.facts.get("snapshot", ""),
-        **facts,
-    }
+
+    seconds: float
+    """Since the epoch."""
+    message: Message
+    """What the process said."""
 
 
-def end_document(ending: Ending, *, seconds: float) -> dict[str, Any]:
+class EndLine(NamedTuple):
     """The last line of a run."""
-    return {
-        "kind": "end",
-        "seconds": seconds,
-        "exit_code": ending.exit_code,
-        "wall_seconds": ending.seconds,
-        "why": ending.why,
-        "ooms": ending.ooms,
-        "oom_kills": ending.oom_kills,
-    }
+
+    seconds: float
+    """Since the epoch."""
+    ending: Ending
+    """How it ended."""
 
 
-def _health(health: Health) -> dict[str, Any]:
-    return {
-        "device": health.device,
-        "name": health.name,
-        "rank": health.rank,
-        "level": health.level.word,
-        "reasons": [_reason(reason) for reason in health.reasons],
-        "limit_bytes": health.limit,
-        "demand_bytes": health.demand,
-        "utilisation": health.utilisation,
-        "fragmentation": health.fragmentation,
-        "figure": health.figure or None,
-        "measured_bytes": health.measured,
-        "predicted_bytes": health.predicted,
-        "predicted_high_bytes": health.predicted_high,
-        "drift_bytes": health.drift,
-        "trend": None if health.trend is None else asdict(health.trend),
-    }
+class DeviceCheck(NamedTuple):
+    """A device, read and judged."""
+
+    read: DeviceReading
+    health: Health
 
 
-def _reason(reason: Reason) -> dict[str, str]:
-    return {"code": reason.code, "level": reason.level.word, "sentence": reason.sentence}
+class HostCheck(NamedTuple):
+    """The host, read and judged."""
+
+    read: HostReading
+    health: Health
+
+
+Line = StartLine | Check | OomLine | EndLine
+
+
+def _devices(check: Check) -> tuple[DeviceCheck, ...]:
+    """Reading and judgement of each device together."""
+    return tuple(map(DeviceCheck, check.reading.devices, check.devices))
+
+
+def _fact(name: str, hint: Any, description: str, default: Any = None) -> Attribute:
+    return made(Message, hint, description, lambda message: message.facts.get(name, default))
+
+
+LINES = Document(
+    name="monitor",
+    root=Line,
+    tables={
+        Level: "word",
+        StartLine: Table(keys={"kind": Constant("start")}),
+        Plan: Table(
+            keys={f"{name}_bytes": name for name in ("allocated", "reserved", "device", "low", "high", "usable")},
+            omit=("total", "phase", "module", "breakdown", "curve"),
+        ),
+        Check: Table(
+            keys={
+                "kind": Constant("check"),
+                "seconds": "reading.seconds",
+                "devices": _devices,
+                "host": made(Check, HostCheck, "The host.", lambda check: HostCheck(check.reading.host, check.host)),
+            },
+            omit=("recommendations",),
+        ),
+        DeviceCheck: Table(spread=("read", "health")),
+        DeviceReading: Table(
+            keys={
+                **only("uuid", "retries", "ooms").keys,
+                **{f"{name}_bytes": name for name in ("used", "allocated", "requested", "reserved", "inactive")},
+                **{f"{name}_bytes": name for name in ("peak_allocated", "peak_reserved")},
+            },
+            rest=False,
+        ),
+        HostCheck: Table(spread=("read", "health")),
+        HostReading: Table(keys={f"{name}_bytes": name for name in ("resident", "available", "swap_used")}, rest=False),
+        Health: Table(
+            keys={
+                **{f"{name}_bytes": name for name in ("limit", "demand", "measured", "predicted", "predicted_high")},
+                "drift_bytes": "drift",
+                "utilisation": "utilisation",
+                "figure": or_null("figure"),
+            }
+        ),
+        OomLine: Table(keys={"kind": Constant("oom")}, spread=("message",)),
+        Message: Table(
+            keys={
+                **only("pid", "rank", "step").keys,
+                "device": _fact("device", int | None, "Number of the device."),
+                "asked_bytes": _fact("asked", int | None, "What was asked for."),
+                "device_total_bytes": _fact("device_total", int | None, "All that the device has."),
+                "device_free_bytes": _fact("device_free", int | None, "What was free of it."),
+                "snapshot": _fact("snapshot", str, "File with the allocator's state; empty where there is none.", ""),
+            },
+            rest=False,
+        ),
+        EndLine: Table(keys={"kind": Constant("end")}, spread=("ending",)),
+        Ending: Table(keys={"exit_code": "exit_code", "wall_seconds": "seconds"}, omit=("code", "oom")),
+    },
+)
+"""A line of the log."""
+PLAN = Document(name="plan", root=Plan, tables=LINES.tables)
+"""A plan without its timeline."""

@@ -15,7 +15,7 @@ from memplan.runtime.meters import cpu
 from memplan.runtime.meters.read import read
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.judge import DEFAULTS, judge
-from memplan.runtime.monitor.log import Log, check_document
+from memplan.runtime.monitor.log import Log
 from memplan.runtime.monitor.plan import read_plan
 from memplan.runtime.monitor.records import Check, Level, Plan, Region, Thresholds
 from memplan.runtime.profile.profile import recorded_regions
@@ -84,7 +84,7 @@ class MemoryMonitor:
             before = self._history[-1].level if self._history else Level.NORMAL
             self._history.append(made)
         if self._log:
-            self._log.write(check_document(made))
+            self._log.write(made)
         if made.level > before:
             _tell(made)
         return made

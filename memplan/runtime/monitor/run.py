@@ -13,7 +13,7 @@ from typing import Any
 from memplan.runtime.monitor import wire
 from memplan.runtime.monitor.child import Wanted, started
 from memplan.runtime.monitor.judge import judge
-from memplan.runtime.monitor.log import Log, check_document, end_document, oom_document, start_document
+from memplan.runtime.monitor.log import EndLine, Line, Log, OomLine, StartLine
 from memplan.runtime.monitor.merge import Merged
 from memplan.runtime.monitor.outcome import Change, Ending, Outcome
 from memplan.runtime.monitor.post_mortem import post_mortem
@@ -61,7 +61,7 @@ class Watch:
             gpus = wanted.plan is None or wanted.plan.gpu != "cpu"
             sources = stack.enter_context(closing(Sources(inside=wanted.inside, gpus=gpus)))
             limits = wanted.thresholds
-            _write(log, start_document(seconds=began, command=wanted.command, plan=wanted.plan, limits=limits))
+            _write(log, StartLine(began, wanted.command, wanted.plan, limits))
             killed, clock = oom_kills(), time.monotonic()
             with started(wanted, sources.address) as child:
                 self._follow(child, sources, tally, log)
@@ -69,8 +69,8 @@ class Watch:
             self._safely(lambda: self._check(sources.last(), tally, log), tally)
             ending = _ending(child.returncode, seconds, words, oom_kills() - killed)
             for message in words:
-                _write(log, oom_document(message, seconds=time.time()) if message.kind == "oom" else None)
-            _write(log, end_document(ending, seconds=time.time()))
+                _write(log, OomLine(time.time(), message) if message.kind == "oom" else None)
+            _write(log, EndLine(time.time(), ending))
         tally.notes += [*sources.notes, *_blind(words), *([log.problem] if log and log.problem else [])]
         return _outcome(wanted, ending, tally)
 
@@ -103,7 +103,7 @@ class Watch:
         )  # fmt: skip
         self._latest = check
         change = tally.add(check)
-        _write(log, check_document(check))
+        _write(log, check)
         if self._told:
             self._told(check, change)
 
@@ -145,6 +145,6 @@ def _outcome(wanted: Wanted, ending: Ending, tally: Tally) -> Outcome:
     )
 
 
-def _write(log: Log | None, line: dict[str, Any] | None) -> None:
+def _write(log: Log | None, line: Line | None) -> None:
     if log is not None and line is not None:
         log.write(line)

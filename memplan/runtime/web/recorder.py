@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
-from memplan.runtime.monitor.log import check_document, plan_document
+from memplan.runtime.monitor.log import LINES, PLAN
 from memplan.runtime.monitor.records import Check, Health, Plan
 from memplan.runtime.web.points import Column, Point, column, key, merge_columns, merge_points, point
 from memplan.runtime.web.thinned import Thinned
@@ -51,7 +51,7 @@ class Recorder:
             "schema_version": SCHEMA_VERSION,
             "job": job,
             "memplan_version": installed("memplan"),
-            "plan": None if plan is None else plan_document(plan),
+            "plan": None if plan is None else PLAN.plain(plan),
         }
         self._points: Thinned[Point] = Thinned(MOST_POINTS, merge_points)
         self._columns: Thinned[Column] = Thinned(MOST_COLUMNS, merge_columns)
@@ -176,7 +176,7 @@ def _named(health: Health) -> str:
 
 def _last(check: Check) -> dict[str, Any]:
     told = [{"code": each.code, "sentence": each.sentence, "remedy": each.remedy} for each in check.recommendations]
-    return {**check_document(check), "recommendations": told}
+    return {**LINES.plain(check), "recommendations": told}
 
 
 def _trimmed(sizes: tuple[int, ...]) -> list[int]:
