@@ -5,7 +5,7 @@ from typing import NamedTuple
 from memplan.contract.document import Document, head
 from memplan.contract.table import Table, made, or_null
 from memplan.findings.rules import RULES
-from memplan.runtime.monitor.log import LINES
+from memplan.runtime.monitor.log import LINES, Recommendation, recommended
 from memplan.runtime.monitor.outcome import Ending, Outcome, Peak, PostMortem
 
 
@@ -40,6 +40,11 @@ def _ending(outcome: Outcome) -> EndingReport:
     return EndingReport(outcome.ending, -code if code < 0 else None)
 
 
+def _recommendations(outcome: Outcome) -> tuple[Recommendation, ...]:
+    """What was recommended at any time, worst first."""
+    return recommended(outcome.recommendations)
+
+
 DOCUMENT = Document(
     name="monitor",
     # A report, or a line of a log.
@@ -51,6 +56,7 @@ DOCUMENT = Document(
                 **head("monitor"),
                 "run": "command",
                 "ending": _ending,
+                "recommendations": _recommendations,
                 "resident_bytes": "resident",
                 "curve": _curve,
             }

@@ -118,7 +118,7 @@ def _changes(outcome: Outcome, width: int) -> Iterator[Text]:
 
 
 def _todo(outcome: Outcome, width: int) -> list[Text]:
-    sentences = [f"{each.code} {clean(each.sentence)}. {each.remedy}" for each in outcome.recommendations]
+    sentences = [f"{each.code} {clean(each.message)}. {each.fix}" for each in outcome.recommendations]
     return paragraphs("what to do", sentences, width)
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from itertools import pairwise
 from statistics import median
 
+from memplan.runtime import trend
 from memplan.runtime.leaks.records import Growing, Steady, TooShort, Verdict, WarmUp
 
 SEGMENTS, BLOCKS = 3, 10
@@ -92,11 +93,7 @@ def ordered_by_chance(inversions: int) -> float:
 
 
 def _slopes(floors: list[float]) -> list[float]:
-    return sorted(
-        (later - value) / distance
-        for at, value in enumerate(floors)
-        for distance, later in enumerate(floors[at + 1 :], 1)
-    )
+    return sorted(trend.slopes(enumerate(floors)))
 
 
 def _climbs(floors: list[float]) -> bool:
@@ -113,7 +110,7 @@ def _slows(floors: list[float]) -> bool:
 def _growing(floors: list[float], steps: int, since: int, p_value: float) -> Growing:
     slopes = _slopes(floors)
     pairs = len(slopes)
-    half = _NORMAL_95 * math.sqrt(FLOORS * (FLOORS - 1) * (2 * FLOORS + 5) / 18) / 2
+    half = _NORMAL_95 * trend.deviation(FLOORS) / 2
     low, high = (slopes[min(pairs - 1, max(0, round(pairs / 2 + sign * half)))] for sign in (-1, 1))
     return Growing(
         rate=median(slopes) / steps, low=low / steps, high=high / steps, since=since, p_value=p_value

@@ -126,7 +126,7 @@ class Collector:
         )
         for labels, of in devices.items():
             levels.add_metric(labels, _states(of.health.level))
-            worst = {reason.code: reason.level for reason in sorted(of.health.reasons, key=lambda each: each.level)}
+            worst = {reason.code: Level.of(reason.severity) for reason in reversed(of.health.reasons)}
             for code, level in sorted(worst.items()):
                 reasons.add_metric([*labels, utf8(code)], level)
         yield levels

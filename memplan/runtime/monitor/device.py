@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import DeviceReading, Reading
 from memplan.runtime.monitor.against_plan import comparison
-from memplan.runtime.monitor.reasons import reasons
-from memplan.runtime.monitor.records import Check, Health, Level, Reason, Trend
+from memplan.runtime.monitor.reasons import finding, reasons
+from memplan.runtime.monitor.records import Check, Health, Level, Trend
 from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
 from memplan.runtime.monitor.trend import Point, growth
 from memplan.units import format_bytes
@@ -68,7 +69,7 @@ def host_health(situation: Situation) -> Health:
     )
     level = level_for(made.utilisation, level_before(last.host if last else None, "MM002"), situation.thresholds)
     sentence = f"the host has {format_bytes(reading.available)} left of {format_bytes(reading.total)}"
-    return _with(made, [Reason(code="MM002", level=level, sentence=sentence)] if level else [])
+    return _with(made, [finding("MM002", level, sentence)] if level else [])
 
 
 def with_evenness(devices: Sequence[Health], situation: Situation) -> list[Health]:
@@ -84,7 +85,7 @@ def with_evenness(devices: Sequence[Health], situation: Situation) -> list[Healt
         return list(devices)
     holds = [f"{called(each.device, each.rank)} {format_bytes(each.demand)}" for each in (most, least)]
     sentence = f"needs differ by {100 * apart:.0f} % of a device: {holds[0]}, {holds[1]}"
-    reason = Reason(code="MM007", level=Level.WARNING, sentence=sentence)
+    reason = finding("MM007", Level.WARNING, sentence)
     return [_with(each, [*each.reasons, reason]) if each is most else each for each in devices]
 
 
@@ -111,6 +112,6 @@ def _growing(device: DeviceReading, reading: Reading) -> int:
     return reading.host.resident if device.device == "cpu" else device.used
 
 
-def _with(made: Health, why: Iterable[Reason]) -> Health:
-    ordered = tuple(sorted(why, key=lambda each: -each.level))
-    return replace(made, reasons=ordered, level=max((each.level for each in ordered), default=Level.NORMAL))
+def _with(made: Health, why: Iterable[Finding]) -> Health:
+    ordered = tuple(sorted(why, key=lambda each: SEVERITIES.index(each.severity)))
+    return replace(made, reasons=ordered, level=Level.of(ordered[0].severity) if ordered else Level.NORMAL)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from memplan.findings.rules import RULES
+from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.against_plan import mismatch
 from memplan.runtime.monitor.device import device_health, host_health, with_evenness
-from memplan.runtime.monitor.records import Check, Health, Plan, Recommendation, Region, Thresholds
+from memplan.runtime.monitor.records import Check, Health, Plan, Region, Thresholds
 from memplan.runtime.monitor.situation import Place, Situation
 from memplan.runtime.monitor.trend import windows
 
@@ -67,14 +67,13 @@ def judge(
     )
 
 
-def _recommendations(healths: Sequence[Health]) -> tuple[Recommendation, ...]:
+def _recommendations(healths: Sequence[Health]) -> tuple[Finding, ...]:
     """The worst reason of each code, worst first."""
-    reasons = sorted((reason for health in healths for reason in health.reasons), key=lambda each: -each.level)
-    worst = {reason.code: reason for reason in reversed(reasons)}
-    ordered = sorted(worst.values(), key=lambda each: (-each.level, each.code))
-    return tuple(
-        Recommendation(code=each.code, sentence=each.sentence, remedy=RULES[each.code].remedy) for each in ordered
+    reasons = sorted(
+        (reason for health in healths for reason in health.reasons), key=lambda each: SEVERITIES.index(each.severity)
     )
+    worst = {reason.code: reason for reason in reversed(reasons)}
+    return tuple(sorted(worst.values(), key=lambda each: (SEVERITIES.index(each.severity), each.code)))
 
 
 def _notes(reading: Reading, plan: Plan | None) -> tuple[str, ...]:

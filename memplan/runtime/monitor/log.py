@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from memplan.contract.document import SCHEMA_VERSION, Document
 from memplan.contract.fields import Attribute
 from memplan.contract.table import Constant, Table, made, only, or_null
 from memplan.errors import UsageError
+from memplan.findings.records import Finding
 from memplan.runtime.meters.records import DeviceReading, HostReading
 from memplan.runtime.monitor.outcome import Ending
 from memplan.runtime.monitor.records import Check, Health, Level, Plan, Thresholds
@@ -98,7 +100,23 @@ class HostCheck(NamedTuple):
     health: Health
 
 
+class Recommendation(NamedTuple):
+    """What to do."""
+
+    code: str
+    """The rule that it is of."""
+    sentence: str
+    """What was found."""
+    remedy: str
+    """What to do about it."""
+
+
 Line = StartLine | Check | OomLine | EndLine
+
+
+def recommended(findings: Iterable[Finding]) -> tuple[Recommendation, ...]:
+    """Return what was found, each with what to do about it."""
+    return tuple(Recommendation(finding.code, finding.message, finding.fix) for finding in findings)
 
 
 def _devices(check: Check) -> tuple[DeviceCheck, ...]:
@@ -147,6 +165,14 @@ LINES = Document(
                 "utilisation": "utilisation",
                 "figure": or_null("figure"),
             }
+        ),
+        Finding: Table(
+            keys={
+                "code": "code",
+                "level": made(Finding, Level, "How bad this alone is.", lambda reason: Level.of(reason.severity)),
+                "sentence": "message",
+            },
+            rest=False,
         ),
         OomLine: Table(keys={"kind": Constant("oom")}, spread=("message",)),
         Message: Table(

@@ -154,4 +154,4 @@ def _rank() -> int | None:
 
 def _tell(made: Check) -> None:
     worst = made.recommendations[0]
-    _LOG.warning("memory %s: %s (%s). %s", made.level.word, worst.sentence, worst.code, worst.remedy)
+    _LOG.warning("memory %s: %s (%s). %s", made.level.word, worst.message, worst.code, worst.fix)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from memplan.runtime.monitor.records import Check, Level, Plan, Recommendation
+from memplan.findings.records import Finding
+from memplan.runtime.monitor.records import Check, Level, Plan
 from memplan.runtime.monitor.wire import Message
 
 
@@ -116,7 +117,7 @@ class Outcome:
 
     Held is what is in segments, else all that is in use; on the CPU resident memory. A few hundred points.
     """
-    recommendations: tuple[Recommendation, ...]
+    recommendations: tuple[Finding, ...]
     """What was recommended at any time, worst first."""
     post_mortem: PostMortem | None
     """Why it ran out of memory; None where it did not."""

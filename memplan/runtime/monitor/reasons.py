@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from memplan.findings.records import Finding
+from memplan.findings.rules import RULES
 from memplan.runtime.monitor.against_plan import mismatch
-from memplan.runtime.monitor.records import Health, Level, Reason
+from memplan.runtime.monitor.records import Health, Level
 from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
 from memplan.units import format_bytes
 
@@ -11,7 +13,7 @@ _HELD = 0.9
 """Share of a threshold in bytes at which a reason that was there ends."""
 
 
-def reasons(made: Health, place: Place, situation: Situation) -> Iterator[Reason]:
+def reasons(made: Health, place: Place, situation: Situation) -> Iterator[Finding]:
     """All reasons that one device gives.
 
     Args:
@@ -24,7 +26,7 @@ def reasons(made: Health, place: Place, situation: Situation) -> Iterator[Reason
         yield from look(made, place, situation, before)
 
 
-def _fullness(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+def _fullness(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
     if made.device == "cpu":
         return  # Its memory is the host's.
     level = level_for(made.utilisation, level_before(before, "MM001"), situation.thresholds)
@@ -34,14 +36,14 @@ def _fullness(made: Health, place: Place, situation: Situation, before: Health |
         level, needs = min(level, Level.WARNING), "has in use, caches included,"
     share = f"{format_bytes(made.demand)} of {format_bytes(made.limit)} ({100 * made.utilisation:.0f} %)"
     if level:
-        yield Reason(code="MM001", level=level, sentence=f"{_name(made)} {needs} {share}")
+        yield finding("MM001", level, f"{_name(made)} {needs} {share}")
 
 
-def _drift(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+def _drift(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
     del before  # Peaks only rise.
     other = mismatch(place.device, situation.plan)
     if other:
-        yield Reason(code="MM009", level=Level.NORMAL, sentence=other)
+        yield finding("MM009", Level.NORMAL, other)
     elif made.drift is not None and made.drift > situation.thresholds.drift:
         peak = f"{format_bytes(made.measured or 0)} {made.figure}"
         yield _warning(
@@ -49,7 +51,7 @@ def _drift(made: Health, place: Place, situation: Situation, before: Health | No
         )
 
 
-def _growth(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+def _growth(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
     del place
     trend = made.trend
     soon = situation.thresholds.steps_until_full * (2 if level_before(before, "MM004") else 1)
@@ -58,7 +60,7 @@ def _growth(made: Health, place: Place, situation: Situation, before: Health | N
         yield _warning("MM004", f"{_name(made)} grows by {pace}: full after {trend.until_full:.0f} {trend.by}s")
 
 
-def _fragmentation(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+def _fragmentation(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
     limits = situation.thresholds
     begins = limits.fragmentation - (limits.release if level_before(before, "MM005") else 0)
     if made.fragmentation is not None and made.fragmentation >= begins:
@@ -66,7 +68,7 @@ def _fragmentation(made: Health, place: Place, situation: Situation, before: Hea
         yield _warning("MM005", f"{_name(made)} is fragmented: {stuck} lie free beside live blocks")
 
 
-def _retries(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+def _retries(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
     del before  # The first check of the window is what holds it.
     earlier = place.reading_in(situation.history[0] if situation.history else None)
     times = place.device.retries - earlier.retries if earlier else 0
@@ -77,7 +79,7 @@ def _retries(made: Health, place: Place, situation: Situation, before: Health | 
         )
 
 
-def _foreign(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Reason]:
+def _foreign(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
     device, plan = place.device, situation.plan
     if plan is None or device.reserved is None or mismatch(device, plan) or made.device == "cpu":
         return
@@ -87,8 +89,13 @@ def _foreign(made: Health, place: Place, situation: Situation, before: Health | 
         yield _warning("MM008", f"{_name(made)}: {what}")
 
 
-def _warning(code: str, sentence: str) -> Reason:
-    return Reason(code=code, level=Level.WARNING, sentence=sentence)
+def finding(code: str, level: Level, message: str) -> Finding:
+    """Return a reason for a level."""
+    return Finding(code=code, severity=level.severity, message=message, fix=RULES[code].remedy)
+
+
+def _warning(code: str, message: str) -> Finding:
+    return finding(code, Level.WARNING, message)
 
 
 def _name(made: Health) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from memplan.findings.records import SEVERITIES, Finding, Severity
 from memplan.runtime.meters.records import Reading
 
 
@@ -23,6 +24,16 @@ class Level(IntEnum):
     def word(self) -> str:
         """As texts, logs and labels say it (``normal``)."""
         return self.name.lower()
+
+    @property
+    def severity(self) -> Severity:
+        """Of a finding that raises it."""
+        return SEVERITIES[-1 - self]
+
+    @classmethod
+    def of(cls, severity: Severity) -> "Level":
+        """Return the level that a finding raises."""
+        return cls(len(SEVERITIES) - 1 - SEVERITIES.index(severity))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,18 +136,6 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """Why a level is what it is."""
-
-    code: str
-    """``MM001`` …: see ``memplan.findings.rules``."""
-    level: Level
-    """How bad this alone is; NORMAL for a note."""
-    sentence: str
-    """What was found, with its figures."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """One device, or the host, judged."""
 
@@ -148,8 +147,8 @@ class Health:
     """Rank of the process that read it; None where there is one process, or where it was read from outside."""
     level: Level
     """The worst of its reasons."""
-    reasons: tuple[Reason, ...]
-    """Why, worst first; empty where there is nothing to say."""
+    reasons: tuple[Finding, ...]
+    """Why, worst first; empty where there is nothing to say. A note raises no level."""
     limit: int
     """Bytes that there are."""
     demand: int
@@ -186,18 +185,6 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
-    """What to do."""
-
-    code: str
-    """The rule that it is of."""
-    sentence: str
-    """What was found."""
-    remedy: str
-    """What to do about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """What one part of the step uses, where a profiler says so."""
 
@@ -223,8 +210,8 @@ class Check:
     """The host: its demand is what cannot be taken of it any more."""
     level: Level
     """The worst of all."""
-    recommendations: tuple[Recommendation, ...]
-    """One for each code, worst first."""
+    recommendations: tuple[Finding, ...]
+    """The worst reason of each code, worst first."""
     regions: tuple[Region, ...] = ()
     """Of the profiler, if one runs."""
     notes: tuple[str, ...] = ()

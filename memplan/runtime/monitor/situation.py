@@ -59,7 +59,7 @@ class Place:
 def level_before(before: Health | None, code: str) -> Level:
     """How bad this reason was at the last check."""
     reasons = before.reasons if before else ()
-    return max((each.level for each in reasons if each.code == code), default=Level.NORMAL)
+    return max((Level.of(each.severity) for each in reasons if each.code == code), default=Level.NORMAL)
 
 
 def level_for(share: float, before: Level, limits: Thresholds) -> Level:

@@ -3,10 +3,10 @@
 from collections import deque
 from typing import TypeVar
 
-from memplan.findings.rules import RULES
+from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.outcome import Change, Peak
-from memplan.runtime.monitor.records import Check, Health, Level, Recommendation
+from memplan.runtime.monitor.records import Check, Health, Level
 
 Number = TypeVar("Number", int, float)
 
@@ -32,7 +32,7 @@ class Tally:
         self.curve: list[tuple[float, int, int]] = []
         self._stride = 1
         self._peaks: dict[tuple[int | None, str, str], Peak] = {}
-        self._worst: dict[str, tuple[Level, Recommendation]] = {}
+        self._worst: dict[str, Finding] = {}
 
     def add(self, check: Check) -> Change | None:
         """Count one check in.
@@ -66,17 +66,16 @@ class Tally:
         return (*self.notes, *self._noted)
 
     @property
-    def recommendations(self) -> tuple[Recommendation, ...]:
+    def recommendations(self) -> tuple[Finding, ...]:
         """One for each code, worst first."""
-        ordered = sorted(self._worst.items(), key=lambda item: (-item[1][0], item[0]))
-        return tuple(found for _, (_, found) in ordered)
+        return tuple(sorted(self._worst.values(), key=lambda each: (SEVERITIES.index(each.severity), each.code)))
 
     def _change(self, check: Check) -> Change | None:
         before = self.changes[-1].level if self.changes else None
         self.level = max(self.level, check.level)
         if check.level is before or len(self.changes) >= _CHANGES:
             return None
-        sentence = check.recommendations[0].sentence if check.level and check.recommendations else ""
+        sentence = check.recommendations[0].message if check.level and check.recommendations else ""
         seconds = check.reading.seconds - self._started
         change = Change(seconds=seconds, step=check.step, level=check.level, sentence=sentence)
         self.changes.append(change)
@@ -87,12 +86,8 @@ class Tally:
             for reason in health.reasons:
                 known = self._worst.get(reason.code)
                 # The last sentence of the worst level has the latest figures.
-                if known is None or reason.level >= known[0]:
-                    remedy = RULES[reason.code].remedy
-                    self._worst[reason.code] = (
-                        reason.level,
-                        Recommendation(code=reason.code, sentence=reason.sentence, remedy=remedy),
-                    )
+                if known is None or Level.of(reason.severity) >= Level.of(known.severity):
+                    self._worst[reason.code] = reason
 
     def _draw(self, check: Check) -> None:
         if (self.checks - 1) % self._stride:

@@ -2,15 +2,15 @@
 
 Both look at the order of values alone, so that one outlier, a single jump or a validation pass is no trend. Growth that
 began late would drown in what was flat before it: the last quarter of the window is judged beside the whole.
-Source: P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63 (1968).
 """
 
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from memplan.runtime.monitor.records import Check, Trend
+from memplan.runtime.trend import deviation, slopes
 from memplan.units import MIB
 
 MOST_POINTS = 24
@@ -91,18 +91,15 @@ def trend_of(chosen: Sequence[tuple[Point, int]], headroom: int, *, sure: float 
     if len(chosen) < _FEWEST_POINTS:
         return None
     times, by = _times([point for point, _ in chosen])
-    pairs = list(combinations(zip(times, (size for _, size in chosen), strict=True), 2))
-    slopes = [(later - earlier) / (end - start) for (start, earlier), (end, later) in pairs if end > start]
-    if not slopes:
+    found = slopes(zip(times, (size for _, size in chosen), strict=True))
+    if not found:
         return None
-    slope = median(slopes)
-    agreement = sum(each > 0 for each in slopes) - sum(each < 0 for each in slopes)
-    count = len(chosen)
-    deviation = (count * (count - 1) * (2 * count + 5) / 18) ** 0.5
+    slope = median(found)
+    agreement = sum(each > 0 for each in found) - sum(each < 0 for each in found)
     enough = slope * (times[-1] - times[0]) >= _NOISE
-    growing = agreement >= sure * deviation and enough and _steady([size for _, size in chosen])
+    growing = agreement >= sure * deviation(len(chosen)) and enough and _steady([size for _, size in chosen])
     until_full = max(0, headroom) / slope if growing else None
-    return Trend(per_step=slope, by=by, checks=count, growing=growing, until_full=until_full)
+    return Trend(per_step=slope, by=by, checks=len(chosen), growing=growing, until_full=until_full)
 
 
 def _steady(sizes: Sequence[int]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
-from memplan.runtime.monitor.log import LINES, PLAN
+from memplan.runtime.monitor.log import LINES, PLAN, recommended
 from memplan.runtime.monitor.records import Check, Health, Plan
 from memplan.runtime.web.points import Column, Point, column, key, merge_columns, merge_points, point
 from memplan.runtime.web.thinned import Thinned
@@ -166,7 +166,7 @@ def _turn(check: Check) -> dict[str, Any]:
         "step": check.step,
         "level": check.level.word,
         "codes": sorted({reason.code for _, reason in judged}),
-        "reasons": [{"device": device, "code": reason.code, "sentence": reason.sentence} for device, reason in judged],
+        "reasons": [{"device": device, "code": reason.code, "sentence": reason.message} for device, reason in judged],
     }
 
 
@@ -175,7 +175,7 @@ def _named(health: Health) -> str:
 
 
 def _last(check: Check) -> dict[str, Any]:
-    told = [{"code": each.code, "sentence": each.sentence, "remedy": each.remedy} for each in check.recommendations]
+    told = [each._asdict() for each in recommended(check.recommendations)]
     return {**LINES.plain(check), "recommendations": told}
 
 

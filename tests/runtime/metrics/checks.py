@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from memplan.findings.records import Finding
 from memplan.runtime.meters.records import DeviceReading, HostReading, Reading
-from memplan.runtime.monitor.records import Check, Health, Level, Plan, Reason, Recommendation, Region, Trend
+from memplan.runtime.monitor.records import Check, Health, Level, Plan, Region, Trend
 
 GIB = 1 << 30
 PLAN = Plan(
@@ -25,7 +26,7 @@ PLAN = Plan(
 TIMES = tuple(10 * power if power < 12 else 0 for power in range(48))
 SIZES = tuple(power * GIB // 16 if power < 30 else 0 for power in range(48))
 TREND = Trend(per_step=1024.0, by="step", checks=40, growing=True, until_full=5000.0)
-REASON = Reason(code="MM001", level=Level.WARNING, sentence="86 % of the memory is taken")
+REASON = Finding(code="MM001", severity="warning", message="86 % of the memory is taken", fix="take a smaller batch")
 
 
 def device(index: int = 0, **changes: Any) -> DeviceReading:
@@ -82,7 +83,7 @@ def check(number: int = 0, *devices: DeviceReading, seconds: float = 1_700_000_0
         "devices": tuple(health(each) for each in reads),
         "host": host_health(),
         "level": Level.WARNING,
-        "recommendations": (Recommendation(code="MM001", sentence=REASON.sentence, remedy="take a smaller batch"),),
+        "recommendations": (REASON,),
         "regions": (Region(name="forward", bytes=20 * GIB), Region(name="optimizer", bytes=5 * GIB)),
     }
     return Check(**told | changes)

@@ -43,7 +43,7 @@ def test_the_peak_is_demand_since_the_next_step_has_it_again() -> None:
 def test_seen_from_outside_a_full_card_is_a_warning_at_most() -> None:
     [health] = judge(reading(from_outside(used=TOTAL - MIB))).devices
     assert (health.level, health.demand) == (Level.WARNING, TOTAL - MIB)
-    assert "caches included" in health.reasons[0].sentence
+    assert "caches included" in health.reasons[0].message
 
 
 def test_the_host_has_levels_of_its_own() -> None:
@@ -101,7 +101,7 @@ def test_other_processes_are_no_drift() -> None:
     check = judge(reading(card(used=40 * GIB)), (), plan())
     assert check.devices[0].drift == -GIB
     assert codes(check) == {"MM008"}
-    assert "27.00 GiB" in check.recommendations[0].sentence
+    assert "27.00 GiB" in check.recommendations[0].message
 
 
 def test_from_outside_the_most_that_was_seen_is_compared() -> None:
@@ -152,22 +152,22 @@ def test_uneven_cards_are_told_on_the_fullest() -> None:
     check = judge(reading(*cards))
     assert [bool(health.reasons) for health in check.devices] == [False, True, False]
     [reason] = check.devices[1].reasons
-    assert (reason.code, "50 %" in reason.sentence) == ("MM007", True)
+    assert (reason.code, "50 %" in reason.message) == ("MM007", True)
 
 
 def test_ranks_are_kept_and_named() -> None:
     check = judge(reading(card(0), card(0, uuid="GPU-9", peak_allocated=79 * GIB)), ranks=[0, 1])
     assert [health.rank for health in check.devices] == [0, 1]
-    assert any("of rank 1" in each.sentence for each in check.recommendations)
+    assert any("of rank 1" in each.message for each in check.recommendations)
 
 
 def test_one_recommendation_for_each_code_worst_first() -> None:
     cards = [filled(0.86), filled(0.98, device="cuda:1", uuid="GPU-1"), card(2, inactive=5 * GIB)]
     check = judge(reading(*cards), regions=[Region(name="forward", bytes=7)])
     assert [each.code for each in check.recommendations] == ["MM001", "MM005", "MM007"]
-    assert "cuda:1" in check.recommendations[0].sentence
+    assert "cuda:1" in check.recommendations[0].message
     assert check.regions[0].name == "forward"
-    assert all(each.remedy for each in check.recommendations)
+    assert all(each.fix for each in check.recommendations)
 
 
 def test_checks_are_numbered() -> None:

@@ -32,7 +32,7 @@ def test_a_recommendation_has_the_last_figures_of_its_worst_level() -> None:
     tally = tally_of(judged([filled(share) for share in (0.86, 0.98, 0.99, 0.86)]))
     [found] = tally.recommendations
     assert found.code == "MM001"
-    assert "(99 %)" in found.sentence
+    assert "(99 %)" in found.message
 
 
 def test_what_was_seen_before_a_process_spoke_stands_back() -> None:

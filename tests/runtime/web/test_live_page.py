@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from memplan.findings.records import Finding
 from memplan.page import policy as shared
-from memplan.runtime.monitor.records import Check, Level, Plan, Recommendation, Region
+from memplan.runtime.monitor.records import Check, Level, Plan, Region
 from memplan.runtime.web.server import Dashboard, start
 from memplan.units import format_bytes
 from tests.report.html.chromium import Chromium
@@ -96,7 +97,7 @@ def test_figures_on_the_page_are_those_of_the_last_check(chromium: Chromium, run
     page = opened(chromium, run)
     assert texts(page, "h1") == ["gpt2"]
     assert texts(page, "#level") == ["! WARNING"]
-    assert texts(page, "#sentence") == [REASON.sentence]
+    assert texts(page, "#sentence") == [REASON.message]
     assert "take a smaller batch" in texts(page, "#advice")[0]
     expected = {
         "used": "50.00 GiB of 80.00 GiB",
@@ -283,7 +284,7 @@ def test_names_from_outside_are_only_ever_text(chromium: Chromium) -> None:
     reason = dataclasses.replace(REASON, code=HOSTILE, sentence=HOSTILE)
     read = device(0, device=HOSTILE, name=HOSTILE, uuid=HOSTILE)
     judged = health(read, reasons=(reason,), figure=HOSTILE)
-    told = Recommendation(code=HOSTILE, sentence=HOSTILE, remedy=HOSTILE)
+    told = Finding(code=HOSTILE, severity="warning", message=HOSTILE, fix=HOSTILE)
     regions = (Region(name=HOSTILE, bytes=1), Region(name="__proto__", bytes=2))
     run.add(
         check(

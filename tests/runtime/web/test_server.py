@@ -87,7 +87,7 @@ def test_data_is_what_was_checked(dashboard: Dashboard) -> None:
     }
     assert told["heat"]["devices"][card["key"]][-1] == list(SIZES[:30])
     assert told["last"]["recommendations"][0]["remedy"] == "take a smaller batch"
-    assert told["turns"][0]["reasons"] == [{"device": "cuda:0", "code": "MM001", "sentence": REASON.sentence}]
+    assert told["turns"][0]["reasons"] == [{"device": "cuda:0", "code": "MM001", "sentence": REASON.message}]
 
 
 def test_before_the_first_check_the_page_waits() -> None:
