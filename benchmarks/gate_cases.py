@@ -269,7 +269,7 @@ def run(case: Case, programs: Path, repository: Path, scratch: Path) -> Outcome:
 
 def _process(words: Sequence[str | Path], folder: Path, scratch: Path, case: Case) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MEMPLAN_", "PYTHON", "PYTEST_"))}
-    environment: Mapping[str, str] = {**kept, "XDG_CACHE_HOME": str(scratch / "cache"), "NO_COLOR": "1"}
+    environment: Mapping[str, str] = {**kept, "MEMPLAN_CACHE_DIR": str(scratch / "cache"), "NO_COLOR": "1"}
     process = subprocess.Popen(
         words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,

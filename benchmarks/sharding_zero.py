@@ -115,7 +115,8 @@ def main() -> None:
     print(" ".join([f"{'':22}", *(f"{head:>9}" for head in heads), f"{'trace s':>7}"]))
     for name in asked.rows or ROWS:
         stage, zero = ROWS[name]
-        (answer,) = estimate(job(stage, zero, asked), [load_profile(asked.gpu)])
+        (result,) = estimate(job(stage, zero, asked), [load_profile(asked.gpu)])
+        answer = result.estimate
         formula = estimators(stage, zero, answer.parameters, asked.largest_layer, asked.ranks)
         print(line(name, answer, formula, textbook(stage, zero, answer.parameters, asked.ranks)), flush=True)
 

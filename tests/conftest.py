@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,12 @@ def forked_children() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isolate, "_start", ForkedChild)
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is found that another test measured, nor what whoever runs the tests did."""
+    monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / f"cache-{secrets.token_hex(8)}"))
 
 
 @pytest.fixture

@@ -256,7 +256,7 @@ ELSEWHERE = {
     "memplan/validate/device.py": "the system's own files",
     "memplan/validate/cuda.py": "copies what it has written itself",
     "memplan/tracing/inductor/wrapper.py": "what Inductor has just written",
-    "memplan/gate/cache.py": "hashes memplan's own source; unpacks what has been read",
+    "memplan/measure/cache.py": "hashes memplan's own source; what the system says of its processor",
     "memplan/runtime/native.py": "memplan's own source",
     "memplan/job/places.py": "the source of a module that is imported",
     "memplan/cli/monitor_display.py": "a method of this name",

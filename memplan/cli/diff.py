@@ -47,10 +47,10 @@ def diff(
     if jobs is not None and jobs < 1:
         problems.add(f"--jobs must be at least 1, not {jobs}")
     problems.raise_if_any()
-    from memplan.gate.cache import default_folder
     from memplan.gate.diff import difference
     from memplan.gate.revision import Run
     from memplan.gate.run import processors
+    from memplan.measure.cache import default_folder
     from memplan.project.overrides import Overrides
     from memplan.report.gate.diff import render, render_markdown
 

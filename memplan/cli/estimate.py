@@ -1,6 +1,6 @@
 """``memplan estimate``: does this step fit on that GPU, and what is the peak made of?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,8 @@ from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
-    from memplan.measure.records import Estimate, RecordedEstimate
+    from memplan.measure.compose import Detail
+    from memplan.measure.records import Estimate
 
 AllocConf = Annotated[
     str,
@@ -40,6 +41,7 @@ def estimate(
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     alloc_conf: AllocConf = "",
+    cache: groups.CacheOptions,
     report: groups.ExportOptions,
     redact: Redact = False,
     timeline: Timeline = False,
@@ -60,9 +62,18 @@ def estimate(
     if redact and any(output.is_export for output in wanted):
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
+    from memplan.measure.compose import estimate as measured
+
     with console.progress(enabled=not report.quiet) as tell:
-        record = _recorder(wanted, timeline=timeline)
-        results = record(spec, profiles, alloc_conf=alloc_conf, timeout=job.timeout, progress=tell)
+        results = measured(
+            spec,
+            profiles,
+            detail=_detail(wanted, timeline=timeline),
+            alloc_conf=alloc_conf,
+            timeout=job.timeout,
+            cache=cache.opened(),
+            progress=tell,
+        )
     if redact:
         from memplan.report.redact import redacted
 
@@ -79,16 +90,11 @@ def estimate(
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
 
 
-def _recorder(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Callable[..., Sequence[RecordedEstimate]]":
-    """What makes the estimates, with as much of the history of each replay as is written: all of it is large."""
-    from memplan.measure import compose
-    from memplan.measure.records import RecordedEstimate
-
+def _detail(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Detail":
+    """As much of the history of each replay as is written: all of it is large."""
     if any(output.is_export for output in wanted):
-        return compose.record
-    if timeline or any(output.format == "html" for output in wanted):
-        return compose.digested
-    return lambda *job, **how: [RecordedEstimate(estimate=each, history=None) for each in compose.estimate(*job, **how)]
+        return "histories"
+    return "timelines" if timeline or any(output.format == "html" for output in wanted) else "figures"
 
 
 def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":

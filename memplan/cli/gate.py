@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memplan.cli import check, console, options, outputs
+from memplan.cli import check, console, groups, options, outputs
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file, real
 from memplan.findings.formats import FORMATS as FINDING_FORMATS
@@ -58,12 +58,6 @@ FailOn = Annotated[
 AtOnce = Annotated[
     int | None, options.option("jobs", None, "Jobs run at once.", metavar="N", default="one for each processor")
 ]
-CacheDir = Annotated[
-    Path | None,
-    options.option("cache_dir", None, "Where figures of unchanged jobs are kept.", metavar="DIR",
-                   default="the user's cache"),
-]  # fmt: skip
-NoCache = Annotated[bool, options.option("no_cache", None, "Run every job.")]
 Formats = Annotated[
     list[str] | None,
     options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
@@ -75,6 +69,7 @@ Timeline = Annotated[
 ExitZero = Annotated[bool, options.option("exit_zero", options.REPORT, "Exit 0 whatever is found.")]
 
 
+@groups.spread
 def gate(
     wanted_jobs: Jobs = None,
     *,
@@ -85,8 +80,7 @@ def gate(
     baseline: Baseline = None,
     update_baseline: UpdateBaseline = False,
     jobs: AtOnce = None,
-    cache_dir: CacheDir = None,
-    no_cache: NoCache = False,
+    cache: groups.CacheOptions,
     formats: Formats = None,
     timeline: Timeline = False,
     as_json: options.AsJson = False,
@@ -121,14 +115,13 @@ def gate(
     problems.of(check_files, loaded, wanted)
     problems.raise_if_any()
     assert loaded is not None  # noqa: S101 - else there are problems.
-    from memplan.gate.cache import Cache, default_folder
     from memplan.gate.flow import Asked
     from memplan.gate.flow import gate as judge_project
     from memplan.gate.run import processors
 
     asked = Asked(
         at_once=jobs or processors(),
-        cache=None if no_cache else Cache(cache_dir or default_folder()),
+        cache=cache.opened(),
         update_baseline=update_baseline,
         whole=not wanted_jobs,
         timelines=timeline or any(output.format == "html" for output in wanted),

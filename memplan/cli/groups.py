@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memplan.cli import options
 from memplan.job.options import OPTIONS
+
+if TYPE_CHECKING:
+    from memplan.measure.cache import Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,20 @@ class ExportOptions(ReportOptions):
     """The same for commands that export memory histories too."""
 
     formats: options.FormatsOfEstimate = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """Where what was measured before is found."""
+
+    cache_dir: options.CacheDir = None
+    no_cache: options.NoCache = False
+
+    def opened(self) -> "Cache | None":
+        """The cache; None where there is to be none."""
+        from memplan.measure.cache import Cache, default_folder
+
+        return None if self.no_cache else Cache(self.cache_dir or default_folder())
 
 
 def is_given(value: object) -> bool:

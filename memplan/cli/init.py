@@ -62,14 +62,15 @@ def init(target: Wanted = None, *, gpu: Gpus = None, name: Name = None, job: gro
 
 def _what_is_wrong(spec: "JobSpec", profiles: "Sequence[GpuProfile]", timeout: float) -> str:
     """Why the gate would have no figure of a job; empty where it has one. The job is traced, as the gate does it."""
+    from memplan.measure.cache import Cache, default_folder
     from memplan.measure.compose import estimate
     from memplan.measure.records import Verdict
 
     try:
-        found = estimate(spec, profiles[:1], timeout=timeout)
+        [result] = estimate(spec, profiles[:1], timeout=timeout, cache=Cache(default_folder()))
     except MemplanError as error:
         return str(error)
-    return "" if found[0].verdict is not Verdict.UNKNOWN else "; ".join(found[0].not_modelled)
+    return "" if result.estimate.verdict is not Verdict.UNKNOWN else "; ".join(result.estimate.not_modelled)
 
 
 def _keys(job: groups.JobOptions) -> dict[str, Any]:

@@ -145,6 +145,12 @@ FormatsOfEstimate = Annotated[
            metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
 AsJson = Annotated[bool, option("as_json", REPORT, "Same as --format json.")]
+CacheDir = Annotated[
+    Path | None,
+    option("cache_dir", None, "Where figures and traces of unchanged jobs are kept.", metavar="DIR",
+           default="MEMPLAN_CACHE_DIR, else the user's cache"),
+]  # fmt: skip
+NoCache = Annotated[bool, option("no_cache", None, "Trace every job, whether it has changed or not.")]
 JsonAlone = Annotated[bool, option("as_json", None, "Write JSON instead of the table.")]
 Explain = Annotated[bool, option("explain", REPORT, "Show every assumption and where each value came from.")]
 Quiet = Annotated[bool, option("quiet", REPORT, "Only the verdict, no progress.", short="-q")]

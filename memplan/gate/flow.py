@@ -8,7 +8,6 @@ from functools import partial
 from memplan.findings.records import Place
 from memplan.gate.advice import Judged, with_advice
 from memplan.gate.baseline import accepted, update
-from memplan.gate.cache import Cache
 from memplan.gate.compare import compare
 from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.place import Places, relative
@@ -17,6 +16,7 @@ from memplan.gate.run import Answer, Task, run
 from memplan.gate.saved import Entries
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
+from memplan.measure.cache import Cache
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.records import Estimate, Verdict
 from memplan.project.records import Project, ProjectJob

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import memplan
 from memplan.errors import UsageError
-from memplan.gate.cache import Cache
 from memplan.gate.flow import tasks_of
 from memplan.gate.run import run
 from memplan.job.isolate import run_isolated
+from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate
 from memplan.project.overrides import Overrides
 from memplan.project.read import load_project

@@ -7,11 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from memplan.errors import MemplanError
-from memplan.gate.cache import Cache
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import end_running
 from memplan.measure import compose
+from memplan.measure.cache import Cache
 from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.kept_answers import KeptAnswer
 from memplan.measure.records import Estimate, RecordedEstimate
 from memplan.project.records import ProjectJob
 
@@ -80,7 +81,10 @@ def run(
 
 
 def _cached(task: Task, cache: Cache | None) -> Answer | None:
-    results = cache.find(task.job, task.profiles, timelines=task.timelines) if cache is not None else None
+    if cache is None:
+        return None
+    kept = KeptAnswer(cache, task.job.spec, task.profiles, task.job.alloc_conf)
+    results = kept.find(timelines=task.timelines)
     return _answer(task, results, cached=True) if results is not None else None
 
 
@@ -125,11 +129,14 @@ def _wait_for(futures: Sequence["Future[Answer]"], count: int) -> None:
 def _run(task: Task, cache: Cache | None) -> Answer:
     job = task.job
     try:
-        results, reads = compose.estimate_and_reads(
-            job.spec, task.profiles, timelines=task.timelines, alloc_conf=job.alloc_conf, timeout=job.timeout
+        results = compose.estimate(
+            job.spec,
+            task.profiles,
+            detail="timelines" if task.timelines else "figures",
+            alloc_conf=job.alloc_conf,
+            timeout=job.timeout,
+            cache=cache,
         )
     except MemplanError as error:
         return Answer(task=task, error=error)
-    if cache is not None and reads is not None:
-        cache.keep(job, task.profiles, results, reads)
     return _answer(task, results, cached=False)

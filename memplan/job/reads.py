@@ -47,18 +47,22 @@ def variable_digest(name: str) -> str:
     return "" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
 
 
-def record_reads() -> Callable[[], Reads | None]:
+def record_reads(*, apart_from: Path | None = None) -> Callable[[], Reads | None]:
     """Begin to record; for a process that ends with its answer, since Python never forgets an audit hook.
+
+    Args:
+        apart_from: A folder that does not count: memplan's own cache.
 
     Returns:
         A function that gives what has been read so far; None where a file has changed since the beginning, so that
         nobody knows which of its contents was read.
     """
-    return _Recorder().reads
+    return _Recorder(apart_from).reads
 
 
 class _Recorder:
-    def __init__(self) -> None:
+    def __init__(self, apart_from: Path | None) -> None:
+        self._apart_from = None if apart_from is None else _absolute(str(apart_from)) + os.sep
         self._began = time.time_ns()
         self._opened: dict[str, None] = {}
         self._written: set[str] = set()
@@ -72,6 +76,8 @@ class _Recorder:
         # The hook sees the files that are opened for their digests, too.
         paths = [path for path in [*self._opened, *self._missing_modules()] if path not in self._written]
         paths = [path for path in paths if _is_theirs(path) and not Path(path).is_dir()]
+        if self._apart_from is not None:
+            paths = [path for path in paths if not path.startswith(self._apart_from)]
         if any(_changed_since(path, self._began) for path in paths):
             return None
         return Reads(files={path: file_digest(path) for path in paths}, environment=dict(self._asked))

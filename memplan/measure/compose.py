@@ -1,33 +1,44 @@
-"""The library call: one job on several devices, in a child process."""
+"""The library call: one job on several devices, found in the cache or measured in a child process."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.reads import Reads
 from memplan.job.spec import JobSpec
+from memplan.measure.cache import Cache
 from memplan.measure.collector import never_collect
-from memplan.measure.records import Estimate, RecordedEstimate
+from memplan.measure.kept_answers import KeptAnswer
+from memplan.measure.records import RecordedEstimate
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
+
+Detail = Literal["figures", "timelines", "histories"]
+"""What is kept of each replay: nothing, its digest for a page, or its whole history, too."""
 
 
 def estimate(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
     *,
+    detail: Detail = "figures",
     alloc_conf: str = "",
     timeout: float = DEFAULT_TIMEOUT,
+    cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
-) -> tuple[Estimate, ...]:
-    """Estimate one job on several devices. User code runs in a child process of its own.
+) -> tuple[RecordedEstimate, ...]:
+    """Estimate one job on several devices. User code runs in a child process of its own, if it must run at all.
 
     Args:
         spec: The job.
         profiles: Devices (``memplan.hardware.catalog.load_profile``).
+        detail: What is kept of each replay.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         timeout: Seconds after which the child is killed.
+        cache: Where answers and traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
 
     Returns:
@@ -37,100 +48,72 @@ def estimate(
         UsageError: The target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
-    return run_isolated(_estimate_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
+    answer = KeptAnswer(cache, spec, profiles, alloc_conf) if cache is not None else None
+    if answer is not None and detail != "histories":
+        found = answer.find(timelines=detail == "timelines")
+        if found is not None:
+            if progress is not None:
+                progress("nothing has changed since it was last measured")
+            return found
+    results, reads = estimate_and_reads(
+        spec,
+        profiles,
+        detail=detail,
+        alloc_conf=alloc_conf,
+        timeout=timeout,
+        folder=cache.folder if cache is not None else None,
+        progress=progress,
+    )
+    if answer is not None and reads is not None:
+        answer.keep(results, reads)
+    return results
 
 
 def estimate_and_reads(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
     *,
-    timelines: bool = False,
-    alloc_conf: str = "",
-    timeout: float = DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
+    detail: Detail,
+    alloc_conf: str,
+    timeout: float,
+    folder: Path | None,
+    progress: Callable[[str], None] | None,
 ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
-    """Estimate one job on several devices, and say what of the user's the answers rest on.
+    """Estimate in a child process, and say what of the user's the answers rest on.
 
     Other arguments and errors are those of ``estimate``.
 
     Args:
         spec: The job.
         profiles: Devices.
-        timelines: Keep the digest of every replay?
+        detail: What is kept of each replay.
         alloc_conf: The allocator's options.
         timeout: Seconds.
+        folder: Where traces are kept; None: nowhere, and nothing that is read is recorded.
         progress: Told what happens now.
 
     Returns:
-        One estimate per profile, in order, with its digest if it is to be kept; what was read, None where it changed
-        meanwhile.
+        One estimate per profile, in order; what was read, None where it changed meanwhile.
     """
     return run_isolated(
-        _reading_in_child, spec, tuple(profiles), alloc_conf, timelines, timeout=timeout, progress=progress
+        _estimate_in_child, spec, tuple(profiles), alloc_conf, detail, folder, timeout=timeout, progress=progress
     )
 
 
-def record(
-    spec: JobSpec,
-    profiles: Sequence[GpuProfile],
-    *,
-    alloc_conf: str = "",
-    timeout: float = DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
-) -> tuple[RecordedEstimate, ...]:
-    """Estimate one job on several devices and keep the history of every replay, for the exports.
-
-    Arguments and errors are those of ``estimate``.
-
-    Returns:
-        One estimate with its history per profile, in order.
-    """
-    return run_isolated(_record_in_child, spec, tuple(profiles), alloc_conf, timeout=timeout, progress=progress)
-
-
-def digested(
-    spec: JobSpec,
-    profiles: Sequence[GpuProfile],
-    *,
-    alloc_conf: str = "",
-    timeout: float = DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
-) -> tuple[RecordedEstimate, ...]:
-    """Estimate one job on several devices and keep the digest of every replay, but not its history, for a page.
-
-    Arguments and errors are those of ``estimate``.
-
-    Returns:
-        One estimate with its digest per profile, in order.
-    """
-    return run_isolated(_record_in_child, spec, tuple(profiles), alloc_conf, False, timeout=timeout, progress=progress)
-
-
-def _estimate_in_child(spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = "") -> tuple[Estimate, ...]:
-    from memplan.job.child import progress
-    from memplan.measure.local import estimate_here
-
-    never_collect()
-    return estimate_here(spec, profiles, alloc_conf=alloc_conf, progress=progress)
-
-
-def _reading_in_child(
-    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str, timelines: bool
+def _estimate_in_child(
+    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str, detail: Detail, folder: Path | None
 ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
-    from memplan.job.reads import record_reads
-
-    reads = record_reads()
-    if timelines:
-        return _record_in_child(spec, profiles, alloc_conf, False), reads()
-    estimates = _estimate_in_child(spec, profiles, alloc_conf)
-    return tuple(RecordedEstimate(estimate=estimate, history=None) for estimate in estimates), reads()
-
-
-def _record_in_child(
-    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str = "", whole: bool = True
-) -> tuple[RecordedEstimate, ...]:
     from memplan.job.child import progress
-    from memplan.measure.local import record_here
+    from memplan.measure.kept_traces import kept_traces
+    from memplan.measure.local import estimate_here, record_here
 
     never_collect()
-    return record_here(spec, profiles, alloc_conf=alloc_conf, whole=whole, progress=progress)
+    kept = kept_traces(folder)
+    if detail == "figures":
+        estimates = estimate_here(spec, profiles, alloc_conf=alloc_conf, kept=kept, progress=progress)
+        results = tuple(RecordedEstimate(estimate=estimate, history=None) for estimate in estimates)
+    else:
+        results = record_here(
+            spec, profiles, alloc_conf=alloc_conf, whole=detail == "histories", kept=kept, progress=progress
+        )
+    return results, kept.reads() if kept is not None else None

@@ -9,6 +9,7 @@ from memplan.job.spec import JobSpec
 from memplan.measure.advice import advise
 from memplan.measure.answer import compose, unknown
 from memplan.measure.history import recorded
+from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.measurer import Measurer, measuring
 from memplan.measure.played import reserved_under
@@ -31,6 +32,7 @@ def estimate_here(
     *,
     advice: bool = True,
     alloc_conf: str = "",
+    kept: KeptTraces | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Estimate, ...]:
     """Estimate one job on several devices, tracing once for each kind of device that changes the step.
@@ -40,12 +42,13 @@ def estimate_here(
         profiles: Devices, in the order of the answers.
         advice: Look for changes that make it fit, where it does not? Each costs a trace.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
+        kept: Where traces are found and kept; None: nowhere.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As for its stages.
     """
-    with measuring(parse_conf(alloc_conf), progress=progress) as measurer:
+    with measuring(parse_conf(alloc_conf), kept=kept, progress=progress) as measurer:
         return _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=advice)
 
 
@@ -55,6 +58,7 @@ def record_here(
     *,
     alloc_conf: str = "",
     whole: bool = True,
+    kept: KeptTraces | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[RecordedEstimate, ...]:
     """Estimate one job on several devices, and keep the history of every replay and its digest.
@@ -64,12 +68,13 @@ def record_here(
         profiles: Devices, in the order of the answers.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         whole: Keep the history itself too, or only the digest?
+        kept: Where traces are found and kept; None: nowhere.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As for its stages.
     """
-    with measuring(parse_conf(alloc_conf), progress=progress) as measurer:
+    with measuring(parse_conf(alloc_conf), kept=kept, progress=progress) as measurer:
         estimates = _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=True)
         return tuple(
             RecordedEstimate(estimate=estimate, history=None)

@@ -16,6 +16,7 @@ from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.collector import between_traces, collector_off
+from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.played import DEFAULT_POLICY, play_on_device
 from memplan.replay.policy import AllocatorPolicy
@@ -35,6 +36,7 @@ def measure(
     policy: AllocatorPolicy = DEFAULT_POLICY,
     *,
     load: Load | None = None,
+    kept: KeptTraces | None = None,
     progress: Tell = lambda _: None,
 ) -> Measured:
     """Return the memory of a job on a device: of its rank that reserves most.
@@ -44,33 +46,39 @@ def measure(
         profile: The device.
         policy: Options of its allocator.
         load: Loads the target; None loads what the job names.
+        kept: Where traces are found and kept; None: nowhere. They have no graph.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As for its stages.
     """
-    with measuring(policy, load=load, progress=progress) as measurer:
+    with measuring(policy, load=load, kept=kept, progress=progress) as measurer:
         return measurer.measure(spec, profile)
 
 
 @contextmanager
 def measuring(
-    policy: AllocatorPolicy = DEFAULT_POLICY, *, load: Load | None = None, progress: Tell = lambda _: None
+    policy: AllocatorPolicy = DEFAULT_POLICY,
+    *,
+    load: Load | None = None,
+    kept: KeptTraces | None = None,
+    progress: Tell = lambda _: None,
 ) -> "Iterator[Measurer]":
     """Measure several jobs, or one on several devices, and trace nothing twice. Arguments are those of ``measure``."""
     with collector_off():
-        yield Measurer(policy, load, progress)
+        yield Measurer(policy, load, kept, progress)
 
 
 class Measurer:
     """Measures jobs in this process; made by ``measuring``."""
 
-    def __init__(self, policy: AllocatorPolicy, load: Load | None, progress: Tell) -> None:
+    def __init__(self, policy: AllocatorPolicy, load: Load | None, kept: KeptTraces | None, progress: Tell) -> None:
         self.progress = progress
         """Told in a few words what happens now."""
         self.ops = 0
-        """Ops of all jobs so far."""
-        self._policy, self._load = policy, load
+        """Ops of all traces so far, made here or found."""
+        self._policy, self._load, self._kept = policy, load, kept
+        self._traces = 0
         self._measured: dict[tuple[str, str], tuple[Measured, ...]] = {}
         self._known: dict[tuple[str, DeviceTraits, int, Way], Lifetimes | MemplanError] = {}
 
@@ -131,15 +139,21 @@ class Measurer:
         return replace(measured, otherwise=tuple(otherwise), untraced=tuple(dict.fromkeys(untraced)))
 
     def _traced(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way, at: str) -> Lifetimes | MemplanError:
-        if self._known:
-            between_traces()
-        tell = self.progress
-        try:
-            trace = trace_for(
-                spec, profile, rank=rank, way=way, load=self._load, progress=lambda text: tell(f"{at}{text}")
-            )
-        except (EstimateError, UsageError) as error:
-            return error
+        traits = traits_of(spec, profile)
+        trace = self._kept.find(spec, traits, rank, way) if self._kept is not None else None
+        if trace is None:
+            if self._traces:
+                between_traces()
+            self._traces += 1
+            tell = self.progress
+            try:
+                trace = trace_for(
+                    spec, profile, rank=rank, way=way, load=self._load, progress=lambda text: tell(f"{at}{text}")
+                )
+            except (EstimateError, UsageError) as error:
+                return error
+            if self._kept is not None:
+                self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)
         return build_lifetimes(trace)
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from memplan.errors import EstimateError, UsageError
-from memplan.gate.cache import Cache
 from memplan.gate.run import Task, run
 from memplan.hardware.catalog import load_profile
+from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate, Verdict
 from memplan.project.records import ProjectJob
 from memplan.pytest_plugin import words

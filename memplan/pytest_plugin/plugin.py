@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from memplan.gate.cache import Cache
+    from memplan.measure.cache import Cache
     from memplan.pytest_plugin.estimates import Estimates
     from memplan.pytest_plugin.records import Limit
 
@@ -90,7 +90,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _open_cache(config: pytest.Config) -> "Cache | None":
-    from memplan.gate.cache import Cache, default_folder
+    from memplan.measure.cache import Cache, default_folder
 
     if config.getoption("memplan_no_cache"):
         return None

@@ -10,7 +10,8 @@ from memplan.cli.app import main
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.measure import compose
-from memplan.measure.records import Estimate
+from memplan.measure.cache import Cache
+from memplan.measure.records import Estimate, RecordedEstimate
 from tests.report.example_estimates import FITS
 
 
@@ -24,6 +25,7 @@ class Library:
     gpus: list[str] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
     alloc_confs: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
 
     def estimate(
         self,
@@ -33,14 +35,17 @@ class Library:
         alloc_conf: str,
         timeout: float,
         progress: Callable[[str], None] | None,
-    ) -> tuple[Estimate, ...]:
+        detail: str,
+        cache: Cache | None,
+    ) -> tuple[RecordedEstimate, ...]:
         self.specs.append(spec)
         self.alloc_confs.append(alloc_conf)
         self.gpus += [profile.name for profile in profiles]
         self.timeouts.append(timeout)
         if self.failure is not None:
             raise self.failure
-        return self.answers
+        self.details.append(detail)
+        return tuple(RecordedEstimate(estimate=answer, history=None) for answer in self.answers)
 
 
 @pytest.fixture

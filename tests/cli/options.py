@@ -10,3 +10,5 @@ ESTIMATE = {
     "--max-new-tokens", "--kv-block-size", "--data-dependent",
     "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
 }  # fmt: skip
+CACHE = {"--cache-dir", "--no-cache"}
+"""Of every command that looks into the cache."""

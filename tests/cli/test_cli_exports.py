@@ -14,6 +14,7 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.report.history.viewer import render
 from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot, SnapshotEvent
+from tests.cli.conftest import Library
 from tests.report.example_estimates import FITS, UNKNOWN
 
 Run = Callable[..., int]
@@ -65,15 +66,16 @@ def loss(output, batch):
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(spec, profiles, **_) -> tuple[RecordedEstimate, ...]:
+    def record(spec, profiles, *, detail, **_) -> tuple[RecordedEstimate, ...]:
+        assert detail == "histories"
         return tuple(RecordedEstimate(estimate=FITS, history=HISTORY) for _ in profiles)
 
-    monkeypatch.setattr(compose, "record", record)
+    monkeypatch.setattr(compose, "estimate", record)
 
 
-def test_without_an_export_nothing_is_recorded(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compose, "record", lambda *_, **__: pytest.fail("recorded"))
+def test_without_an_export_nothing_is_recorded(run: Run, library: Library, tmp_path: Path) -> None:
     assert run("-f", f"json={tmp_path / 'report.json'}") == 0
+    assert library.details == ["figures"]
 
 
 def test_an_export_stands_beside_the_report(run: Run, recorded: None, tmp_path: Path, capsys) -> None:
@@ -118,7 +120,7 @@ def test_each_gpu_has_a_file_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatc
         RecordedEstimate(estimate=FITS, history=HISTORY),
         RecordedEstimate(estimate=UNKNOWN, history=None),
     )
-    monkeypatch.setattr(compose, "record", lambda *_, **__: answers)
+    monkeypatch.setattr(compose, "estimate", lambda *_, **__: answers)
     assert run("--gpu", "a100-80g", "-f", "snapshot=memory-{gpu}.pickle") == 3
     assert [path.name for path in tmp_path.glob("memory-*")] == [f"memory-{FITS.gpu.name}.pickle"]
     assert "no snapshot" in capsys.readouterr().err

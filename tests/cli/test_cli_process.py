@@ -19,6 +19,9 @@ INJECT = """
 import sys
 from tests.report.example_estimates import *
 from memplan.measure import compose
+from memplan.measure.records import RecordedEstimate
+def recorded(estimate):
+    return (RecordedEstimate(estimate=estimate, history=None),)
 def answer(*_, **__):
     {body}
 compose.estimate = answer
@@ -40,7 +43,10 @@ def python(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("body", "words", "code"),
-    [("return (OOM,)", ("--fail-on", "oom"), 1), ("raise KeyboardInterrupt", (), 130)],
+    [
+        ("return recorded(OOM)", ("--fail-on", "oom"), 1),
+        ("raise KeyboardInterrupt", (), 130),
+    ],
 )
 def test_exit_codes_as_a_shell_sees_them(body: str, words: tuple[str, ...], code: int) -> None:
     done = python("-c", INJECT.format(body=body), *TARGET, *words)
@@ -126,7 +132,7 @@ def test_a_reader_that_goes_away_does_not_change_the_verdict() -> None:
     os.close(reading)
     with os.fdopen(writing, "w") as nobody:
         done = subprocess.run(
-            [sys.executable, "-c", INJECT.format(body="return (OOM,)"), *TARGET, "--fail-on", "oom"],
+            [sys.executable, "-c", INJECT.format(body="return recorded(OOM)"), *TARGET, "--fail-on", "oom"],
             cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 1

@@ -5,7 +5,7 @@ import typer
 from memplan.cli.app import app
 from memplan.cli.options import flag
 from memplan.job.options import OPTIONS
-from tests.cli.options import ESTIMATE
+from tests.cli.options import CACHE, ESTIMATE
 
 
 def test_commands() -> None:
@@ -18,7 +18,10 @@ def test_commands() -> None:
 
 def test_options_of_estimate() -> None:
     command = typer.main.get_command(app).commands["estimate"]
-    assert {word for parameter in command.params for word in parameter.opts} == ESTIMATE | {"--redact", "--timeline"}
+    assert {word for parameter in command.params for word in parameter.opts} == ESTIMATE | CACHE | {
+        "--redact",
+        "--timeline",
+    }
     assert not [word for parameter in command.params for word in parameter.secondary_opts]
 
 

@@ -42,14 +42,14 @@ class Jobs:
     ran: list[int] = field(default_factory=list)
 
     def estimate(
-        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, timelines: bool = False, alloc_conf: str = "",
-        timeout: float = 1, progress: object = None,
+        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, detail: str, alloc_conf: str, timeout: float,
+        folder: Path | None, progress: object,
     ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:  # fmt: skip
         self.ran.append(spec.batch_size)
         if spec.batch_size in self.failures:
             raise self.failures[spec.batch_size]
         peak = int(self.peaks[spec.batch_size] * GIB)
-        digest = flat(peak) if timelines else None
+        digest = flat(peak) if detail == "timelines" else None
         made = (RecordedEstimate(estimate=self._one(each, peak), history=None, digest=digest) for each in profiles)
         return tuple(made), Reads(files={}, environment={})
 

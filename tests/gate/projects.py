@@ -61,6 +61,6 @@ COMMAND = "import sys\nfrom memplan.cli.app import main\nsys.exit(main())"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "80", "NO_COLOR": "1"}
+    own = {"PYTHONPATH": str(ROOT), "MEMPLAN_CACHE_DIR": str(folder / "cache"), "COLUMNS": "80", "NO_COLOR": "1"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MEMPLAN_")}
     return kept | own

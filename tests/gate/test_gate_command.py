@@ -233,11 +233,11 @@ def test_a_failure_is_not_kept(gate: Gate, jobs: Jobs) -> None:
 def test_the_cache_lies_with_the_users_caches(
     project: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path / "caches"))
     assert main(["gate"]) == 0
     assert main(["gate"]) == 0
     assert sorted(jobs.ran) == [1, 2]
-    assert list((tmp_path / "caches").rglob("*.json"))
+    assert list((tmp_path / "caches").iterdir())
 
 
 def test_an_internal_error_of_a_job_is_no_verdict(gate: Gate, jobs: Jobs) -> None:

@@ -30,7 +30,7 @@ CARD = load_profile("a100-40g")
 COMMANDS: dict[str, Callable[[JobSpec, GpuProfile], object]] = {
     "estimate": lambda spec, card: estimate_here(spec, [card]),
     "recommend": lambda spec, card: evaluate_here(Candidate(spec=spec, changes=()), card, StepLimits()),
-    "batch": lambda spec, card: largest_here(spec, card, Measurer(DEFAULT_POLICY, None, print)),
+    "batch": lambda spec, card: largest_here(spec, card, Measurer(DEFAULT_POLICY, None, None, print)),
     "checkpoint-plan": lambda spec, card: plan_here(spec, card, BlockPlanRequest()),
     "reuse-plan": gather_job,
     "simulate": lambda spec, card: trace_workload(

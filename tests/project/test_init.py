@@ -15,7 +15,8 @@ from memplan.errors import EstimateError, UsageError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure import compose
-from memplan.measure.records import Estimate, Verdict
+from memplan.measure.cache import Cache
+from memplan.measure.records import RecordedEstimate, Verdict
 from memplan.project.read import load_project
 from memplan.project.write import init_project, section
 from tests.report.example_estimates import FITS
@@ -33,22 +34,25 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     """The jobs that were traced; what is written does not depend on it."""
     asked: list[JobSpec] = []
 
-    def estimate(spec: JobSpec, profiles: tuple[GpuProfile, ...], timeout: float) -> tuple[Estimate, ...]:
+    def estimate(
+        spec: JobSpec, profiles: tuple[GpuProfile, ...], timeout: float, cache: Cache
+    ) -> tuple[RecordedEstimate, ...]:
         assert timeout > 0
         assert len(profiles) == 1
         asked.append(spec)
-        return (FITS,)
+        return (RecordedEstimate(estimate=FITS, history=None),)
 
     monkeypatch.setattr(compose, "estimate", estimate)
     return asked
 
 
-def _fails(spec: JobSpec, profiles: object, timeout: float) -> None:
+def _fails(spec: JobSpec, profiles: object, timeout: float, cache: Cache) -> None:
     raise EstimateError("model() raised ValueError: no", where=f"{spec.target}:3, {bool(profiles)}, {timeout}")
 
 
-def _has_no_answer(*_: object, **__: object) -> tuple[Estimate, ...]:
-    return (replace(FITS, verdict=Verdict.UNKNOWN, not_modelled=("aten.odd has no answer",)),)
+def _has_no_answer(*_: object, **__: object) -> tuple[RecordedEstimate, ...]:
+    unknown = replace(FITS, verdict=Verdict.UNKNOWN, not_modelled=("aten.odd has no answer",))
+    return (RecordedEstimate(estimate=unknown, history=None),)
 
 
 @pytest.mark.parametrize(

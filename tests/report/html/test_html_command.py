@@ -24,10 +24,8 @@ def run(recorded: tuple[RecordedEstimate, ...], tmp_path: Path, monkeypatch: pyt
     (tmp_path / "net.py").write_text(TARGET)
     monkeypatch.chdir(tmp_path)
     bare = [dataclasses.replace(result, digest=None) for result in recorded]
-    monkeypatch.setattr(compose, "digested", lambda _, profiles, **__: recorded[: len(profiles)])
-    monkeypatch.setattr(
-        compose, "estimate", lambda _, profiles, **__: [each.estimate for each in bare[: len(profiles)]]
-    )
+    answers = {"timelines": recorded, "figures": bare}
+    monkeypatch.setattr(compose, "estimate", lambda _, profiles, *, detail, **__: answers[detail][: len(profiles)])
     return lambda *words: main(["estimate", "net.py", "--gpu", "h100-80g", *words])
 
 

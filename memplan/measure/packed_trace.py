@@ -1,0 +1,238 @@
+"""A trace as bytes, for the cache: columns of integers and one table of texts, as JSON, compressed, with a checksum.
+
+What is read is checked before anything is made of it, and nothing in it can run. The graph of calls is left out, since
+it holds functions of torch.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from typing import Any, get_args
+
+from memplan.tracing.records import (
+    CacheLayer,
+    DeviceTraits,
+    Event,
+    ModelFacts,
+    Op,
+    Phase,
+    Place,
+    Role,
+    StepRange,
+    Storage,
+    Trace,
+    Way,
+)
+from memplan.units import Bytes, OpIndex, StorageId
+
+FORM = 1
+"""Of the bytes; another number is refused."""
+_COMPRESSION = 1
+"""Of columns whose steps repeat: more takes several times as long and saves a third."""
+_INT, _TEXT, _BOOL, _FLOAT = (frozenset({kind}) for kind in (int, str, bool, float))
+_OPTIONAL = frozenset({int, type(None)})
+_SHAPE: Mapping[str, Any] = {
+    "form": _INT,
+    "texts": [_TEXT],
+    "ops": {"name": [_INT], "phase": [_INT], "module": [_INT], "source": [_INT], "flops": [_INT],
+            "bytes_moved": [_INT], "reads": [[_INT]], "writes": [[_INT]]},
+    "storages": {"nbytes": [_INT], "place": [_INT], "role": [_INT], "birth": [_INT], "name": [_INT], "stream": [_INT],
+                 "most_bytes": [_OPTIONAL], "spare": [_BOOL]},
+    "events": {"storage": [_INT], "op": [_INT]},
+    "steps": [(_INT, _INT, _INT, _INT)],
+    "model": (_INT, _INT),
+    "repeats": _BOOL,
+    "seq_len": _OPTIONAL,
+    "provenance": [(_TEXT, _TEXT)],
+    "assumptions": [_TEXT],
+    "not_modelled": [_TEXT],
+    "trace_seconds": _FLOAT,
+    "nvme_bytes": _INT,
+    "batch": [_INT],
+    "optimizers": [_TEXT],
+    "unsure": [_TEXT],
+    "cache": [(_INT, _INT, _OPTIONAL, _INT, _INT)],
+}  # fmt: skip
+"""What is where: a value of one of some types; a list of alike; a row; a mapping."""
+
+
+def pack(trace: Trace) -> bytes:
+    """Return a trace as bytes, without its graph."""
+    texts: dict[str, int] = {}
+
+    def numbered(records: Sequence[Any], name: str) -> list[int]:
+        return [texts.setdefault(getattr(record, name), len(texts)) for record in records]
+
+    def column(records: Sequence[Any], name: str) -> list[Any]:
+        return [getattr(record, name) for record in records]
+
+    ops, storages = trace.ops, trace.storages
+    document = {
+        "form": FORM,
+        "ops": {name: numbered(ops, name) for name in ("name", "phase", "module", "source")}
+        | {name: column(ops, name) for name in ("flops", "bytes_moved", "reads", "writes")},
+        "storages": {name: numbered(storages, name) for name in ("place", "role", "name")}
+        | {name: column(storages, name) for name in ("nbytes", "birth", "stream", "most_bytes", "spare")},
+        "events": {
+            # A free has the complement of its storage.
+            "storage": [event.storage if event.action == "alloc" else ~event.storage for event in trace.events],
+            "op": column(trace.events, "op"),
+        },
+        "steps": [astuple(step) for step in trace.steps],
+        "model": astuple(trace.model),
+        "provenance": list(trace.provenance.items()),
+        "cache": [astuple(layer) for layer in trace.cache],
+    }
+    alike = ("repeats", "seq_len", "assumptions", "not_modelled", "trace_seconds", "nvme_bytes", "batch", "optimizers")
+    document |= {name: getattr(trace, name) for name in (*alike, "unsure")} | {"texts": list(texts)}
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), _COMPRESSION)
+
+
+def unpack(content: bytes, device: DeviceTraits) -> Trace:
+    """Return the trace that ``pack`` made into bytes.
+
+    Args:
+        content: The bytes.
+        device: What the trace was made for.
+
+    Raises:
+        ValueError: They are no trace.
+    """
+    try:
+        document = json.loads(zlib.decompress(content))
+    except (zlib.error, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if not _has_shape(document, _SHAPE) or document["form"] != FORM:
+        raise ValueError("not a trace of this form")
+    return _Reader(document).trace(device)
+
+
+def _has_shape(value: Any, shape: Any) -> bool:
+    if isinstance(shape, frozenset):
+        return type(value) in shape
+    if isinstance(shape, Mapping):
+        same = type(value) is dict and value.keys() == shape.keys()
+        return same and all(_has_shape(value[name], shape[name]) for name in shape)
+    if type(value) is not list:
+        return False
+    if isinstance(shape, tuple):
+        return len(value) == len(shape) and all(map(_has_shape, value, shape))
+    (item,) = shape
+    # Columns are long: the types of their values are compared at once.
+    return set(map(type, value)) <= item if isinstance(item, frozenset) else all(_has_shape(row, item) for row in value)
+
+
+class _Reader:
+    """Makes records of a document of the right shape; whatever points outside of it is refused."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document, self._texts = document, document["texts"]
+        self._ops, self._storages, self._events = (document[name] for name in ("ops", "storages", "events"))
+        for table in (self._ops, self._storages, self._events):
+            _refuse(len({len(column) for column in table.values()}) != 1)
+        self._op_count, self._storage_count = len(self._ops["name"]), len(self._storages["name"])
+
+    def trace(self, device: DeviceTraits) -> Trace:
+        of = self._document
+        _refuse(not {*of["unsure"]} <= {*get_args(Way)})
+        return Trace(
+            device=device,
+            model=ModelFacts(parameters=of["model"][0], trainable_parameters=of["model"][1]),
+            ops=self._read_ops(),
+            storages=self._read_storages(),
+            events=self._read_events(),
+            steps=tuple(self._step(*row) for row in of["steps"]),
+            repeats=of["repeats"],
+            seq_len=of["seq_len"],
+            provenance=dict(of["provenance"]),
+            assumptions=tuple(of["assumptions"]),
+            not_modelled=tuple(of["not_modelled"]),
+            trace_seconds=of["trace_seconds"],
+            graph=None,
+            constants={},
+            nvme_bytes=of["nvme_bytes"],
+            batch=tuple(of["batch"]),
+            optimizers=tuple(of["optimizers"]),
+            unsure=tuple(of["unsure"]),
+            cache=tuple(
+                CacheLayer(sequences=sequences, tokens=tokens, window=window, token_bytes=each, nbytes=nbytes)
+                for sequences, tokens, window, each, nbytes in of["cache"]
+            ),
+        )
+
+    def _read_ops(self) -> tuple[Op, ...]:
+        of = self._ops
+        reads, writes = ([tuple(row) for row in of[name]] for name in ("reads", "writes"))
+        _refuse_outside([storage for row in (*reads, *writes) for storage in row], 0, self._storage_count)
+        columns = zip(
+            self._words(of["name"]), self._words(of["phase"], get_args(Phase)), self._words(of["module"]),
+            self._words(of["source"]), of["flops"], of["bytes_moved"], reads, writes,
+            strict=True,
+        )  # fmt: skip
+        return tuple(
+            Op(
+                index=OpIndex(index),
+                name=name,
+                phase=phase,
+                module=module,
+                source=source,
+                flops=flops,
+                bytes_moved=moved,
+                reads=reads,
+                writes=writes,
+            )
+            for index, (name, phase, module, source, flops, moved, reads, writes) in enumerate(columns)
+        )
+
+    def _read_storages(self) -> tuple[Storage, ...]:
+        of = self._storages
+        # What is born after the last op has the index of the one that would follow.
+        _refuse_outside(of["birth"], -1, self._op_count + 1)
+        columns = zip(
+            of["nbytes"], self._words(of["place"], get_args(Place)), self._words(of["role"], get_args(Role)),
+            of["birth"], self._words(of["name"]), of["stream"], of["most_bytes"], of["spare"],
+            strict=True,
+        )  # fmt: skip
+        return tuple(
+            Storage(
+                id=StorageId(number),
+                nbytes=Bytes(nbytes),
+                place=place,
+                role=role,
+                birth=birth,
+                name=name,
+                stream=stream,
+                most_bytes=most,
+                spare=spare,
+            )
+            for number, (nbytes, place, role, birth, name, stream, most, spare) in enumerate(columns)
+        )
+
+    def _read_events(self) -> tuple[Event, ...]:
+        of = self._events
+        _refuse_outside(of["storage"], -self._storage_count, self._storage_count)
+        _refuse_outside(of["op"], -1, self._op_count + 1)
+        return tuple(
+            Event("alloc", storage, op) if storage >= 0 else Event("free", StorageId(~storage), op)
+            for storage, op in zip(of["storage"], of["op"], strict=True)
+        )
+
+    def _step(self, first_op: int, end_op: int, first_event: int, end_event: int) -> StepRange:
+        _refuse(not 0 <= first_op <= end_op <= self._op_count)
+        _refuse(not 0 <= first_event <= end_event <= len(self._events["op"]))
+        return StepRange(first_op=first_op, end_op=end_op, first_event=first_event, end_event=end_event)
+
+    def _words(self, column: list[int], choices: tuple[Any, ...] | None = None) -> list[Any]:
+        _refuse_outside(column, 0, len(self._texts))
+        _refuse(choices is not None and any(self._texts[number] not in choices for number in {*column}))
+        return [self._texts[number] for number in column]
+
+
+def _refuse_outside(column: Sequence[int], first: int, end: int) -> None:
+    _refuse(bool(column) and (min(column) < first or max(column) >= end))
+
+
+def _refuse(wrong: bool) -> None:
+    if wrong:
+        raise ValueError("a column of the trace points outside of it")

@@ -1,0 +1,82 @@
+"""The same job asked again: nothing runs where nothing has changed, and no figure depends on it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memplan.measure import compose
+from tests.support.command import Command
+
+TARGET = """
+import torch
+
+def model():
+    with open("runs", "a") as file:
+        file.write("x")
+    return torch.nn.Linear(64, 64)
+
+def batch(batch_size):
+    return torch.randn(batch_size, 64)
+
+def loss(output, batch):
+    return output.square().mean()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(TARGET)
+    return tmp_path
+
+
+def asked(memplan: Command, *words: str) -> dict[str, Any]:
+    done = memplan("estimate", "net.py", "--json", "-q", *words, folder=Path())
+    assert done.returncode == 0, done.stderr
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "runs").read_text())
+
+
+def test_asked_again_nothing_runs_and_the_answer_is_the_same_to_the_byte(
+    folder: Path, memplan: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = asked(memplan, "--gpu", "a100-40g")
+    with monkeypatch.context() as patch:
+        patch.setattr(compose, "run_isolated", lambda *_, **__: pytest.fail("a process was started"))
+        assert json.dumps(asked(memplan, "--gpu", "a100-40g")) == json.dumps(first)
+    assert runs(folder) == 1
+
+
+def test_another_gpu_of_the_same_traits_another_allocator_and_a_page_need_no_trace(
+    folder: Path, memplan: Command, tmp_path: Path
+) -> None:
+    first = asked(memplan, "--gpu", "a100-40g")
+    for words in (("a100-80g",), ("a100-40g", "--alloc-conf", "expandable_segments:True"), ("a100-40g", "--timeline")):
+        found = asked(memplan, "--gpu", *words)
+        assert found["timings"]["trace_seconds"] == first["timings"]["trace_seconds"]
+        fresh = asked(memplan, "--gpu", *words, "--cache-dir", str(tmp_path / "other"))
+        for content in (found, fresh):
+            del content["timings"]
+        assert json.dumps(found) == json.dumps(fresh)
+        (tmp_path / "runs").write_text("x")
+
+
+def test_an_answer_from_a_kept_trace_rests_on_what_the_trace_has_read(folder: Path, memplan: Command) -> None:
+    """What found a trace has run nothing of the user's; its own answer must not outlive the model's file."""
+    for gpu in ("a100-40g", "a100-80g"):
+        asked(memplan, "--gpu", gpu)
+    (folder / "net.py").write_text(TARGET.replace("Linear(64, 64)", "Linear(64, 32)"))
+    assert asked(memplan, "--gpu", "a100-80g")["model"]["parameters"] == 64 * 32 + 32
+    assert runs(folder) == 2
+
+
+def test_another_kind_of_device_and_no_cache_trace_anew(folder: Path, memplan: Command) -> None:
+    for count, words in enumerate((("a100-40g",), ("t4",), ("a100-40g", "--no-cache"), ("t4",)), start=1):
+        asked(memplan, "--gpu", *words)
+        assert runs(folder) == min(count, 3)
