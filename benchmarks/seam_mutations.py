@@ -1,22 +1,27 @@
-"""What a release of torch that renames something would do to answers: every replaced name taken away in turn.
+"""What a release of torch that renames something would do to answers: every name taken away in turn.
 
-For each job, each attribute and kernel that its trace replaces is hidden from memplan alone, as if torch called it
-otherwise, and the job is estimated again. Loud: an error that names it. No effect: the same figures. **Silent: other
-figures.** Usage::
+For each job, each attribute and kernel that its trace replaces, and each private name that it uses, is hidden from
+memplan alone, as if torch called it otherwise, and the job is estimated again. Loud: an error that names it. No effect:
+the same figures. **Silent: other figures.** Usage::
 
-    python benchmarks/seam_mutations.py [JOB ...] [--only PART]
+    python benchmarks/seam_mutations.py [JOB ...] [--only PART] [--every N]
 """
 
 import argparse
+import contextlib
+import importlib
 import os
 import pickle
 import platform
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +33,7 @@ from memplan.job.adapters import Lora
 from memplan.job.parallel import parse_parallel
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
-from memplan.seam import dispatcher, replace
+from memplan.seam import dispatcher, find
 
 HERE = Path(__file__).parent / "mutated"
 
@@ -68,19 +73,24 @@ class Result:
     """Why there were none."""
 
 
-def estimated(job: Job) -> Result:
-    """One estimate in a process of its own, so that nothing of it remains."""
+def in_child(work: Callable[[], Any]) -> Any:
+    """What some work comes to in a process of its own, of which nothing else remains; None: the process died."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         with os.fdopen(writer, "wb") as pipe:
-            pickle.dump(_here(job), pipe)
+            pickle.dump(work(), pipe)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
-    return pickle.loads(answer) if answer else Result(figures=(), error="the process died")
+    return pickle.loads(answer) if answer else None
+
+
+def estimated(job: Job) -> Result:
+    """One estimate."""
+    return in_child(lambda: _here(job)) or Result(figures=(), error="the process died")
 
 
 def _here(job: Job) -> Result:
@@ -96,35 +106,48 @@ def _here(job: Job) -> Result:
     return Result(figures=figures, error="")
 
 
-def replaced_by(job: Job) -> list[str]:
-    """Everything that a job's trace replaces, by the path in the table."""
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        seen: dict[str, None] = {}
-        has, exists = replace.has, dispatcher.exists
+def rested_on_by(job: Job) -> tuple[list[str], list[str]]:
+    """Names that a job's trace looks up, and modules that it imports. For a process of its own."""
+    seen: dict[str, None] = {}
+    has, exists = find.has, dispatcher.exists
 
-        def noting(owner: object, name: str) -> bool:
-            there = has(owner, name)
-            if there:
-                seen[_path(owner, name)] = None
-            return there
+    def noting(owner: object, name: str) -> bool:
+        there = has(owner, name)
+        if there:
+            seen[_path(owner, name)] = None
+        return there
 
-        def noting_ops(name: str) -> bool:
-            there = exists(name)
-            if there:
-                seen[f"aten::{name}"] = None
-            return there
+    def noting_ops(name: str) -> bool:
+        there = exists(name)
+        if there:
+            seen[f"aten::{name}"] = None
+        return there
 
-        replace.has, dispatcher.exists = noting, noting_ops
-        _here(job)
-        with os.fdopen(writer, "wb") as pipe:
-            pickle.dump(list(seen), pipe)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        found: list[str] = pickle.loads(pipe.read())
-    os.wait()
-    return found
+    find.has, dispatcher.exists = noting, noting_ops
+    _here(job)
+    return list(seen), [name for name in sys.modules if name.partition(".")[0] in _IMPORTED]
+
+
+_IMPORTED = ("memplan", "torch", "transformers", "peft")
+"""Libraries that are imported once for all estimates but those without a name that imports look up."""
+
+
+def mutations(job: Job) -> Iterator[str]:
+    """Names to take away: first those that imports alone look up, then, all imported, those that the job looks up."""
+    cold, modules = in_child(lambda: rested_on_by(job))
+    warm, _ = in_child(lambda: (import_all(modules), rested_on_by(job))[1])
+    yield from sorted(set(cold) - set(warm))
+    import_all(modules)
+    yield from warm
+
+
+def import_all(modules: Sequence[str]) -> None:
+    """Import what a job has imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in modules:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def _path(owner: object, name: str) -> str:
@@ -135,13 +158,13 @@ def _path(owner: object, name: str) -> str:
 @contextmanager
 def without(path: str) -> Iterator[None]:
     """Hide a name from memplan, and from nobody else."""
-    has, exists = replace.has, dispatcher.exists
-    replace.has = lambda owner, name: _path(owner, name) != path and has(owner, name)
+    has, exists = find.has, dispatcher.exists
+    find.has = lambda owner, name: _path(owner, name) != path and has(owner, name)
     dispatcher.exists = lambda name: f"aten::{name}" != path and exists(name)
     try:
         yield
     finally:
-        replace.has, dispatcher.exists = has, exists
+        find.has, dispatcher.exists = has, exists
 
 
 def judged(before: Result, after: Result) -> Outcome:
@@ -151,14 +174,14 @@ def judged(before: Result, after: Result) -> Outcome:
     return "no effect" if after.figures == before.figures else "SILENT"
 
 
-def run(job: Job, only: str) -> Counter[Outcome]:
-    """Take every name away in turn, and print what is not loud."""
+def run(job: Job, only: str = "", every: int = 1) -> Counter[Outcome]:
+    """Take every name away in turn, or each of so many, and print what is silent. For a process of its own."""
     before = estimated(job)
     if not before.figures:
         print(f"{job.name}: no figures to begin with: {before.error}")
         return Counter()
     counts: Counter[Outcome] = Counter()
-    for path in [path for path in replaced_by(job) if only in path]:
+    for path in islice((path for path in mutations(job) if only in path), 0, None, every):
         with without(path):
             after = estimated(job)
         outcome = judged(before, after)
@@ -177,6 +200,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("jobs", nargs="*")
     parser.add_argument("--only", default="", help="names with this part alone")
+    parser.add_argument("--every", type=int, default=1, help="a sample: each of so many names")
     options = parser.parse_args(arguments)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}, load {load}")
@@ -184,7 +208,7 @@ def main(arguments: Sequence[str]) -> int:
     counts: Counter[Outcome] = Counter()
     for job in JOBS:
         if not options.jobs or job.name in options.jobs:
-            counts += run(job, options.only)
+            counts += in_child(partial(run, job, options.only, options.every))
     print(f"{'all':10} {sum(counts.values()):8} {counts['loud']:6} {counts['no effect']:10} {counts['SILENT']:7}")
     return 1 if counts["SILENT"] else 0
 

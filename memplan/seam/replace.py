@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from memplan.seam.find import has, imported, missing, owner_of
+from memplan.seam.find import missing, owner_of
 from memplan.seam.patches import PATCHES
 
 
@@ -66,7 +66,7 @@ def attribute(path: str) -> Any:
         SeamError: Nothing does.
     """
     row = PATCHES[path]
-    owner = imported(row.owner)
-    if owner is None or not has(owner, row.name):
+    owner = owner_of(row)
+    if owner is None:
         raise missing(row)
     return getattr(owner, row.name)
