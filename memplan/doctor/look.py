@@ -1,5 +1,7 @@
 """Looking at this machine. Nothing is changed; torch is imported, and no context is made on a GPU."""
 
+import contextlib
+import logging
 import os
 import platform
 import warnings
@@ -44,7 +46,21 @@ EXTRAS = {
 
 def look() -> Checkup:
     """Look for everything."""
-    return Checkup(checks=(*_versions(), *_seam(), *_solvers(), *_extras(), *_devices(), *_caches()))
+    with _quiet():
+        return Checkup(checks=(*_versions(), *_seam(), *_solvers(), *_extras(), *_devices(), *_caches()))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to the report what libraries say of missing GPUs and of parts of their own when they are imported."""
+    former = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(former)
 
 
 def _versions() -> Iterator[Check]:
@@ -117,11 +133,8 @@ def _devices() -> Iterator[Check]:
     from memplan.runtime.numa.topology import this_machine
 
     torch = imported("torch")
-    with warnings.catch_warnings():
-        # A CUDA build says so where it finds no driver; that is what is asked.
-        warnings.simplefilter("ignore")
-        count = torch.cuda.device_count() if torch is not None else 0
-        names = [torch.cuda.get_device_properties(index).name for index in range(count)]
+    count = torch.cuda.device_count() if torch is not None else 0
+    names = [torch.cuda.get_device_properties(index).name for index in range(count)]
     yield (
         Check(group="devices", name="CUDA", found=", ".join(names))
         if names
