@@ -81,8 +81,8 @@ def _run_child(body: Callable[[], Outcome], writer: int) -> None:
     os._exit(0)
 
 
-def real(program: Program, path: Path) -> Outcome:
-    """Run the program's steps, one thread, a fixed seed; the peak of what PyTorch's CPU allocator gave out."""
+def real(program: Program, path: Path, steps: int) -> Outcome:
+    """Run steps of a program, one thread, a fixed seed; the peak of what PyTorch's CPU allocator gave out."""
 
     def body() -> Outcome:
         _seed()
@@ -93,7 +93,7 @@ def real(program: Program, path: Path) -> Outcome:
         options = Namespace(
             batch_size=program.batch_size,
             seq_len=None,
-            steps=program.steps,
+            steps=steps,
             grad_accum=loop.grad_accum,
             clip_grad_norm=loop.clip_grad_norm,
             autocast=loop.autocast,
@@ -121,6 +121,7 @@ def predicted(program: Program, path: Path) -> Outcome:
             "peak": peak.requested_bytes,
             "low": peak.low_bytes,
             "high": peak.high_bytes,
+            "steps": answer.steps_traced,
             "words": [*answer.assumptions, *answer.not_modelled],
             "at": [str(peak.phase), peak.op, peak.source],
         }
@@ -129,10 +130,14 @@ def predicted(program: Program, path: Path) -> Outcome:
 
 
 def both(program: Program) -> tuple[Outcome, Outcome]:
-    """Truth and prediction of a program."""
+    """Truth and prediction of a program, over as many steps: one that never repeats is predicted no further."""
     with _written(program) as path:
-        truth = real(program, path)
-        return truth, ({} if "error" in truth else predicted(program, path))
+        truth = real(program, path, program.steps)
+        if "error" in truth:
+            return truth, {}
+        guess = predicted(program, path)
+        more = guess.get("steps", 0)
+        return (real(program, path, more) if more > program.steps else truth), guess
 
 
 @contextmanager

@@ -192,7 +192,7 @@ OPTIMIZERS = (
     *_optimizers("lbfgs", {
         "lbfgs": "LBFGS(parameters, lr=0.1, max_iter=4, history_size=3)",
         "lbfgs_wolfe": 'LBFGS(parameters, lr=0.1, max_iter=3, history_size=4, line_search_fn="strong_wolfe")',
-    }, steps=4, loops=("closure",)),
+    }, steps=8, loops=("closure",)),
 )  # fmt: skip
 
 _FORWARD = "output = model(batch[0])\nvalue = loss(output, batch)\n"
