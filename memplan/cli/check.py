@@ -12,7 +12,6 @@ from memplan.errors import MemplanError, several
 from memplan.job import limits
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.spec import JobSpec
-from memplan.job.typed import parser_of
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
@@ -44,7 +43,7 @@ def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
 
 def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
     """The value of an option that was typed."""
-    parse = parser_of(option.item)
+    parse = option.parser()
     if parse is None:
         return value
     if isinstance(value, list):
