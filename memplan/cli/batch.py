@@ -48,6 +48,7 @@ def batch(
     asked: BatchOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
+    cache: groups.CacheOptions,
     report: groups.ReportOptions,
 ) -> None:
     """Find the largest batch, or sequence, that fits.
@@ -69,6 +70,7 @@ def batch(
             variable=cast("Variable", asked.of.replace("-", "_")),
             utilization=cast("Utilization | None", asked.utilization),
             timeout=job.timeout,
+            cache=cache.opened(),
             progress=tell,
         )
     for output in wanted:

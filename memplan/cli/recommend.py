@@ -31,6 +31,7 @@ def recommend(
     asked: SearchOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
+    cache: groups.CacheOptions,
     report: RecommendReportOptions,
 ) -> None:
     """Find the best way to run a job on the GPUs at hand.
@@ -48,7 +49,7 @@ def recommend(
 
     with _plan_file(asked.out) as plan_file, console.progress(enabled=not report.quiet) as tell:
         search = _search(device, asked, host, plan_file)
-        answer = find(spec, profiles[0], search, timeout=job.timeout, progress=tell)
+        answer = find(spec, profiles[0], search, timeout=job.timeout, cache=cache.opened(), progress=tell)
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
     for output in wanted:

@@ -74,6 +74,7 @@ def reuse_plan(
     asked: ArenaOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
+    cache: groups.CacheOptions,
     report: ReuseReportOptions,
 ) -> None:
     """Place all buffers of a step in one small arena.
@@ -101,6 +102,7 @@ def reuse_plan(
             capacity=capacity,
             time_limit=asked.time_limit,
             timeout=job.timeout,
+            cache=cache.opened(),
             progress=tell,
         )
     for output in wanted:

@@ -82,6 +82,7 @@ def simulate(
     played: ScenarioOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
+    cache: groups.CacheOptions,
     report: groups.ReportOptions,
 ) -> None:
     """Compare allocator settings over many steps; recommend one.
@@ -107,7 +108,14 @@ def simulate(
     from memplan.simulate.compose import simulate as run
 
     with console.progress(enabled=not report.quiet) as tell:
-        simulation = run(source, profiles[0] if profiles else None, scenario, timeout=job.timeout, progress=tell)
+        simulation = run(
+            source,
+            profiles[0] if profiles else None,
+            scenario,
+            timeout=job.timeout,
+            cache=cache.opened(),
+            progress=tell,
+        )
     for output in wanted:
         outputs.write_rendered(
             output,

@@ -77,7 +77,8 @@ class Measurer:
         """Told in a few words what happens now."""
         self.ops = 0
         """Ops of all traces so far, made here or found."""
-        self._policy, self._load, self._kept = policy, load, kept
+        # What is loaded by hand no cache knows.
+        self._policy, self._load, self._kept = policy, load, kept if load is None else None
         self._traces = 0
         self._measured: dict[tuple[str, str], tuple[Measured, ...]] = {}
         self._known: dict[tuple[str, DeviceTraits, int, Way], Lifetimes | MemplanError] = {}

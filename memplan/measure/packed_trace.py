@@ -52,6 +52,7 @@ _SHAPE: Mapping[str, Any] = {
     "batch": [_INT],
     "optimizers": [_TEXT],
     "unsure": [_TEXT],
+    "causal": [_INT],
     "cache": [(_INT, _INT, _OPTIONAL, _INT, _INT)],
 }  # fmt: skip
 """What is where: a value of one of some types; a list of alike; a row; a mapping."""
@@ -82,6 +83,7 @@ def pack(trace: Trace) -> bytes:
         "steps": [astuple(step) for step in trace.steps],
         "model": astuple(trace.model),
         "provenance": list(trace.provenance.items()),
+        "causal": sorted(trace.causal),
         "cache": [astuple(layer) for layer in trace.cache],
     }
     alike = ("repeats", "seq_len", "assumptions", "not_modelled", "trace_seconds", "nvme_bytes", "batch", "optimizers")
@@ -155,6 +157,7 @@ class _Reader:
             batch=tuple(of["batch"]),
             optimizers=tuple(of["optimizers"]),
             unsure=tuple(of["unsure"]),
+            causal=frozenset(of["causal"]),
             cache=tuple(
                 CacheLayer(sequences=sequences, tokens=tokens, window=window, token_bytes=each, nbytes=nbytes)
                 for sequences, tokens, window, each, nbytes in of["cache"]

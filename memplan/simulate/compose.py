@@ -8,6 +8,7 @@ from pathlib import Path
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
+from memplan.measure.cache import Cache
 from memplan.measure.records import GpuFacts
 from memplan.simulate.costs import microseconds
 from memplan.simulate.coverage import MOST_TRACES
@@ -53,6 +54,7 @@ def simulate(
     scenario: Scenario,
     *,
     timeout: float = DEFAULT_TIMEOUT,
+    cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Simulation:
     """Play the same steps under every policy.
@@ -62,6 +64,7 @@ def simulate(
         profile: The device; a snapshot does without, and then nothing limits it.
         scenario: Steps, lengths and policies.
         timeout: Seconds that one run of the job's code may take.
+        cache: Where traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
 
     Raises:
@@ -69,7 +72,7 @@ def simulate(
         EstimateError: User code fails or hangs, or its steps do not repeat.
     """
     tell = progress or (lambda _: None)
-    workload = _workload(source, profile, scenario, timeout=timeout, progress=tell)
+    workload = _workload(source, profile, scenario, timeout=timeout, cache=cache, progress=tell)
     policies = all_policies(scenario.confs, scenario.buckets, scenario.compact_at)
     runs = _run_all(policies, workload, profile, tell)
     costs = {run.name: microseconds(run.calls) for run in runs}
@@ -97,6 +100,7 @@ def _workload(
     scenario: Scenario,
     *,
     timeout: float,
+    cache: Cache | None,
     progress: Callable[[str], None],
 ) -> Workload:
     if isinstance(source, Path):
@@ -106,17 +110,19 @@ def _workload(
         return snapshot_workload(source, scenario.steps)
     assert profile is not None  # noqa: S101 - a job is traced for some device.
     traces = 1 if isinstance(scenario.lengths, Fixed) else MOST_TRACES + 1
-    return run_isolated(_trace_in_child, source, profile, scenario, timeout=traces * timeout, progress=progress)
+    folder = cache.folder if cache is not None else None
+    return run_isolated(_trace_in_child, source, profile, scenario, folder, timeout=traces * timeout, progress=progress)
 
 
-def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario) -> Workload:
+def _trace_in_child(spec: JobSpec, profile: GpuProfile, scenario: Scenario, folder: Path | None) -> Workload:
     from memplan.job.child import progress
     from memplan.measure.collector import never_collect
+    from memplan.measure.kept_traces import kept_traces
     from memplan.simulate.from_job import LengthPlan, trace_workload
 
     never_collect()
     plan = LengthPlan(distribution=scenario.lengths, steps=scenario.steps, seed=scenario.seed)
-    return trace_workload(spec, profile, plan, progress=progress)
+    return trace_workload(spec, profile, plan, kept=kept_traces(folder), progress=progress)
 
 
 def _run_all(

@@ -17,6 +17,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.measure.answer import options
+from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measurer import Measurer, measuring
 from memplan.replay.records import Request
 from memplan.replay.stream import device_requests, request_stream
@@ -40,7 +41,12 @@ class LengthPlan:
 
 
 def trace_workload(
-    spec: JobSpec, profile: GpuProfile, plan: LengthPlan, *, progress: Callable[[str], None] = lambda _: None
+    spec: JobSpec,
+    profile: GpuProfile,
+    plan: LengthPlan,
+    *,
+    kept: KeptTraces | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Workload:
     """Trace a job at as many lengths as it takes to know every step that will be played.
 
@@ -48,6 +54,7 @@ def trace_workload(
         spec: The job.
         profile: The device it is traced for.
         plan: The steps.
+        kept: Where traces are found and kept; None: nowhere.
         progress: Told what happens now.
 
     Raises:
@@ -55,7 +62,7 @@ def trace_workload(
         EstimateError: User code fails, or its steps do not repeat.
     """
     started = time.perf_counter()
-    with measuring(progress=progress) as measurer:
+    with measuring(kept=kept, progress=progress) as measurer:
         tracer = _Tracer(spec, profile, measurer)
         if isinstance(plan.distribution, Fixed):
             tracer.trace(plan.distribution.length)

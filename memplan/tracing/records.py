@@ -199,5 +199,7 @@ class Trace:
     that memplan made of the options."""
     unsure: tuple[Way, ...] = ()
     """In which other ways what nobody knows of the data could turn out, so that the step would be another one."""
+    causal: frozenset[OpIndex] = frozenset()
+    """Attention ops that were told to be causal: their kernels leave out half of the work that torch counts."""
     cache: tuple[CacheLayer, ...] = ()
     """Keys and values after the last forward of a generation by transformers."""

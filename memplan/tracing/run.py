@@ -11,6 +11,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.seam.releases import untried
 from memplan.tracing.attempts import attempt
+from memplan.tracing.causal import causal_ops
 from memplan.tracing.compiled import compiling
 from memplan.tracing.decisions import Decisions
 from memplan.tracing.dtypes import lacking
@@ -136,6 +137,7 @@ def _trace(
             optimizers=surroundings.steppers.names,
             cache=surroundings.cache,
             unsure=values.unsure,
+            causal=causal_ops(recorder.step_graph.graph.nodes),
         )
 
 

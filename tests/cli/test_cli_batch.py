@@ -8,7 +8,7 @@ import typer
 from memplan.cli.app import app, main
 from memplan.plan.batch import compose
 from memplan.plan.batch.records import BatchAnswer
-from tests.cli.options import ESTIMATE
+from tests.cli.options import CACHE, ESTIMATE
 from tests.report.example_batches import NOTHING, answer
 
 BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {"--of", "--utilization"}
@@ -16,7 +16,7 @@ BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {"--of", "--
 
 def test_options() -> None:
     command = typer.main.get_command(app).commands["batch"]
-    assert {word for parameter in command.params for word in parameter.opts} == BATCH
+    assert {word for parameter in command.params for word in parameter.opts} == BATCH | CACHE
 
 
 def test_everything_that_is_wrong_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:

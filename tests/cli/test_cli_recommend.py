@@ -12,7 +12,7 @@ from memplan.cli.app import app, main
 from memplan.job.setup_file import load_setup
 from memplan.plan.recommend import compose
 from memplan.plan.recommend.records import Recommendation, Search
-from tests.cli.options import ESTIMATE
+from tests.cli.options import CACHE, ESTIMATE
 from tests.report.example_recommendations import answer
 
 RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
@@ -23,7 +23,7 @@ RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
 
 def test_options() -> None:
     command = typer.main.get_command(app).commands["recommend"]
-    assert {word for parameter in command.params for word in parameter.opts} == RECOMMEND
+    assert {word for parameter in command.params for word in parameter.opts} == RECOMMEND | CACHE
 
 
 def test_everything_that_is_wrong_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:

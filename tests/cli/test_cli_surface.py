@@ -52,7 +52,7 @@ SIMULATE = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
 
 def test_options_of_simulate() -> None:
     command = typer.main.get_command(app).commands["simulate"]
-    assert {word for parameter in command.params for word in parameter.opts} == SIMULATE
+    assert {word for parameter in command.params for word in parameter.opts} == SIMULATE | CACHE
 
 
 def test_options_of_emit() -> None:

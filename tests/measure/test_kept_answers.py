@@ -80,3 +80,24 @@ def test_another_kind_of_device_and_no_cache_trace_anew(folder: Path, memplan: C
     for count, words in enumerate((("a100-40g",), ("t4",), ("a100-40g", "--no-cache"), ("t4",)), start=1):
         asked(memplan, "--gpu", *words)
         assert runs(folder) == min(count, 3)
+
+
+@pytest.mark.parametrize("words", [
+    ("batch", "net.py", "--gpu", "t4"), ("simulate", "net.py", "--gpu", "t4", "--steps", "3"),
+    ("reuse-plan", "net.py", "--gpu", "t4", "--time-limit", "1"),
+], ids=lambda words: words[0])  # fmt: skip
+def test_other_commands_find_traces_too(folder: Path, memplan: Command, words: tuple[str, ...]) -> None:
+    first = memplan(*words, "--json", "-q", folder=folder)
+    assert first.returncode == 0, first.stderr
+    traced = runs(folder)
+    again = memplan(*words, "--json", "-q", folder=folder)
+    assert runs(folder) == traced
+    assert _without_seconds(json.loads(again.stdout)) == _without_seconds(json.loads(first.stdout))
+    memplan(*words, "--json", "-q", "--no-cache", folder=folder)
+    assert runs(folder) == 2 * traced
+
+
+def _without_seconds(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _without_seconds(value) for name, value in content.items() if not name.endswith("seconds")}
+    return [_without_seconds(value) for value in content] if isinstance(content, list) else content

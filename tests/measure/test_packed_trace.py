@@ -19,6 +19,8 @@ from memplan.measure.document import ESTIMATE
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import trace_for
 from memplan.measure.packed_trace import FORM, pack, unpack
+from memplan.plan.recommend.evaluate import evaluate_here
+from memplan.plan.recommend.records import Candidate, StepLimits
 from memplan.tracing.records import (
     CacheLayer,
     DeviceTraits,
@@ -52,6 +54,26 @@ def batch(batch_size):
 
 def loss(output, batch):
     return output.square().mean()
+"""
+CAUSAL = """
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(64, 64)
+
+    def forward(self, x):
+        heads = self.project(x).unflatten(-1, (2, 32)).transpose(1, 2)
+        return scaled_dot_product_attention(heads, heads, heads, is_causal=True).sum()
+
+def model():
+    return Net()
+
+def batch(batch_size):
+    return torch.randn(batch_size, 128, 64)
 """
 JOBS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "training": ("False", "h100-80g", {"precision": "bf16-mixed"}),
@@ -102,6 +124,20 @@ def test_an_estimate_of_kept_traces_is_that_of_fresh_ones(
     assert _without_replay_time(ESTIMATE.plain(found)) == _without_replay_time(ESTIMATE.plain(fresh))
 
 
+def test_a_candidate_of_kept_traces_is_that_of_fresh_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its step takes as long, too: what is causal is known without the calls."""
+    path = tmp_path / "net.py"
+    path.write_text(CAUSAL)
+    spec = JobSpec(target=FileTarget(path=path), batch_size=8, precision="bf16")
+    candidate, profile, kept = Candidate(spec=spec, changes=()), load_profile("h100-80g"), Kept()
+    fresh = evaluate_here(candidate, profile, StepLimits(), kept)  # type: ignore[arg-type]
+    assert fresh.evaluated is not None
+    (content,) = kept.entries.values()
+    assert unpack(content, DeviceTraits.of(profile)).causal
+    monkeypatch.setattr(measurer, "trace_for", lambda *_, **__: pytest.fail("traced"))
+    assert evaluate_here(candidate, profile, StepLimits(), kept) == fresh  # type: ignore[arg-type]
+
+
 def _without_replay_time(content: dict[str, Any]) -> str:
     del content["timings"]["replay_seconds"]
     return json.dumps(content)
@@ -134,6 +170,7 @@ TRACE = Trace(
     batch=(8, 16),
     optimizers=("",),
     unsure=("other", "most"),
+    causal=frozenset({1}),
     cache=(CacheLayer(sequences=1, tokens=2, window=None, token_bytes=3, nbytes=6),),
 )  # fmt: skip
 

@@ -46,7 +46,7 @@ def asked(monkeypatch, tmp_path):
     """What the library call was given; it answers with a simulation made by hand."""
     calls = []
 
-    def stand_in(source, profile, scenario, *, timeout, progress):
+    def stand_in(source, profile, scenario, *, timeout, cache, progress):
         calls.append((source, profile, scenario, timeout))
         return simulation()
 

@@ -1,10 +1,12 @@
 """The library call: the largest batch that fits a device, found in a child process."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
+from memplan.measure.cache import Cache
 from memplan.plan.batch.headroom import Utilization
 from memplan.plan.batch.records import BatchAnswer, Variable
 
@@ -51,20 +53,32 @@ def largest_batches(
     variable: Variable = "batch_size",
     utilization: Utilization | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[BatchAnswer, ...]:
-    """The same on several devices, in their order; devices whose steps are the same share traces."""
-    return run_isolated(_in_child, spec, tuple(profiles), variable, utilization, timeout=timeout, progress=progress)
+    """The same on several devices, in their order; devices whose steps are the same share traces.
+
+    ``cache`` is where traces of unchanged jobs are found and kept; None: nowhere.
+    """
+    folder = cache.folder if cache is not None else None
+    return run_isolated(
+        _in_child, spec, tuple(profiles), variable, utilization, folder, timeout=timeout, progress=progress
+    )
 
 
 def _in_child(
-    spec: JobSpec, profiles: tuple[GpuProfile, ...], variable: Variable, utilization: Utilization | None
+    spec: JobSpec,
+    profiles: tuple[GpuProfile, ...],
+    variable: Variable,
+    utilization: Utilization | None,
+    folder: Path | None,
 ) -> tuple[BatchAnswer, ...]:
     from memplan.job.child import progress
+    from memplan.measure.kept_traces import kept_traces
     from memplan.measure.measurer import measuring
     from memplan.plan.batch.flow import largest_here
 
-    with measuring(progress=progress) as measurer:
+    with measuring(kept=kept_traces(folder), progress=progress) as measurer:
         return tuple(
             largest_here(spec, profile, measurer, variable=variable, utilization=utilization) for profile in profiles
         )

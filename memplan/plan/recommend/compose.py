@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure.cache import Cache
 from memplan.plan.recommend.records import Recommendation, Search
 
 DEFAULT_TIMEOUT = 600.0
@@ -16,6 +17,7 @@ def recommend(
     search: Search | None = None,
     *,
     timeout: float = DEFAULT_TIMEOUT,
+    cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Recommendation:
     """Find the best way to run a job on the GPUs at hand.
@@ -25,6 +27,7 @@ def recommend(
         profile: The device.
         search: How to search and for what; None: one GPU, numerics kept, by throughput.
         timeout: Seconds for one trace.
+        cache: Where traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
 
     Returns:
@@ -36,4 +39,11 @@ def recommend(
     """
     from memplan.plan.recommend.flow import search_here
 
-    return search_here(spec, profile, search or Search(), timeout=timeout, progress=progress or (lambda _: None))
+    return search_here(
+        spec,
+        profile,
+        search or Search(),
+        timeout=timeout,
+        folder=cache.folder if cache is not None else None,
+        progress=progress or (lambda _: None),
+    )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
@@ -13,6 +14,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
 from memplan.measure.answer import compose
 from memplan.measure.collector import collector_off
+from memplan.measure.kept_traces import KeptTraces, kept_traces
 from memplan.measure.measured import Measured
 from memplan.measure.measurer import measuring
 from memplan.measure.over import over
@@ -64,18 +66,19 @@ class Evaluation:
     """Does the model normalize by statistics of its micro-batch? Then a split of the batch changes what is computed."""
 
 
-def work(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
+def work(candidate: Candidate, profile: GpuProfile, limits: StepLimits, *, folder: Path | None = None) -> Evaluation:
     """Evaluate a candidate in a worker: nothing that user code prints gets into memplan's own output.
 
     Args:
         candidate: The way to run the job.
         profile: The device.
         limits: What it may take.
+        folder: Where traces are found and kept; None: nowhere.
     """
     os.dup2(2, 1)
     try:
         with collector_off():
-            return evaluate_here(candidate, profile, limits)
+            return evaluate_here(candidate, profile, limits, kept_traces(folder))
     finally:
         _end_before_hooks()
 
@@ -86,9 +89,11 @@ def _end_before_hooks() -> None:
         atexit.register(os._exit, 0)
 
 
-def evaluate_here(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
+def evaluate_here(
+    candidate: Candidate, profile: GpuProfile, limits: StepLimits, kept: KeptTraces | None = None
+) -> Evaluation:
     """Evaluate a candidate in this process; one that cannot be traced is an outcome, not an error."""
-    return attempt(candidate, partial(_evaluated, candidate, profile, limits))
+    return attempt(candidate, partial(_evaluated, candidate, profile, limits, kept))
 
 
 def attempt(candidate: Candidate, make: Callable[[], Evaluation]) -> Evaluation:
@@ -111,10 +116,10 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
     )
 
 
-def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
+def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, kept: KeptTraces | None) -> Evaluation:
     micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
     spec = replace(candidate.spec, grad_accum=micro_batches)
-    worst = _worst_rank(spec, profile)
+    worst = _worst_rank(spec, profile, kept)
     estimate, host = worst.estimate, worst.host_bytes
     time = with_micro_batches(worst.time, micro_batches, candidate.spec.grad_accum)
     reason = _reason(estimate, limits, profile, host_bytes=host, step_seconds=time.total)
@@ -159,9 +164,9 @@ class _Ranks:
     batch_statistics: bool
 
 
-def _worst_rank(spec: JobSpec, profile: GpuProfile) -> _Ranks:
+def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None) -> _Ranks:
     """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, its traits."""
-    with measuring() as measurer:
+    with measuring(kept=kept) as measurer:
         ranks = [_of_rank(spec, profile, measured) for measured in measurer.ranks(spec, profile)]
     return replace(
         max(ranks, key=lambda rank: rank.estimate.peak.device_bytes),

@@ -7,7 +7,9 @@ given ──► all ways in predicted order ──► traced, best first ──�
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Literal
 
 from memplan.errors import EstimateError
@@ -61,6 +63,7 @@ def search_here(
     search: Search,
     *,
     timeout: float,
+    folder: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Recommendation:
     """Find the best way to run a job.
@@ -70,6 +73,7 @@ def search_here(
         profile: The device.
         search: How to search, and for what.
         timeout: Seconds for one trace.
+        folder: Where traces are found and kept; None: nowhere.
         progress: Told what happens now.
 
     Raises:
@@ -77,20 +81,23 @@ def search_here(
         EstimateError: The job as given cannot be traced, nor any layout of it.
     """
     workers = Workers(profile, search.limits, processes=search.processes, timeout=timeout, progress=progress)
-    return _Searching(spec, profile, search, workers).answer()
+    return _Searching(spec, profile, search, workers, folder).answer()
 
 
 class _Searching:
     """One job on the way to an answer."""
 
-    def __init__(self, spec: JobSpec, profile: GpuProfile, search: Search, workers: Workers) -> None:
+    def __init__(
+        self, spec: JobSpec, profile: GpuProfile, search: Search, workers: Workers, folder: Path | None
+    ) -> None:
         self._started = self._begun = self._end = time.perf_counter()
-        self._profile, self._search, self._workers = profile, search, workers
+        self._profile, self._search, self._workers, self._folder = profile, search, workers, folder
         self._bases = bases(spec, search)
         self._given = self._bases[0]
         self._outcomes: dict[str, Evaluation] = {}
         self._skipped: list[Rejected] = []
         self._limit = limit_of(profile, search.limits.utilization) or inf
+        self._work: Work = partial(work, folder=folder)
 
     def answer(self) -> Recommendation:
         """Everything in turn."""
@@ -306,14 +313,14 @@ class _Searching:
         best, file = min(self._fitting(), key=self._cost_of, default=None), self._search.plan_file
         # No plan is faster than none at all.
         if best is None or file is None or not can_be_planned(best):
-            return Planning()
+            return Planning(folder=self._folder)
         spent = (time.perf_counter() - self._started) / max(1, len(self._outcomes)) * self._workers.processes
         if time.perf_counter() + TRACES * spent > self._end:
             reason = "a checkpoint plan takes longer than is left of --search-budget"
             self._skipped.append(Rejected(candidate=in_its_place(best), reason=reason, traced=False))
-            return Planning()
+            return Planning(folder=self._folder)
         budget = budget_for(best, self._profile, self._search.limits)
-        return Planning(candidates=(in_its_place(best, file),), file=str(file), budget=budget)
+        return Planning(candidates=(in_its_place(best, file),), file=str(file), budget=budget, folder=self._folder)
 
     def _skip(self, ways: Iterable[Combination]) -> None:
         """Remember what was not traced because it should not fit."""
@@ -338,7 +345,7 @@ class _Searching:
     def _trace(
         self,
         candidates: Iterable[Candidate],
-        function: Work = work,
+        function: Work | None = None,
         *,
         timed: bool = True,
         share: float = 1.0,
@@ -348,7 +355,7 @@ class _Searching:
 
         Args:
             candidates: The most wanted first.
-            function: Evaluates one of them in a worker.
+            function: Evaluates one of them in a worker; None: as it is.
             timed: Does the time count? It does not for the job as given.
             share: Of the time, after which none begins; what runs may take the rest of it.
             begin_until: When none begins any more, whatever is left.
@@ -358,8 +365,8 @@ class _Searching:
         """
         fresh = [each for key, each in {_key(each): each for each in candidates}.items() if key not in self._outcomes]
         latest = min(begin_until, self._begun + share * (self._end - self._begun)) if timed else inf
-        found = False
-        for outcome in self._workers.run(fresh, function, begin_until=latest, until=self._end if timed else inf):
+        until, found = self._end if timed else inf, False
+        for outcome in self._workers.run(fresh, function or self._work, begin_until=latest, until=until):
             self._outcomes[_key(outcome.candidate)] = outcome
             found = True
             if timed:

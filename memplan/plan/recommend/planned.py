@@ -31,11 +31,13 @@ class Planning:
     """Where it is written."""
     budget: int = 0
     """Device peak that it may have."""
+    folder: Path | None = None
+    """Where traces of the others are found and kept; the plan's own file is written by the process that traces it."""
 
     def work(self, candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
         """Evaluate a candidate in a worker; make its plan before, if it is the one to be planned."""
         if not self.file or candidate.spec.checkpoint != self.file:
-            return work(candidate, profile, limits)
+            return work(candidate, profile, limits, folder=self.folder)
         return _work_planned(candidate, profile, limits, budget=self.budget)
 
 

@@ -9,6 +9,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
+from memplan.measure.cache import Cache
 from memplan.plan.reuse.answer_records import Gathered, ReuseAnswer, SourceKind
 from memplan.versions import installed
 
@@ -28,6 +29,7 @@ def plan_reuse(
     capacity: int | None = None,
     time_limit: float = DEFAULT_TIME_LIMIT,
     timeout: float = DEFAULT_TIMEOUT,
+    cache: Cache | None = None,
     progress: Tell | None = None,
 ) -> ReuseAnswer:
     """Place buffers whose lifespans are known in an arena as small as possible.
@@ -40,6 +42,7 @@ def plan_reuse(
             possible are wanted.
         time_limit: Seconds for the solvers.
         timeout: Seconds after which the child is killed.
+        cache: Where traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
 
     Returns:
@@ -50,7 +53,13 @@ def plan_reuse(
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
     started = time.perf_counter()
-    kind, gathered = _gather(source, profile, capacity, timeout, progress)
+    if isinstance(source, Path):
+        kind, gathered = _read(source, capacity, progress)
+    else:
+        if profile is None:
+            raise MemplanError("a job is traced for a device; none was given")
+        kind, folder = "step", cache.folder if cache is not None else None
+        gathered = run_isolated(_in_child, source, profile, capacity, folder, timeout=timeout, progress=progress)
     read_seconds = time.perf_counter() - started
     from memplan.plan.reuse import portfolio
 
@@ -75,13 +84,7 @@ def is_file(target: str) -> bool:
     return target.endswith((".csv", ".pickle", ".pkl"))
 
 
-def _gather(
-    source: JobSpec | Path, profile: GpuProfile | None, capacity: int | None, timeout: float, progress: Tell | None
-) -> tuple[SourceKind, Gathered]:
-    if not isinstance(source, Path):
-        if profile is None:
-            raise MemplanError("a job is traced for a device; none was given")
-        return "step", run_isolated(_in_child, source, profile, capacity, timeout=timeout, progress=progress)
+def _read(source: Path, capacity: int | None, progress: Tell | None) -> tuple[SourceKind, Gathered]:
     if progress is not None:
         progress("reading")
     if source.suffix == ".csv":
@@ -93,8 +96,9 @@ def _gather(
     return "snapshot", gather_snapshot(source, capacity)
 
 
-def _in_child(spec: JobSpec, profile: GpuProfile, capacity: int | None) -> Gathered:
+def _in_child(spec: JobSpec, profile: GpuProfile, capacity: int | None, folder: Path | None) -> Gathered:
     from memplan.job.child import progress
+    from memplan.measure.kept_traces import kept_traces
     from memplan.plan.reuse.from_job import gather_job
 
-    return gather_job(spec, profile, capacity, progress=progress)
+    return gather_job(spec, profile, capacity, kept=kept_traces(folder), progress=progress)

@@ -8,6 +8,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.answer import options
+from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measurer import measuring
 from memplan.measure.played import play_on_device
 from memplan.plan.reuse.answer_records import Gathered, StepContext
@@ -25,6 +26,7 @@ def gather_job(
     capacity: int | None = None,
     *,
     load: Callable[[], ModelSource] | None = None,
+    kept: KeptTraces | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Gathered:
     """Trace a job and make a problem of what its last step allocates and frees.
@@ -34,12 +36,13 @@ def gather_job(
         profile: The device that it is traced for.
         capacity: Bytes that the arena may have.
         load: Loads the target; None loads what the job names.
+        kept: Where traces are found and kept; None: nowhere.
         progress: Told what happens now.
 
     Raises:
         MemplanError: As tracing does; or the step allocates nothing.
     """
-    with measuring(load=load, progress=progress) as measurer:
+    with measuring(load=load, kept=kept, progress=progress) as measurer:
         # Of a pipeline the first stage.
         lifetimes = measurer.lifetimes(spec, profile)
         progress(f"replaying on {profile.name}")

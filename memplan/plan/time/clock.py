@@ -18,7 +18,6 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
 from memplan.plan.time import eight_bit
-from memplan.plan.time.causal import SHARE, causal_ops
 from memplan.plan.time.collectives import Collective, collective_of, seconds
 from memplan.plan.time.rates import Rates, written_silently
 from memplan.plan.time.records import StepTime
@@ -28,6 +27,11 @@ ALLOCATIONS = ("aten.empty", "aten.new_empty")
 """Ops that only ask for memory: nothing is read or written."""
 HALTS = ("aten._local_scalar_dense", "aten.nonzero")
 """Ops whose result the CPU waits for, if it lies on the device: ``.item()``, and sizes that depend on values."""
+CAUSAL_SHARE = 0.5
+"""Of the work that torch counts, what kernels of causal attention do.
+
+FlashAttention skips blocks above the diagonal and counts causal FLOPs by half (Dao 2023, arXiv:2307.08691, section
+4.1), as do the rates of ``fractions.toml``; ``torch.utils.flop_counter`` counts the whole square."""
 VIRTUAL_STAGES = 2
 """Stages per rank of an interleaved pipeline, as torch's ``ScheduleInterleaved1F1B`` has at the least."""
 
@@ -88,7 +92,7 @@ class _Clocks:
         self._storages = trace.storages
         # The ranks of a node share its memory.
         self._host_bandwidth = node.host_bandwidth / min(spec.parallel.ranks, node.gpus)
-        self._halved = causal_ops(trace)
+        self._halved = trace.causal
         self._update_traffic = eight_bit.traffic(trace, spec, trace.ops[step.first_op : step.end_op])
         self._kernels = self._of_optimizer = self._idle = 0.0
         # The CPU is an op ahead when a step begins.
@@ -139,7 +143,7 @@ class _Clocks:
         self._wait_for_cpu()
         updates = eight_bit.is_update(op, self._spec)
         moved = op.bytes_moved * self._update_traffic if updates else op.bytes_moved
-        share = SHARE if op.index in self._halved else 1.0
+        share = CAUSAL_SHARE if op.index in self._halved else 1.0
         spent = self._rates.seconds(op, share * op.flops, moved + written_silently(op, self._storages))
         self._kernels += spent
         self._compute += spent

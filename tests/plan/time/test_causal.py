@@ -7,7 +7,6 @@ from torch import nn
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.plan.time.causal import causal_ops
 from memplan.plan.time.clock import step_time
 from memplan.plan.time.rates import Rates
 from memplan.tracing.records import DeviceTraits, Trace
@@ -43,7 +42,7 @@ def job(tmp_path) -> JobSpec:
 def test_ops_are_causal_where_the_call_says_so(job: JobSpec, causal: bool) -> None:
     trace = _trace(causal=causal, job=job)
     step = trace.steps[-1]
-    names = [op.name for op in trace.ops[step.first_op : step.end_op] if op.index in causal_ops(trace)]
+    names = [op.name for op in trace.ops[step.first_op : step.end_op] if op.index in trace.causal]
     assert names == (FLASH if causal else [])
 
 
