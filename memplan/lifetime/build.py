@@ -1,9 +1,8 @@
-"""Trace → lifetimes: lifespans and categories of every device storage, and the peak."""
+"""Trace → lifetimes: lifespans and categories of every device storage."""
 
 from bisect import bisect_right
 
 from memplan.lifetime.records import Buffer, Category, Lifetimes
-from memplan.lifetime.sweep import find_peak
 from memplan.tracing.records import Op, Role, Storage, Trace
 from memplan.units import OpIndex, StorageId
 
@@ -29,7 +28,7 @@ def build_lifetimes(trace: Trace) -> Lifetimes:
     """
     reader = _Reader(trace)
     buffers = {storage.id: reader.buffer(storage) for storage in trace.storages if storage.place == "device"}
-    return Lifetimes(trace=trace, buffers=buffers, peak=find_peak(trace, buffers))
+    return Lifetimes(trace=trace, buffers=buffers)
 
 
 class _Reader:
@@ -48,14 +47,12 @@ class _Reader:
         end = OpIndex(max(self._ends.get(storage.id, len(self._ops)), storage.birth + 1))
         maker = self._maker(storage)
         return Buffer(
-            storage=storage.id,
             nbytes=storage.nbytes,
             start=storage.birth,
             end=end,
             category=self._category(storage, maker, end),
             module=_module_of_name(storage) if storage.name else maker.module if maker else "",
             source=maker.source if maker and not storage.name else "",
-            stream=storage.stream,
         )
 
     def _maker(self, storage: Storage) -> Op | None:

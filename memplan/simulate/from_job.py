@@ -19,7 +19,6 @@ from memplan.job.target import format_target
 from memplan.measure.answer import options
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measurer import Measurer, measuring
-from memplan.replay.records import Request
 from memplan.replay.stream import device_requests, request_stream
 from memplan.simulate.coverage import FIRST_TRACES, MOST_TRACES, most_wanted, spread
 from memplan.simulate.family import TracedLength, differing, put_together
@@ -182,15 +181,11 @@ def streams_of(trace: Trace) -> TracedLength:
     bounds = [step.first_event for step in trace.steps]
     return TracedLength(
         length=trace.seq_len or 0,
-        set_up=_simple(device_requests(trace, trace.events[: bounds[0]])),
-        warm_up=tuple(_simple(device_requests(trace, trace.events[start:end])) for start, end in pairwise(bounds)),
-        step=_simple(stream.step),
+        set_up=device_requests(trace, trace.events[: bounds[0]]),
+        warm_up=tuple(device_requests(trace, trace.events[start:end]) for start, end in pairwise(bounds)),
+        step=stream.step,
         carried=tuple(_carried(trace, stream.rename)),
     )
-
-
-def _simple(requests: Sequence[Request]) -> tuple[Request, ...]:
-    return tuple(request for request in requests if request.action in ("alloc", "free"))
 
 
 def _carried(trace: Trace, heirs: Mapping[int, int]) -> Iterator[tuple[Hashable, int, int]]:

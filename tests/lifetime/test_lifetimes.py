@@ -1,4 +1,4 @@
-"""Lifespans, categories and the peak: against a program counted by hand, and against brute force."""
+"""Lifespans, categories and live bytes: against a program counted by hand, and against brute force."""
 
 import dataclasses
 
@@ -10,6 +10,7 @@ from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.graph import to_networkx
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
+from memplan.lifetime.sweep import alive_after, live_curve
 from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 from tests.tracing.jobs import source, trace
@@ -62,7 +63,9 @@ def test_activations_are_what_backward_needs() -> None:
 
 def test_owners_are_modules_and_lines() -> None:
     lifetimes = block()
-    owners = {(module, category) for (module, _, category), _ in by_owner(lifetimes, lifetimes.peak.alive)}
+    curve = list(live_curve(lifetimes.trace, lifetimes.buffers))
+    alive = alive_after(lifetimes.trace, lifetimes.buffers, curve.index(max(curve)))
+    owners = {(module, category) for (module, _, category), _ in by_owner(lifetimes, alive)}
     assert ("up", Category.PARAMETER) in owners
     assert ("up", Category.OPTIMIZER_STATE) in owners
     assert ("batch", Category.INPUT) in owners
@@ -138,7 +141,7 @@ def streams(draw: st.DrawFn) -> Trace:
 
 
 @given(streams())
-def test_the_peak_is_the_brute_force_maximum(given_trace: Trace) -> None:
+def test_live_bytes_are_counted_as_brute_force_counts_them(given_trace: Trace) -> None:
     lifetimes = build_lifetimes(given_trace)
     # By prefix sums from scratch at every event, the slow way.
     curve = []
@@ -146,9 +149,10 @@ def test_the_peak_is_the_brute_force_maximum(given_trace: Trace) -> None:
         born = {event.storage for event in given_trace.events[:end] if event.action == "alloc"}
         dead = {event.storage for event in given_trace.events[:end] if event.action == "free"}
         curve.append(sum(given_trace.storages[key].nbytes for key in born - dead))
-    assert lifetimes.peak.nbytes == max(curve)
-    assert lifetimes.peak.event == curve.index(max(curve))
-    assert sum(lifetimes.buffers[key].nbytes for key in lifetimes.peak.alive) == lifetimes.peak.nbytes
+    trace, buffers = given_trace, lifetimes.buffers
+    assert list(live_curve(trace, buffers)) == curve
+    alive = [sum(buffers[key].nbytes for key in alive_after(trace, buffers, event)) for event in range(len(curve))]
+    assert alive == curve
 
 
 @given(streams())
