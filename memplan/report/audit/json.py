@@ -1,59 +1,24 @@
 """The audit as JSON: lines and columns count from 1."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from memplan.audit.records import Audit
+from memplan.audit.records import Audit, FileAudit
 from memplan.contract.document import Document, head, memplan_version
-from memplan.contract.table import Table, or_null
+from memplan.contract.fields import Attribute, attribute
+from memplan.contract.table import Table, made, or_null
 from memplan.findings.identity import identified
-from memplan.findings.records import AuditRule, Confidence, Finding, Priority
+from memplan.findings.records import AuditRule, Finding, Priority
 from memplan.findings.rules import AUDIT
 from memplan.report.audit.findings import counts
 
 
-def _files(audit: Audit) -> int:
-    """Files that were read."""
-    return len(audit.files)
+def _total(description: str, count: Callable[[FileAudit], int]) -> Attribute:
+    return made(Audit, int, description, lambda audit: sum(map(count, audit.files)))
 
 
-def _torch_files(audit: Audit) -> int:
-    """Files that speak of PyTorch."""
-    return sum(file.about_torch for file in audit.files)
-
-
-def _lines(audit: Audit) -> int:
-    """Lines of code, comments and nothing."""
-    return sum(file.lines for file in audit.files)
-
-
-def _suppressed(audit: Audit) -> int:
-    """How many more findings comments excuse."""
-    return sum(file.suppressed for file in audit.files)
-
-
-def _counts(audit: Audit) -> Mapping[Priority, int]:
-    """Priority and number of findings."""
-    return counts(audit)
-
-
-def _rules(audit: Audit) -> tuple[AuditRule, ...]:
-    """What was looked for."""
-    return tuple(AUDIT[code] for code in audit.rules)
-
-
-def _findings(audit: Audit) -> tuple[Finding, ...]:
-    """High priority first, then by file and line."""
-    return identified(audit.findings)
-
-
-def _priority(finding: Finding) -> Priority:
-    """How much it costs where it is real."""
-    return AUDIT[finding.code].priority
-
-
-def _confidence(finding: Finding) -> Confidence:
-    """How often it is."""
-    return AUDIT[finding.code].confidence
+def _of_rule(name: str) -> Attribute:
+    found = attribute(AuditRule, name)
+    return found._replace(get=lambda finding: found.get(AUDIT[finding.code]))
 
 
 DOCUMENT = Document(
@@ -65,15 +30,25 @@ DOCUMENT = Document(
                 **head("audit"),
                 "memplan_version": memplan_version,
                 "summary": {
-                    "files": _files,
-                    "torch_files": _torch_files,
-                    "lines": _lines,
-                    "findings": _counts,
-                    "suppressed": _suppressed,
+                    "files": made(Audit, int, "Files that were read.", lambda audit: len(audit.files)),
+                    "torch_files": _total("Files that speak of PyTorch.", lambda file: file.about_torch),
+                    "lines": _total("Lines of code, comments and nothing.", lambda file: file.lines),
+                    "findings": made(Audit, Mapping[Priority, int], "Priority and number of findings.", counts),
+                    "suppressed": _total("How many more findings comments excuse.", lambda file: file.suppressed),
                     "adoption": "adoption",
                 },
-                "rules": _rules,
-                "findings": _findings,
+                "rules": made(
+                    Audit,
+                    tuple[AuditRule, ...],
+                    "What was looked for.",
+                    lambda audit: [AUDIT[code] for code in audit.rules],
+                ),
+                "findings": made(
+                    Audit,
+                    tuple[Finding, ...],
+                    "High priority first, then by file and line.",
+                    lambda audit: identified(audit.findings),
+                ),
                 "unread": "unread",
                 "timings": {"seconds": "seconds"},
             },
@@ -81,8 +56,7 @@ DOCUMENT = Document(
         ),
         Finding: Table(
             keys={
-                "priority": _priority,
-                "confidence": _confidence,
+                **{key: _of_rule(key) for key in ("priority", "confidence")},
                 **{key: f"place.{key}" for key in ("file", "cell", "line", "column", "end_line", "end_column")},
                 "diff": or_null("diff"),
                 "fingerprint": "identity",

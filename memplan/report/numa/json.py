@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from memplan.contract.document import Document, head, memplan_version
-from memplan.contract.table import Table
+from memplan.contract.fields import Attribute, attribute
+from memplan.contract.table import Table, made
 from memplan.runtime.numa.commands import Commands, joined
 from memplan.runtime.numa.placement import Placement, RankPlacement
 from memplan.runtime.numa.records import Core, Topology
@@ -32,44 +33,15 @@ class PinnedPart(NamedTuple):
     """How large it is."""
 
 
-def _torchrun_modes(report: NumaReport) -> Mapping[Mode, str]:
-    """How each binding of torchrun's own differs from the placement's CPUs; empty where it does not."""
-    return differences(report.topology, report.placement)
-
-
-def _notes(report: NumaReport) -> tuple[str, ...]:
-    """What was missing, and what one should know before using the placement."""
-    return (*report.topology.notes, *report.placement.notes)
-
-
-def _main_cpus(rank: RankPlacement) -> tuple[int, ...]:
-    """The CPUs that the training process itself keeps."""
-    return tuple(cpu for core in rank.main_cores for cpu in core.cpus)
-
-
 def _pinned(rank: RankPlacement) -> tuple[PinnedPart, ...]:
     """Each part of its pinned memory."""
     return tuple(PinnedPart(*part) for part in rank.pinned)
 
 
-def _ranks(commands: Commands) -> tuple[str, ...]:
-    """Lines that start each rank by hand."""
-    return tuple(joined(words) for words in commands.ranks)
-
-
-def _shared(commands: Commands) -> str:
-    """Line that starts what fills memory for all ranks; empty on one node."""
-    return joined(commands.shared)
-
-
-def _torchrun(commands: Commands) -> str:
-    """Line that starts all ranks: with a binding of torchrun's own, or by the script."""
-    return joined(commands.torchrun)
-
-
-def _slurm(commands: Commands) -> str:
-    """Line that starts all ranks under Slurm."""
-    return joined(commands.slurm)
+def _line(name: str) -> Attribute:
+    """Return a key for what is typed on one line."""
+    words = attribute(Commands, name)
+    return words._replace(hint=str, get=lambda commands: joined(words.get(commands)))
 
 
 DOCUMENT = Document(
@@ -79,8 +51,18 @@ DOCUMENT = Document(
         NumaReport: Table(
             keys={
                 **head("numa"),
-                "torchrun_modes": _torchrun_modes,
-                "notes": _notes,
+                "torchrun_modes": made(
+                    NumaReport,
+                    Mapping[Mode, str],
+                    "How each binding of torchrun's own differs from the placement's CPUs; empty where it does not.",
+                    lambda report: differences(report.topology, report.placement),
+                ),
+                "notes": made(
+                    NumaReport,
+                    tuple[str, ...],
+                    "What was missing, and what one should know before using the placement.",
+                    lambda report: (*report.topology.notes, *report.placement.notes),
+                ),
                 "versions": {"memplan": memplan_version},
             }
         ),
@@ -92,13 +74,28 @@ DOCUMENT = Document(
                 "gpu": "gpu.index",
                 "gpu_address": "gpu.address",
                 "cpus": "cpus",
-                "main_cpus": _main_cpus,
+                "main_cpus": made(
+                    RankPlacement,
+                    tuple[int, ...],
+                    "The CPUs that the training process itself keeps.",
+                    lambda rank: [cpu for core in rank.main_cores for cpu in core.cpus],
+                ),
                 "worker_cpus": "workers",
                 "pinned": _pinned,
             },
             omit=("cores",),
         ),
-        Commands: Table(keys={"ranks": _ranks, "shared": _shared, "torchrun": _torchrun, "slurm": _slurm}),
+        Commands: Table(
+            keys={
+                "ranks": made(
+                    Commands,
+                    tuple[str, ...],
+                    "Lines that start each rank by hand.",
+                    lambda commands: [joined(words) for words in commands.ranks],
+                ),
+                **{name: _line(name) for name in ("shared", "torchrun", "slurm")},
+            }
+        ),
     },
 )
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from memplan.contract.document import Document, head
-from memplan.contract.table import Table, columns, only
+from memplan.contract.table import Table, columns, made, only
 from memplan.replay.records import OutOfMemory
 from memplan.simulate.records import PolicyRun, Simulation, StepFigures
 
@@ -53,11 +53,6 @@ class Failure(NamedTuple):
     """What was asked for."""
 
 
-def _steps(simulation: Simulation) -> int:
-    """How many steps were played."""
-    return len(simulation.workload.lengths)
-
-
 def _lengths(simulation: Simulation) -> SequenceLengths | None:
     """SequenceLengths of the steps; null where there are no sequences."""
     lengths = simulation.workload.lengths
@@ -75,21 +70,7 @@ def _policies(simulation: Simulation) -> tuple[PolicyReport, ...]:
     return tuple(PolicyReport(run, simulation.microseconds[run.name]) for run in simulation.policies)
 
 
-def _simulate_seconds(simulation: Simulation) -> float:
-    """Wall time of all simulations."""
-    return sum(run.seconds for run in simulation.policies)
-
-
-def _device_calls(step: StepFigures) -> int:
-    """Times that the device was asked for memory or given some back."""
-    return step.calls.allocations + step.calls.frees + step.calls.maps + step.calls.unmaps
-
-
-def _largest_free(run: PolicyRun) -> int:
-    """Largest block that the allocator could hand out without the device's help, when all steps are over."""
-    return run.steps[-1].largest_free
-
-
+_LARGEST_FREE = "Largest block that could be handed out without the device's help, when all steps are over."
 DOCUMENT = Document(
     name="simulate",
     root=Simulation,
@@ -99,14 +80,19 @@ DOCUMENT = Document(
                 **head("simulate"),
                 "target": "workload.target",
                 "options": "workload.options",
-                "steps": _steps,
+                "steps": made(Simulation, int, "How many were played.", lambda found: len(found.workload.lengths)),
                 "lengths": _lengths,
                 "traced_lengths": "workload.traced_lengths",
                 "without_leftovers": _without_leftovers,
                 "policies": _policies,
                 "assumptions": "workload.assumptions",
                 "not_modelled": "workload.not_modelled",
-                "timings": {"trace_seconds": "workload.seconds", "simulate_seconds": _simulate_seconds},
+                "timings": {
+                    "trace_seconds": "workload.seconds",
+                    "simulate_seconds": made(
+                        Simulation, float, "Wall time of all.", lambda found: sum(run.seconds for run in found.policies)
+                    ),
+                },
                 "versions": {"memplan": "memplan_version"},
             },
             omit=("microseconds",),
@@ -128,7 +114,7 @@ DOCUMENT = Document(
                     "internal": "internal_fragmentation",
                 },
                 "drift_bytes": "drift",
-                "largest_free_bytes": _largest_free,
+                "largest_free_bytes": made(PolicyRun, int, _LARGEST_FREE, lambda run: run.steps[-1].largest_free),
                 "device_calls": "calls",
                 "floor_bytes": "floor",
             },
@@ -145,7 +131,12 @@ DOCUMENT = Document(
                 "allocated_bytes": "peak_allocated",
                 "reserved_bytes": "peak_reserved",
                 "largest_free_bytes": "largest_free",
-                "device_calls": _device_calls,
+                "device_calls": made(
+                    StepFigures,
+                    int,
+                    "Times that the device was asked for memory or given some back.",
+                    lambda step: step.calls.allocations + step.calls.frees + step.calls.maps + step.calls.unmaps,
+                ),
                 "retries": "calls.retries",
             },
             rest=False,
