@@ -1,7 +1,7 @@
 """From what was typed to a ``JobSpec``: every field checked, every complaint at once, every origin kept."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,18 @@ from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, several
 from memplan.job import limits
 from memplan.job.options import OPTIONS, OptionField
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.job.typed import parser_of
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
 
 
-def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
+def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Problems") -> JobSpec:
     """The job that a target and its options ask for.
 
     Args:
-        target: The target as typed.
+        target: The target as typed; as words where a program's arguments may follow it.
         options: What was typed of the job; its time limit is checked too.
         problems: Takes what is wrong; the result means something only if that is nothing.
 
@@ -29,7 +30,8 @@ def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
         The job, with the provenance of every field.
     """
     from memplan.job.config_files.merge import with_given
-    from memplan.job.target import parse_target
+    from memplan.job.parallel import ALONE
+    from memplan.job.program import parse_words
 
     given = {name: _read(OPTIONS[name], value, problems) for name, value in options.given.items()}
     problems.add(*wrong_values(given | {"timeout": options.timeout}))
@@ -37,13 +39,26 @@ def job_spec(target: str, options: JobOptions, problems: "Problems") -> JobSpec:
     values, missing = with_given(files, given)
     problems.add(*missing)
     provenance = {**dict.fromkeys(OPTIONS, "default"), **files.provenance, **{name: flag(name) for name in given}}
-    parsed_target = problems.of(parse_target, target)
-    return JobSpec(target=parsed_target, provenance=provenance | {"target": "TARGET"}, **values)
+    asked = problems.of(parse_words, [target] if isinstance(target, str) else target)
+    if asked is not None and isinstance(asked.target, ScriptTarget):
+        problems.add(*_of_program(asked.target, values))
+    if asked is not None and asked.parallel != ALONE:
+        values["parallel"] = asked.parallel
+    return JobSpec(target=asked and asked.target, provenance=provenance | {"target": "TARGET"}, **values)
+
+
+def _of_program(target: ScriptTarget, values: Mapping[str, Any]) -> list[str]:
+    """A sentence for each option that a program decides by itself."""
+    return [
+        f"{flag(name)} would change nothing: {target.name} decides it (its own arguments follow --)"
+        for name in values
+        if not OPTIONS[name].about.for_programs
+    ]
 
 
 def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
     """The value of an option that was typed."""
-    parse = option.parser()
+    parse = parser_of(option.item)
     if parse is None:
         return value
     if isinstance(value, list):

@@ -35,9 +35,9 @@ Timeline = Annotated[
 
 @groups.spread
 def estimate(
-    target: options.Target,
+    target: options.TargetWords,
     *,
-    gpu: options.Gpus,
+    gpu: options.Gpus = None,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     alloc_conf: AllocConf = "",
@@ -56,6 +56,9 @@ def estimate(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.ESTIMATE_FORMATS) or ()
     problems.add(*check.wrong_values({"fail_on": fail_on} if fail_on is not None else {}))
     spec = check.job_spec(target, job, problems)
+    if not gpu:
+        gpu = [options.DEFAULT_GPU]
+        console.tell(f"note: no --gpu was given: this is for one {options.DEFAULT_GPU}\n")
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)

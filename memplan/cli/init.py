@@ -8,7 +8,7 @@ import typer
 from memplan.cli import check, console, groups, options
 from memplan.cli.estimate import load_profiles
 from memplan.errors import MemplanError
-from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, Target
+from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
 from memplan.project.keys import key_of
 from memplan.project.write import init_project
 
@@ -91,4 +91,6 @@ def _name(target: Target) -> str:
             return Path(location).resolve().stem if Path(location).exists() else location.rpartition("/")[2]
         case PresetTarget(name=name):
             return name
+        case ScriptTarget(path=path, module=module):
+            return path.stem if path is not None else str(module).rpartition(".")[2]
     assert_never(target)

@@ -108,6 +108,15 @@ Target = Annotated[
         show_default=False,
     ),
 ]
+TargetWords = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET",
+        help="model.py, model.py:factory, package.module:factory, hf:DIR, hf:config.json or preset:NAME; "
+        "or a program: train.py -- ARGS, -- torchrun --nproc-per-node 8 train.py ARGS.",
+        show_default=False,
+    ),
+]
 Timeout = Annotated[
     float,
     option("timeout", TARGET, "Limit for running the target's code.", metavar="TIME", default="600s", parser=seconds),
@@ -118,10 +127,13 @@ Config = Annotated[
     option("config", STEP, "Settings of ds_config.json, accelerate.yaml, axolotl.yml, a JSON file of "
            "TrainingArguments or a setup; what is typed wins. Repeatable.", metavar="FILE"),
 ]  # fmt: skip
+DEFAULT_GPU = "h100-80g"
+"""What an estimate is for where nobody says it."""
 Gpus = Annotated[
-    list[str],
-    option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME"),
-]
+    list[str] | None,
+    option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME",
+           default=DEFAULT_GPU),
+]  # fmt: skip
 ProfileDirs = Annotated[
     list[Path] | None,
     option("profile_dir", DEVICE, "Folder of further GPU profiles. Repeatable.", metavar="DIR"),

@@ -17,7 +17,7 @@ from memplan.job.loss_items import loss_items
 from memplan.job.places import file_of, place
 from memplan.job.signatures import EXPECTED, check_takes, uniform_batch
 from memplan.job.source import ModelSource
-from memplan.job.spec import FileTarget, HubTarget, JobSpec, ModuleTarget, PresetTarget
+from memplan.job.spec import FileTarget, HubTarget, JobSpec, ModuleTarget, PresetTarget, ScriptTarget
 from memplan.job.usercode import display, guarded, user_code
 
 _BATCH_EXAMPLE = """add to the file, for example (or give --input NAME=dtype[dims]):
@@ -64,6 +64,10 @@ def _unfed_source(spec: JobSpec) -> ModelSource:
             from memplan.job.presets import preset_source
 
             return preset_source(name, spec=spec)
+        case ScriptTarget(name=name):
+            raise UsageError(
+                f"{name} is a program, of which this command wants the model alone", hint="write a target file"
+            )
 
 
 def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> ModelSource:

@@ -53,6 +53,8 @@ class JobOption:
     """When the job line of a report has it; given: where it is not the default."""
     trains: bool = False
     """Is it of training alone? The job line of other modes leaves it out."""
+    for_programs: bool = False
+    """Does it say something of a program (``train.py -- ARGS``) that its own code does not decide?"""
     names_code: bool = False
     """May its value hold names of somebody's code? Redacted reports hide it."""
     instead: str = ""

@@ -5,10 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, assert_never, get_type_hints
 
+from memplan.errors import UsageError
 from memplan.job.adapters import Lora
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.parallel import Parallel, parse_parallel
-from memplan.job.spec import FileTarget, HubTarget, InputSpec, JobSpec, ModuleTarget, PresetTarget, Target
+from memplan.job.spec import FileTarget, HubTarget, InputSpec, JobSpec, ModuleTarget, PresetTarget, ScriptTarget, Target
 from memplan.job.strict import (
     Reader,
     WrongValuesError,
@@ -59,6 +60,8 @@ def _plain_target(target: Target) -> dict[str, str]:
             return {"hf": location}
         case PresetTarget(name=name):
             return {"preset": name}
+        case ScriptTarget():
+            raise UsageError("a program cannot stand in a setup file", hint="its arguments decide what a setup would")
     assert_never(target)
 
 

@@ -60,7 +60,26 @@ class PresetTarget:
     """Name in the preset catalog."""
 
 
-Target = FileTarget | ModuleTarget | HubTarget | PresetTarget
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptTarget:
+    """``train.py -- --lr 1e-3``: a program that trains, run as ``__main__``."""
+
+    path: Path | None
+    """Its file, as typed; None for a module."""
+    module: str | None = None
+    """Dotted import path of ``-m``."""
+    arguments: tuple[str, ...] = ()
+    """Its own, as typed behind ``--``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What a launcher sets."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"-m {self.module}" if self.path is None else str(self.path)
+
+
+Target = FileTarget | ModuleTarget | HubTarget | PresetTarget | ScriptTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +96,22 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One job: everything that decides what step is traced. Torch-free and picklable.
-
-    Help says what an option is; below it stands what code has to know beyond that.
-    """
+    """One job: everything that decides what step is traced. Torch-free and picklable."""
 
     target: Target
     """Where the model comes from."""
-    allow_network: bool = option(False, panel="Target", help="Let hf: targets be downloaded.", told="never")
-    trust_remote_code: bool = option(False, panel="Target", help="Let hf: targets run their own code.", told="never")
+    allow_network: bool = option(
+        False, panel="Target", help="Let hf: targets be downloaded.", told="never", for_programs=True
+    )
+    """May a ``hf:`` target be downloaded?"""
+    trust_remote_code: bool = option(
+        False, panel="Target", help="Let hf: targets run their own code.", told="never", for_programs=True
+    )
+    """May a ``hf:`` target run code from its directory?"""
     batch_size: int = option(
         1, help="Samples per micro-batch.", least=1, told="always", instead="give it to the data loader"
     )
+    """Samples per micro-batch."""
     seq_len: int | None = option(
         None, help="Tokens per sample.", default="the target's own", least=1, instead="cut the samples to this length"
     )
@@ -116,13 +139,14 @@ class JobSpec:
         1, help="Micro-batches per optimizer step.", least=1, told="always", trains=True,
         instead="step the optimizer once in so many micro-batches",
     )  # fmt: skip
+    """Micro-batches per optimizer step."""
     clip_grad_norm: float | None = option(
         None, help="Clip gradients to this norm.", metavar="NORM", default="off", above=0, trains=True,
         instead="call clip_grad_norm_ before the optimizer steps",
     )  # fmt: skip
     """Maximum norm for ``clip_grad_norm_``; None does not clip."""
     attention: Attention = option(
-        "auto", help="SDPA kernel:", default="auto, as on CUDA", told="always",
+        "auto", help="SDPA kernel:", default="auto, as on CUDA", told="always", for_programs=True,
         instead="choose the kernel with torch.nn.attention.sdpa_kernel",
     )  # fmt: skip
     """SDPA kernel; ``auto`` takes what CUDA would choose."""
@@ -132,7 +156,7 @@ class JobSpec:
     )  # fmt: skip
     """``none``, ``full`` (every repeated block) or the path of a plan file."""
     parallel: Parallel = option(
-        ALONE, metavar="SPEC", page="sharding.md", instead="start {value.ranks} processes",
+        ALONE, metavar="SPEC", page="sharding.md", for_programs=True, instead="start {value.ranks} processes",
         help="Ranks, as fsdp=8,tp=2: ddp, fsdp, fsdp1, hsdp=RxS, zero1 to zero3, tp, cp, pp, ep; "
         "reshard, offload, schedule, micro.",
     )  # fmt: skip
@@ -144,14 +168,17 @@ class JobSpec:
         help="Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or "
         "peft's adapter_config.json.",
     )  # fmt: skip
+    """Train low-rank adapters instead of the weights."""
     quantize: Quantize = option(
         "none", help="Frozen weights of linear layers:", page="adapters.md#--quantize",
         instead="quantise the weights where the model is loaded",
     )  # fmt: skip
+    """How frozen weights of linear layers are held."""
     float8: Float8 = option(
         "none", help="Multiply linear layers in float8, by a recipe of torchao:", page="adapters.md#float8",
         instead="call torchao.float8.convert_to_float8_training on the model, with this recipe",
     )  # fmt: skip
+    """Recipe of torchao by which linear layers multiply in float8."""
     loss_chunks: int = option(
         1, help="Make a language model's logits in so many parts.", least=1, trains=True,
         page="adapters.md#other-savings",
@@ -162,19 +189,23 @@ class JobSpec:
         False, help="Zero gradients in place, as zero_grad(set_to_none=False) does, instead of freeing them.",
         trains=True, instead="call optimizer.zero_grad(set_to_none=False)",
     )  # fmt: skip
+    """Clear gradients with ``zero_grad(set_to_none=False)``, so that they stay through the next forward."""
     optimizer_in_backward: bool = option(
         False, help="Update each weight in backward and free its gradient at once.", trains=True,
         page="adapters.md#other-savings",
         instead="step a parameter in register_post_accumulate_grad_hook",
     )  # fmt: skip
+    """Update each parameter as soon as its gradient is there, and free that."""
     offload_activations: bool = option(
         False, help="Keep what autograd saves in pinned host memory.", trains=True, page="adapters.md#other-savings",
         instead="run forward under torch.autograd.graph.save_on_cpu",
     )  # fmt: skip
+    """Keep what autograd saves in host memory."""
     compress_activations: Compression = option(
         "none", help="What autograd saves, as a what-if:", page="adapters.md#other-savings", trains=True,
         instead="pack what autograd saves in torch.autograd.graph.saved_tensors_hooks",
     )  # fmt: skip
+    """In what form what autograd saves is held."""
     data_workers: int | None = option(
         None, help="Count the DataLoader's host memory, with so many workers.", default="not counted", least=0,
         page="host-memory.md", instead="give it to the data loader as num_workers",
@@ -188,25 +219,33 @@ class JobSpec:
     )  # fmt: skip
     """Batches on their way for each of them; None takes torch's default."""
     pin_memory: bool = option(False, help="The DataLoader pins its batches.", instead="give it to the data loader")
+    """Does the loader copy batches into page-locked memory?"""
     replay_buffer: int = option(
         0, help="Samples that stay in memory to be drawn from.", least=0, page="host-memory.md#replay-buffers",
         instead="keep so many samples in the training script",
     )  # fmt: skip
+    """Samples that the job keeps in memory and draws its batches from."""
     replay_buffer_on: BufferPlace = option(
         "host", help="Where they stay:", told="always", instead="keep them there in the training script"
     )
+    """Where they are."""
     compile: Compile = option(
-        "eager", told="always", page="compile.md", instead="call model.compile()",
+        "eager", for_programs=True, told="always", page="compile.md", instead="call model.compile()",
         help="How what torch.compile compiles, else the whole model, runs: as written, or as Inductor compiles it:",
     )  # fmt: skip
+    """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
     mode: Mode = option("train", help="What one step is:", told="always")
+    """What one step is."""
     max_new_tokens: int = option(32, help="Tokens decoded by generate.", least=1, told="never")
+    """Tokens decoded in ``generate`` mode."""
     kv_block_size: int | None = option(
         None, help="What generate's cache takes in blocks of so many tokens.", default="no blocks", least=1,
         needs=Needed(field="mode", value="generate", reason="is for a cache"), page="usage.md#generation", told="never",
     )  # fmt: skip
     """Tokens per block of a paged cache, for a what-if in ``generate`` mode."""
-    data_dependent: DataDependent = option("balanced", help="Sizes that depend on values:", told="always")
+    data_dependent: DataDependent = option(
+        "balanced", help="Sizes that depend on values:", told="always", for_programs=True
+    )
     """Assumption for sizes that depend on values (MoE routing, boolean masks)."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field name → where its value came from (``--batch-size``, ``model.py:14``, ``default``)."""

@@ -3,11 +3,12 @@
 import difflib
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import assert_never
 
 from memplan.errors import UsageError
-from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, Target
+from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
 
 FORMS = "write model.py or model.py:factory, package.module:factory, hf:DIR (or hf:config.json), or preset:NAME"
 
@@ -34,7 +35,7 @@ def parse_target(text: str, folder: Path = Path()) -> Target:
     if match := _SCHEME.fullmatch(text):
         return _named(match["scheme"], match["rest"].strip(), text, folder)
     if match := _FILE.fullmatch(text):
-        return FileTarget(path=_existing(folder / match["path"]), factory=match["factory"])
+        return FileTarget(path=existing_file(folder / match["path"]), factory=match["factory"])
     if match := _MODULE.fullmatch(text):
         return ModuleTarget(module=match["module"], factory=match["factory"])
     raise UsageError(f"'{text}' is not a target", hint=_what_was_meant(text))
@@ -53,6 +54,8 @@ def format_target(target: Target) -> str:
             return f"hf:{location}"
         case PresetTarget(name=name):
             return f"preset:{name}"
+        case ScriptTarget():
+            return shlex.join([target.name, *(("--", *target.arguments) if target.arguments else ())])
     assert_never(target)
 
 
@@ -67,7 +70,12 @@ def _named(scheme: str, rest: str, text: str, folder: Path) -> Target:
     return HubTarget(location=str(folder / rest) if below else rest)
 
 
-def _existing(path: Path) -> Path:
+def existing_file(path: Path) -> Path:
+    """The path of a file that is there and can be read.
+
+    Raises:
+        UsageError: It is not, or cannot be; the nearest names are offered.
+    """
     try:
         is_file, is_readable = path.is_file(), os.access(path, os.R_OK)
     except (OSError, ValueError) as error:

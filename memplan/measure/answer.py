@@ -3,7 +3,7 @@
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.options import OPTIONS
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
@@ -176,6 +176,8 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, option in OPTIONS.items():
         value, about = traced.get(name, getattr(spec, name)), option.about
+        if isinstance(spec.target, ScriptTarget) and not (about.for_programs or name in ("optimizer", "mode")):
+            continue
         is_told = about.told == "always" or (about.told == "given" and value != option.default)
         if value is not None and is_told and (spec.mode == "train" or not about.trains):
             texts[name] = "yes" if value is True else str(value)
@@ -184,6 +186,8 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
 
 def optimizer_in_words(spec: JobSpec, trace: Trace) -> str:
     """``adamw``, as options name what memplan makes; else what steps: ``own SGD``, or nothing of torch's."""
+    if isinstance(spec.target, ScriptTarget):
+        return " + ".join(trace.optimizers) or "no torch optimizer"
     named = spec.optimizer or "adamw"
     if not {"optimizer", "train_step"} & trace.provenance.keys():
         return named

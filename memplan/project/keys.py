@@ -8,6 +8,7 @@ from memplan.job.options import OPTIONS, OptionField
 from memplan.job.setup_values import JOB as FIELDS
 from memplan.job.strict import Reader, choice, each, record, switch, text
 from memplan.job.target import parse_target
+from memplan.job.typed import parser_of
 from memplan.project import values
 from memplan.project.records import FailOn
 
@@ -72,7 +73,7 @@ def job_keys(folder: Path = Path()) -> Mapping[str, Reader]:
 
 def _reader(option: OptionField, folder: Path) -> Reader:
     """As setups hold it, but text where the command takes text of a form of its own."""
-    parse = option.parser(folder)
+    parse = parser_of(option.item, folder)
     if parse is None:
         return FIELDS[option.name]
     read = values.parsed(parse, option.called)

@@ -94,6 +94,11 @@ class Attribution:
         return name or None
 
     @property
+    def is_inside_module(self) -> bool:
+        """Was a module entered from within another, or from code that belongs to one?"""
+        return len(self._stack) > 1
+
+    @property
     def steps_optimizer(self) -> bool:
         """Does an optimizer run now?"""
         return self._in_optimizer > 0

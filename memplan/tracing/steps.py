@@ -8,7 +8,7 @@ from memplan.errors import EstimateError
 from memplan.job.usercode import user_code
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.recorder import Recorder
-from memplan.tracing.records import StepRange
+from memplan.tracing.records import Place, StepRange
 from memplan.units import format_bytes
 
 LEAST_STEPS = 2
@@ -32,6 +32,9 @@ class Steps:
         self.repeats = False
         """Did the last one leave what it found?"""
         self._recorder = recorder
+        self._first = (0, 0)
+        self._before: list[tuple[int, Place, int]] = []
+        self._growth = 0
 
     def run(self, loop: Iterator[None], progress: Callable[[str], None]) -> None:
         """Run steps until one repeats, at least ``LEAST_STEPS`` and at most ``MOST_STEPS``.
@@ -43,39 +46,58 @@ class Steps:
         Raises:
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
-        while len(self.ranges) < LEAST_STEPS or (not self.repeats and self._goes_on()):
+        while self.goes_on:
             progress(f"tracing step {len(self.ranges) + 1}")
-            growth = self._run_one(loop)
-        if not self.repeats:
-            grows = f", the last one by {format_bytes(growth)}" if growth > 0 else ""
-            count = len(self.ranges)
-            self._recorder.values.assume(f"the first {count} steps differ{grows}; later ones are not predicted")
+            self.begin()
+            self._advance(loop)
+            self.end()
+        self.conclude()
 
-    def _goes_on(self) -> bool:
-        """Is there a further step to trace? An optimizer that says how long its history may be fills it first."""
-        if len(self.ranges) < MOST_STEPS:
-            return True
-        optimizers = self._recorder.attribution.optimizers
-        longest = max((length for each in optimizers for length in _histories(each)), default=0)
-        return len(self.ranges) < MOST_STEPS + longest and len(self._recorder.ops) < MOST_OPS_OF_HISTORY
-
-    def _run_one(self, loop: Iterator[None]) -> int:
-        """Record one step; by how many bytes what lives has grown."""
+    def begin(self) -> None:
+        """Record from here on."""
         ledger = self._recorder.ledger
-        first_op, first_event, before = len(self._recorder.ops), len(ledger.events), ledger.live_sizes()
+        self._first = len(self._recorder.ops), len(ledger.events)
+        self._before = ledger.live_sizes()
         self._recorder.values.decisions.begin_step()
         self._recorder.recording = True
-        self._advance(loop)
+
+    def end(self) -> None:
+        """A step ends here."""
         self._recorder.recording = False
         self._mark_optimizer_state()
+        ledger, (first_op, first_event) = self._recorder.ledger, self._first
         after = ledger.live_sizes()
-        self.repeats = after == before
+        self.repeats = after == self._before
+        self._growth = sum(size for size, *_ in after) - sum(size for size, *_ in self._before)
         self.ranges.append(
             StepRange(
                 first_op=first_op, end_op=len(self._recorder.ops), first_event=first_event, end_event=len(ledger.events)
             )
         )
-        return sum(size for size, *_ in after) - sum(size for size, *_ in before)
+
+    def give_up(self) -> None:
+        """The step that has begun does not end."""
+        self._recorder.recording = False
+
+    def conclude(self) -> None:
+        """Say so where no step repeated."""
+        if not self.repeats:
+            grows = f", the last one by {format_bytes(self._growth)}" if self._growth > 0 else ""
+            count = len(self.ranges)
+            self._recorder.values.assume(f"the first {count} steps differ{grows}; later ones are not predicted")
+
+    @property
+    def goes_on(self) -> bool:
+        """Is there a further step to trace?"""
+        return len(self.ranges) < LEAST_STEPS or (not self.repeats and self._goes_on())
+
+    def _goes_on(self) -> bool:
+        """May one follow a step that did not repeat? An optimizer that says how long its history may be fills it."""
+        if len(self.ranges) < MOST_STEPS:
+            return True
+        optimizers = self._recorder.attribution.optimizers
+        longest = max((length for each in optimizers for length in _histories(each)), default=0)
+        return len(self.ranges) < MOST_STEPS + longest and len(self._recorder.ops) < MOST_OPS_OF_HISTORY
 
     def _advance(self, loop: Iterator[None]) -> None:
         try:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import bounded, flow, hanging, paragraphs, spread, stacked
+from memplan.report.draw.layout import flow, hanging, paragraphs, spread, stacked
+from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.runtime.numa.commands import Commands, wrapped
 from memplan.runtime.numa.cpulist import format_list
 from memplan.runtime.numa.placement import Placement, RankPlacement
@@ -32,7 +33,7 @@ def render(
         width: Terminal cells per line; commands break with a backslash, so that they can be copied.
         quiet: Only the commands.
     """
-    width = bounded(width)
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     typed = list(_typed(lines, width))
     if quiet:
         return [line for line in typed if not line.style]

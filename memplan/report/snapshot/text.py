@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, bounded, flow, hanging, pad, spread, stacked
+from memplan.report.draw.layout import SEPARATOR, flow, hanging, pad, spread
+from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.places import name_of, source_of
 from memplan.report.snapshot.hints import hints
@@ -41,7 +42,7 @@ def render(
         top: Owners to list at most.
         quiet: Only the headline.
     """
-    width = bounded(width)
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     headline = _headline(shown)
     blocks = [[headline]]
     if not quiet:
@@ -55,7 +56,11 @@ def render(
             _what_ifs(shown, width),
             _sentences(shown, width),
         ]
-    return stacked(blocks, width)
+    lines = [line for block in blocks if block for line in (Text(""), *block)][1:]
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def _headline(analysis: SnapshotAnalysis) -> Text:

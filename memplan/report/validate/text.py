@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, bounded, file_name, flow, pad, paragraphs, stacked
+from memplan.report.draw.layout import SEPARATOR, file_name, flow, pad, paragraphs
 from memplan.report.estimate.job import job_lines
+from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.text import shorten
 from memplan.units import format_bytes
 from memplan.validate.records import Alignment, Cause, Difference, Named, Peaks, Tally, Validation
@@ -25,7 +26,7 @@ def render(validation: Validation, *, width: int = 80, explain: bool = False, qu
         explain: Also list what differs most, every assumption, and what is not modelled.
         quiet: Only the table of peaks.
     """
-    width = bounded(width)
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     blocks = [list(_peaks(validation))]
     if not quiet:
         blocks = [_head(validation, width), *blocks, *_streams(validation.alignment, width, explain=explain)]
@@ -33,7 +34,13 @@ def render(validation: Validation, *, width: int = 80, explain: bool = False, qu
         if explain:
             blocks.append(paragraphs("assumed", validation.estimate.assumptions, width))
             blocks.append(paragraphs("not modelled", validation.estimate.not_modelled, width))
-    return stacked(blocks, width)
+    lines: list[Text] = []
+    for block in blocks:
+        lines += [*([Text()] if lines and block else []), *block]
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def _head(validation: Validation, width: int) -> list[Text]:

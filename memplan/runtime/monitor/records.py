@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 from memplan.findings.records import SEVERITIES, Finding, Severity
 from memplan.runtime.meters.records import Reading
-from memplan.units import Bytes
 
 
 class Level(IntEnum):
@@ -38,31 +36,20 @@ class Level(IntEnum):
         return cls(len(SEVERITIES) - 1 - SEVERITIES.index(severity))
 
 
-class PlanPhase(NamedTuple):
-    """A stretch of the predicted timeline."""
-
-    phase: str
-    """What the step does."""
-    start: int
-    """First event."""
-    end: int
-    """First event after it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCurve:
     """The predicted timeline of the traced steps: columns of the same length."""
 
     events: tuple[int, ...]
     """Position in the trace, rising."""
-    allocated: tuple[Bytes, ...]
+    allocated: tuple[int, ...]
     """Bytes in live blocks at each."""
-    reserved: tuple[Bytes, ...]
+    reserved: tuple[int, ...]
     """Bytes in segments at each."""
-    categories: Mapping[str, tuple[Bytes, ...]]
+    categories: Mapping[str, tuple[int, ...]]
     """Category → bytes of live blocks at each."""
-    phases: tuple[PlanPhase, ...]
-    """What the steps do when."""
+    phases: tuple[tuple[str, int, int], ...]
+    """Name of a phase and the events ``[start, end)`` that it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +62,27 @@ class Plan:
     """Name of the GPU's profile; ``cpu`` for training on the CPU."""
     verdict: str
     """``fits``, ``tight`` or ``oom``."""
-    total: Bytes
+    total: int
     """All memory of the GPU; 0 for a device without a fixed limit."""
-    usable: Bytes
+    usable: int
     """What a fresh process can have of it, context included; 0 likewise."""
-    allocated: Bytes
+    allocated: int
     """Predicted peak in live blocks."""
-    reserved: Bytes
+    reserved: int
     """Predicted peak in segments."""
-    device: Bytes
+    device: int
     """Predicted peak with the CUDA context: what nvidia-smi shows."""
-    low: Bytes
+    low: int
     """Lower end of the device peak's interval."""
-    high: Bytes
+    high: int
     """Upper end."""
     phase: str
     """Where the peak is: ``setup``, ``forward``, ``backward`` or ``optimizer``."""
     module: str
     """Module at the peak; may be empty."""
-    breakdown: Mapping[str, Bytes]
+    breakdown: Mapping[str, int]
     """Category → bytes; sums to ``device``."""
-    curve: PlanCurve | None = None
+    curve: PlanCurve | None
     """The timeline, where the file has one (``memplan estimate --timeline``)."""
 
     @property

@@ -21,6 +21,8 @@ PAD_PACKED_SEQUENCE = patch(
     source="aten/src/ATen/native/PackedSequence.cpp _pad_packed_sequence",
 )
 
+LOADER_FETCH = "torch.utils.data.dataloader._BaseDataLoaderIter.__next__"
+"""How a data loader gets its next batch."""
 PATCHES: tuple[Patch, ...] = (
     MODULE_APPLY,
     LOADER_ITERATOR,
@@ -47,6 +49,39 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/csrc/utils/tensor_numpy.cpp tensor_to_numpy; torch/_tensor.py Tensor.__reduce_ex__",
     ),
     *patches("torch", "save", why="no file is overwritten with fake tensors", source="torch/serialization.py save"),
+    *patches(
+        "torch.utils.data.dataloader._BaseDataLoaderIter",
+        "__next__",
+        why="a program's data loaders hand over real data",
+        source="torch/utils/data/dataloader.py _BaseDataLoaderIter.__next__",
+    ),
+    *patches(
+        "torch.utils.data.DataLoader",
+        "__iter__",
+        why="a program's data loaders hand over real data",
+        source="torch/utils/data/dataloader.py DataLoader.__iter__",
+    ),
+    *patches(
+        "torch.distributed",
+        "init_process_group",
+        "barrier",
+        "destroy_process_group",
+        required=False,
+        why="a program finds the ranks that memplan plays",
+        source="torch/distributed/distributed_c10d.py",
+    ),
+    *patches(
+        "torch.optim.Optimizer",
+        "__init__",
+        why="a program's optimizers are known before they step",
+        source="torch/optim/optimizer.py Optimizer.__init__",
+    ),
+    *patches(
+        "torch.autograd",
+        "backward",
+        why="steps of programs without an optimizer are told apart",
+        source="torch/autograd/__init__.py backward",
+    ),
     *patches(
         "torch",
         "tensor",

@@ -15,7 +15,6 @@ from memplan.tracing.scratch.common_kernels import (
     PATCHES,
     REDUCTION_POSITIONS,
     cross_entropy_with_logits,
-    distances,
     loss_shape,
 )
 from memplan.tracing.scratch.cpu_shapes import (
@@ -153,7 +152,6 @@ _LOSSES = {
 RULES = {
     **{name: _averaged(REDUCTION_POSITIONS[name], rule) for name, rule in _LOSSES.items()},
     **PATCHES,
-    "aten._euclidean_dist.default": distances,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
     "aten.sum.default": total,

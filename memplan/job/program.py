@@ -1,0 +1,139 @@
+"""Words that name a program and its arguments: ``train.py -- --lr 1e-3``, ``-- torchrun --nproc-per-node 8 x.py``."""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memplan.errors import UsageError
+from memplan.job.parallel import ALONE, Parallel
+from memplan.job.spec import FileTarget, ScriptTarget, Target
+from memplan.job.target import existing_file, parse_target
+
+_PYTHON = ("python", "python3")
+_STARTERS = {"torchrun": (), "accelerate": ("launch",), "deepspeed": ()}
+"""Launcher → what follows it."""
+_RANKS = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes", "--num_gpus", "--num-gpus")
+_NODES = ("--nnodes", "--num_machines", "--num-machines", "--num_nodes", "--num-nodes")
+_SWITCHES = (
+    "--standalone",
+    "--multi_gpu",
+    "--multi-gpu",
+    "--no_python",
+    "--no-python",
+    "--use_deepspeed",
+    "--use_fsdp",
+)
+"""Options of launchers without a value (torch/distributed/run.py, accelerate/commands/launch.py)."""
+_LEARNS = ("backward", "fit", "train", "step")
+"""Methods that only programs call which train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What words ask for."""
+
+    target: Target
+    """What is run."""
+    parallel: Parallel = ALONE
+    """The ranks that a launcher starts."""
+
+
+def parse_words(words: Sequence[str], *, folder: Path = Path()) -> Asked:
+    """Read a target, or a program with its arguments.
+
+    Args:
+        words: A target; or a Python file and its arguments; or a launcher, its options, a file and its arguments.
+        folder: Where relative paths begin.
+
+    Returns:
+        The target. A file that trains and defines no model of its own is a program.
+
+    Raises:
+        UsageError: There are arguments that nothing takes, or a launcher's words name no file.
+    """
+    first, *rest = words
+    if first in _PYTHON:
+        return Asked(target=_python(rest, folder))
+    if first in _STARTERS:
+        return _launched(first, rest, folder)
+    target = parse_target(first, folder)
+    if isinstance(target, FileTarget) and target.factory is None and (rest or trains(target.path)):
+        return Asked(target=ScriptTarget(path=target.path, arguments=tuple(rest)))
+    if rest:
+        raise UsageError(
+            f"'{first}' takes no arguments of its own: {' '.join(rest)}", hint="only programs (train.py) do"
+        )
+    return Asked(target=target)
+
+
+def trains(path: Path) -> bool:
+    """Does a file train when it is run, and define no ``model``?"""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    if any(_defines_model(node) for node in tree.body):
+        return False
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    learns = any(isinstance(call, ast.Attribute) and call.attr in _LEARNS for call in calls)
+    return learns and any(_runs(node) for node in tree.body)
+
+
+def _defines_model(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == "model"
+
+
+def _runs(node: ast.stmt) -> bool:
+    """Does a statement at module level do something, rather than define it?"""
+    if isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try):
+        return any(_runs(inner) for inner in node.body)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def _python(words: Sequence[str], folder: Path) -> ScriptTarget:
+    """What ``python`` would run; its own options have no effect on memory."""
+    at = next((place for place, word in enumerate(words) if word == "-m" or not word.startswith("-")), None)
+    if at is None or (words[at] == "-m" and len(words) < at + 2):
+        raise UsageError(
+            "these words name no program", hint="write a Python file, or -m and a module, and its arguments"
+        )
+    if words[at] == "-m":
+        return ScriptTarget(path=None, module=words[at + 1], arguments=tuple(words[at + 2 :]))
+    return ScriptTarget(path=existing_file(folder / words[at]), arguments=tuple(words[at + 1 :]))
+
+
+def _launched(launcher: str, words: Sequence[str], folder: Path) -> Asked:
+    """What a launcher would start on each rank."""
+    options, program = _split(words[len(_STARTERS[launcher]) :])
+    ranks = _number(options, _RANKS) * _number(options, _NODES)
+    target = _python(program, folder)
+    environment = {
+        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(_number(options, _RANKS)),
+        "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
+    }  # fmt: skip
+    target = ScriptTarget(path=target.path, module=target.module, arguments=target.arguments, environment=environment)
+    return Asked(target=target, parallel=Parallel(data="ddp", replicas=ranks) if ranks > 1 else ALONE)
+
+
+def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """A launcher's options with their values, and the program with its arguments."""
+    options: dict[str, str] = {}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--module"):
+        name, has_value, value = words[at].partition("=")
+        if not has_value and name not in _SWITCHES:
+            at += 1
+            value = words[at] if at < len(words) else ""
+        options[name] = value
+        at += 1
+    return options, ["-m", *words[at + 1 :]] if words[at : at + 1] == ["--module"] else words[at:]
+
+
+def _number(options: dict[str, str], names: Sequence[str]) -> int:
+    text = next((options[name] for name in names if name in options), "1")
+    # ``--nnodes 1:4`` is elastic: the most; ``--nproc-per-node gpu`` asks the machine.
+    last = text.rpartition(":")[2]
+    if not last.isdigit() or not int(last):
+        raise UsageError(f"'{text}' is no number of ranks", hint="say how many: --nproc-per-node 8")
+    return int(last)

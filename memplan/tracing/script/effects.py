@@ -1,0 +1,131 @@
+"""What a program does beside computing: files written, processes started, connections made.
+
+Memplan runs a program's Python to see what it allocates, not to have its effects. Files that it writes go to a folder
+that is thrown away; deleting, renaming, starting processes and connecting fail as on a machine that does not allow
+them. This keeps accidents from happening; it is no sandbox.
+"""
+
+import builtins
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+_FORBIDDEN = {
+    "os.remove": "deleting files",
+    "os.rmdir": "deleting folders",
+    "os.rename": "renaming files",
+    "os.truncate": "shortening files",
+    "shutil.rmtree": "deleting folders",
+    "os.system": "starting processes",
+    "subprocess.Popen": "starting processes",
+    "os.exec": "starting processes",
+    "os.posix_spawn": "starting processes",
+    "os.fork": "starting processes",
+    "os.forkpty": "starting processes",
+    "os.kill": "sending signals",
+    "socket.connect": "connecting",
+    "socket.bind": "listening",
+}
+"""Audit event (docs.python.org, "Audit events table") → what it is."""
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class _Guard:
+    """Refuses; one for the process, since audit hooks stay for ever."""
+
+    def __init__(self) -> None:
+        self.scratch: Path | None = None
+        self.assume: Callable[[str], None] = lambda _: None
+        self.is_installed = False
+
+    def install(self) -> None:
+        if not self.is_installed:
+            sys.addaudithook(self)
+            self.is_installed = True
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.scratch is None:
+            return
+        if event in _FORBIDDEN and not self._is_inside(args[0] if args else None):
+            self._refuse(_FORBIDDEN[event], args)
+        if event == "open" and isinstance(args[2], int) and args[2] & _WRITES and not self._may_write(args[0]):
+            self._refuse("writing files", args)
+
+    def _may_write(self, path: object) -> bool:
+        return isinstance(path, int) or str(path).startswith("/dev/") or self._is_inside(path)
+
+    def _is_inside(self, path: object) -> bool:
+        if self.scratch is None or not isinstance(path, str | bytes | os.PathLike):
+            return False
+        return Path(os.fsdecode(path)).absolute().is_relative_to(self.scratch)
+
+    def _refuse(self, what: str, args: tuple[Any, ...]) -> None:
+        named = f" ({args[0]})" if args and isinstance(args[0], str) and len(args[0]) < 80 else ""
+        self.assume(f"the program's {what}{named} was refused")
+        raise PermissionError(f"{what}{named} is not allowed while memplan runs the program")
+
+
+_GUARD = _Guard()
+
+
+@contextmanager
+def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
+    """Keep what runs in the context from changing anything outside of a scratch folder.
+
+    Args:
+        assume: Told what was redirected or refused.
+    """
+    _GUARD.install()
+    scratch = Path(tempfile.mkdtemp(prefix="memplan-script-"))
+    files = _Files(scratch, assume)
+    with (
+        mock.patch.object(builtins, "open", files.open),
+        mock.patch.object(io, "open", files.open),
+        mock.patch.object(os, "mkdir", files.mkdir),
+        mock.patch.object(os, "popen", _popen),
+        mock.patch.object(tempfile, "tempdir", str(scratch)),
+    ):
+        _GUARD.scratch, _GUARD.assume = scratch, assume
+        try:
+            yield
+        finally:
+            _GUARD.scratch = None
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Files:
+    """Stand-ins of functions that write: what is written goes to the scratch folder, under the same name."""
+
+    def __init__(self, scratch: Path, assume: Callable[[str], None]) -> None:
+        self._scratch = scratch
+        self._assume = assume
+        self._open, self._mkdir = io.open, os.mkdir
+        self._written: set[str] = set()
+
+    def open(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        """``open``; a file that was written before is read back."""
+        if isinstance(file, int) or str(file).startswith("/dev/"):
+            return self._open(file, mode, *args, **kwargs)
+        name = os.path.abspath(os.fsdecode(file))  # noqa: PTH100 - the path need not exist.
+        inside = Path(name).is_relative_to(self._scratch)
+        if not inside and (set(mode) & set("wax+") or name in self._written):
+            self._written.add(name)
+            file = self._scratch / name.lstrip("/").replace("/", "%")
+        return self._open(file, mode, *args, **kwargs)
+
+    def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        """``os.mkdir``, of a folder that nothing will be in."""
+        if Path(os.fsdecode(path)).absolute().is_relative_to(self._scratch):
+            self._mkdir(path, mode, dir_fd=dir_fd)
+
+
+def _popen(command: str, *_: Any, **__: Any) -> io.StringIO:
+    """``os.popen``: progress bars ask for the size of the terminal."""
+    return io.StringIO("24 80\n" if command.startswith("stty size") else "")

@@ -1,0 +1,82 @@
+"""Experiment trackers: whatever a program tells them goes nowhere."""
+
+import importlib.machinery
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Self
+
+NAMES = frozenset(
+    {"wandb", "mlflow", "tensorboard", "tensorboardX", "torch.utils.tensorboard", "comet_ml", "neptune", "clearml",
+     "aim", "swanlab", "trackio", "mlperf_logger", "mlperf_logging"}
+)  # fmt: skip
+"""Modules that stand-ins take the place of, installed or not."""
+
+
+class Nothing:
+    """Takes every call and has every attribute; it keeps no argument, so that no tensor lives on."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Forget it."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Forget the arguments."""
+        return Nothing()
+
+    def __getitem__(self, _: object) -> Any:
+        return Nothing()
+
+    def __setitem__(self, _: object, __: object) -> None:
+        """Forget it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was begun."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "nothing"
+
+    def __fspath__(self) -> str:
+        return "nothing"
+
+
+class _Inert(ModuleType):
+    """A module whose every name is ``Nothing``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+
+class Loader:
+    """Makes inert modules (``importlib.abc.Loader``)."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """An inert module, which may have others below it."""
+        return _Inert(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is to be run."""
+
+
+def spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where an import finds a stand-in; None for everything else."""
+    if not any(name == known or name.startswith(f"{known}.") for known in NAMES):
+        return None
+    return importlib.machinery.ModuleSpec(name, Loader(), is_package=True)  # type: ignore[arg-type]

@@ -1,0 +1,91 @@
+"""Words that name programs: what is one, what a launcher's words mean, what is complained about."""
+
+from pathlib import Path
+
+import pytest
+
+from memplan.errors import UsageError
+from memplan.job.parallel import ALONE
+from memplan.job.program import parse_words, trains
+from memplan.job.spec import FileTarget, PresetTarget, ScriptTarget
+
+GUARDED = "def main():\n    loss.backward()\nif __name__ == '__main__':\n    main()\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(GUARDED)
+    (tmp_path / "model.py").write_text("def model():\n    ...\n" + GUARDED)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "is_program"),
+    [
+        (GUARDED, True),
+        ("for x in data:\n    optimizer.step()\n    print(x)\n", True),
+        ("Trainer(model).fit(data)\n", True),
+        ("class Net: ...\nif __name__ == '__main__':\n    print(Net())\n", False),
+        ("def step(model):\n    loss.backward()\n", False),
+        ("def model(): ...\n" + GUARDED, False),
+        ("not python at all", False),
+    ],
+)
+def test_a_file_that_trains_when_it_runs_is_a_program(text: str, is_program: bool, folder: Path) -> None:
+    (folder / "any.py").write_text(text)
+    assert trains(folder / "any.py") is is_program
+
+
+def test_targets_stay_what_they_are() -> None:
+    assert parse_words(["model.py"]).target == FileTarget(path=Path("model.py"))
+    assert parse_words(["preset:gpt2"]).target == PresetTarget(name="gpt2")
+    assert parse_words(["train.py:net"]).target == FileTarget(path=Path("train.py"), factory="net")
+
+
+def test_arguments_make_a_program_of_any_file() -> None:
+    asked = parse_words(["model.py", "--lr", "1"])
+    assert asked.target == ScriptTarget(path=Path("model.py"), arguments=("--lr", "1"))
+    assert asked.parallel == ALONE
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks", "arguments"),
+    [
+        ("torchrun --nproc-per-node 8 train.py --lr 1", 8, ("--lr", "1")),
+        ("torchrun --standalone --nproc_per_node=4 --nnodes=2 train.py", 8, ()),
+        ("torchrun --nnodes 1:4 --nproc-per-node=2 train.py", 8, ()),
+        ("accelerate launch --num_processes 2 --multi_gpu train.py x", 2, ("x",)),
+        ("deepspeed --num_gpus=4 train.py --deepspeed ds.json", 4, ("--deepspeed", "ds.json")),
+        ("python -u train.py --lr 1", 1, ("--lr", "1")),
+    ],
+)
+def test_launchers_are_read(words: str, ranks: int, arguments: tuple[str, ...]) -> None:
+    asked = parse_words(words.split())
+    assert isinstance(asked.target, ScriptTarget)
+    assert asked.target.path == Path("train.py")
+    assert asked.target.arguments == arguments
+    assert asked.parallel.ranks == ranks
+    if ranks > 1:
+        assert asked.target.environment["WORLD_SIZE"] == str(ranks)
+
+
+def test_modules_run_as_programs() -> None:
+    target = parse_words(["python", "-m", "package.train", "--lr", "1"]).target
+    assert target == ScriptTarget(path=None, module="package.train", arguments=("--lr", "1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["preset:gpt2", "--lr"], "takes no arguments"),
+        (["model.py:model", "--lr"], "takes no arguments"),
+        (["torchrun", "--nproc-per-node", "gpu", "train.py"], "no number of ranks"),
+        (["torchrun"], "name no program"),
+        (["python", "-m"], "name no program"),
+        (["torchrun", "missing.py"], "no file 'missing.py'"),
+    ],
+)
+def test_what_cannot_be_run_is_said(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_words(words)

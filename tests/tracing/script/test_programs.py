@@ -1,0 +1,223 @@
+"""Programs that train, as people write them: beside a target file of the same step, and beside real runs."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from memplan.errors import EstimateError
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
+from memplan.measure.local import estimate_here
+from memplan.measure.records import Estimate
+
+NET = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+"""
+TARGET = """
+from net import build
+import torch
+from torch.nn import functional as F
+
+def model():
+    return build()
+
+def batch(batch_size):
+    return torch.randn(batch_size, 64), torch.randint(10, (batch_size,))
+
+def loss(output, batch):
+    return F.cross_entropy(output, batch[1])
+"""
+HEAD = """
+import argparse, sys
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+from net import build
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=32)
+parser.add_argument("--device", default="cuda")
+options = parser.parse_args()
+model = build().to(options.device)
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+FROM_RANDOM = (
+    HEAD
+    + """
+if __name__ == "__main__":
+    for step in range(10_000):
+        x = torch.randn(options.batch_size, 64).to(options.device)
+        y = torch.randint(10, (options.batch_size,)).to(options.device)
+        output = model(x)
+        loss = F.cross_entropy(output, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 100 == 0:
+            print(f"{step}: {loss.item():.3f}")
+"""
+)
+WITHOUT_GUARD = FROM_RANDOM.replace('if __name__ == "__main__":', "if True:")
+WITH_LOADER = (
+    HEAD
+    + """
+def main():
+    data = TensorDataset(torch.randn(1000, 64), torch.randint(10, (1000,)))
+    for epoch in range(100):
+        for x, y in DataLoader(data, batch_size=options.batch_size, shuffle=True, num_workers=2):
+            x, y = x.to(options.device), y.to(options.device)
+            output = model(x)
+            loss = F.cross_entropy(output, y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+main()
+"""
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path
+
+
+@pytest.fixture
+def estimated(folder: Path) -> Callable[..., Estimate]:
+    def estimate(text: str, *arguments: str, gpu: str = "h100-80g") -> Estimate:
+        (folder / "train.py").write_text(text)
+        target = ScriptTarget(path=Path("train.py"), arguments=arguments)
+        [result] = estimate_here(JobSpec(target=target), [load_profile(gpu)], advice=False)
+        return result
+
+    return estimate
+
+
+@pytest.mark.parametrize("text", [FROM_RANDOM, WITHOUT_GUARD, WITH_LOADER], ids=["random", "no guard", "loader"])
+def test_a_program_needs_what_a_target_of_the_same_step_needs(
+    text: str, folder: Path, estimated: Callable[..., Estimate]
+) -> None:
+    program = estimated(text, "--batch-size", "128")
+    (folder / "target.py").write_text(TARGET)
+    spec = JobSpec(target=FileTarget(path=Path("target.py")), batch_size=128)
+    [target] = estimate_here(spec, [load_profile("h100-80g")], advice=False)
+    assert program.peak.requested_bytes == target.peak.requested_bytes
+    assert program.parameters == target.parameters
+    assert program.repeats
+    assert program.breakdown["parameter"] == target.breakdown["parameter"]
+    assert program.options["optimizer"] == "AdamW"
+
+
+def test_arguments_decide(estimated: Callable[..., Estimate]) -> None:
+    small, large = (estimated(FROM_RANDOM, "--batch-size", size).peak.requested_bytes for size in ("32", "4096"))
+    assert large - small >= (4096 - 32) * 256 * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        (FROM_RANDOM, ("--device", "cpu"), "puts nothing on the GPU"),
+        ("import torch\nprint('no training')\n", (), "ended without a training step"),
+        (HEAD, ("--no-such",), "sys.exit(2)"),
+        ("raise ValueError('broken')\n", (), "ValueError: broken"),
+    ],
+    ids=["on the CPU", "trains nothing", "wrong arguments", "raises"],
+)
+def test_what_cannot_be_answered_is_said(
+    text: str, arguments: tuple[str, ...], said: str, estimated: Callable[..., Estimate]
+) -> None:
+    with pytest.raises(EstimateError) as caught:
+        estimated(text, *arguments)
+    assert said in str(caught.value)
+
+
+def test_files_are_written_nowhere_and_nothing_is_deleted(folder: Path, estimated: Callable[..., Estimate]) -> None:
+    (folder / "kept.txt").write_text("kept")
+    effects = """
+import os, subprocess, shutil
+os.makedirs("out", exist_ok=True)
+with open("out/log.txt", "w") as file:
+    file.write("hello")
+with open("out/log.txt") as file:
+    assert file.read() == "hello"
+torch.save(model.state_dict(), "out/model.pt")
+for dangerous in (lambda: os.remove("kept.txt"), lambda: shutil.rmtree("."), lambda: subprocess.run(["true"])):
+    try:
+        dangerous()
+    except PermissionError:
+        pass
+    else:
+        raise AssertionError
+"""
+    before = {path.name for path in folder.iterdir()}
+    estimate = estimated(HEAD + effects + FROM_RANDOM.removeprefix(HEAD))
+    assert {path.name for path in folder.iterdir()} - before <= {"train.py", "__pycache__"}
+    assert (folder / "kept.txt").read_text() == "kept"
+    assert any("was refused" in sentence for sentence in estimate.assumptions)
+
+
+ACCUMULATES = (
+    HEAD
+    + """
+for step in range(10_000):
+    output = model(torch.randn(options.batch_size, 64, device=options.device))
+    (F.mse_loss(output, torch.zeros_like(output)) / 4).backward()
+    if step % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+)
+BY_HAND = (
+    HEAD.replace("optimizer = torch.optim.AdamW(model.parameters())", "")
+    + """
+for step in range(10_000):
+    loss = model(torch.randn(options.batch_size, 64, device=options.device)).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+"""
+)
+ADVERSARIES = (
+    HEAD
+    + """
+other = build().to(options.device)
+second = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
+for step in range(10_000):
+    for net, steps in ((model, optimizer), (other, second)):
+        loss = net(torch.randn(options.batch_size, 64, device=options.device)).square().mean()
+        loss.backward()
+        steps.step()
+        steps.zero_grad()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "optimizers"),
+    [(ACCUMULATES, "AdamW"), (BY_HAND, "no torch optimizer"), (ADVERSARIES, "AdamW + SGD")],
+    ids=["accumulation", "by hand", "two optimizers"],
+)
+def test_a_step_is_a_period_of_the_program(text: str, optimizers: str, estimated: Callable[..., Estimate]) -> None:
+    estimate = estimated(text)
+    assert estimate.repeats
+    assert estimate.steps_traced <= 3
+    assert estimate.options["optimizer"] == optimizers
+
+
+def test_modules_and_process_are_as_before(estimated: Callable[..., Estimate]) -> None:
+    argv, path, modules = list(sys.argv), list(sys.path), set(sys.modules)
+    estimated(FROM_RANDOM)
+    assert (sys.argv, sys.path) == (argv, path)
+    assert "train" not in set(sys.modules) - modules
+    assert not torch.distributed.is_initialized()
