@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING
 from memplan.seam.find import lent
 from memplan.seam.patch import used
 
+_AT_ONCE = "backward is lowered with forward"
+
 USED = (
-    *used("torch._functorch", "config", why="backward is lowered with forward", source="torch/_functorch/config.py"),
+    *used("torch._functorch", "config", why=_AT_ONCE, source="torch/_functorch/config.py"),
+    # Not in 2.6; 2.13 is the next release that was looked at.
+    *used("torch._functorch.config", "force_non_lazy_backward_lowering", since="2.13", why=_AT_ONCE),
     *used("torch._functorch.aot_autograd", "aot_function", why="forward and backward become one graph"),
     *used(
         "torch._functorch._aot_autograd",
@@ -27,5 +31,6 @@ if TYPE_CHECKING:
     from torch._functorch.aot_autograd import aot_function
 
     descriptors: ModuleType | None
+    force_non_lazy_backward_lowering: bool | None
 else:
     __getattr__ = lent(USED)

@@ -26,6 +26,7 @@ from memplan.seam.compiler import (
 )
 from memplan.seam.fake import FakeTensor
 from memplan.seam.functorch import config as functorch_config
+from memplan.seam.functorch import force_non_lazy_backward_lowering
 from memplan.seam.modes import DisableTorchFunction, disable_current_modes
 from memplan.seam.patches.compiled import (
     COMPILERS,
@@ -54,7 +55,7 @@ _CONFIG = {
     # Whether padding a matrix pays is measured on the GPU.
     "shape_padding": False,
 }
-_AT_ONCE = {name: True for name in ("force_non_lazy_backward_lowering",) if hasattr(functorch_config, name)}
+_AT_ONCE = {} if force_non_lazy_backward_lowering is None else {"force_non_lazy_backward_lowering": True}
 """Backward is lowered with forward: if it cannot be, the call can still run as eager code. Otherwise torch lowers it
 when it first runs; older torch always does."""
 _DECIDED_BY_DEVICE = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
