@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from memplan.findings.records import NOWHERE
 from memplan.findings.rules import LEAKS
 from memplan.runtime.leaks.detector import GRACE, LeakDetector
-from memplan.runtime.leaks.records import Growing, Outcome
+from memplan.runtime.leaks.records import Chain, Growing, Link, Outcome, Site
 from memplan.runtime.leaks.report import LeakReport, document, render
 from memplan.runtime.meters import cpu
 
@@ -131,6 +132,25 @@ def check_text(report: LeakReport) -> None:
     assert sum(each["bytes"] for each in found["classes"]) == sum(site.nbytes for site in report.sites)
 
 
+def test_a_cause_is_a_finding_where_it_is_born_with_what_keeps_it() -> None:
+    chain = Chain(links=(Link(kind="global", name="history", holder="list"),), rooted=True)
+    sites = tuple(
+        Site(
+            place=("train.py", line, "step"), op="aten.add", storages=5, steps=5, nbytes=5120, bytes_per_step=1024.0,
+            shape=(256,), dtype="float32", chain=chain, code=code, collected=False, leaks=leaks,
+        )
+        for line, code, leaks in ((3, "ML001", True), (7, "ML004", False), (9, "ML001", True))
+    )  # fmt: skip
+    report = LeakReport(
+        outcome=Outcome.LEAK, step=115, source="cpu", growth=None, count=None, sites=sites, classes=(),
+        sampled_steps=5, explained=3072.0, seconds=0.1,
+    )  # fmt: skip
+    [finding] = report.findings
+    assert (finding.code, finding.place.file, finding.place.line) == ("ML001", "train.py", 3)
+    assert finding.evidence == ("kept by history",)
+    assert "2.00 KiB a step" in finding.message
+
+
 def test_the_text_of_what_nothing_explains() -> None:
     growth = Growing(rate=2048.0, low=2000.0, high=2100.0, since=3, p_value=1e-9)
     report = LeakReport(
@@ -138,6 +158,9 @@ def test_the_text_of_what_nothing_explains() -> None:
         sampled_steps=5, explained=0.0, seconds=0.1,
     )  # fmt: skip
     assert report.codes == ("ML016",)
+    [finding] = report.findings
+    assert (finding.severity, finding.place, finding.evidence) == ("error", NOWHERE, ())
+    assert finding.fix == LEAKS["ML016"].remedy
     assert report.unexplained == 2048
     assert "unknown  2.00 KiB a step that nothing seen explains" in render(report)
     check_text(report)
