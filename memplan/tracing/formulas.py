@@ -3,21 +3,31 @@
 Some formulas of torch/csrc/autograd/FunctionsManual.cpp ask for data (is any factor zero?) and take a short way where
 the answer allows it. Under a dispatch mode they never ask and always take the long way, with other tensors
 (``isTensorSubclassLike``). What the short way allocates is played here instead; the tensors of the long way that die
-inside its node count for nothing. Gradients that are themselves differentiated keep the long way.
+inside its node count for nothing. Gradients that are themselves differentiated keep the long way: a plain run holds
+less of it, from nothing on, and the report says so.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 
+from memplan.seam.autograd import get_sequence_nr
 from memplan.tracing.ledger import Ledger
 from memplan.units import Bytes
 
 NO_ZEROS = "no factor of a product (prod, cumprod) is zero, where its gradient depends on that"
+DIFFERENTIATED = (
+    "gradients of gradients of a product, a maximum or a median: autograd's longer formula is counted, which holds "
+    "more than that of a plain run"
+)
 _COUNT_BYTES = 8
 """Of a number of zeros (int64)."""
+
+_CHECKPOINT = torch.utils.checkpoint.__file__
 
 Allocation = tuple[str, int]
 """A key and its bytes; 0 bytes free what the key names."""
@@ -123,22 +133,37 @@ class Formulas:
         self._running: tuple[str, int] | None = None
         self._first = 0
         """Number of allocations before the node's own."""
+        self._is_differentiated = False
+        """Does the node's long way stay?"""
+        self._first_number = 0
+        """What autograd numbers the first node of that way by."""
+        self._long_ways: list[range] = []
+        """Numbers of the nodes that such ways have left behind, whose gradients belong to them."""
 
     def follow(self, node: Any) -> None:
         """Say on behalf of which autograd node the next op runs; None: of none."""
-        # With gradients on, either what a checkpoint put off runs again, or the long way itself is differentiated.
-        name = "" if node is None or torch.is_grad_enabled() else node.name()
-        running = (name, node._sequence_nr()) if name in self._formulas else None
+        name = "" if node is None else node.name()
+        number = 0 if node is None else node._sequence_nr()
+        is_long = any(number in numbers for numbers in self._long_ways)
+        running = (name, number) if is_long or (name in self._formulas and not _runs_again()) else None
         if running == self._running:
             return
         if self._running is not None:
-            self._forget()
+            self._leave()
         self._running = running
         if running is not None:
+            self._is_differentiated = is_long or torch.is_grad_enabled()
+            self._enter(name, node)
+
+    def _enter(self, name: str, node: Any) -> None:
+        if self._is_differentiated:
+            self._assume(DIFFERENTIATED)
+            self._first_number = get_sequence_nr()
+        else:
             if name in OF_PRODUCTS:
                 self._assume(NO_ZEROS)
             self._play(self._formulas[name](node))
-            self._first = len(self._ledger.entries)
+        self._first = len(self._ledger.entries)
 
     def _play(self, allocations: Iterator[Allocation]) -> None:
         held = {}
@@ -150,8 +175,24 @@ class Formulas:
         for identity in reversed(held.values()):
             self._ledger.release_scratch(identity)
 
-    def _forget(self) -> None:
-        """What was born for the node and has died since was the long way's own."""
+    def _leave(self) -> None:
+        """What was born for the node and has died since was the long way's own; if it stays, all of it is unsure."""
+        if self._is_differentiated:
+            self._long_ways.append(range(self._first_number, get_sequence_nr()))
         for entry in self._ledger.entries[self._first :]:
-            if not entry.holders:
+            if self._is_differentiated:
+                entry.most = entry.nbytes
+            elif not entry.holders:
                 entry.nbytes = Bytes(0)
+
+
+def _runs_again() -> bool:
+    """Is it what a checkpoint has put off that runs now? A saved tensor that a node asks for brings it about."""
+    if not torch.is_grad_enabled():
+        return False
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_code.co_name == "unpack_hook" and frame.f_code.co_filename == _CHECKPOINT:
+            return True
+        frame = frame.f_back
+    return False

@@ -278,3 +278,48 @@ def test_a_way_that_could_not_be_traced_is_told(tmp_path: Path) -> None:
     job = JobSpec(target=FileTarget(path=tmp_path / "failing.py"), batch_size=4)
     (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
     assert any("could not be traced" in said and "nothing is left" in said for said in answer.assumptions)
+
+
+_OF_PRODUCTS = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 48)
+    def forward(self, x): return {call}
+def model(): return Net()
+def batch(batch_size): return (torch.randn(batch_size, 64),)
+def loss(output, batch): return output.square().mean()
+def optimizer(parameters): return torch.optim.SGD(parameters)
+def train_step(model, optimizer, batch):
+    weights = list(model.parameters())
+    value = loss(model(batch[0]), batch)
+    slopes = torch.autograd.grad(value, weights, create_graph=True)
+    (value + sum(slope.square().sum() for slope in slopes)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["self.layer(x).prod(1)", "self.layer(x).prod()", "self.layer(x).cumprod(1)", "self.layer(x).max()"]
+)
+def test_the_interval_holds_gradients_of_gradients_whose_formula_depends_on_data(call: str, tmp_path: Path) -> None:
+    path = tmp_path / "products.py"
+    path.write_text(_OF_PRODUCTS.format(call=call))
+
+    def run() -> object:
+        program: dict[str, Any] = {}
+        exec(path.read_text(), program)
+        model = program["model"]()
+        optimizer = program["optimizer"](model.parameters())
+        for _ in range(3):
+            program["train_step"](model, optimizer, program["batch"](256))
+        return optimizer
+
+    real = peak(real_allocations(run))
+    job = JobSpec(target=FileTarget(path=path), batch_size=256)
+    (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
+    assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
+    assert any("gradients of gradients" in sentence for sentence in answer.assumptions)
