@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.schedule.records import RematGraph
+from memplan.plan.checkpoint.schedule.records import RematGraph, readers_of
 
 WORK = 100_000
 """Partial orders looked at by default, about a second: the beam is as wide as the graph then allows."""
@@ -68,10 +68,7 @@ class _Search:
 
     def __init__(self, graph: RematGraph) -> None:
         count = len(graph.names)
-        readers: list[list[int]] = [[] for _ in range(count)]
-        for node, sources in enumerate(graph.predecessors):
-            for source in sources:
-                readers[source].append(node)
+        readers = readers_of(graph.predecessors)
         # A bit beyond all nodes stands for the end, which reads the outputs and is never done.
         bits = [sum(1 << reader for reader in readers[node]) for node in range(count)]
         self._readers = [bits[node] | (node in graph.outputs) << count for node in range(count)]

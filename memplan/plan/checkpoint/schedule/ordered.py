@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
+from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule, readers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +53,13 @@ def ordered(graph: RematGraph, order: Sequence[int]) -> OrderedProblem:
     predecessors = [tuple(sorted(place[source] for source in graph.predecessors[node])) for node in order]
     sink = [tuple(sorted(place[node] for node in graph.outputs))] if graph.outputs else []
     predecessors += sink
-    successors: list[list[int]] = [[] for _ in predecessors]
-    for number, sources in enumerate(predecessors):
-        for source in sources:
-            successors[source].append(number)
     return OrderedProblem(
         order=tuple(order),
         sizes=tuple(graph.sizes[node] for node in order) + (0,) * len(sink),
         scratch=tuple(graph.scratch[node] if graph.scratch else 0 for node in order) + (0,) * len(sink),
         costs=tuple(graph.costs[node] for node in order) + (0.0,) * len(sink),
         predecessors=tuple(predecessors),
-        successors=tuple(map(tuple, successors)),
+        successors=tuple(map(tuple, readers_of(predecessors))),
         pinned=frozenset(place[node] for node in graph.pinned) | frozenset(range(len(order), len(predecessors))),
     )
 

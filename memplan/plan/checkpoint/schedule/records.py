@@ -1,5 +1,6 @@
 """The op-level problem: values, who is computed from whom, and a schedule that may compute some of them again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memplan.units import Bytes
@@ -93,3 +94,16 @@ class NoSchedule:
 
 
 ScheduleResult = OptimalSchedule | FeasibleSchedule | InfeasibleSchedule | NoSchedule
+
+
+def readers_of(predecessors: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return who reads each node, in order.
+
+    Args:
+        predecessors: What each node reads.
+    """
+    readers: list[list[int]] = [[] for _ in predecessors]
+    for node, sources in enumerate(predecessors):
+        for source in sources:
+            readers[source].append(node)
+    return readers

@@ -1,5 +1,6 @@
 """How certain an answer is: how the search ended, and how far from the best its plan can be."""
 
+from dataclasses import dataclass
 from typing import assert_never
 
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
@@ -16,6 +17,23 @@ from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 
 NO_GAP = 1e-5
 """Share of the step's time up to which a plan counts as being at its bound: the precision of solvers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """How a search ended, and how certain that is; the fields are those of ``CheckpointAnswer``."""
+
+    outcome: Outcome
+    gap: float | None
+    is_proved: bool
+    bound_for: str
+
+
+def certainty(planned: AnswerInputs) -> Certainty:
+    """Return how certain an answer is."""
+    return Certainty(
+        outcome=outcome(planned), gap=gap(planned), is_proved=is_proved(planned), bound_for=bound_for(planned)
+    )
 
 
 def outcome(planned: AnswerInputs) -> Outcome:

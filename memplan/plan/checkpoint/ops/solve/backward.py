@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memplan.plan.checkpoint.ops.solve.segments import narrows, readers_of
-from memplan.plan.checkpoint.schedule.records import RematGraph
+from memplan.plan.checkpoint.ops.solve.segments import narrows
+from memplan.plan.checkpoint.schedule.records import RematGraph, readers_of
 
 WORK = 200_000
 """Partial orders looked at, about two seconds: the beam is as wide as the length of backward then allows."""
@@ -112,7 +112,7 @@ class _Search:
 
     def __init__(self, graph: RematGraph, boundary: int, companions: Sequence[Sequence[int]], price: float) -> None:
         self.graph, self.boundary, self.companions = graph, boundary, companions
-        self.readers = readers_of(graph)
+        self.readers = readers_of(graph.predecessors)
         self.demanded = _on_demand(graph, boundary, self.readers, price)
         self.width = max(4, WORK // max(1, 5 * (len(graph.names) - boundary)))
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from memplan.plan.checkpoint.ops.solve.repeats import representatives
-from memplan.plan.checkpoint.ops.solve.segments import readers_of, segments
+from memplan.plan.checkpoint.ops.solve.segments import segments
 from memplan.plan.checkpoint.schedule.highs import BinaryProgram
 from memplan.plan.checkpoint.schedule.ordered import ordered, useful
-from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
+from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule, readers_of
 
 INFINITY = float("inf")
 LATER_COSTS_MORE = 1e-4
@@ -30,7 +30,7 @@ class DecisionProgram:
     def __init__(self, graph: RematGraph, boundary: int, *, alike: bool) -> None:
         self.graph, self.boundary = graph, boundary
         self.program = BinaryProgram()
-        self.readers = readers_of(graph)
+        self.readers = readers_of(graph.predecessors)
         self.segment, entries = segments(graph, boundary, self.readers)
         self.stages: dict[int, list[int]] = {}
         self.events: dict[int, list[int]] = {}

@@ -9,15 +9,6 @@ NEAR = 6
 """Ops on either side of a cut over which no less may go."""
 
 
-def readers_of(graph: RematGraph) -> list[list[int]]:
-    """Who reads each node, in order."""
-    readers: list[list[int]] = [[] for _ in graph.names]
-    for node, sources in enumerate(graph.predecessors):
-        for source in sources:
-            readers[source].append(node)
-    return readers
-
-
 def narrows(crossing: Sequence[int], begin: int, end: int) -> list[int]:
     """Places at which less goes across than at those around; of equal ones in a row the last.
 
