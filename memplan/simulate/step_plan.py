@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from memplan.errors import MemplanError
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
-from memplan.plan.reuse.ending import bound_of
 from memplan.plan.reuse.records import ArenaBuffer, FeasiblePlacement, OptimalPlacement, Problem
+from memplan.plan.reuse.result import bound_of
 from memplan.replay.policy import MIN_BLOCK
 from memplan.replay.static_plan import Slot
 from memplan.simulate.family import Family, Stretch

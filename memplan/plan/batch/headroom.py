@@ -1,4 +1,4 @@
-"""How much of a device a plan may take."""
+"""The share of a device that a plan may take."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args

@@ -87,7 +87,7 @@ class UtilizationThresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalBatch:
-    """What a batch costs beside the best use of steps and of samples."""
+    """The cost of a batch beside the best use of steps and of samples."""
 
     noise_scale: float
     """The gradient noise scale, in samples: the critical batch size."""

@@ -108,7 +108,7 @@ class ValueSearch:
         return self._found(max(self._fitting, default=0), "limit" if self._fitting else "none")
 
     def at(self, value: int) -> JudgedStep:
-        """What is known of a value: traced, or by the family nearest to it."""
+        """Return the step at a value: traced, or as the nearest family of traces predicts it."""
         if value in self._judged:
             return self._judged[value]
         if value not in self._promised:

@@ -31,7 +31,7 @@ def splits(global_batch: int, ranks: int) -> Iterator[BatchSplit]:
 
 
 def critical_batch(noise_scale: float, batch: int) -> CriticalBatch:
-    """What a batch costs in steps and in samples.
+    """Return the cost of a batch in steps and in samples.
 
     With the noise scale B as the critical batch size, S / S_min = 1 + B / batch and E / E_min = 1 + batch / B
     (McCandlish et al. 2018, An Empirical Model of Large-Batch Training, arXiv:1812.06162, equations 2.11 and 2.12).

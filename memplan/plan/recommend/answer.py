@@ -65,7 +65,7 @@ class SearchOutcome:
         return is_allowed(candidate, self.given, self.search, batch_statistics=self.batch_statistics)
 
     def wanting(self, candidate: Candidate) -> tuple[Group, ...]:
-        """What ``--allow`` would have to name for it besides."""
+        """Return what ``--allow`` would have to name besides for a candidate."""
         return wanting(candidate, self.given, self.search, batch_statistics=self.batch_statistics)
 
 
@@ -118,7 +118,7 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
 
 
 def pareto(evaluated: Sequence[Evaluated]) -> tuple[Evaluated, ...]:
-    """What no other beats in both device memory and throughput, least memory first."""
+    """Return the Pareto front of device memory and throughput, least memory first."""
     front: list[Evaluated] = []
     for each in sorted(evaluated, key=lambda each: (each.device_bytes, -each.samples_per_second)):
         if not front or each.samples_per_second > front[-1].samples_per_second:

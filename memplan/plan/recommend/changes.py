@@ -46,7 +46,7 @@ class JobChange:
         return replace(spec, **dict(self.fields))
 
     def made_parallel(self, parallel: Parallel) -> Parallel:
-        """How the job is spread after it."""
+        """Return how the job is spread over ranks after the change."""
         found: Parallel = dict(self.fields).get("parallel", parallel)
         return found
 

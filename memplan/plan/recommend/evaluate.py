@@ -154,7 +154,7 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ranks:
-    """What came of the ranks of a job."""
+    """The estimates of a job's ranks."""
 
     estimate: Estimate
     peaks: Peaks

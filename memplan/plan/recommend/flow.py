@@ -20,9 +20,9 @@ from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.answer import SearchOutcome, compose_answer
 from memplan.plan.recommend.changes import JobChange
+from memplan.plan.recommend.checkpoint_plan import TRACES, Planning, budget_for, can_be_planned, in_its_place
 from memplan.plan.recommend.evaluate import Evaluation, work
 from memplan.plan.recommend.exclusions import excluded
-from memplan.plan.recommend.planned import TRACES, Planning, budget_for, can_be_planned, in_its_place
 from memplan.plan.recommend.predict import PredictedStep, Predictor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Recommendation, Rejected, Search, shares
 from memplan.plan.recommend.space import (
@@ -144,7 +144,7 @@ class _Searching:
                     yield self._alone(change)
 
     def _changes(self, *, experts: bool = False) -> tuple[JobChange, ...]:
-        """What may be changed, without a precision that the device only emulates."""
+        """Return the changes to try, without a precision that the device only emulates."""
         found = changes_for(self._given.spec, self._search, experts=experts)
         emulated = ("bf16", "bf16-mixed") if "bfloat16" in self._profile.lacks else ()
         return tuple(each for each in found if dict(each.fields).get("precision") not in emulated)
@@ -184,7 +184,7 @@ class _Searching:
         return wanting(candidate, self._given, self._search, batch_statistics=statistics)
 
     def _hopeful(self, ways: Iterable[Combination]) -> list[Way]:
-        """What was not traced and should fit, the cheapest first; of each set of changes one split of the batch.
+        """Return what was not traced and should fit, the cheapest first; of each set of changes one split of the batch.
 
         That split's trace says where the others stand.
         """
@@ -237,7 +237,7 @@ class _Searching:
         return len(fitting) >= ENOUGH and min(fitting) <= self._cost(best_left)
 
     def _fitting(self) -> list[Evaluated]:
-        """What fits and may be recommended."""
+        """Return the evaluated candidates that fit and may be recommended."""
         found = [each.evaluated for each in self._outcomes.values() if each.evaluated is not None]
         return [each for each in found if each.fits and self._may_win(each.candidate)]
 

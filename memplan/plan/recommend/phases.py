@@ -1,4 +1,4 @@
-"""What a step holds at the peak of each of its phases: what predictions of other ways to run it are made of."""
+"""Bytes by category at the peak of each phase of a step, from which other configurations are predicted."""
 
 from collections.abc import Mapping
 

@@ -1,9 +1,9 @@
-"""What a way to run the job should take and last, from the traces nearest to it: decides what is traced, nothing else.
+"""Predict memory and time of a configuration from the traces nearest to it: decides what is traced, nothing else.
 
 peak = most of any phase: bytes by category of the traced relative, times what each further change leaves of them
 
 The relative has the most of the changes; a further change does what it did where two traces differ by it alone, else
-what such a change usually does (``memplan.plan.recommend.order``).
+what such a change usually does (``memplan.plan.recommend.guesses``).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from memplan.job.spec import JobSpec
 from memplan.lifetime.records import Category
 from memplan.plan.recommend.changes import JobChange
 from memplan.plan.recommend.evaluate import Evaluation
-from memplan.plan.recommend.order import guess
+from memplan.plan.recommend.guesses import guess
 from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.records import Candidate, Evaluated
 from memplan.plan.recommend.space import Combination
@@ -30,7 +30,7 @@ Texts = frozenset[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedStep:
-    """What a way to run the job should come to."""
+    """The predicted memory and time of a configuration."""
 
     device_bytes: int
     """Device peak."""
@@ -40,7 +40,7 @@ class PredictedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one change does to any job."""
+    """The effect of one change on any job."""
 
     of: Callable[[str, Category, float], float]
     """Phase, category and its bytes → bytes after the change."""
@@ -99,7 +99,7 @@ class Predictor:
         return not any(each <= texts for each in self._impossible)
 
     def predict(self, combination: Combination) -> PredictedStep:
-        """What it should take and last."""
+        """Return the predicted memory and time of a configuration."""
         spec = combination.candidate.spec
         texts = frozenset(change.text for change in combination.changes)
         nearest = max((each for each in self._known if each <= texts), key=len)
@@ -157,7 +157,7 @@ def _passes(spec: JobSpec) -> int:
 
 
 def _measured(without: _Known, found: _Known) -> Effect:
-    """What a change did where one trace has it and another has not."""
+    """Return the effect of a change where one trace has it and another has not."""
     before = resized(without.peaks, without.spec, found.spec)
     peaks = found.peaks
 

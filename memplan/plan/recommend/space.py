@@ -68,7 +68,7 @@ def allowed(change: JobChange, search: Search) -> bool:
 
 
 def wanting(candidate: Candidate, given: Candidate, search: Search, *, batch_statistics: bool) -> tuple[Group, ...]:
-    """What ``--allow`` would have to name besides for a candidate to be recommended.
+    """Return what ``--allow`` would have to name besides for a candidate to be recommended.
 
     Args:
         candidate: What was tried.

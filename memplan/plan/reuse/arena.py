@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from memplan.errors import MemplanError
 from memplan.plan.reuse.compose import DEFAULT_TIME_LIMIT
+from memplan.plan.reuse.from_requests import stretch_of
 from memplan.plan.reuse.records import (
     ArenaBuffer,
     ArenaPlacement,
@@ -12,7 +13,6 @@ from memplan.plan.reuse.records import (
     OptimalPlacement,
     Problem,
 )
-from memplan.plan.reuse.stretch import stretch_of
 from memplan.replay.records import Request
 from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
 

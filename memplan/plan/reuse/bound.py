@@ -1,4 +1,4 @@
-"""What no placement can undercut.
+"""Lower bounds on the height of any placement.
 
     height ≥ bytes alive at a moment (the load)
            ≥ the same of those whose alignments are multiples of one, each rounded up to it, less the largest padding

@@ -8,7 +8,7 @@ from memplan.units import Bytes
 
 
 def problems_of(problem: Problem, placement: ArenaPlacement) -> tuple[str, ...]:
-    """What is wrong with a placement.
+    """Return what is wrong with a placement.
 
     Args:
         problem: What was to be placed.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from memplan.errors import UsageError
 from memplan.plan.reuse.bound import lower_bound, stretches
 from memplan.plan.reuse.decompose import placed
-from memplan.plan.reuse.ending import ended
 from memplan.plan.reuse.records import ArenaBuffer, Problem, Result
+from memplan.plan.reuse.result import ended
 from memplan.units import Bytes
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from memplan.job.isolate import run_isolated
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.decompose import placed
-from memplan.plan.reuse.ending import best_of, ended
-from memplan.plan.reuse.grain import grain_of
+from memplan.plan.reuse.granularity import grain_of
 from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
+from memplan.plan.reuse.result import best_of, ended
 from memplan.units import Bytes
 
 WORKERS = 2
@@ -52,7 +52,7 @@ def solve(problem: Problem, *, time_limit: float, workers: int = WORKERS) -> Res
 
 
 def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, time_limit: float, workers: int) -> Result:
-    """What CP-SAT finds beyond a placement; in a process of its own."""
+    """Improve a placement with CP-SAT; runs in a process of its own."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
     unit = grain_of(problem)
     # A placement over the capacity is no use: better no answer, and a proof where there is none.

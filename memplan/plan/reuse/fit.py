@@ -8,7 +8,7 @@ from memplan.plan.reuse.table import BufferTable, Times, Whole
 
 
 class Room(NamedTuple):
-    """What is known, and room to work in; a tuple, for compiled loops take tuples."""
+    """A problem's arrays and scratch space; a tuple, for compiled loops take tuples."""
 
     times: Times
     """Lifespans."""

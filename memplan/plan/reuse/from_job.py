@@ -12,7 +12,7 @@ from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measurer import measuring
 from memplan.measure.played import play_on_device
 from memplan.plan.reuse.answer_records import Gathered, StepContext
-from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
+from memplan.plan.reuse.from_requests import ALIGNMENT, stretch_of
 from memplan.replay.records import Request
 from memplan.replay.stream import RequestStream, device_requests
 from memplan.runtime.arena.records import CPU_ALIGNMENT
@@ -74,7 +74,7 @@ def gather_job(
 def _last_step(
     trace: Trace, stream: RequestStream
 ) -> tuple[Sequence[Request], Sequence[Request], Mapping[int, int] | None]:
-    """What leads to the last step, the step, and who takes whose place; None where the step does not close."""
+    """Return what leads to the last step, the step, and who takes whose place; None where the step does not close."""
     if stream.closes:
         return stream.prefix, stream.step, stream.rename
     step = trace.steps[-1]

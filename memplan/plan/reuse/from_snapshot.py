@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from memplan.plan.reuse.answer_records import Gathered, StepContext
-from memplan.plan.reuse.stretch import ALIGNMENT, stretch_of
+from memplan.plan.reuse.from_requests import ALIGNMENT, stretch_of
 from memplan.snapshot.frames import PlaceKind, place_of
 from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.read import load_snapshot

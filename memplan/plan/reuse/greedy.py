@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memplan.plan.reuse.bound import lower_bound
-from memplan.plan.reuse.ending import ended
 from memplan.plan.reuse.fit import place_in_order
 from memplan.plan.reuse.records import ArenaPlacement, Problem, Result
+from memplan.plan.reuse.result import ended
 from memplan.plan.reuse.table import BufferTable, Whole, table_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
 
 
 def placements(table: BufferTable) -> Iterator[GreedyPlacement]:
-    """What each ordering comes to, one after the other."""
+    """Yield the placement of each ordering, one after the other."""
     import numpy as np
 
     # The last of the keys counts most; rows that are equal in all stay in the order of the table.

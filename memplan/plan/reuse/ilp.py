@@ -11,10 +11,10 @@ from typing import Any
 
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
-from memplan.plan.reuse.ending import best_of, ended
 from memplan.plan.reuse.fit import place_in_order
-from memplan.plan.reuse.grain import grain_of
+from memplan.plan.reuse.granularity import grain_of
 from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
+from memplan.plan.reuse.result import best_of, ended
 from memplan.plan.reuse.table import table_of
 
 

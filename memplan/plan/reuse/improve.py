@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memplan.plan.reuse.bound import lower_bound
-from memplan.plan.reuse.eject import push, state_of
-from memplan.plan.reuse.ending import ended
+from memplan.plan.reuse.ejection import push, state_of
 from memplan.plan.reuse.fit import place_in_order
 from memplan.plan.reuse.greedy import ALL, GreedyPlacement, area, height_of, placements
 from memplan.plan.reuse.records import ArenaPlacement, Problem, Result
+from memplan.plan.reuse.result import ended
 from memplan.plan.reuse.table import BufferTable, table_of
 
 FIRST_STEPS = 1_000

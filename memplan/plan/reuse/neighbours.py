@@ -1,4 +1,4 @@
-"""Who meets a buffer in time, and in which order they lie: what every placement asks most."""
+"""Find the buffers that meet another in time, in the order in which they lie: the innermost loop of every placement."""
 
 from memplan.plan.reuse.compiled import compiled
 from memplan.plan.reuse.table import Times, Whole

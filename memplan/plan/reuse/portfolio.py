@@ -16,7 +16,6 @@ from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound
 from memplan.plan.reuse.check import contradiction, problems_of
 from memplan.plan.reuse.decompose import joined, part_of, placed, sections_of
-from memplan.plan.reuse.ending import best_of, bound_of, ended
 from memplan.plan.reuse.records import (
     ArenaPlacement,
     FeasiblePlacement,
@@ -25,6 +24,7 @@ from memplan.plan.reuse.records import (
     Problem,
     Result,
 )
+from memplan.plan.reuse.result import best_of, bound_of, ended
 from memplan.units import Bytes
 
 FEW = 5_000

@@ -18,7 +18,7 @@ from memplan.units import Bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaBuffer:
-    """What needs a place."""
+    """A buffer that needs a place in an arena."""
 
     name: str
     """For people and files; unique in its problem."""

@@ -11,8 +11,7 @@ from functools import cache
 from memplan.plan.reuse.bound import HeightBound, lower_bound
 from memplan.plan.reuse.check import contradiction
 from memplan.plan.reuse.compiled import HAS_NUMBA
-from memplan.plan.reuse.ending import ended
-from memplan.plan.reuse.grain import grain_of
+from memplan.plan.reuse.granularity import grain_of
 from memplan.plan.reuse.records import (
     ArenaBuffer,
     ArenaPlacement,
@@ -20,6 +19,7 @@ from memplan.plan.reuse.records import (
     Problem,
     Result,
 )
+from memplan.plan.reuse.result import ended
 from memplan.plan.reuse.search_kernel import EXCLUDED, PAUSED, PLACED, TRUNCATED, begin, explore
 from memplan.plan.reuse.search_orders import turns
 from memplan.plan.reuse.search_records import SearchShape, SearchState, SearchTask
@@ -75,7 +75,7 @@ def compile_once() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """What is known while it runs."""
+    """The state of a search: its best placement and bound."""
 
     table: BufferTable
     shape: SearchShape

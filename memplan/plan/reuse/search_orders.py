@@ -1,4 +1,4 @@
-"""Which question is asked first, and which answer is tried first: many short searches find what one long one misses.
+"""Orders of questions and answers: many short searches in different orders find what one long one misses.
 
 How long a search takes to fit buffers has a heavy tail: an unlucky early answer costs for ever, and another rule or
 order has none. So rules and orders take turns with few nodes each, which grow from round to round; from the second

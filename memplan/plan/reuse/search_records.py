@@ -1,4 +1,4 @@
-"""What the search loops over: arrays where loops are compiled, lists where they are not."""
+"""Records that the search loops over: arrays where loops are compiled, lists where they are not."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class SearchShape(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """What changes during a search."""
+    """The mutable state of a search."""
 
     offset: Whole
     """Per buffer: where it is placed, or NONE."""
@@ -57,7 +57,7 @@ class SearchState(NamedTuple):
 
 
 class SearchTask(NamedTuple):
-    """What a search is to do."""
+    """The task of one search."""
 
     capacity: int
     """Height that no buffer may exceed."""

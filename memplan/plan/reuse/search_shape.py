@@ -25,7 +25,7 @@ TRAIL_PER_BUFFER = 200
 
 
 def is_small(table: BufferTable) -> bool:
-    """Whether the arrays would fit memory."""
+    """Return whether the arrays would fit memory."""
     times = table.times
     alive = int((times.stretch_ends - times.stretch_starts).sum())
     meetings = int((times.begun[times.ends] - times.begun[times.starts]).sum())

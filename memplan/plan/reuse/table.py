@@ -31,7 +31,7 @@ LARGEST = 2**62
 
 
 class Times(NamedTuple):
-    """Who is alive when; a tuple, for compiled loops take tuples. Buffers are in order of their start."""
+    """Lifespans of buffers in order of their start; a tuple, for compiled loops take tuples."""
 
     starts: Whole
     """Per buffer: first moment at which its bytes are its own."""

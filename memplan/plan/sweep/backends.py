@@ -1,4 +1,4 @@
-"""What carries the searches: a joblib backend, and the cluster behind it."""
+"""Backends that carry the searches: joblib's, and the cluster behind it."""
 
 import importlib
 import logging

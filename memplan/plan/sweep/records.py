@@ -19,7 +19,7 @@ State = Literal["as given", "changed", "no", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """How to sweep."""
+    """The request of a sweep."""
 
     backend: Backend = "loky"
     """What carries the searches."""

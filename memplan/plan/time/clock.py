@@ -122,7 +122,7 @@ class _Clocks:
         self._compute += self._paging
 
     def result(self, bubble: float) -> StepTime:
-        """What all of it came to."""
+        """Return the time of the step and its parts."""
         self._wait_for_all()
         self._wait_for_cpu()
         idle = bubble * (self._compute - self._of_optimizer - self._paging)

@@ -1,4 +1,4 @@
-"""How long a collective takes: rings with a latency per step and a bandwidth, inside a node or between nodes.
+"""The time of a collective: rings with a latency per step and a bandwidth, inside a node or between nodes.
 
 The number of ranks in an all-gather or a reduce-scatter is read off its sizes; of others it is the job's.
 """
@@ -47,7 +47,7 @@ class Collective:
 
 
 def collective_of(op: Op, storages: tuple[Storage, ...], parallel: Parallel) -> Collective | None:
-    """What an op communicates; None if it does not."""
+    """Return the collective that an op is; None if it is none."""
     library, _, name = op.name.partition(".")
     if library not in _LIBRARIES:
         return None

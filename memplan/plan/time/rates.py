@@ -1,4 +1,4 @@
-"""What a device reaches in practice: its nominal rates times the shares of ``fractions.toml``."""
+"""The rates that a device reaches in practice: its nominal ones times the shares of ``fractions.toml``."""
 
 import tomllib
 from collections.abc import Mapping, Sequence

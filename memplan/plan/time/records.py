@@ -1,4 +1,4 @@
-"""How long a step takes, and with what."""
+"""The time of a step and its parts."""
 
 from dataclasses import dataclass
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.plan.reuse.bound import lower_bound
-from memplan.plan.reuse.grain import grain_of
+from memplan.plan.reuse.granularity import grain_of
 from memplan.plan.reuse.records import ArenaBuffer, Problem
 from tests.plan.reuse.problems import load, lowest_height, problems
 

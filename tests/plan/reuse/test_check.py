@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import placed
-from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem
+from memplan.plan.reuse.result import best_of
 from tests.plan.reuse.problems import problems, right
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from memplan.errors import UsageError
 from memplan.plan.reuse import colour
 from memplan.plan.reuse.check import problems_of
-from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.records import ArenaBuffer, Problem
+from memplan.plan.reuse.result import best_of
 from tests.plan.reuse.problems import load, moments, problems
 
 

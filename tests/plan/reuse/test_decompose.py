@@ -7,8 +7,8 @@ from hypothesis import given
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import joined, part_of, sections_of
-from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.records import ArenaBuffer, Problem
+from memplan.plan.reuse.result import best_of
 from tests.plan.reuse.problems import load, moments, problems
 from tests.support.laws import swept
 

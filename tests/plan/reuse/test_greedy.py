@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from memplan.errors import UsageError
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.check import problems_of
-from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.fit import Room, place_in_order, place_rows, place_rows_by_arrays
 from memplan.plan.reuse.records import (
     ArenaBuffer,
@@ -20,6 +19,7 @@ from memplan.plan.reuse.records import (
     PlacementTimedOut,
     Problem,
 )
+from memplan.plan.reuse.result import best_of
 from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import load, lowest_height, moments, problems
 from tests.support.laws import swept

@@ -6,9 +6,9 @@ from memplan.plan.reuse import greedy, improve
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import placed
-from memplan.plan.reuse.eject import push, state_of
-from memplan.plan.reuse.ending import best_of
+from memplan.plan.reuse.ejection import push, state_of
 from memplan.plan.reuse.records import ArenaBuffer, OptimalPlacement, Problem
+from memplan.plan.reuse.result import best_of
 from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import problems
 from tests.support.laws import swept

@@ -10,8 +10,8 @@ from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.compiled import HAS_NUMBA
 from memplan.plan.reuse.csv_file import read_problem
-from memplan.plan.reuse.ending import best_of
 from memplan.plan.reuse.records import OptimalPlacement
+from memplan.plan.reuse.result import best_of
 from tests.plan.reuse.training_trace import training_run
 
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[4] / "shared" / "data")) / "dsa"

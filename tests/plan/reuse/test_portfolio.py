@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from memplan.plan.reuse import greedy, portfolio
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.check import problems_of
-from memplan.plan.reuse.ending import best_of, bound_of
 from memplan.plan.reuse.records import (
     ArenaBuffer,
     FeasiblePlacement,
@@ -18,6 +17,7 @@ from memplan.plan.reuse.records import (
     PlacementTimedOut,
     Problem,
 )
+from memplan.plan.reuse.result import best_of, bound_of
 from tests.plan.reuse.problems import lowest_height, problems
 from tests.support.laws import swept
 

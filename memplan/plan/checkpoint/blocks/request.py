@@ -1,4 +1,4 @@
-"""What a user asks of the planner of blocks, beside the job and its device."""
+"""The request to the planner of blocks, beside the job and its device."""
 
 from dataclasses import dataclass
 from typing import Literal

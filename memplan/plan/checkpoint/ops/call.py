@@ -41,7 +41,7 @@ MEANS = (PEAK, GRAPH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpPlan:
-    """What was found for a compiled step."""
+    """The plan of a compiled step."""
 
     answer: GraphAnswer
     """For reports."""

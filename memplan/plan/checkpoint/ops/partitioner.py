@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointPlan:
-    """What was planned for one joint graph."""
+    """The plan of one joint graph."""
 
     problem: JointProblem
     """The problem."""

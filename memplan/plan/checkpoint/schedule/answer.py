@@ -1,4 +1,4 @@
-"""What is answered for a graph: a budget, a schedule, and how far it is from the best."""
+"""The answer for a graph: a schedule within a budget, and how far it is from the best."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -61,7 +61,7 @@ class GraphAnswer:
 
     @property
     def again(self) -> int:
-        """How many computations the schedule has beyond one of each node."""
+        """The number of computations beyond one of each node."""
         return max(0, len(self.schedule) - self.nodes)
 
 
@@ -84,7 +84,7 @@ def budget_of(before: ScheduleFigures, budget: int | None, ratio: float | None) 
 def answer_of(
     graph: RematGraph, before: ScheduleFigures, result: ScheduleResult, *, target: str, budget: Bytes, seconds: float
 ) -> GraphAnswer:
-    """What a search came to.
+    """Return the answer of a search.
 
     Args:
         graph: The problem.

@@ -11,7 +11,7 @@ from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
 
 
 class ViolationKind(StrEnum):
-    """What can be wrong with a schedule."""
+    """The kinds of errors that a schedule can have."""
 
     UNKNOWN_NODE = "unknown node"
     MISSING_NODE = "node never computed"

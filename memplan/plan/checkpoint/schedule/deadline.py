@@ -1,4 +1,4 @@
-"""How much of the time is over, by whatever clock."""
+"""A deadline on any clock."""
 
 import time
 from collections.abc import Callable

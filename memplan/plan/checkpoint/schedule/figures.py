@@ -1,4 +1,4 @@
-"""What a schedule takes: its peak, where that is, and its cost.
+"""The figures of a schedule: its peak, where that is, and its cost.
 
 The memory model, for a schedule ``s`` of positions ``0..T-1``: the value computed at ``j`` is alive from ``j`` to its
 last use before it is computed again (an output's last one to the end), both included; the scratch of a node only at its

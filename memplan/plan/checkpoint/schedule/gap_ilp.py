@@ -35,7 +35,7 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapSolution:
-    """What the program found."""
+    """The solution of the program, and its bound."""
 
     numbers: list[int] | None
     """The schedule in the problem's numbers; None: none was found."""

@@ -43,7 +43,7 @@ class BinaryProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinarySolution:
-    """How the solver ended."""
+    """The solution of a binary program, and its bound."""
 
     chosen: "np.ndarray | None"
     """Which variables are one; None: no solution was found."""

@@ -42,7 +42,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFigures:
-    """What a schedule takes."""
+    """Peak and cost of a schedule."""
 
     peak_bytes: Bytes
     """Most bytes alive while some node is computed: its own value, everything kept, its scratch."""

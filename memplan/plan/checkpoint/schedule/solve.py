@@ -167,7 +167,7 @@ class _Race:
             self._infeasible = InfeasibleSchedule(node=node, least_bytes=Bytes(nbytes))
 
     def result(self) -> ScheduleResult:
-        """How it ended."""
+        """Return the best schedule, and what is known of all others."""
         if self._infeasible:
             return self._infeasible
         if self._best is None:

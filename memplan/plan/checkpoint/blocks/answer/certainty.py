@@ -37,7 +37,7 @@ def certainty(planned: AnswerInputs) -> Certainty:
 
 
 def outcome(planned: AnswerInputs) -> Outcome:
-    """How the search ended, the proof included."""
+    """Return how the search ended, the proof included."""
     if planned.fits:
         return "optimal" if gap(planned) == 0.0 else "feasible"
     match planned.proof.result:
@@ -50,7 +50,7 @@ def outcome(planned: AnswerInputs) -> Outcome:
 
 
 def gap(planned: AnswerInputs) -> float | None:
-    """What the plan costs beyond the bound of every plan that fits, as a share of the step's time."""
+    """Return the plan's extra time above the bound on every plan that fits, as a share of the step's time."""
     proof, before = planned.proof, planned.unplanned
     if not planned.fits or proof.bound_seconds is None:
         return None
@@ -84,7 +84,7 @@ def _is_hopeless(planned: AnswerInputs) -> bool:
 
 
 def bound_for(planned: AnswerInputs) -> str:
-    """Which plans ``gap`` and ``is_proved`` speak of, in words; empty where they say nothing."""
+    """Return which plans ``gap`` and ``is_proved`` hold for, in words; empty where neither says anything."""
     if not is_proved(planned) and gap(planned) is None:
         return ""
     is_sure = _weighs_segments(planned) or _is_hopeless(planned) or planned.proof.bound_seconds == 0.0

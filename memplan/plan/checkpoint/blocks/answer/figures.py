@@ -1,4 +1,4 @@
-"""What the formula of memory and time says of the plan that is reported, block by block."""
+"""Figures of the reported plan by the formula of memory and time, block by block."""
 
 from dataclasses import dataclass
 

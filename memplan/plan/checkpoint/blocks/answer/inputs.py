@@ -1,4 +1,4 @@
-"""What an answer is made of."""
+"""The inputs of an answer."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which options the blocks get in which trace, so that few traces show all of them."""
+"""Assign options to blocks trace by trace, so that few traces show every option."""
 
 from collections import defaultdict
 from collections.abc import Sequence

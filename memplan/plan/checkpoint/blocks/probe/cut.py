@@ -118,7 +118,7 @@ def _in_turns(runs: Sequence[_Run], turns: Sequence[tuple[str, Phase]]) -> list[
 
 
 class _Owners:
-    """Which block a module path lies in."""
+    """Finds the block that contains a module path."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -245,7 +245,7 @@ def _folded(pieces: Sequence[_Piece], phases: Sequence[Phase]) -> list[_Piece]:
 
 
 def _gap(ops: Sequence[Op], first: int, start: int, end: int) -> list[_Piece]:
-    """What lies between two runs, one stretch for each phase; one that is empty where there is nothing.
+    """Return the stretches between two runs, one for each phase; an empty one where there is nothing.
 
     In forward there is one for each module that runs: when a function returns, what its variables held is freed.
     """

@@ -13,7 +13,7 @@ _EMPTY = "aten.empty.memory_format"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a block takes."""
+    """Memory and time of one run of a block."""
 
     kept: int
     """Own bytes between forward and backward."""
@@ -46,7 +46,7 @@ class Ruler:
         return start + above
 
     def figures(self, probe: int, block: int, run: BlockRun) -> Figures:
-        """What one run of a block takes in one probe."""
+        """Return memory and time of one run of a block in one probe."""
         reading, shared = self._probes[probe].reading, self._found.shared[block]
         own = [reading.lives[storage] for made, storage in run.results.items() if made not in shared]
         stretches = [reading.cut.stretches[index] for index in (run.forward, run.backward)]

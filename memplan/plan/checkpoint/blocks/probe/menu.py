@@ -1,4 +1,4 @@
-"""What a block may do: keep, run all of it again, or keep the results of some of its ops and run the rest again.
+"""The options of a block: keep, run all of it again, or keep the results of some of its ops and run the rest again.
 
 A selective block runs every op again whose result it does not keep, up to the last one that backward needs. Its time is
 therefore the sum over the others, and its memory the sum over what it keeps: a knapsack, in which ops with much time
@@ -112,7 +112,7 @@ def _above(left: tuple[int, float], right: tuple[int, float], point: tuple[int, 
 
 
 def _items(reading: StepReading, run: BlockRun, roofline: Roofline) -> list[_Item]:
-    """What a block may keep by itself, random ops together: one that runs again draws what the others left it."""
+    """Return what a block may keep; random ops only together: one that runs again draws what the others left it."""
     forward = reading.cut.stretches[run.forward]
     ops = reading.trace.ops[forward.first_op : forward.end_op]
     made, size = _fresh(reading.trace, ops), rounding(reading.trace)

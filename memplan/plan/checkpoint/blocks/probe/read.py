@@ -68,7 +68,7 @@ class StepReading:
 
 
 def rounding(trace: Trace) -> Callable[[int], int]:
-    """How the device's allocator rounds a size."""
+    """Return how the device's allocator rounds a size."""
     if trace.device.kind == "cpu":
         return lambda nbytes: nbytes
     return lambda nbytes: -(-nbytes // ROUNDING) * ROUNDING

@@ -22,7 +22,7 @@ little, and a kind of few blocks needs as many traces as it has options."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probing:
-    """What was measured."""
+    """The traces that measure the options of a job's blocks."""
 
     probes: tuple[Probe, ...]
     """The unplanned step first."""

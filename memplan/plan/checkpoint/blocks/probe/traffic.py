@@ -112,13 +112,13 @@ def _names(
 
 
 def roles(run: BlockRun, shared: frozenset[Creation]) -> Iterator[tuple[Role, StorageId]]:
-    """What a run shares with others, by role."""
+    """Yield the storages that a run shares with others, by role."""
     yield from enumerate(run.arguments)
     yield from ((made, storage) for made, storage in run.results.items() if made in shared)
 
 
 class _Holds:
-    """Who needs what in its backward, by kind and option, learnt from probes."""
+    """The tensors that blocks need in their backward, by kind and option, as the probes show them."""
 
     def __init__(
         self, probes: Sequence[Probe], kinds: Sequence[int], names: Sequence[Mapping[StorageId, StorageId]]

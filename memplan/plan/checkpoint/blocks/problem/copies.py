@@ -40,7 +40,7 @@ def offloads(problem: BlockProblem) -> bool:
 
 
 def seconds_back(nbytes: int, bandwidth: float) -> float:
-    """What the copies back of so many bytes take, during which nothing is computed."""
+    """Return the seconds of copying so many bytes back, during which nothing is computed."""
     return nbytes / bandwidth if nbytes and bandwidth else 0.0
 
 
@@ -78,7 +78,7 @@ def backlogs(problem: BlockProblem, choice: BlockChoice) -> Backlogs:
 
 
 def _queue(joining: list[int], rooms: list[float]) -> list[float]:
-    """What waits at the start of each step, given what joins at the end of each and how much each can take."""
+    """Return what waits at the start of each step, given what joins at the end of each and how much each can take."""
     waiting = [0.0]
     for join, room in zip(joining[:-1], rooms[:-1], strict=True):
         waiting.append(join + max(0.0, waiting[-1] - room))

@@ -68,7 +68,7 @@ def block_seconds(problem: BlockProblem, choice: BlockChoice) -> tuple[float, ..
 
 
 def forward_seconds(problem: BlockProblem, block: int) -> float:
-    """What one more whole forward of a block costs, in all micro-batches together: no less than one that stops early.
+    """Return the cost of one more whole forward of a block in all micro-batches: no less than one that stops early.
 
     Raises:
         LookupError: It cannot be part of a segment.
@@ -78,7 +78,7 @@ def forward_seconds(problem: BlockProblem, block: int) -> float:
 
 
 def checkpoint_option(block: ModuleBlock) -> Option:
-    """How the block runs where nothing of it is kept; one more forward costs as much if it may stop early.
+    """Return the option that keeps nothing of a block; one more forward costs as much if it may stop early.
 
     Raises:
         LookupError: Its menu has no such option, so that it cannot be part of a segment.

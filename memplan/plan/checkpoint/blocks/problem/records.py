@@ -94,7 +94,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockProblem:
-    """What is to be solved; the budget comes with the call."""
+    """A step and its blocks, for each of which an option is to be chosen; the budget comes with the call."""
 
     positions: tuple[Position, ...]
     """The step in order."""

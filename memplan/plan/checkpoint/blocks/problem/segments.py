@@ -1,4 +1,4 @@
-"""Which segment is inside which: the shape of a choice, for those who reckon with it."""
+"""The nesting of a choice's segments as a tree."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ class TracedPlan:
 
     @property
     def lost_bytes(self) -> int:
-        """What the device holds beyond the most bytes alive in the last step."""
+        """The bytes that the device holds beyond the most bytes alive in the last step."""
         return self.device_bytes - max(self.live)
 
 
@@ -71,12 +71,12 @@ class Proof:
 
     @property
     def bound_seconds(self) -> float | None:
-        """What any plan that fits costs at least, by the sum of its options; None where the solver proved nothing."""
+        """The least cost of any plan that fits, by the sum of its options; None where the solver proved nothing."""
         return bound_of(self.limit)
 
 
 def chosen(result: ChoiceResult) -> BlockChoice | None:
-    """What a solver proposes; of an infeasible problem, what comes nearest."""
+    """Return the choice that a solver proposes; of an infeasible problem, the one that comes nearest."""
     match result:
         case OptimalChoice() | FeasibleChoice() | InfeasibleChoice():
             return result.choice

@@ -1,4 +1,4 @@
-"""Which rows need not be written, because another one is at least as high whatever is chosen."""
+"""Leave out rows of the integer program that another row implies whatever is chosen."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ _LOST_BYTES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IlpSolution:
-    """How a search ended."""
+    """The result of solving the integer program."""
 
     status: Literal["optimal", "infeasible", "stopped"]
     """``stopped``: by time."""
@@ -152,7 +152,7 @@ class IlpModel:
         )
 
     def _states(self) -> list[Any]:
-        """What stays in each state, from one state to the next so that rows are short."""
+        """Return what stays in each state, from one state to the next so that rows are short."""
         states: list[Any] = [0]
         for number, (before, change) in enumerate(self._rows.changes[1:], start=1):
             state = self._variable(f"s_{number}")

@@ -133,7 +133,7 @@ def _beats(option: Option, other: Option) -> bool:
 
 
 def _changes(problem: BlockProblem, menus: tuple[tuple[int, ...], ...]) -> tuple[list[int], list[Counter[Term]]]:
-    """What is alive whatever is chosen at each position, and the terms that join and leave at each position's start."""
+    """Return what is alive at each position whatever is chosen, and the terms that join and leave at its start."""
     count = len(problem.positions)
     steady = [0] * (count + 1)
     changes: list[Counter[Term]] = [Counter() for _ in range(count + 1)]

@@ -1,4 +1,4 @@
-"""What the table of nested choices says of a budget: the cheapest choice that meets it, and what none can beat.
+"""Read the table of nested choices: the cheapest choice that meets a budget, and a bound on all of them.
 
 A choice never takes more than its slots, as everything that stays is rounded up: so that the table's choices hold. What
 rounding takes from a choice is less than ``lost`` slots: so that no choice is cheaper than the table's for that many

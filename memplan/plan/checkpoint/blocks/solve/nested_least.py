@@ -27,7 +27,7 @@ _TIGHT, _OWN = 0, 1
 
 
 def least_of(problem: BlockProblem) -> InfeasibleChoice:
-    """What any budget comes up against.
+    """Return the least peak of any nesting, and the choice that has it.
 
     Args:
         problem: A nested chain.

@@ -1,4 +1,4 @@
-"""What the blocks of a chain need for the moment while they run, in bytes and without what others keep.
+"""The bytes that the blocks of a chain need while they run, without what others keep.
 
 A segment inside another runs for the first time in the step's forward and whenever a segment around it runs again. It
 is known by the last of these moments, and what the one with most steady bytes needs is asked of it.

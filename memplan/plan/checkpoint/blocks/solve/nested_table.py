@@ -152,7 +152,7 @@ class NestedTable:
         return _Leaf(needed=max(0, *needs), paid=paid, seconds=option.seconds + again, is_out=is_out)
 
     def _again_seconds(self, block: int, *, is_last: bool) -> float:
-        """What it costs that a block runs again in a segment: the last one of a stretch stops early."""
+        """Return the cost of a block's second run in a segment: the last block of a stretch stops early."""
         once_more = self._once_more[block]
         if once_more is None:
             return math.inf

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointGraph:
-    """What AOTAutograd traced."""
+    """A joint graph as AOTAutograd traced it."""
 
     module: "GraphModule"
     """Parameters, buffers, arguments and tangents to forward's results and gradients."""

@@ -1,4 +1,4 @@
-"""What running one op of a joint graph costs."""
+"""The cost of running one op of a joint graph."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

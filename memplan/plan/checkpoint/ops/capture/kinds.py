@@ -1,4 +1,4 @@
-"""What may run more than once."""
+"""Kinds of ops: those that may run more than once, and those that must not."""
 
 from typing import TYPE_CHECKING
 

@@ -52,7 +52,7 @@ class JointProblem:
         return problem.schedule(useful(problem, problem.numbers(Schedule(nodes=tuple(order)))))
 
     def order(self, schedule: Schedule) -> Order:
-        """What runs in forward and in backward."""
+        """Return the order of a schedule's nodes in forward and in backward."""
         cut = schedule.nodes.index(self.boundary)
         forward, backward = (
             tuple(node for number in part for node in self.nodes[number])

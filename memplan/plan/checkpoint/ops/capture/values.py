@@ -1,4 +1,4 @@
-"""Which nodes of a joint graph make memory of their own, and which only look at it."""
+"""Tell the nodes of a joint graph that allocate memory from those that only view it."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any

@@ -168,7 +168,7 @@ class _Search:
         )
 
     def _held(self, node: int) -> set[int]:
-        """What must be in memory for a node, to be read or to compute again what is read."""
+        """Return what must be in memory for a node, to be read or to compute again what is read."""
         held: set[int] = set()
         waiting = list(self.graph.predecessors[node])
         while waiting:
@@ -195,7 +195,7 @@ class _Search:
         return source in self.demanded and last[source] == reader
 
     def _chain(self, node: int) -> list[int]:
-        """What is computed again for a node, in order."""
+        """Return what is computed again for a node, in order."""
         found: set[int] = set()
         waiting = list(self.graph.predecessors[node])
         while waiting:

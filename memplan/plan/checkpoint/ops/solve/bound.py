@@ -81,7 +81,7 @@ def _ancestors(graph: "RematGraph", moment: int) -> set[int]:
 
 
 def _wanted(graph: "RematGraph", moment: int, boundary: int) -> set[int]:
-    """What the moment and its descendants read, and forward's results."""
+    """Return what the moment and its descendants read, and forward's results."""
     after = {moment}
     for node in range(moment + 1, len(graph.names)):
         if any(source in after for source in graph.predecessors[node]):

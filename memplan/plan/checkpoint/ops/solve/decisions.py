@@ -84,7 +84,7 @@ class DecisionProgram:
                 self.program.costs[variable] += cost
 
     def _pattern(self, node: int) -> list[bool]:
-        """Which of its events may compute a value again."""
+        """Return for each event of a value whether it may be computed again there."""
         return [event in self.stages.get(node, ()) for event in self.events.get(node, ())]
 
     def _row(self, indices: list[int], signs: list[float], lower: float, upper: float) -> None:
@@ -136,7 +136,7 @@ class DecisionProgram:
         return [self.kept[node][stage], *([again[stage]] if stage in again else [])]
 
     def stages_of(self, values: dict[int, float]) -> list[list[int]]:
-        """What a solution computes again in each stage."""
+        """Return what a solution computes again in each stage."""
         stages: list[list[int]] = [[] for _ in self.graph.names]
         for node in sorted(self.again):
             for stage, variable in self.again[node].items():

@@ -63,7 +63,7 @@ def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, 
 def _reordered(
     problem: JointProblem, budget: int, price: float, *, time_limit: float, threads: int
 ) -> tuple[Schedule | None, Schedule]:
-    """What is found in an order of backward that needs less than autograd's."""
+    """Return the best and the leanest schedule in an order of backward that needs less than autograd's."""
     graph = problem.graph
     order = backward_order(graph, problem.boundary, problem.companions, price)
     best, leanest = lazy_schedule(

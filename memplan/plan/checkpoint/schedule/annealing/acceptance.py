@@ -1,4 +1,4 @@
-"""What decides whether a change of a schedule is made."""
+"""The rule by which annealing accepts changes of a schedule."""
 
 import math
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ BREATH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cooling:
-    """How temperature falls and the weight of memory grows, both geometrically."""
+    """A cooling schedule: temperature falls and the weight of memory grows, both geometrically."""
 
     moves: int
     """How many are tried."""
@@ -44,7 +44,7 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annealed:
-    """What came of it."""
+    """The result of one run of annealing."""
 
     numbers: list[int] | None
     """The cheapest schedule within the budget; None: none came along."""

@@ -1,4 +1,4 @@
-"""What each change usually does, known before it was traced: guesses that decide the order of traces, nothing else.
+"""Guesses of the effect of each change before it is traced: they decide the order of traces, nothing else.
 
 Shares of bytes are about what traces of SmolLM2 135M and Llama 3.1 8B show, rather too good than too bad: a guess that
 promises too much costs a trace, one that promises too little an answer. Factors on time are a choice of this project.
@@ -17,7 +17,7 @@ ACTIVATION, TEMPORARY = Category.ACTIVATION, Category.TEMPORARY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """What a change usually does."""
+    """The usual effect of a change."""
 
     leaves: Mapping[Category, float] = field(default_factory=dict)
     """Shares of bytes that it leaves, in every phase."""
@@ -55,7 +55,7 @@ OFFLOADED_SLOWER = 3.0
 
 
 def guess(change: JobChange, before: Parallel) -> Guess:
-    """What a change should do to a job.
+    """Return the expected effect of a change on a job.
 
     Args:
         change: The change.

@@ -1,4 +1,4 @@
-"""What all offsets of some lowest placement are multiples of: searches count in it, and so have less to look at."""
+"""The granularity of offsets: all those of some lowest placement are multiples of it, which leaves less to search."""
 
 import math
 

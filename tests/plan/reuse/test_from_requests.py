@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memplan.plan.reuse.from_requests import RequestStretch, stretch_of
 from memplan.plan.reuse.records import ArenaBuffer
-from memplan.plan.reuse.stretch import RequestStretch, stretch_of
 from memplan.replay.records import Request
 
 

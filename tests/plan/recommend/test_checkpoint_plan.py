@@ -9,8 +9,8 @@ import pytest
 from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import Parallel
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
+from memplan.plan.recommend.checkpoint_plan import can_be_planned, in_its_place
 from memplan.plan.recommend.compose import recommend
-from memplan.plan.recommend.planned import can_be_planned, in_its_place
 from memplan.plan.recommend.records import Candidate, Evaluated, Search
 from tests.plan.recommend.models import MODEL
 from tests.report.example_recommendations import answer

@@ -14,7 +14,7 @@ from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.lifetime.records import Category
 from memplan.plan.recommend.changes import JobChange, layouts, single_changes
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, not_traced
-from memplan.plan.recommend.order import GUESSES, Guess, guess
+from memplan.plan.recommend.guesses import GUESSES, Guess, guess
 from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.predict import Predictor, resized
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Search, StepLimits

@@ -1,4 +1,4 @@
-"""How a solver's last placement and bound become its result."""
+"""Turn a solver's last placement and bound into its result."""
 
 from memplan.plan.reuse.bound import HeightBound
 from memplan.plan.reuse.records import (
@@ -13,7 +13,7 @@ from memplan.plan.reuse.records import (
 
 
 def ended(problem: Problem, best: ArenaPlacement | None, bound: HeightBound, *, method: str) -> Result:
-    """What a placement and a bound come to.
+    """Return the result of a search that ended with a placement and a bound.
 
     Args:
         problem: What was to be placed.

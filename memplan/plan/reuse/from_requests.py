@@ -125,7 +125,7 @@ class _Unrolled:
         self._stride = 1 + max((request.key for request in requests), default=0)
 
     def key(self, key: int, turn: int) -> int:
-        """What stands for a key of the first turn in another one."""
+        """Return the key that stands for one of the first turn in another turn."""
         while turn and key in self._heirs and key not in self._born:
             key, turn = self._heirs[key], turn - 1
         return key + turn * self._stride if key in self._born else key
