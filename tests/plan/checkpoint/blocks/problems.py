@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.blocks.problem.memory import peak, position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
@@ -15,6 +15,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     Option,
     Position,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.prove.search import prove
 from memplan.runtime.checkpoint.records import Action

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from memplan.hardware.catalog import load_profile
-from memplan.plan.checkpoint.blocks.answer.certainty import NO_GAP, bound_for, gap, is_proved, outcome
+from memplan.plan.checkpoint.blocks.answer.certainty import NO_GAP, Certainty, certainty
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
@@ -16,6 +16,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     InfeasibleChoice,
     OptimalChoice,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.prove.records import Proof
 from memplan.plan.checkpoint.blocks.request import Method
 from memplan.units import GIB, Bytes
@@ -53,6 +54,11 @@ def planned(limit: ChoiceResult, *, budget: int = BUDGET, method: Method = "ilp"
     )
 
 
+def judged(given: AnswerInputs) -> Certainty:
+    """The certainty of an answer, its extra time by the formula included."""
+    return certainty(given, extra_seconds(given.problem, given.proof.traced.choice))
+
+
 def optimal(seconds: float) -> OptimalChoice:
     return OptimalChoice(choice=SMALLEST, seconds=seconds)
 
@@ -63,38 +69,42 @@ def infeasible(*, is_proved: bool) -> InfeasibleChoice:
 
 def test_at_the_bound_it_is_optimal() -> None:
     given = planned(optimal(6.0))
-    assert (outcome(given), gap(given), is_proved(given), bound_for(given)) == ("optimal", 0.0, True, ANY)
+    assert judged(given) == Certainty(outcome="optimal", gap=0.0, is_proved=True, bound_for=ANY)
     nearly = planned(optimal(6.0 - 12 * NO_GAP / 2))
-    assert (outcome(nearly), gap(nearly)) == ("optimal", 0.0)
+    assert (judged(nearly).outcome, judged(nearly).gap) == ("optimal", 0.0)
 
 
 @pytest.mark.parametrize("bound", [optimal(5.0), FeasibleChoice(choice=SMALLEST, seconds=6.0, bound_seconds=5.0)])
 def test_above_the_bound_it_is_feasible_by_so_much_of_the_step(bound: ChoiceResult) -> None:
     given = planned(bound)
-    assert (outcome(given), gap(given), is_proved(given)) == ("feasible", pytest.approx(1 / 12), False)
+    assert (judged(given).outcome, judged(given).gap, judged(given).is_proved) == (
+        "feasible",
+        pytest.approx(1 / 12),
+        False,
+    )
 
 
 def test_the_higher_of_formula_and_trace_counts() -> None:
     given = planned(optimal(6.0))
     cheap = replace(given.proof.traced, seconds=13.0)
-    assert gap(replace(given, proof=replace(given.proof, traced=cheap))) == 0.0
+    assert judged(replace(given, proof=replace(given.proof, traced=cheap))).gap == 0.0
     dear = replace(given.proof.traced, seconds=24.0)
-    assert gap(replace(given, proof=replace(given.proof, traced=dear))) == pytest.approx(6 / 12)
+    assert judged(replace(given, proof=replace(given.proof, traced=dear))).gap == pytest.approx(6 / 12)
 
 
 def test_without_a_bound_nothing_is_claimed() -> None:
     for limit in (ChoiceTimedOut(best=None), FeasibleChoice(choice=SMALLEST, seconds=6.0, bound_seconds=None)):
         given = planned(limit)
-        assert (outcome(given), gap(given), is_proved(given), bound_for(given)) == ("feasible", None, False, "")
+        assert judged(given) == Certainty(outcome="feasible", gap=None, is_proved=False, bound_for="")
 
 
 def test_a_bound_of_flat_plans_says_nothing_of_segments() -> None:
     given = planned(optimal(6.0), method="dp", chain=True)
-    assert (outcome(given), bound_for(given)) == ("optimal", FLAT)
-    assert bound_for(replace(given, method="ilp")) == ANY
+    assert (judged(given).outcome, judged(given).bound_for) == ("optimal", FLAT)
+    assert judged(replace(given, method="ilp")).bound_for == ANY
     nested = replace(given.proof, traced=replace(given.proof.traced, choice=replace(SMALLEST, segments=((0, 2),))))
-    assert gap(replace(given, proof=nested)) is None
-    assert gap(replace(given, proof=nested, method="ilp")) is not None
+    assert judged(replace(given, proof=nested)).gap is None
+    assert judged(replace(given, proof=nested, method="ilp")).gap is not None
 
 
 def test_what_does_not_fit_is_infeasible_and_proved_only_where_it_is() -> None:
@@ -105,7 +115,7 @@ def test_what_does_not_fit_is_infeasible_and_proved_only_where_it_is() -> None:
         (optimal(6.0), False),
     ):
         given = planned(limit, budget=over)
-        assert (outcome(given), gap(given), is_proved(given)) == ("infeasible", None, proved)
+        assert (judged(given).outcome, judged(given).gap, judged(given).is_proved) == ("infeasible", None, proved)
     # Less than the 1000 bytes that are there whatever is chosen: no solver is needed to know.
-    assert is_proved(planned(infeasible(is_proved=False), budget=900))
-    assert outcome(planned(ChoiceTimedOut(best=None), budget=over)) == "timed_out"
+    assert judged(planned(infeasible(is_proved=False), budget=900)).is_proved
+    assert judged(planned(ChoiceTimedOut(best=None), budget=over)).outcome == "timed_out"

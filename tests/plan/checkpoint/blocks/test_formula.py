@@ -16,8 +16,9 @@ from memplan.plan.checkpoint.blocks.probe.read import read
 from memplan.plan.checkpoint.blocks.probe.run import Probing, planned_probe, probe
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, position_bytes
+from memplan.plan.checkpoint.blocks.problem.memory import position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from tests.plan.checkpoint.blocks.steps import HUGGING_FACE, JOBS, Transformer, device, job, next_word, source, words
 
 MOST_OVER = 0.005

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.blocks.problem.memory import peak, position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
     ChoiceResult,
     InfeasibleChoice,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.prove.search import HALVINGS, LADDER, MOST_ROUNDS, prove
 from memplan.units import Bytes
 from tests.plan.checkpoint.blocks.problems import BLOCKS, CONTEXT, Device, problem, solve

@@ -6,7 +6,6 @@ from typing import assert_never
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import Outcome
 from memplan.plan.checkpoint.blocks.problem.copies import offloads
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds
 from memplan.plan.checkpoint.blocks.problem.records import (
     ChoiceTimedOut,
     FeasibleChoice,
@@ -29,17 +28,27 @@ class Certainty:
     bound_for: str
 
 
-def certainty(planned: AnswerInputs) -> Certainty:
-    """Return how certain an answer is."""
+def certainty(planned: AnswerInputs, extra_seconds: float) -> Certainty:
+    """Return how certain an answer is.
+
+    Args:
+        planned: The inputs of the answer.
+        extra_seconds: Extra time of the plan by the formula.
+    """
+    share = _gap(planned, extra_seconds)
+    proved = _is_proved(planned, share)
     return Certainty(
-        outcome=outcome(planned), gap=gap(planned), is_proved=is_proved(planned), bound_for=bound_for(planned)
+        outcome=_outcome(planned, share),
+        gap=share,
+        is_proved=proved,
+        bound_for=_bound_for(planned, share, is_proved=proved),
     )
 
 
-def outcome(planned: AnswerInputs) -> Outcome:
+def _outcome(planned: AnswerInputs, share: float | None) -> Outcome:
     """Return how the search ended, the proof included."""
     if planned.fits:
-        return "optimal" if gap(planned) == 0.0 else "feasible"
+        return "optimal" if share == 0.0 else "feasible"
     match planned.proof.result:
         case ChoiceTimedOut():
             return "timed_out"
@@ -49,7 +58,7 @@ def outcome(planned: AnswerInputs) -> Outcome:
             assert_never(never)
 
 
-def gap(planned: AnswerInputs) -> float | None:
+def _gap(planned: AnswerInputs, extra_seconds: float) -> float | None:
     """Return the plan's extra time above the bound on every plan that fits, as a share of the step's time."""
     proof, before = planned.proof, planned.unplanned
     if not planned.fits or proof.bound_seconds is None:
@@ -57,7 +66,7 @@ def gap(planned: AnswerInputs) -> float | None:
     if proof.traced.choice.segments and not _weighs_segments(planned):
         return None
     # The bound adds up what options were measured to cost; where a trace says otherwise, the higher figure counts.
-    extra = max(proof.traced.seconds - before.seconds, extra_seconds(planned.problem, proof.traced.choice))
+    extra = max(proof.traced.seconds - before.seconds, extra_seconds)
     share = (extra - proof.bound_seconds) / (before.seconds or 1.0)
     return share if share > NO_GAP else 0.0
 
@@ -69,10 +78,10 @@ def _weighs_segments(planned: AnswerInputs) -> bool:
     return weighs or not (problem.chain and is_nested(problem))
 
 
-def is_proved(planned: AnswerInputs) -> bool:
+def _is_proved(planned: AnswerInputs, share: float | None) -> bool:
     """Is there certainly nothing better, or nothing at all that fits?"""
     if planned.fits:
-        return gap(planned) == 0.0
+        return share == 0.0
     limit = planned.proof.limit
     return _is_hopeless(planned) or (isinstance(limit, InfeasibleChoice) and limit.is_proved)
 
@@ -83,9 +92,9 @@ def _is_hopeless(planned: AnswerInputs) -> bool:
     return max(position.fixed_bytes for position in planned.problem.positions) > most_live
 
 
-def bound_for(planned: AnswerInputs) -> str:
-    """Return which plans ``gap`` and ``is_proved`` hold for, in words; empty where neither says anything."""
-    if not is_proved(planned) and gap(planned) is None:
+def _bound_for(planned: AnswerInputs, share: float | None, *, is_proved: bool) -> str:
+    """Return which plans gap and proof hold for, in words; empty where neither says anything."""
+    if not is_proved and share is None:
         return ""
     is_sure = _weighs_segments(planned) or _is_hopeless(planned) or planned.proof.bound_seconds == 0.0
     return "plan of these options" if is_sure else "plan without nested segments"

@@ -1,18 +1,18 @@
 """From a proof to the answer: outcome, promise, figures of every block."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.measure.answer import optimizer_in_words
 from memplan.measure.answer import options as step_options
+from memplan.plan.checkpoint.blocks.answer.assumptions import assumptions
 from memplan.plan.checkpoint.blocks.answer.certainty import certainty
 from memplan.plan.checkpoint.blocks.answer.figures import plan_figures
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.plan.checkpoint.blocks.as_plan import plan_for
-from memplan.runtime.checkpoint.records import Action, CheckpointPlan, Promise
+from memplan.runtime.checkpoint.records import Promise
 from memplan.tracing.records import Trace
 from memplan.units import Bytes
 from memplan.versions import installed
@@ -33,7 +33,8 @@ def compose_answer(inputs: AnswerInputs) -> CheckpointAnswer:
         overhead_ratio=overhead,
     )
     plan = replace(plan_for(inputs.problem, after.choice), fingerprint=inputs.fingerprint, promise=promise)
-    certain, figures = certainty(inputs), plan_figures(inputs)
+    figures = plan_figures(inputs)
+    certain = certainty(inputs, figures.extra_seconds)
     # The curve's lower end is the least peak; where nothing fits, the smallest plan has it.
     least = min(traced.device_bytes for traced in proof.found) if inputs.pareto or not inputs.fits else None
     return CheckpointAnswer(
@@ -64,7 +65,7 @@ def compose_answer(inputs: AnswerInputs) -> CheckpointAnswer:
         trace_seconds=inputs.trace_seconds,
         solve_seconds=inputs.solve_seconds,
         prove_seconds=inputs.prove_seconds,
-        assumptions=(*trace.assumptions, *_assumptions(inputs, plan)),
+        assumptions=(*trace.assumptions, *assumptions(inputs, plan)),
         not_modelled=trace.not_modelled,
         torch_version=installed("torch"),
         memplan_version=installed("memplan"),
@@ -76,19 +77,3 @@ def step_in_words(spec: JobSpec, trace: Trace) -> str:
     samples = f"batch {spec.batch_size}" if trace.seq_len is None else f"batch {spec.batch_size} x seq {trace.seq_len}"
     micro = [f"{spec.grad_accum} micro-batches"] if spec.grad_accum > 1 else []
     return " · ".join([samples, *micro, spec.precision, optimizer_in_words(spec, trace)])
-
-
-def _assumptions(inputs: AnswerInputs, plan: CheckpointPlan) -> Sequence[str]:
-    said = ["extra time is by roofline: each op at the device's peak arithmetic rate or memory bandwidth"]
-    if inputs.roofline.assumed:
-        said.append(
-            f"{inputs.profile.name} states no rates: {inputs.roofline.flops / 1e12:g} TFLOP/s "
-            f"and {inputs.roofline.bandwidth / 1e9:g} GB/s are assumed"
-        )
-    if any(row.action is Action.OFFLOAD for row in plan.blocks):
-        said.append(
-            "bytes on their way to the host and back count as on the device; a trace alone moves them in no time"
-        )
-    if inputs.dropped:
-        said.append(f"not planned, since they do not run forward and backward in turn: {', '.join(inputs.dropped)}")
-    return [*said, *inputs.notes]

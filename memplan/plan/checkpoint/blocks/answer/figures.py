@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow
-from memplan.plan.checkpoint.blocks.problem.memory import block_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option
+from memplan.plan.checkpoint.blocks.problem.seconds import block_seconds
 from memplan.units import Bytes
 
 
@@ -19,6 +20,8 @@ class PlanFigures:
     """Bytes at the unplanned peak that are no fixed ones."""
     binding: str
     """Name of the position at which the plan's peak is reached."""
+    extra_seconds: float
+    """Extra time of the plan in a step."""
 
 
 def plan_figures(inputs: AnswerInputs) -> PlanFigures:
@@ -26,22 +29,22 @@ def plan_figures(inputs: AnswerInputs) -> PlanFigures:
     problem, proof = inputs.problem, inputs.proof
     most, at = peak(problem, inputs.unplanned.choice)
     _, binding = peak(proof.problem, proof.traced.choice)
+    seconds = block_seconds(problem, proof.traced.choice)
     return PlanFigures(
-        blocks=_rows(problem, proof.traced.choice),
+        blocks=_rows(problem, proof.traced.choice, seconds),
         activation_before_bytes=Bytes(most - problem.positions[at].fixed_bytes),
         binding=problem.positions[binding].name,
+        extra_seconds=sum(seconds) + sum(proof.traced.choice.stalls),
     )
 
 
-def _rows(problem: BlockProblem, choice: BlockChoice) -> tuple[BlockRow, ...]:
+def _rows(problem: BlockProblem, choice: BlockChoice, seconds: tuple[float, ...]) -> tuple[BlockRow, ...]:
     inside: dict[int, int] = {}
     for index, (first, end) in enumerate(choice.segments):
         inside.update(dict.fromkeys(range(first, end), index))
     return tuple(
-        _row(block, block.options[option], seconds, inside.get(index))
-        for index, (block, option, seconds) in enumerate(
-            zip(problem.blocks, choice.options, block_seconds(problem, choice), strict=True)
-        )
+        _row(block, block.options[option], extra, inside.get(index))
+        for index, (block, option, extra) in enumerate(zip(problem.blocks, choice.options, seconds, strict=True))
     )
 
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from memplan.plan.checkpoint.blocks.problem.copies import backlogs
-from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option, Position
+from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option
 from memplan.plan.checkpoint.blocks.problem.segments import SegmentPart, SegmentTree
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes
@@ -51,53 +51,6 @@ def peak(problem: BlockProblem, choice: BlockChoice) -> tuple[Bytes, int]:
     alive = position_bytes(problem, choice)
     most = max(alive)
     return most, alive.index(most)
-
-
-def extra_seconds(problem: BlockProblem, choice: BlockChoice) -> float:
-    """Extra time of a choice: its options, the runs again of its segments, the waiting for copies."""
-    return sum(block_seconds(problem, choice)) + sum(choice.stalls)
-
-
-def block_seconds(problem: BlockProblem, choice: BlockChoice) -> tuple[float, ...]:
-    """Extra time of each block: its option, and its forward in the runs again of segments around it."""
-    found = [block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True)]
-    for block, is_whole in _runs_again(problem, choice):
-        once_more = checkpoint_option(problem.blocks[block]).seconds
-        found[block] += forward_seconds(problem, block) if is_whole else once_more
-    return tuple(found)
-
-
-def forward_seconds(problem: BlockProblem, block: int) -> float:
-    """Return the cost of one more whole forward of a block in all micro-batches: no less than one that stops early.
-
-    Raises:
-        LookupError: It cannot be part of a segment.
-    """
-    whole = sum(position.seconds for position in _forwards(problem, block))
-    return max(checkpoint_option(problem.blocks[block]).seconds, whole)
-
-
-def checkpoint_option(block: ModuleBlock) -> Option:
-    """Return the option that keeps nothing of a block; one more forward costs as much if it may stop early.
-
-    Raises:
-        LookupError: Its menu has no such option, so that it cannot be part of a segment.
-    """
-    for option in block.options:
-        if option.action is Action.CHECKPOINT:
-            return option
-    raise LookupError(f"{block.module} has no option 'checkpoint'")
-
-
-def _forwards(problem: BlockProblem, block: int) -> Iterator[Position]:
-    return (problem.positions[forward] for forward, _ in problem.blocks[block].spans)
-
-
-def _runs_again(problem: BlockProblem, choice: BlockChoice) -> Iterator[tuple[int, bool]]:
-    """Blocks that run once more in segments; does their forward come to its end?"""
-    tree = SegmentTree(problem, choice)
-    for segment, (_, end) in enumerate(choice.segments):
-        yield from ((block, block < end - 1) for block in tree.runs_again(segment))
 
 
 class _Step:
@@ -149,7 +102,7 @@ class _Step:
         if part.segment is None:
             return set(chosen[0].holds)
         blocks = self.problem.blocks[part.first : part.end]
-        options = [*chosen, *(checkpoint_option(block) for block in blocks)]
+        options = [*chosen, *(block.checkpoint_option for block in blocks)]
         inside = range(part.first, part.end)
         return {index for option in options for index in option.holds if self._maker(index) not in inside}
 
@@ -209,7 +162,7 @@ class _Step:
         if self.tree.innermost(position.block) is None:
             return option.forward_peak_bytes
         # No state is kept of a block that is no call of its own.
-        return checkpoint_option(block).forward_peak_bytes - self.problem.state_bytes + self._state(option)
+        return block.checkpoint_option.forward_peak_bytes - self.problem.state_bytes + self._state(option)
 
     def _again(self, segment: int, batch: int, staying: int) -> Iterator[int]:
         """Bytes alive while each block of a segment runs again, given what stays when all runs again are over."""
@@ -220,7 +173,7 @@ class _Step:
         for block in self.tree.runs_again(segment):
             record = self.problem.blocks[block]
             direct = self.tree.innermost(block) == segment
-            option = record.options[self.choice.options[block]] if direct else checkpoint_option(record)
+            option = record.options[self.choice.options[block]] if direct else record.checkpoint_option
             copies = sum(self._copies(segment, batch, block))
             yield before + kept + copies + option.forward_peak_bytes
             kept += option.kept_bytes if direct else 0

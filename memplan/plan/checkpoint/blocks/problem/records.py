@@ -57,6 +57,18 @@ class ModuleBlock:
     options: tuple[Option, ...]
     """Option 0 is ``keep``."""
 
+    @property
+    def checkpoint_option(self) -> Option:
+        """The option that keeps nothing of the block; one more forward costs as much if it may stop early.
+
+        Raises:
+            LookupError: The menu has no such option, so that the block cannot be part of a segment.
+        """
+        for option in self.options:
+            if option.action is Action.CHECKPOINT:
+                return option
+        raise LookupError(f"{self.module} has no option 'checkpoint'")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from memplan.plan.checkpoint.blocks.problem.copies import offloads
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockProblem,
     ChoiceResult,
@@ -19,6 +18,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     InfeasibleChoice,
     OptimalChoice,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve import ilp
 from memplan.plan.checkpoint.blocks.solve.nested import PRECISION, NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import least_of

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.blocks.problem.copies import offloads
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
@@ -27,6 +27,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     OptimalChoice,
     Option,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve.symmetry import is_nested
 from memplan.units import Bytes
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, position_bytes
+from memplan.plan.checkpoint.blocks.problem.memory import position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
@@ -12,6 +12,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     InfeasibleChoice,
     Option,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.units import Bytes
 
 

@@ -7,7 +7,7 @@ continuous variables that their holders push up, offloading by a queue with stal
 import time
 
 from memplan.plan.checkpoint.blocks.problem.copies import offloads
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockProblem,
     ChoiceResult,
@@ -16,6 +16,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     InfeasibleChoice,
     OptimalChoice,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest, smallest
 from memplan.plan.checkpoint.blocks.solve.ilp_implied import without_implied
 from memplan.plan.checkpoint.blocks.solve.ilp_model import IlpModel, IlpSolution

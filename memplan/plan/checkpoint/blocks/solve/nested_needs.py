@@ -6,7 +6,6 @@ is known by the last of these moments, and what the one with most steady bytes n
 
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.blocks.problem.memory import checkpoint_option
 from memplan.plan.checkpoint.blocks.problem.records import BlockProblem, ModuleBlock, Option
 from memplan.plan.checkpoint.blocks.solve.nested_links import links_of
 
@@ -78,6 +77,6 @@ class ChainNeeds:
 
 def _checkpoint(block: ModuleBlock) -> Option | None:
     try:
-        return checkpoint_option(block)
+        return block.checkpoint_option
     except LookupError:
         return None

@@ -9,8 +9,9 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from memplan.plan.checkpoint.blocks.problem.memory import forward_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, Option
+from memplan.plan.checkpoint.blocks.problem.seconds import forward_seconds
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
 from memplan.plan.checkpoint.blocks.solve.nested_needs import ChainNeeds
 from memplan.plan.checkpoint.blocks.solve.nested_slots import FLAT_SLOTS, SLOTS, slots_for

@@ -16,8 +16,8 @@ import time
 
 from memplan.errors import UsageError
 from memplan.plan.checkpoint.blocks.problem.copies import offloads
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds
 from memplan.plan.checkpoint.blocks.problem.records import BlockProblem, ChoiceResult, ChoiceTimedOut, FeasibleChoice
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve import greedy
 from memplan.plan.checkpoint.blocks.solve.nested import NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import least_of

@@ -6,7 +6,7 @@ fits is taken; length 1 checkpoints every block on its own, which needs no chain
 
 from collections.abc import Iterator
 
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     BlockProblem,
@@ -14,6 +14,7 @@ from memplan.plan.checkpoint.blocks.problem.records import (
     FeasibleChoice,
     InfeasibleChoice,
 )
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve.greedy import cheapest
 from memplan.runtime.checkpoint.records import Action
 from memplan.units import Bytes

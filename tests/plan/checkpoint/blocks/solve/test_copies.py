@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.blocks.problem.copies import backlogs
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.blocks.problem.memory import peak, position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve import greedy, ilp, rotor, sqrt
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.blocks.solve.problems import Shape, block_problems, chain, plain_option

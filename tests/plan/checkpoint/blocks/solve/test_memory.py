@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem.memory import block_seconds, extra_seconds, peak, position_bytes
+from memplan.plan.checkpoint.blocks.problem.memory import peak, position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice
+from memplan.plan.checkpoint.blocks.problem.seconds import block_seconds, extra_seconds
 from memplan.runtime.checkpoint.records import Action
 from tests.plan.checkpoint.blocks.solve.problems import (
     Shape,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem.memory import extra_seconds, peak
+from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
+from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve import ilp, rotor
 from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.nested import NestedSolver
