@@ -57,7 +57,7 @@ def _of_program(target: ScriptTarget, values: Mapping[str, Any]) -> list[str]:
 
 
 def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
-    """The value of an option that was typed."""
+    """Return the value of an option that was typed; None, and a problem noted, where it cannot be read."""
     parse = parser_of(option.item)
     if parse is None:
         return value

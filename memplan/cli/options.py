@@ -86,15 +86,15 @@ def option(
 
 
 def job_parameter(field: OptionField) -> Parameter:
-    """What Typer is told of an option of a job."""
+    """Return the parameter of which Typer makes an option of a job."""
     about = field.about
-    told = option(field.name, about.panel, about.help, metavar=field.metavar, default=field.default_in_words)
-    kind: Any = Annotated[_typed(field.kind), told]
+    info = option(field.name, about.panel, about.help, metavar=field.metavar, default=field.default_in_words)
+    kind: Any = Annotated[_typed(field.kind), info]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=False if field.kind is bool else None, annotation=kind)
 
 
 def _typed(kind: Any) -> Any:
-    """What Typer reads an option into: switches and numbers as they are, anything else as text."""
+    """Return the type that Typer reads an option into: switches and numbers as they are, anything else as text."""
     if kind in (bool, int, float):
         return bool if kind is bool else kind | None
     return (list[str] if get_origin(kind) is tuple else str) | None

@@ -49,9 +49,9 @@ def left_out(job: JobSpec, said: frozenset[str], todo: Mapping[str, str] | None 
         value = getattr(job, name)
         is_default = value == option.default and name not in _ALWAYS_TOLD
         # Without a word on what to do it is no configuration: only a prediction needs it.
-        if name in said or is_default or not option.about.instead:
+        if name in said or is_default or not option.about.by_hand:
             continue
-        usual = _FULL if name == "checkpoint" and value == "full" else option.about.instead.format(value=value)
+        usual = _FULL if name == "checkpoint" and value == "full" else option.about.by_hand.format(value=value)
         yield f"{name} {value}: {(todo or {}).get(name, usual)}"
 
 

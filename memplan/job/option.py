@@ -1,4 +1,4 @@
-"""What is said of an option of a job, at its field of ``JobSpec``; everything that tells of options follows from it.
+"""Describes an option of a job, at its field of ``JobSpec``; everything that tells of options follows from it.
 
 An option is a field there and the place where it acts. Its type says which words it takes and how it is read, the
 record here says the rest. ``memplan.job.options`` puts both together, and from that follow the options of every command
@@ -49,21 +49,21 @@ class JobOption:
     """What a number must be more than."""
     needs: Needed | None = None
     """An option that must be given too."""
-    told: Literal["always", "given", "never"] = "given"
+    on_job_line: Literal["always", "given", "never"] = "given"
     """When the job line of a report has it; given: where it is not the default."""
-    trains: bool = False
+    training_only: bool = False
     """Is it of training alone? The job line of other modes leaves it out."""
     for_programs: bool = False
     """Does it say something of a program (``train.py -- ARGS``) that its own code does not decide?"""
     names_code: bool = False
     """May its value hold names of somebody's code? Redacted reports hide it."""
-    instead: str = ""
+    by_hand: str = ""
     """What to do where a framework's file has no word for it, with ``value``; empty: no framework needs to know."""
 
 
 def _at_field(record: Callable[_Said, JobOption]) -> Callable[Concatenate[Any, _Said], Any]:
     def option(default: Any, /, *args: _Said.args, **kwargs: _Said.kwargs) -> Any:
-        """A field of ``JobSpec`` that people give: its default, and what ``JobOption`` says."""
+        """Return a field of ``JobSpec`` that people give: its default, and a ``JobOption``."""
         return field(default=default, metadata={_KEY: record(*args, **kwargs)})
 
     return option
@@ -73,5 +73,5 @@ option = _at_field(JobOption)
 
 
 def option_of(field: Field[Any]) -> JobOption | None:
-    """What is said of a field; None where no option sets it."""
+    """Return the description at a field; None where no option sets the field."""
     return field.metadata.get(_KEY)

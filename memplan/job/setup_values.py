@@ -129,16 +129,16 @@ _KINDS: Mapping[Any, Reader] = {
 
 
 def _reader(option: OptionField) -> Reader:
-    """What reads an option: by its type, within its limits."""
+    """Return the reader of an option: by its type, within its limits."""
     about = option.about
     if about.least is not None:
-        found = count(about.least)
+        reader = count(about.least)
     elif about.above is not None:
-        found = above(about.above)
+        reader = above(about.above)
     else:
-        found = choice(option.choices) if option.choices else _KINDS[option.item]
-    found = found if option.item is option.kind else each(found)
-    return (optional(found) if option.default is None else found).described(option.summary)
+        reader = choice(option.choices) if option.choices else _KINDS[option.item]
+    reader = reader if option.item is option.kind else each(reader)
+    return (optional(reader) if option.default is None else reader).described(option.summary)
 
 
 JOB: Mapping[str, Reader] = {

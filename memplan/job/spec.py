@@ -101,62 +101,62 @@ class JobSpec:
     target: Target
     """Where the model comes from."""
     allow_network: bool = option(
-        False, panel="Target", help="Let hf: targets be downloaded.", told="never", for_programs=True
+        False, panel="Target", help="Let hf: targets be downloaded.", on_job_line="never", for_programs=True
     )
     """May a ``hf:`` target be downloaded?"""
     trust_remote_code: bool = option(
-        False, panel="Target", help="Let hf: targets run their own code.", told="never", for_programs=True
+        False, panel="Target", help="Let hf: targets run their own code.", on_job_line="never", for_programs=True
     )
     """May a ``hf:`` target run code from its directory?"""
     batch_size: int = option(
-        1, help="Samples per micro-batch.", least=1, told="always", instead="give it to the data loader"
+        1, help="Samples per micro-batch.", least=1, on_job_line="always", by_hand="give it to the data loader"
     )
     """Samples per micro-batch."""
     seq_len: int | None = option(
-        None, help="Tokens per sample.", default="the target's own", least=1, instead="cut the samples to this length"
+        None, help="Tokens per sample.", default="the target's own", least=1, by_hand="cut the samples to this length"
     )
     """Tokens per sample, where the model has such a thing; None takes the target's own default."""
     inputs: tuple[InputSpec, ...] = option(
-        (), called="input", metavar="SPEC", told="never", names_code=True,
+        (), called="input", metavar="SPEC", on_job_line="never", names_code=True,
         help="A model input, NAME=DTYPE[DIMS]; B is the batch size, S the sequence length. Repeatable.",
     )  # fmt: skip
     """Inputs given on the command line; they replace the target's ``batch``."""
     precision: Precision = option(
-        "fp32", help="Number format:", told="always", instead="cast the model, or run it under torch.autocast"
+        "fp32", help="Number format:", on_job_line="always", by_hand="cast the model, or run it under torch.autocast"
     )
     """``bf16``/``fp16`` cast the whole model; ``-mixed`` keeps fp32 weights under autocast, fp16 with a GradScaler."""
     optimizer: OptimizerName | None = option(
-        None, help="Optimizer:", default="the target's own, else adamw", told="always", trains=True,
-        instead="make it in the training script",
+        None, help="Optimizer:", default="the target's own, else adamw", on_job_line="always", training_only=True,
+        by_hand="make it in the training script",
     )  # fmt: skip
     """None takes the target's own ``optimizer``, else adamw."""
     optimizer_impl: OptimizerImpl = option(
-        "auto", help="Its implementation:", default="auto, as on CUDA", told="always", trains=True,
-        instead="make the optimizer with foreach= or fused=",
+        "auto", help="Its implementation:", default="auto, as on CUDA", on_job_line="always", training_only=True,
+        by_hand="make the optimizer with foreach= or fused=",
     )  # fmt: skip
     """``auto`` takes what torch would choose on CUDA."""
     grad_accum: int = option(
-        1, help="Micro-batches per optimizer step.", least=1, told="always", trains=True,
-        instead="step the optimizer once in so many micro-batches",
+        1, help="Micro-batches per optimizer step.", least=1, on_job_line="always", training_only=True,
+        by_hand="step the optimizer once in so many micro-batches",
     )  # fmt: skip
     """Micro-batches per optimizer step."""
     clip_grad_norm: float | None = option(
-        None, help="Clip gradients to this norm.", metavar="NORM", default="off", above=0, trains=True,
-        instead="call clip_grad_norm_ before the optimizer steps",
+        None, help="Clip gradients to this norm.", metavar="NORM", default="off", above=0, training_only=True,
+        by_hand="call clip_grad_norm_ before the optimizer steps",
     )  # fmt: skip
     """Maximum norm for ``clip_grad_norm_``; None does not clip."""
     attention: Attention = option(
-        "auto", help="SDPA kernel:", default="auto, as on CUDA", told="always", for_programs=True,
-        instead="choose the kernel with torch.nn.attention.sdpa_kernel",
+        "auto", help="SDPA kernel:", default="auto, as on CUDA", on_job_line="always", for_programs=True,
+        by_hand="choose the kernel with torch.nn.attention.sdpa_kernel",
     )  # fmt: skip
     """SDPA kernel; ``auto`` takes what CUDA would choose."""
     checkpoint: str = option(
         "none", help="Activation checkpointing: none, full or a plan file.", metavar="PLAN", page="checkpoint-plan.md",
-        told="always", names_code=True, instead="call memplan.apply(model, {value!r}) once the model is built",
+        on_job_line="always", names_code=True, by_hand="call memplan.apply(model, {value!r}) once the model is built",
     )  # fmt: skip
     """``none``, ``full`` (every repeated block) or the path of a plan file."""
     parallel: Parallel = option(
-        ALONE, metavar="SPEC", page="sharding.md", for_programs=True, instead="start {value.ranks} processes",
+        ALONE, metavar="SPEC", page="sharding.md", for_programs=True, by_hand="start {value.ranks} processes",
         help="Ranks, as fsdp=8,tp=2: ddp, fsdp, fsdp1, hsdp=RxS, zero1 to zero3, tp, cp, pp, ep; "
         "reshard, offload, schedule, micro.",
     )  # fmt: skip
@@ -164,87 +164,86 @@ class JobSpec:
     zero: Zero | None = None
     """DeepSpeed's settings, where ``parallel.data`` is one of its stages; None: its defaults."""
     lora: Lora | None = option(
-        None, metavar="SPEC", page="adapters.md#--lora", names_code=True, instead="give the model adapters with peft",
+        None, metavar="SPEC", page="adapters.md#--lora", names_code=True, by_hand="give the model adapters with peft",
         help="Train low-rank adapters, as r=16,alpha=32; targets=q_proj+v_proj, dropout=0.1, dora=yes; or "
         "peft's adapter_config.json.",
     )  # fmt: skip
     """Train low-rank adapters instead of the weights."""
     quantize: Quantize = option(
         "none", help="Frozen weights of linear layers:", page="adapters.md#--quantize",
-        instead="quantise the weights where the model is loaded",
+        by_hand="quantise the weights where the model is loaded",
     )  # fmt: skip
     """How frozen weights of linear layers are held."""
     float8: Float8 = option(
         "none", help="Multiply linear layers in float8, by a recipe of torchao:", page="adapters.md#float8",
-        instead="call torchao.float8.convert_to_float8_training on the model, with this recipe",
+        by_hand="call torchao.float8.convert_to_float8_training on the model, with this recipe",
     )  # fmt: skip
     """Recipe of torchao by which linear layers multiply in float8."""
     loss_chunks: int = option(
-        1, help="Make a language model's logits in so many parts.", least=1, trains=True,
-        page="adapters.md#other-savings",
-        instead="make the logits in so many parts, as chunk_loss of --to torch does",
+        1, help="Make a language model's logits in so many parts.", least=1, training_only=True,
+        page="adapters.md#other-savings", by_hand="make the logits in so many parts, as chunk_loss of --to torch does",
     )  # fmt: skip
     """Parts of the tokens whose logits are made one after another; 1 makes all at once."""
     keep_gradients: bool = option(
         False, help="Zero gradients in place, as zero_grad(set_to_none=False) does, instead of freeing them.",
-        trains=True, instead="call optimizer.zero_grad(set_to_none=False)",
+        training_only=True, by_hand="call optimizer.zero_grad(set_to_none=False)",
     )  # fmt: skip
     """Clear gradients with ``zero_grad(set_to_none=False)``, so that they stay through the next forward."""
     optimizer_in_backward: bool = option(
-        False, help="Update each weight in backward and free its gradient at once.", trains=True,
-        page="adapters.md#other-savings",
-        instead="step a parameter in register_post_accumulate_grad_hook",
+        False, help="Update each weight in backward and free its gradient at once.", training_only=True,
+        page="adapters.md#other-savings", by_hand="step a parameter in register_post_accumulate_grad_hook",
     )  # fmt: skip
     """Update each parameter as soon as its gradient is there, and free that."""
     offload_activations: bool = option(
-        False, help="Keep what autograd saves in pinned host memory.", trains=True, page="adapters.md#other-savings",
-        instead="run forward under torch.autograd.graph.save_on_cpu",
+        False, help="Keep what autograd saves in pinned host memory.", training_only=True,
+        page="adapters.md#other-savings", by_hand="run forward under torch.autograd.graph.save_on_cpu",
     )  # fmt: skip
     """Keep what autograd saves in host memory."""
     compress_activations: Compression = option(
-        "none", help="What autograd saves, as a what-if:", page="adapters.md#other-savings", trains=True,
-        instead="pack what autograd saves in torch.autograd.graph.saved_tensors_hooks",
+        "none", help="What autograd saves, as a what-if:", page="adapters.md#other-savings", training_only=True,
+        by_hand="pack what autograd saves in torch.autograd.graph.saved_tensors_hooks",
     )  # fmt: skip
     """In what form what autograd saves is held."""
     data_workers: int | None = option(
         None, help="Count the DataLoader's host memory, with so many workers.", default="not counted", least=0,
-        page="host-memory.md", instead="give it to the data loader as num_workers",
+        page="host-memory.md", by_hand="give it to the data loader as num_workers",
     )  # fmt: skip
     """Processes of the ``DataLoader``, 0 for none; None leaves its memory out, unless one of the next two is given."""
     prefetch: int | None = option(
         None, help="Batches ahead for each worker.", default="2", least=1,
         # As DataLoader itself complains.
         needs=Needed(field="data_workers", reason="is for the workers of a DataLoader"),
-        instead="give it to the data loader as prefetch_factor",
+        by_hand="give it to the data loader as prefetch_factor",
     )  # fmt: skip
     """Batches on their way for each of them; None takes torch's default."""
-    pin_memory: bool = option(False, help="The DataLoader pins its batches.", instead="give it to the data loader")
+    pin_memory: bool = option(False, help="The DataLoader pins its batches.", by_hand="give it to the data loader")
     """Does the loader copy batches into page-locked memory?"""
     replay_buffer: int = option(
         0, help="Samples that stay in memory to be drawn from.", least=0, page="host-memory.md#replay-buffers",
-        instead="keep so many samples in the training script",
+        by_hand="keep so many samples in the training script",
     )  # fmt: skip
     """Samples that the job keeps in memory and draws its batches from."""
     replay_buffer_on: BufferPlace = option(
-        "host", help="Where they stay:", told="always", instead="keep them there in the training script"
+        "host", help="Where they stay:", on_job_line="always", by_hand="keep them there in the training script"
     )
     """Where they are."""
     compile: Compile = option(
-        "eager", for_programs=True, told="always", page="compile.md", instead="call model.compile()",
+        "eager", for_programs=True, on_job_line="always", page="compile.md", by_hand="call model.compile()",
         help="How what torch.compile compiles, else the whole model, runs: as written, or as Inductor compiles it:",
     )  # fmt: skip
     """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
-    mode: Mode = option("train", help="What one step is:", told="always")
+    mode: Mode = option("train", help="What one step is:", on_job_line="always")
     """What one step is."""
-    max_new_tokens: int = option(32, help="Tokens decoded by generate.", least=1, told="never")
+    max_new_tokens: int = option(32, help="Tokens decoded by generate.", least=1, on_job_line="never")
     """Tokens decoded in ``generate`` mode."""
     kv_block_size: int | None = option(
         None, help="What generate's cache takes in blocks of so many tokens.", default="no blocks", least=1,
-        needs=Needed(field="mode", value="generate", reason="is for a cache"), page="usage.md#generation", told="never",
+        needs=Needed(field="mode", value="generate", reason="is for a cache"), page="usage.md#generation",
+        on_job_line="never",
     )  # fmt: skip
     """Tokens per block of a paged cache, for a what-if in ``generate`` mode."""
     data_dependent: DataDependent = option(
-        "balanced", help="Sizes that depend on values:", told="always", for_programs=True
+        "balanced", help="Sizes that depend on values:", on_job_line="always", for_programs=True
     )
     """Assumption for sizes that depend on values (MoE routing, boolean masks)."""
     provenance: Mapping[str, str] = field(default_factory=dict)

@@ -178,8 +178,8 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
         value, about = traced.get(name, getattr(spec, name)), option.about
         if isinstance(spec.target, ScriptTarget) and not (about.for_programs or name in ("optimizer", "mode")):
             continue
-        is_told = about.told == "always" or (about.told == "given" and value != option.default)
-        if value is not None and is_told and (spec.mode == "train" or not about.trains):
+        is_told = about.on_job_line == "always" or (about.on_job_line == "given" and value != option.default)
+        if value is not None and is_told and (spec.mode == "train" or not about.training_only):
             texts[name] = "yes" if value is True else str(value)
     return texts
 

@@ -72,7 +72,7 @@ def job_keys(folder: Path = Path()) -> Mapping[str, Reader]:
 
 
 def _reader(option: OptionField, folder: Path) -> Reader:
-    """As setups hold it, but text where the command takes text of a form of its own."""
+    """Return the reader of setups, but one of text where the command takes text of a form of its own."""
     parse = parser_of(option.item, folder)
     if parse is None:
         return FIELDS[option.name]

@@ -68,7 +68,7 @@ loras = st.builds(
 )
 
 
-CONFIGURATION = tuple(name for name, option in OPTIONS.items() if option.about.instead)
+CONFIGURATION = tuple(name for name, option in OPTIONS.items() if option.about.by_hand)
 """Options that a framework has to know; the others only a prediction needs."""
 _VALUES = {bool: st.booleans(), int: counts, float: st.floats(0.01, 100), Lora: loras}
 

@@ -55,7 +55,7 @@ def test_the_default_is_within_the_limits_and_is_read_from_a_file(option: Option
 
 
 def test_a_framework_is_told_what_to_do_about_every_option_that_changes_training() -> None:
-    told = {name for name, option in OPTIONS.items() if option.about.instead}
+    told = {name for name, option in OPTIONS.items() if option.about.by_hand}
     assert OPTIONS.keys() - told == {
         "allow_network", "trust_remote_code", "inputs", "mode", "max_new_tokens", "kv_block_size", "data_dependent",
     }  # fmt: skip
