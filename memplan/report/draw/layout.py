@@ -30,6 +30,11 @@ def pad(text: str, width: int) -> str:
     return short + " " * (width - cell_len(short))
 
 
+def columns(cells: Iterable[str], width: int) -> str:
+    """Return figures side by side, each at the right of a column of so many cells."""
+    return "".join(cell.rjust(width) for cell in cells)
+
+
 def spread(left: Text, right: Text, width: int) -> Text:
     """One line with a part at each margin; the left part gives way where both do not fit."""
     room = max(0, width - right.cell_len - 2)

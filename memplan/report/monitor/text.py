@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.findings.rules import RULES
-from memplan.report.draw.layout import SEPARATOR, flow, hanging, pad, paragraphs, stacked
+from memplan.report.draw.layout import SEPARATOR, columns, flow, hanging, pad, paragraphs, stacked
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.monitor.live import STYLES, SYMBOLS, duration
@@ -76,11 +76,11 @@ def _peaks(outcome: Outcome) -> Iterator[Text]:
     if not outcome.peaks:
         return
     heads = ("in use", "allocated", "reserved", "plan")
-    yield Text(pad("  peaks", _NAME_CELLS) + "".join(f"{head:>{_SIZE_CELLS}}" for head in heads), style="dim")
+    yield Text(pad("  peaks", _NAME_CELLS) + columns(heads, _SIZE_CELLS), style="dim")
     for peak in outcome.peaks:
         name = peak.device if peak.rank is None else f"{peak.device} r{peak.rank}"
         sizes = (peak.used, peak.allocated, peak.reserved, peak.predicted)
-        cells = "".join(f"{'-' if size is None else format_bytes(size):>{_SIZE_CELLS}}" for size in sizes)
+        cells = columns(map(_size, sizes), _SIZE_CELLS)
         yield Text.assemble(pad(f"  {name}", _NAME_CELLS), cells, "  ", _against(peak))
 
 
@@ -143,10 +143,14 @@ def _last(checks: tuple[Check, ...]) -> Iterator[Text]:
     end, on_cpu = checks[-1].reading.seconds, checks[-1].reading.devices[0].device == "cpu"
     # The CPU has no segments, and what the kernel looks at is what the host has left.
     heads = ("in use", "allocated", "host has left" if on_cpu else "reserved")
-    yield Text(f"  {'before the last':<16}{'step':>7}" + "".join(f"{head:>14}" for head in heads), style="dim")
+    yield Text(f"  {'before the last':<16}{'step':>7}" + columns(heads, 14), style="dim")
     for check in checks:
         device = max(zip(check.reading.devices, check.devices, strict=True), key=lambda pair: pair[1].utilisation)[0]
         sizes = (device.in_use, device.allocated, check.reading.host.available if on_cpu else device.reserved)
-        cells = "".join(f"{'-' if size is None else format_bytes(size):>14}" for size in sizes)
+        cells = columns(map(_size, sizes), 14)
         step = "-" if check.step is None else str(check.step)
         yield Text(f"  {end - check.reading.seconds:>13.1f} s {step:>7}{cells}")
+
+
+def _size(size: int | None) -> str:
+    return "-" if size is None else format_bytes(size)

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, SingleChange
-from memplan.report.draw.layout import flow, hanging, paragraphs, spread, stacked
+from memplan.report.draw.layout import columns, flow, hanging, paragraphs, spread, stacked
 from memplan.report.estimate.job import job_items
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.recommend.chart import front_lines
@@ -124,25 +124,18 @@ def ranked_lines(answer: Recommendation, width: int) -> list[Text]:
     """What fits, the cheapest first."""
     if not answer.rows:
         return []
-    heading = f"{'peak':>{FIGURE_CELLS}}{'samples/s':>{FIGURE_CELLS}}{'cost':>{FIGURE_CELLS}}  configuration"
-    rows = [
-        Text(line)
-        for row in answer.rows[:SHOWN]
-        for line in hanging(
-            f"{format_bytes(row.device_bytes):>{FIGURE_CELLS}}{row.samples_per_second:>{FIGURE_CELLS}.2f}"
-            f"{row.cost:>{FIGURE_CELLS}.3f}  ",
-            row.candidate.words,
-            width,
-        )
-    ]
-    lines = [Text(heading, style="dim"), *rows]
+    heading = columns(("peak", "samples/s", "cost"), FIGURE_CELLS) + "  configuration"
+    lines = [Text(heading, style="dim")]
+    for row in answer.rows[:SHOWN]:
+        figures = (format_bytes(row.device_bytes), f"{row.samples_per_second:.2f}", f"{row.cost:.3f}")
+        lines += map(Text, hanging(columns(figures, FIGURE_CELLS) + "  ", row.candidate.words, width))
     left = len(answer.rows) - SHOWN
     return lines + ([Text(f"  and {left} more that fit", style="dim")] if left > 0 else [])
 
 
 def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
     """Every single change, on this very job."""
-    heading = f"{'saves':>{FIGURE_CELLS}}{'time':>{FIGURE_CELLS}}{'':>{FIGURE_CELLS}}  one change alone"
+    heading = columns(("saves", "time", ""), FIGURE_CELLS) + "  one change alone"
     lines = [Text(heading, style="dim")]
     for row in answer.what_ifs:
         if row.saved_bytes is None and row.reason == UNREACHED:
@@ -151,11 +144,8 @@ def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
             words = f"{row.candidate.words}: {row.reason}"
             lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
             continue
-        figures = (
-            f"{format_bytes(row.saved_bytes):>{FIGURE_CELLS}}{percent(row.extra_time or 0.0):>{FIGURE_CELLS}}"
-            f"{state(row):>{FIGURE_CELLS}}  "
-        )
-        lines += [Text(line) for line in hanging(figures, row.candidate.words, width)]
+        figures = (format_bytes(row.saved_bytes), percent(row.extra_time or 0.0), state(row))
+        lines += map(Text, hanging(columns(figures, FIGURE_CELLS) + "  ", row.candidate.words, width))
     unreached = [row.candidate.words for row in answer.what_ifs if row.reason == UNREACHED]
     if unreached:
         left = len(unreached) - SHOWN

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, flow, hanging, pad, spread
+from memplan.report.draw.layout import SEPARATOR, columns, flow, hanging, pad, spread
 from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.places import name_of, source_of
@@ -190,7 +190,7 @@ def _what_ifs(analysis: SnapshotAnalysis, width: int) -> list[Text]:
     cells = width - 2 - 3 * 12
     heads = ("reserved", "allocated", "fragmented")
     title = "peak under another conf" + (", with what failed" if analysis.failures else "")
-    lines = [Text("  " + pad(title, cells) + "".join(f"{head:>12}" for head in heads), style="dim")]
+    lines = [Text("  " + pad(title, cells) + columns(heads, 12), style="dim")]
     lines.append(_row("as recorded", (analysis.reserved_peak.reserved, analysis.peak.allocated), None, cells))
     same = "the same conf" if analysis.caching else "PyTorch's defaults"
     lines.append(_row(f"{same}, replayed from empty", _peaks(analysis.baseline), analysis.baseline, cells))
@@ -206,7 +206,7 @@ def _row(label: str, peaks: tuple[int, int], found: WhatIf | None, cells: int) -
     reserved, allocated = peaks
     slack = max(0.0, 1 - allocated / reserved) if reserved else 0.0
     fate = {True: "  no OOM", False: "  OOM", None: ""}[found.survives if found else None]
-    figures = f"{format_bytes(reserved):>12}{format_bytes(allocated):>12}{_percent(slack):>12}"
+    figures = columns((format_bytes(reserved), format_bytes(allocated), _percent(slack)), 12)
     return Text("  " + pad(shorten(label, cells - len(fate) - 1) + fate, cells) + figures)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from memplan.runtime.leaks.heap import live_tensors, storage_id
-from memplan.runtime.leaks.records import Place
+from memplan.runtime.leaks.records import Origin
 from memplan.seam.modes import TorchDispatchMode
 from memplan.seam.pytree import tree_leaves
 
@@ -26,7 +26,7 @@ class Birth(NamedTuple):
     """Itself, weakly."""
     step: int
     """In which sampled step."""
-    place: Place | None
+    place: Origin | None
     """User code nearest to it."""
     op: str
     """What allocated it."""
@@ -91,7 +91,7 @@ class Births(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
 
-def place_here() -> Place | None:
+def place_here() -> Origin | None:
     """The innermost frame that is neither torch's nor memplan's."""
     frame = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's frame at this price.
     while frame is not None:

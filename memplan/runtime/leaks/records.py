@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-Place = tuple[str, int, str]
+Origin = tuple[str, int, str]
 """File, line and function."""
 
 
@@ -108,7 +108,7 @@ class Chain:
 class Site:
     """What was born at one place and stayed."""
 
-    place: Place | None
+    place: Origin | None
     """User code nearest to the allocation; None where it was not seen to be born."""
     op: str
     """Op that allocated: ``aten.addmm``."""

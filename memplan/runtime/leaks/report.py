@@ -8,8 +8,7 @@ from typing import Any
 
 from memplan.findings.records import NOWHERE, Finding, Place
 from memplan.findings.rules import RULES
-from memplan.runtime.leaks.records import Growing, Outcome, Site
-from memplan.runtime.leaks.records import Place as Origin
+from memplan.runtime.leaks.records import Growing, Origin, Outcome, Site
 from memplan.units import format_bytes
 
 WIDTH, INDENT, MOST_SITES = 80, 9, 8

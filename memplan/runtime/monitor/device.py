@@ -8,21 +8,21 @@ from memplan.runtime.meters.records import DeviceReading, Reading
 from memplan.runtime.monitor.against_plan import comparison
 from memplan.runtime.monitor.reasons import finding, reasons
 from memplan.runtime.monitor.records import Check, Health, Level, Trend
-from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
+from memplan.runtime.monitor.situation import Situation, Watched, called, level_before, level_for
 from memplan.runtime.monitor.trend import Point, growth
 from memplan.units import format_bytes
 
 HOST = "host"
 
 
-def device_health(situation: Situation, place: Place) -> Health:
+def device_health(situation: Situation, watched: Watched) -> Health:
     """Judge one device of the reading."""
-    device = place.device
-    compared = comparison(device, situation.plan, place.health_in(situation.last))
+    device = watched.device
+    compared = comparison(device, situation.plan, watched.health_in(situation.last))
     made = Health(
         device=device.device,
         name=device.name,
-        rank=place.rank,
+        rank=watched.rank,
         level=Level.NORMAL,
         reasons=(),
         limit=device.total,
@@ -32,9 +32,9 @@ def device_health(situation: Situation, place: Place) -> Health:
         measured=compared.measured,
         predicted=compared.predicted,
         predicted_high=compared.high,
-        trend=_trend(situation, place),
+        trend=_trend(situation, watched),
     )
-    return _with(made, reasons(made, place, situation))
+    return _with(made, reasons(made, watched, situation))
 
 
 def demand(device: DeviceReading) -> int:
@@ -89,18 +89,18 @@ def with_evenness(devices: Sequence[Health], situation: Situation) -> list[Healt
     return [_with(each, [*each.reasons, reason]) if each is most else each for each in devices]
 
 
-def _trend(situation: Situation, place: Place) -> Trend | None:
-    device, now = place.device, situation.reading
+def _trend(situation: Situation, watched: Watched) -> Trend | None:
+    device, now = watched.device, situation.reading
     if device.allocated is None and device.device == "cpu" and situation.step is None:
         return None  # Resident memory grows with every import and every page that is touched first.
     here = (Point(situation.step, now.seconds), _growing(device, now))
-    chosen = [[*_points(window, place), here] for window in situation.windows]
+    chosen = [[*_points(window, watched), here] for window in situation.windows]
     return growth(chosen, device.total - demand(device))
 
 
-def _points(window: Sequence[Check], place: Place) -> Iterator[tuple[Point, int]]:
+def _points(window: Sequence[Check], watched: Watched) -> Iterator[tuple[Point, int]]:
     for check in window:
-        earlier = place.reading_in(check)
+        earlier = watched.reading_in(check)
         if earlier is not None:
             yield Point(check.step, check.reading.seconds), _growing(earlier, check.reading)
 

@@ -7,7 +7,7 @@ from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.against_plan import mismatch
 from memplan.runtime.monitor.device import device_health, host_health, with_evenness
 from memplan.runtime.monitor.records import Check, Health, Plan, Region, Thresholds
-from memplan.runtime.monitor.situation import Place, Situation
+from memplan.runtime.monitor.situation import Situation, Watched
 from memplan.runtime.monitor.trend import windows
 
 DEFAULTS = Thresholds()
@@ -48,11 +48,11 @@ def judge(
         windows=windows(history, thresholds.warm_up, stepped=step is not None),
     )
     known = ranks or [None] * len(reading.devices)
-    places = [
-        Place(index=index, device=device, rank=rank)
+    watched = [
+        Watched(index=index, device=device, rank=rank)
         for index, (device, rank) in enumerate(zip(reading.devices, known, strict=True))
     ]
-    devices = with_evenness([device_health(situation, place) for place in places], situation)
+    devices = with_evenness([device_health(situation, each) for each in watched], situation)
     host = host_health(situation)
     return Check(
         number=number,

@@ -6,32 +6,32 @@ from memplan.findings.records import Finding
 from memplan.findings.rules import RULES
 from memplan.runtime.monitor.against_plan import mismatch
 from memplan.runtime.monitor.records import Health, Level
-from memplan.runtime.monitor.situation import Place, Situation, called, level_before, level_for
+from memplan.runtime.monitor.situation import Situation, Watched, called, level_before, level_for
 from memplan.units import format_bytes
 
 _HELD = 0.9
 """Share of a threshold in bytes at which a reason that was there ends."""
 
 
-def reasons(made: Health, place: Place, situation: Situation) -> Iterator[Finding]:
+def reasons(made: Health, watched: Watched, situation: Situation) -> Iterator[Finding]:
     """All reasons that one device gives.
 
     Args:
         made: Its health as far as it is known; reasons and level are not.
-        place: Its reading.
+        watched: Its reading.
         situation: What is looked at.
     """
-    before = place.health_in(situation.last)
+    before = watched.health_in(situation.last)
     for look in (_fullness, _drift, _growth, _fragmentation, _retries, _foreign):
-        yield from look(made, place, situation, before)
+        yield from look(made, watched, situation, before)
 
 
-def _fullness(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
+def _fullness(made: Health, watched: Watched, situation: Situation, before: Health | None) -> Iterator[Finding]:
     if made.device == "cpu":
         return  # Its memory is the host's.
     level = level_for(made.utilisation, level_before(before, "MM001"), situation.thresholds)
     needs = "needs"
-    if place.device.reserved is None:
+    if watched.device.reserved is None:
         # The allocator's cache fills a device without harm, and the driver cannot tell it from what is alive.
         level, needs = min(level, Level.WARNING), "has in use, caches included,"
     share = f"{format_bytes(made.demand)} of {format_bytes(made.limit)} ({100 * made.utilisation:.0f} %)"
@@ -39,9 +39,9 @@ def _fullness(made: Health, place: Place, situation: Situation, before: Health |
         yield finding("MM001", level, f"{_name(made)} {needs} {share}")
 
 
-def _drift(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
+def _drift(made: Health, watched: Watched, situation: Situation, before: Health | None) -> Iterator[Finding]:
     del before  # Peaks only rise.
-    other = mismatch(place.device, situation.plan)
+    other = mismatch(watched.device, situation.plan)
     if other:
         yield finding("MM009", Level.NORMAL, other)
     elif made.drift is not None and made.drift > situation.thresholds.drift:
@@ -51,8 +51,8 @@ def _drift(made: Health, place: Place, situation: Situation, before: Health | No
         )
 
 
-def _growth(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
-    del place
+def _growth(made: Health, watched: Watched, situation: Situation, before: Health | None) -> Iterator[Finding]:
+    del watched
     trend = made.trend
     soon = situation.thresholds.steps_until_full * (2 if level_before(before, "MM004") else 1)
     if trend is not None and trend.until_full is not None and trend.until_full < soon:
@@ -60,18 +60,18 @@ def _growth(made: Health, place: Place, situation: Situation, before: Health | N
         yield _warning("MM004", f"{_name(made)} grows by {pace}: full after {trend.until_full:.0f} {trend.by}s")
 
 
-def _fragmentation(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
+def _fragmentation(made: Health, watched: Watched, situation: Situation, before: Health | None) -> Iterator[Finding]:
     limits = situation.thresholds
     begins = limits.fragmentation - (limits.release if level_before(before, "MM005") else 0)
     if made.fragmentation is not None and made.fragmentation >= begins:
-        stuck = f"{format_bytes(place.device.inactive or 0)} of {format_bytes(place.device.reserved or 0)} reserved"
+        stuck = f"{format_bytes(watched.device.inactive or 0)} of {format_bytes(watched.device.reserved or 0)} reserved"
         yield _warning("MM005", f"{_name(made)} is fragmented: {stuck} lie free beside live blocks")
 
 
-def _retries(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
+def _retries(made: Health, watched: Watched, situation: Situation, before: Health | None) -> Iterator[Finding]:
     del before  # The first check of the window is what holds it.
-    earlier = place.reading_in(situation.history[0] if situation.history else None)
-    times = place.device.retries - earlier.retries if earlier else 0
+    earlier = watched.reading_in(situation.history[0] if situation.history else None)
+    times = watched.device.retries - earlier.retries if earlier else 0
     if times > 0:
         often = f"{times} time{'s' if times > 1 else ''}"
         yield _warning(
@@ -79,8 +79,8 @@ def _retries(made: Health, place: Place, situation: Situation, before: Health | 
         )
 
 
-def _foreign(made: Health, place: Place, situation: Situation, before: Health | None) -> Iterator[Finding]:
-    device, plan = place.device, situation.plan
+def _foreign(made: Health, watched: Watched, situation: Situation, before: Health | None) -> Iterator[Finding]:
+    device, plan = watched.device, situation.plan
     if plan is None or device.reserved is None or mismatch(device, plan) or made.device == "cpu":
         return
     foreign = device.used - device.reserved - plan.outside

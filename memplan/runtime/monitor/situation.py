@@ -33,7 +33,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Watched:
     """One device within a reading."""
 
     index: int
