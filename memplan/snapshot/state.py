@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memplan.replay.cpu import NoCaching
-from memplan.replay.policy import SMALL_SEGMENT, AllocatorPolicy
+from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import SegmentLayout
 from memplan.snapshot.frames import Place, place_of
 from memplan.snapshot.records import DeviceSnapshot
@@ -149,7 +149,7 @@ def _releasable(segment: SegmentLayout, policy: AllocatorPolicy | NoCaching) -> 
     """Whole segments without a live block; of expandable ones the whole units inside free blocks."""
     if not segment.expandable or isinstance(policy, NoCaching):
         return segment.size if all(block.state == "free" for block in segment.blocks) else 0
-    unit = SMALL_SEGMENT if segment.small else policy.large_segment_size
+    unit = policy.unit(segment.small)
     total = 0
     for block in segment.blocks:
         if block.state == "free":
