@@ -1,6 +1,6 @@
 """The best schedules found so far, and the moments at which one of them is over the budget."""
 
-from memplan.plan.checkpoint.ops.solve.memory_rows import Place
+from memplan.plan.checkpoint.ops.solve.memory_rows import Moment
 from memplan.plan.checkpoint.ops.solve.sinking import sunk
 from memplan.plan.checkpoint.schedule.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
@@ -40,18 +40,18 @@ class BestSchedules:
             if figures.peak_bytes <= self._budget and figures.cost < self.cost:
                 self.best, self.cost = each, figures.cost
 
-    def taken(self, schedule: Schedule) -> dict[Place, int]:
+    def taken(self, schedule: Schedule) -> dict[Moment, int]:
         """Bytes alive at each computation of a schedule."""
-        taken: dict[Place, int] = {}
+        taken: dict[Moment, int] = {}
         stage = 0
         for node, nbytes in zip(schedule.nodes, memory_curve(self._graph, schedule.nodes), strict=True):
             taken[stage, node] = nbytes
             stage += node == stage
         return taken
 
-    def over(self, taken: dict[Place, int]) -> list[Place]:
+    def over(self, taken: dict[Moment, int]) -> list[Moment]:
         """The moments that go furthest over the budget, near ones left out."""
-        found: list[Place] = []
+        found: list[Moment] = []
         apart = max(1, len(self._graph.names) // APART)
         for place in sorted(taken, key=lambda each: -taken[each]):
             if taken[place] <= self._budget or len(found) == ROWS_PER_ROUND:

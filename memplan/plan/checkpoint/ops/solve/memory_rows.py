@@ -7,7 +7,7 @@ from itertools import accumulate
 from memplan.plan.checkpoint.ops.solve.decisions import DecisionProgram
 
 INFINITY = float("inf")
-Place = tuple[int, int]
+Moment = tuple[int, int]
 """A stage, and the node that is computed in it: its own, or one that is computed again for it."""
 
 
@@ -24,16 +24,16 @@ class MemoryRows:
         self._graph, self._budget = decisions.graph, budget
         self._scratch = self._graph.scratch or (0,) * len(self._graph.names)
         self._unit = max(max(self._graph.sizes) / 1000, 1e-3)
-        self._row_of: dict[Place, int] = {}
-        self._terms: dict[Place, dict[int, int]] = {}
+        self._row_of: dict[Moment, int] = {}
+        self._terms: dict[Moment, dict[int, int]] = {}
         self._always = self._alive_always()
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[Moment]:
         """The moments that have a row."""
         return list(self._row_of)
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[Moment]) -> None:
         """Give moments a row each.
 
         Args:
@@ -50,7 +50,7 @@ class MemoryRows:
             scaled = [size / self._unit for size in terms.values()]
             program.row(list(terms), scaled, -INFINITY, self._room(place))
 
-    def give_back(self, taken: dict[Place, int], values: dict[int, float]) -> None:
+    def give_back(self, taken: dict[Moment, int], values: dict[int, float]) -> None:
         """Correct the rows by what they count in vain for a solution.
 
         Args:
@@ -62,12 +62,12 @@ class MemoryRows:
             vain = max(0, self.counted(place, values) - taken.get(place, self._budget))
             self.decisions.program.upper[row] = self._room(place) + vain / self._unit
 
-    def counted(self, place: Place, values: dict[int, float]) -> int:
+    def counted(self, place: Moment, values: dict[int, float]) -> int:
         """Bytes that a moment's row counts for a solution; no fewer than are alive then."""
         terms = self._terms[place]
         return self._always_at(place) + sum(size for variable, size in terms.items() if values[variable])
 
-    def _room(self, place: Place) -> float:
+    def _room(self, place: Moment) -> float:
         return (self._budget - self._always_at(place)) / self._unit
 
     def _alive_always(self) -> list[int]:
@@ -83,7 +83,7 @@ class MemoryRows:
             changes[last + 1] -= graph.sizes[node]
         return [nbytes + extra for nbytes, extra in zip(accumulate(changes[:-1]), self._scratch, strict=True)]
 
-    def _always_at(self, place: Place) -> int:
+    def _always_at(self, place: Moment) -> int:
         stage, at = place
         graph, events = self._graph, self.decisions.events
         if stage <= self.decisions.boundary:
@@ -94,7 +94,7 @@ class MemoryRows:
             return self._always[stage] + sum(graph.sizes[source] for source in read)
         return self._always[stage] - graph.sizes[stage] - self._scratch[stage]
 
-    def _alive_maybe(self, place: Place) -> dict[int, int]:
+    def _alive_maybe(self, place: Moment) -> dict[int, int]:
         """Bytes by the variable that says whether they are alive."""
         stage, at = place
         terms: dict[int, int] = {}
