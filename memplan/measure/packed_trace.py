@@ -6,9 +6,9 @@ it holds functions of torch.
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from memplan.tracing.records import (
     CacheLayer,
@@ -24,7 +24,9 @@ from memplan.tracing.records import (
     Trace,
     Way,
 )
-from memplan.units import Bytes, OpIndex, StorageId
+from memplan.units import StorageId
+
+T = TypeVar("T")
 
 FORM = 1
 """Of the bytes; another number is refused."""
@@ -56,38 +58,44 @@ _SHAPE: Mapping[str, Any] = {
     "cache": [(_INT, _INT, _OPTIONAL, _INT, _INT)],
 }  # fmt: skip
 """What is where: a value of one of some types; a list of alike; a row; a mapping."""
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "name": (),
+    "module": (),
+    "source": (),
+    "phase": get_args(Phase),
+    "place": get_args(Place),
+    "role": get_args(Role),
+}
+"""Columns whose integers number texts, and which texts they may be; empty for any."""
 
 
 def pack(trace: Trace) -> bytes:
     """Return a trace as bytes, without its graph."""
-    texts: dict[str, int] = {}
+    numbers: dict[str, int] = {}
 
-    def numbered(records: Sequence[Any], name: str) -> list[int]:
-        return [texts.setdefault(getattr(record, name), len(texts)) for record in records]
+    def table(records: Sequence[Any], shape: Mapping[str, Any]) -> dict[str, list[Any]]:
+        columns = {name: [getattr(record, name) for record in records] for name in shape}
+        return {
+            name: [numbers.setdefault(text, len(numbers)) for text in column] if name in _TEXTS else column
+            for name, column in columns.items()
+        }
 
-    def column(records: Sequence[Any], name: str) -> list[Any]:
-        return [getattr(record, name) for record in records]
-
-    ops, storages = trace.ops, trace.storages
-    document = {
+    document = {name: getattr(trace, name) for name in _SHAPE if hasattr(trace, name)} | {
         "form": FORM,
-        "ops": {name: numbered(ops, name) for name in ("name", "phase", "module", "source")}
-        | {name: column(ops, name) for name in ("flops", "bytes_moved", "reads", "writes")},
-        "storages": {name: numbered(storages, name) for name in ("place", "role", "name")}
-        | {name: column(storages, name) for name in ("nbytes", "birth", "stream", "most_bytes", "spare")},
+        "ops": table(trace.ops, _SHAPE["ops"]),
+        "storages": table(trace.storages, _SHAPE["storages"]),
         "events": {
             # A free has the complement of its storage.
             "storage": [event.storage if event.action == "alloc" else ~event.storage for event in trace.events],
-            "op": column(trace.events, "op"),
+            "op": [event.op for event in trace.events],
         },
         "steps": [astuple(step) for step in trace.steps],
         "model": astuple(trace.model),
         "provenance": list(trace.provenance.items()),
         "causal": sorted(trace.causal),
         "cache": [astuple(layer) for layer in trace.cache],
+        "texts": list(numbers),
     }
-    alike = ("repeats", "seq_len", "assumptions", "not_modelled", "trace_seconds", "nvme_bytes", "batch", "optimizers")
-    document |= {name: getattr(trace, name) for name in (*alike, "unsure")} | {"texts": list(texts)}
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), _COMPRESSION)
 
 
@@ -165,52 +173,20 @@ class _Reader:
         )
 
     def _read_ops(self) -> tuple[Op, ...]:
-        of = self._ops
-        reads, writes = ([tuple(row) for row in of[name]] for name in ("reads", "writes"))
+        reads, writes = ([tuple(row) for row in self._ops[name]] for name in ("reads", "writes"))
         _refuse_outside([storage for row in (*reads, *writes) for storage in row], 0, self._storage_count)
-        columns = zip(
-            self._words(of["name"]), self._words(of["phase"], get_args(Phase)), self._words(of["module"]),
-            self._words(of["source"]), of["flops"], of["bytes_moved"], reads, writes,
-            strict=True,
-        )  # fmt: skip
-        return tuple(
-            Op(
-                index=OpIndex(index),
-                name=name,
-                phase=phase,
-                module=module,
-                source=source,
-                flops=flops,
-                bytes_moved=moved,
-                reads=reads,
-                writes=writes,
-            )
-            for index, (name, phase, module, source, flops, moved, reads, writes) in enumerate(columns)
-        )
+        return self._records(Op, "index", {**self._ops, "reads": reads, "writes": writes})
 
     def _read_storages(self) -> tuple[Storage, ...]:
-        of = self._storages
         # What is born after the last op has the index of the one that would follow.
-        _refuse_outside(of["birth"], -1, self._op_count + 1)
-        columns = zip(
-            of["nbytes"], self._words(of["place"], get_args(Place)), self._words(of["role"], get_args(Role)),
-            of["birth"], self._words(of["name"]), of["stream"], of["most_bytes"], of["spare"],
-            strict=True,
-        )  # fmt: skip
-        return tuple(
-            Storage(
-                id=StorageId(number),
-                nbytes=Bytes(nbytes),
-                place=place,
-                role=role,
-                birth=birth,
-                name=name,
-                stream=stream,
-                most_bytes=most,
-                spare=spare,
-            )
-            for number, (nbytes, place, role, birth, name, stream, most, spare) in enumerate(columns)
-        )
+        _refuse_outside(self._storages["birth"], -1, self._op_count + 1)
+        return self._records(Storage, "id", self._storages)
+
+    def _records(self, kind: Callable[..., T], number: str, table: Mapping[str, list[Any]]) -> tuple[T, ...]:
+        """Make the records of a table; the field ``number`` counts them."""
+        columns = [self._words(name, column) if name in _TEXTS else column for name, column in table.items()]
+        rows = zip(*columns, strict=True)
+        return tuple(kind(**{number: index}, **dict(zip(table, row, strict=True))) for index, row in enumerate(rows))
 
     def _read_events(self) -> tuple[Event, ...]:
         of = self._events
@@ -226,10 +202,11 @@ class _Reader:
         _refuse(not 0 <= first_event <= end_event <= len(self._events["op"]))
         return StepRange(first_op=first_op, end_op=end_op, first_event=first_event, end_event=end_event)
 
-    def _words(self, column: list[int], choices: tuple[Any, ...] | None = None) -> list[Any]:
+    def _words(self, name: str, column: list[int]) -> list[str]:
         _refuse_outside(column, 0, len(self._texts))
-        _refuse(choices is not None and any(self._texts[number] not in choices for number in {*column}))
-        return [self._texts[number] for number in column]
+        choices = _TEXTS[name]
+        _refuse(bool(choices) and any(self._texts[index] not in choices for index in {*column}))
+        return [self._texts[index] for index in column]
 
 
 def _refuse_outside(column: Sequence[int], first: int, end: int) -> None:
