@@ -6,9 +6,9 @@ from pathlib import Path
 from memplan.errors import UsageError
 from memplan.files.read import real
 from memplan.files.write import alone, write_whole
+from memplan.gate.compare import with_figures
 from memplan.gate.records import Row
 from memplan.gate.saved import Entries, load_content, load_entries, read_entries, render_baseline
-from memplan.measure.records import Verdict
 from memplan.project.records import Project
 
 
@@ -66,7 +66,7 @@ def update(path: Path, rows: Sequence[Row]) -> str:
     passed = {
         (row.job, row.gpu): row.estimate
         for row in rows
-        if row.outcome == "passed" and row.estimate is not None and row.estimate.verdict is not Verdict.UNKNOWN
+        if row.outcome == "passed" and row.estimate is not None and with_figures(row.estimate)
     }
     try:
         with alone(path):

@@ -4,10 +4,21 @@ from collections.abc import Sequence
 
 from memplan.gate.records import Comparison, Growth
 from memplan.measure.document import BREAKDOWN_ORDER
-from memplan.measure.records import Estimate, Owner
+from memplan.measure.records import Estimate, Owner, Verdict
 from memplan.units import Bytes
 
 _Key = tuple[str, str]
+
+
+def with_figures(estimate: Estimate | None) -> Estimate | None:
+    """Return the estimate, if there is one and it has figures."""
+    return None if estimate is None or estimate.verdict is Verdict.UNKNOWN else estimate
+
+
+def compare_figures(before: Estimate | None, after: Estimate | None) -> Comparison | None:
+    """Compare two estimates; None where one of them has no figures."""
+    known = with_figures(before), with_figures(after)
+    return compare(known[0], known[1]) if known[0] and known[1] else None
 
 
 def compare(before: Estimate, after: Estimate) -> Comparison:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from memplan.gate.compare import compare
+from memplan.gate.compare import compare_figures
 from memplan.gate.records import Comparison
 from memplan.gate.saved import Entries
-from memplan.measure.records import Estimate, Verdict
+from memplan.measure.records import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def difference(base: Entries, head: Entries, *, names: tuple[str, str]) -> Diff:
     changes = []
     for job, gpu in dict.fromkeys([*base, *head]):
         before, after = base.get((job, gpu)), head.get((job, gpu))
-        comparison = compare(before, after) if _has_figures(before) and _has_figures(after) else None  # type: ignore[arg-type]
+        comparison = compare_figures(before, after)
         changes.append(Change(job=job, gpu=gpu, before=before, after=after, comparison=comparison))
     ordered = sorted(changes, key=lambda change: (-change.grown, change.job, change.gpu))
     return Diff(base=names[0], head=names[1], changes=tuple(ordered))
@@ -70,7 +70,3 @@ def _called_alike(base: Entries, head: Entries) -> dict[tuple[str, str], Estimat
         (name,) = others
         return {(name, gpu): estimate for (_, gpu), estimate in base.items()}
     return dict(base)
-
-
-def _has_figures(estimate: Estimate | None) -> bool:
-    return estimate is not None and estimate.verdict is not Verdict.UNKNOWN

@@ -8,7 +8,7 @@ from functools import partial
 from memplan.findings.records import Place
 from memplan.gate.advice import Judged, with_advice
 from memplan.gate.baseline import accepted, update
-from memplan.gate.compare import compare
+from memplan.gate.compare import compare_figures
 from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.place import Places, relative
 from memplan.gate.records import GateResult, Row
@@ -18,7 +18,6 @@ from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.measure.cache import Cache
 from memplan.measure.digest_records import HistoryDigest
-from memplan.measure.records import Estimate, Verdict
 from memplan.project.records import Project, ProjectJob
 
 
@@ -92,14 +91,13 @@ def _judged(answer: Answer, project: Project, entries: Entries | None, asked: As
     for index, profile in enumerate(answer.task.profiles):
         estimate = answer.estimates[index] if answer.estimates else None
         before = (entries or {}).get((job.name, profile.name))
-        comparable = before is not None and _has_figures(before) and estimate is not None and _has_figures(estimate)
         case = Case(
             job=job.name,
             policy=job.policy,
             places=places,
             estimate=estimate,
             error=answer.error,
-            comparison=compare(before, estimate) if comparable and before and estimate else None,
+            comparison=compare_figures(before, estimate),
             has_baseline=entries is not None,
             needs_most=estimate is not None and estimate.peak.high_bytes == largest,
             accepts_growth=asked.update_baseline,
@@ -127,10 +125,6 @@ def _row(judged: Judged) -> Row:
         informational=case.policy.informational,
         cached=judged.cached,
     )
-
-
-def _has_figures(estimate: Estimate) -> bool:
-    return estimate.verdict is not Verdict.UNKNOWN
 
 
 def _notes(project: Project, rows: Sequence[Row], entries: Entries | None, asked: Asked) -> Iterator[str]:

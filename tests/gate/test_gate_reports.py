@@ -17,6 +17,7 @@ from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Advice, Estimate, Owner
 from memplan.project.records import Amount, Policy
+from memplan.report.draw.layout import bounded
 from memplan.report.gate import diff as report_diff
 from memplan.report.gate import json as gate_json
 from memplan.report.gate import text as report_gate
@@ -93,7 +94,7 @@ FEW = settings(LAW, max_examples=20)
 @given(RESULTS, st.integers(20, 200))
 def test_text_fits_any_width_and_ends_with_the_answer(result: GateResult, width: int) -> None:
     lines = [line.plain for line in report_gate.render(result, width=width)]
-    most = min(max(width, report_gate.MIN_WIDTH), report_gate.MAX_WIDTH)
+    most = bounded(width)
     assert all(cell_len(line) <= most for line in lines)
     assert not any(char in line for line in lines for char in "\n\r\x1b\x00")
     assert lines[-1][0] in "✓!✗?"

@@ -20,6 +20,7 @@ from memplan.findings.records import Finding, Place
 from memplan.findings.rules import AUDIT
 from memplan.report.audit import text as audit
 from memplan.report.audit.findings import findings_of
+from memplan.report.draw.layout import bounded
 from memplan.text import clean
 from tests.contract.goldens import obey
 from tests.report.example_audit import EMPTY, OUTSIDE, example
@@ -119,7 +120,7 @@ def test_whatever_things_are_called_it_is_valid_and_inert(names: Mapping[str, st
 def test_no_line_is_wider_than_asked_or_holds_a_line_break(names: Mapping[str, str], width: int, quiet: bool) -> None:
     lines = audit.render(example(names.__getitem__), width=width, quiet=quiet, diffs=True)
     for line in lines:
-        assert cell_len(line.plain) <= min(max(width, audit.MIN_WIDTH), audit.MAX_WIDTH)
+        assert cell_len(line.plain) <= bounded(width)
         assert "\n" not in line.plain
         assert "\x1b" not in line.plain
     assert lines[-1].plain.startswith(("✗ 5 findings: 3 high", "✗ 5 findings"))

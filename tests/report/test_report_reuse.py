@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.plan.reuse.answer_records import StepContext
+from memplan.report.draw.layout import MIN_WIDTH
 from memplan.report.endings import WORDS
-from memplan.report.estimate.text import MIN_WIDTH
 from memplan.report.reuse import html as reuse_html
 from memplan.report.reuse import json as reuse_json
 from memplan.report.reuse import svg as reuse_svg

@@ -10,10 +10,9 @@ from memplan.findings.identity import identified
 from memplan.findings.records import Finding, Place, Priority
 from memplan.findings.rules import AUDIT
 from memplan.report.audit.findings import answer, by_rule, counts, in_words, place, worst_files
-from memplan.report.draw.layout import SEPARATOR, hanging, pad, spread, stacked
+from memplan.report.draw.layout import SEPARATOR, bounded, hanging, pad, spread, stacked
 from memplan.text import clean, shorten
 
-MIN_WIDTH, MAX_WIDTH = 60, 100
 _STYLES: dict[Priority, str] = {"high": "bold red", "medium": "yellow", "low": "cyan"}
 _FILES_SHOWN = 5
 _TOOL_CELLS = 40
@@ -32,7 +31,7 @@ def render(audit: Audit, *, width: int = 80, quiet: bool = False, diffs: bool = 
     Returns:
         Lines without line breaks; the last is the answer.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     found = identified(audit.findings)
     if quiet:
         return stacked([[_one_line(each, width) for each in found], [_answer(audit, width)]], width)

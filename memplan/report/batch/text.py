@@ -6,8 +6,7 @@ from rich.text import Text
 
 from memplan.hardware.profile import GpuProfile
 from memplan.plan.batch.records import BatchAnswer, BatchPoint
-from memplan.report.draw.layout import hanging, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import bounded, hanging, stacked
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
@@ -41,7 +40,7 @@ def render(
         quiet: Only the verdicts.
         explain: Also say how many storages were not foreseen.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     if quiet:
         return [verdict(profile, answer) for profile, answer in found]
     head = [Text(shorten(target, width), style="bold")]

@@ -6,9 +6,8 @@ from rich.text import Text
 
 from memplan.plan.checkpoint.schedule.answer import GraphAnswer
 from memplan.report.checkpoint.text import rounded_up
-from memplan.report.draw.layout import flow, hanging, paragraphs, spread
+from memplan.report.draw.layout import bounded, flow, hanging, head_line, paragraphs, stacked
 from memplan.report.endings import STYLES, ending
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
@@ -22,24 +21,20 @@ def render(answer: GraphAnswer, *, width: int = 80, explain: bool = False, plan_
         explain: Also list assumptions.
         plan_file: Where the plan was written; empty: nowhere.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     left = f"memplan {answer.memplan_version}  solved in {answer.solve_seconds:.1f} s"
-    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
     facts = [f"{answer.nodes:,} nodes", f"{answer.edges:,} edges", f"budget {format_bytes(answer.budget_bytes)}"]
     if answer.fixed_bytes is not None:
         facts += [f"{format_bytes(answer.fixed_bytes)} of it parameters, buffers and batch", "no optimizer state"]
-    lines = [spread(Text(left, style="dim"), target, width), *flow("graph", facts, width), Text("")]
     word = (ending(answer.outcome), STYLES[answer.outcome])
-    lines.append(Text.assemble(word, f"  {_figures(answer)}"))
-    lines += [Text(line, style="dim") for item in _remarks(answer, width) for line in hanging("  ", item, width)]
-    if plan_file:
-        lines += [Text(""), *(Text(line, style="green") for line in _apply(plan_file))]
-    if explain and answer.assumptions:
-        lines += [Text(""), *paragraphs("assumptions", answer.assumptions, width)]
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    remarks = [Text(line, style="dim") for item in _remarks(answer, width) for line in hanging("  ", item, width)]
+    blocks = [
+        [head_line(left, answer.target, width), *flow("graph", facts, width)],
+        [Text.assemble(word, f"  {_figures(answer)}"), *remarks],
+        [Text(line, style="green") for line in _apply(plan_file)] if plan_file else [],
+        paragraphs("assumptions", answer.assumptions, width) if explain else [],
+    ]
+    return stacked(blocks, width)
 
 
 def _figures(answer: GraphAnswer) -> str:

@@ -8,11 +8,10 @@ from rich.text import Text
 
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint.chart import curve_lines
-from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread, stacked
+from memplan.report.draw.layout import bounded, explained, flow, hanging, head_line, pad, stacked
 from memplan.report.endings import STYLES, ending
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.runtime.checkpoint.records import Action
-from memplan.text import clean, shorten
+from memplan.text import clean
 from memplan.units import format_bytes
 
 ROOMY_WIDTH = 76
@@ -35,16 +34,13 @@ def render(
         quiet: Only the verdict.
         plan_file: Where the plan was written; empty: nowhere.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
         blocks = [head_lines(answer, width), *blocks, block_lines(answer, width)]
         blocks += [curve_lines(answer, width), apply_lines(answer, plan_file)]
         if explain:
-            blocks += [
-                paragraphs("assumptions", answer.assumptions, width),
-                paragraphs("not modelled", answer.not_modelled, width),
-            ]
+            blocks += explained(answer.assumptions, answer.not_modelled, width)
     return stacked(blocks, width)
 
 
@@ -52,12 +48,11 @@ def head_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     """Versions and times, the step, the device."""
     traced = f"traced in {answer.trace_seconds:.1f} s"
     left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  {traced}"
-    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
     traces = f"{answer.rounds} more trace{'s' if answer.rounds != 1 else ''}"
     proved = f", proved in {answer.prove_seconds:.1f} s by {traces}" if answer.rounds else ""
     effort = f"solved in {answer.solve_seconds:.1f} s{proved}"
     return [
-        spread(Text(left, style="dim"), target, width),
+        head_line(left, answer.target, width),
         *flow("step", [answer.step], width),
         *flow("device", [clean(answer.device), f"budget {format_bytes(answer.budget_bytes)}", effort], width),
     ]

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.doctor.records import Check, Checkup
-from memplan.report.draw.layout import hanging, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import bounded, hanging, stacked
 from memplan.text import clean
 
 _MARKS = {"there": ("✓", "green"), "absent": ("-", "dim"), "lost": ("✗", "bold red")}
@@ -20,7 +19,7 @@ def render(checkup: Checkup, *, width: int = 80) -> list[Text]:
         checkup: What was found.
         width: Terminal cells per line.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     groups: dict[str, list[Text]] = {}
     for check in checkup.checks:
         groups.setdefault(check.group, [Text(check.group, style="bold")]).extend(_lines(check, width))

@@ -10,8 +10,15 @@ from memplan.job.usercode import installed_part
 from memplan.text import shorten
 
 SEPARATOR = " · "
+MIN_WIDTH, MAX_WIDTH = 60, 100
+"""Cells of a report's lines: tables need the one, and beyond the other eyes lose the line."""
 LABEL_CELLS = 8
 """Width of the label column of the report's first lines (``job``, ``read``)."""
+
+
+def bounded(width: int) -> int:
+    """Return the cells that a report takes of a terminal's."""
+    return min(max(width, MIN_WIDTH), MAX_WIDTH)
 
 
 def source_line(source: str) -> str:
@@ -41,6 +48,11 @@ def spread(left: Text, right: Text, width: int) -> Text:
     left = left.copy()
     left.truncate(room, overflow="ellipsis")
     return Text.assemble(left, " " * max(0, width - left.cell_len - right.cell_len), right)
+
+
+def head_line(made: str, target: str, width: int) -> Text:
+    """Return the first line of a report: what made it, and at the other margin what it is of."""
+    return spread(Text(made, style="dim"), Text(shorten(target, max(16, width - len(made) - 2)), style="bold"), width)
 
 
 def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
@@ -74,6 +86,11 @@ def paragraphs(title: str, sentences: Iterable[str], width: int) -> list[Text]:
     """A title over sentences that wrap with a hanging indent; nothing at all without sentences."""
     lines = [Text(line) for sentence in sentences for line in hanging("  - ", sentence, width) if sentence.strip()]
     return [Text(title, style="bold"), *lines] if lines else []
+
+
+def explained(assumptions: Iterable[str], not_modelled: Iterable[str], width: int) -> list[list[Text]]:
+    """Return what ``--explain`` adds to a report."""
+    return [paragraphs("assumptions", assumptions, width), paragraphs("not modelled", not_modelled, width)]
 
 
 def hanging(head: str, sentence: str, width: int) -> list[str]:

@@ -6,8 +6,7 @@ from typing import Protocol
 from rich.text import Text
 
 from memplan.measure.records import Estimate
-from memplan.report.draw.layout import flow, spread
-from memplan.text import shorten
+from memplan.report.draw.layout import flow, head_line
 
 COUNT_UNITS = {"T": 10**12, "B": 10**9, "M": 10**6, "k": 10**3}
 FLOP_UNITS = {"E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6}
@@ -21,14 +20,13 @@ def job_lines(estimate: Estimate, width: int) -> list[Text]:
     """The header, job and read lines."""
     traced = f"traced on CPU in {estimate.timings.get('trace_seconds', 0.0):.1f} s"
     versions = f"memplan {estimate.memplan_version}  torch {estimate.torch_version}  {traced}"
-    target = Text(shorten(estimate.target, max(16, width - len(versions) - 2)), style="bold")
     given = (
         f"{field} {source}"
         for field, source in sorted(estimate.provenance.items())
         if source != DEFAULT and field != "target" and _is_place(source)
     )
     return [
-        spread(Text(versions, style="dim"), target, width),
+        head_line(versions, estimate.target, width),
         *flow("job", job_items(estimate), width),
         *flow("read", given, width),
     ]

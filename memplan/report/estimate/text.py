@@ -7,7 +7,7 @@ from rich.text import Text
 
 from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import SEPARATOR, pad, source_line, stacked
+from memplan.report.draw.layout import SEPARATOR, bounded, pad, source_line, stacked
 from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
@@ -17,7 +17,6 @@ from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.text import clean, shorten
 from memplan.units import MIB, format_bytes
 
-MIN_WIDTH, MAX_WIDTH = 60, 100
 """Below, lines are cropped by the terminal; above, margins only drift apart."""
 
 
@@ -33,7 +32,7 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
     Returns:
         Lines without line breaks; those of verdicts last.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [verdict_lines(estimates, width)]
     if not quiet:
         blocks = [job_lines(_shown(estimates), width), *_detail(estimates, width), *blocks]

@@ -3,9 +3,8 @@
 import json
 
 from memplan.gate.records import GateResult
-from memplan.report.gate.findings import limit_bytes, peak, with_figures
+from memplan.report.gate.findings import peak_of_limit
 from memplan.report.gate.text import counts, state
-from memplan.units import format_bytes
 
 COLORS = {"failed": "red", "unknown": "lightgrey", "warned": "yellow", "passed": "brightgreen"}
 """State of a row → colour, the worst first."""
@@ -25,6 +24,4 @@ def _message(result: GateResult) -> str:
         return "no jobs"
     if len(result.rows) > 1:
         return counts(result)
-    (row,) = result.rows
-    limit = limit_bytes(row)
-    return f"{peak(row)} of {format_bytes(limit)}" if limit and with_figures(row) else peak(row)
+    return peak_of_limit(result.rows[0])

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from memplan.findings.records import Finding
 from memplan.findings.rules import RULES
-from memplan.gate.records import Comparison, Growth, Row
+from memplan.gate.compare import with_figures
+from memplan.gate.records import Growth, Row
 from memplan.measure.records import Advice
 from memplan.report import markdown
 from memplan.report.estimate.verdict import ADVICE_SHOWN
-from memplan.report.gate.findings import category, limit_bytes, module, short_source, with_figures
-from memplan.report.gate.growth import category_changes, change, grouped_growth, share
+from memplan.report.gate.findings import category, limit_bytes, module, short_source
+from memplan.report.gate.growth import category_changes, change, grouped_growth, grown
 from memplan.report.gate.text import state
 from memplan.report.labels import LABELS
 from memplan.text import shorten
@@ -41,13 +42,6 @@ def details(rows: Sequence[Row]) -> Iterator[str]:
             yield "\n".join(["", f"<details><summary>{names}</summary>", *lines, "", "</details>"])
         else:
             yield "\n".join(["", f"#### {STATES[state(row)][0]} {code(row.job)} on {code(row.gpu)}", *lines])
-
-
-def grown(comparison: Comparison) -> str:
-    """How much the peak has grown."""
-    if not comparison.grown:
-        return "same"
-    return change(comparison.grown) + (f" ({share(comparison)})" if share(comparison) else "")
 
 
 def code(text: str) -> str:
@@ -93,7 +87,7 @@ def _module(each: Growth) -> tuple[str, ...]:
 
 
 def _advice(row: Row) -> Iterator[str]:
-    estimate = with_figures(row)
+    estimate = with_figures(row.estimate)
     if estimate is None or not estimate.advice or state(row) == "passed":
         return
     limit = limit_bytes(row)
@@ -110,7 +104,7 @@ def _change(advice: Advice, limit: int | None) -> tuple[str, ...]:
 
 def _categories(row: Row) -> Iterator[str]:
     """The peak by category, folded: what changed since the baseline, else all; nothing of a row that just passes."""
-    estimate = with_figures(row)
+    estimate = with_figures(row.estimate)
     changes = category_changes(row.comparison) if row.comparison else {}
     if estimate is None or (state(row) == "passed" and not changes):
         return

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from memplan.gate.compare import with_figures
 from memplan.gate.diff import Change, Diff
 from memplan.gate.records import Growth
-from memplan.measure.records import Estimate, Verdict
-from memplan.report.draw.layout import file_name, hanging, pad, source_line, spread, stacked
+from memplan.measure.records import Estimate
+from memplan.report.draw.layout import bounded, file_name, hanging, pad, source_line, spread, stacked
 from memplan.report.estimate.owners import TOP_LEVEL
-from memplan.report.gate.growth import category_changes, change, grouped_growth, growth_lines, share
+from memplan.report.gate.growth import category_changes, change, grouped_growth, grown, growth_lines
 from memplan.report.gate.text import name_cells
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.markdown import code, html_code, sentence, table
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
-MIN_WIDTH, MAX_WIDTH = 60, 100
 SHOWN = 10
 """Modules of each job in the text; Markdown shows as many."""
 _SOURCE_CELLS = 56
@@ -34,7 +34,7 @@ def render(diff: Diff, *, width: int = 80, quiet: bool = False) -> list[Text]:
     Returns:
         Lines without line breaks; the last is the answer.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     title = Text.assemble(("memplan diff  ", "bold"), shorten(f"{diff.base} → {diff.head}", width - 14))
     cells = name_cells([(each.job, each.gpu) for each in diff.changes])
     blocks = [[_line(each, cells, width), *([] if quiet else _details(each, width))] for each in diff.changes]
@@ -69,7 +69,7 @@ def _line(each: Change, cells: tuple[int, int], width: int) -> Text:
 def _peak(estimate: Estimate | None) -> str:
     if estimate is None:
         return "none"
-    return "no figure" if estimate.verdict is Verdict.UNKNOWN else format_bytes(estimate.peak.device_bytes)
+    return format_bytes(estimate.peak.device_bytes) if with_figures(estimate) else "no figure"
 
 
 def _verdicts(each: Change) -> str:
@@ -81,7 +81,7 @@ def _details(each: Change, width: int) -> Iterator[Text]:
     comparison = each.comparison
     if comparison is None or not (comparison.grown or comparison.growth):
         return
-    total = f"{change(comparison.grown)} ({share(comparison)})" if comparison.grown else "same peak"
+    total = grown(comparison) if comparison.grown else "same peak"
     yield Text(f"  {total}", style="bold")
     for words, (before, after) in category_changes(comparison).items():
         sizes = f"{format_bytes(before)} → {format_bytes(after)}"
@@ -101,8 +101,8 @@ def render_markdown(diff: Diff) -> str:
 
 
 def _cells(each: Change) -> tuple[str, ...]:
-    grown = f"{change(each.grown)} ({share(each.comparison)})" if each.comparison and each.grown else ""
-    return sentence(each.job), sentence(each.gpu), _peak(each.before), _peak(each.after), grown, _verdicts(each)
+    more = grown(each.comparison) if each.comparison and each.grown else ""
+    return sentence(each.job), sentence(each.gpu), _peak(each.before), _peak(each.after), more, _verdicts(each)
 
 
 def _markdown_details(each: Change) -> Iterator[str]:

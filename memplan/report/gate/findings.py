@@ -7,8 +7,8 @@ from memplan.findings.identity import identified
 from memplan.findings.records import Finding, Findings
 from memplan.findings.rules import ESTIMATE
 from memplan.findings.sentences import NAME_CELLS
+from memplan.gate.compare import with_figures
 from memplan.gate.records import GateResult, Growth, Row
-from memplan.measure.records import Estimate, Verdict
 from memplan.report.draw.layout import file_name, source_line
 from memplan.report.estimate.owners import TOP_LEVEL
 from memplan.report.gate.growth import change, grouped_growth, share
@@ -81,16 +81,16 @@ def short_source(source: str) -> str:
     return shorten(short if len(short) <= _SOURCE_CELLS else file_name(short), NAME_CELLS)
 
 
-def with_figures(row: Row) -> Estimate | None:
-    """The row's estimate, if it has figures."""
-    estimate = row.estimate
-    return None if estimate is None or estimate.verdict is Verdict.UNKNOWN else estimate
-
-
 def peak(row: Row) -> str:
     """The predicted device peak."""
-    estimate = with_figures(row)
+    estimate = with_figures(row.estimate)
     return format_bytes(estimate.peak.device_bytes) if estimate else "no figure"
+
+
+def peak_of_limit(row: Row) -> str:
+    """The same, and what it is held against."""
+    limit = limit_bytes(row)
+    return f"{peak(row)} of {format_bytes(limit)}" if limit and with_figures(row.estimate) else peak(row)
 
 
 def limit_bytes(row: Row) -> int | None:

@@ -24,6 +24,13 @@ def share(comparison: Comparison) -> str:
     return f"{100 * comparison.grown / before:+.1f} %" if before else ""
 
 
+def grown(comparison: Comparison) -> str:
+    """How much the peak has grown."""
+    if not comparison.grown:
+        return "same"
+    return change(comparison.grown) + (f" ({share(comparison)})" if share(comparison) else "")
+
+
 def grouped_growth(growth: Iterable[Growth]) -> list[Growth]:
     """Growth of modules that differ only in a block's number as one, ``layers.*.mlp x32``; the largest change first.
 

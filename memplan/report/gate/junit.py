@@ -7,10 +7,10 @@ One test case for each job and GPU. ``failure``: the policy says no. ``error``: 
 from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
+from memplan.gate.compare import with_figures
 from memplan.gate.records import GateResult, Row
-from memplan.report.gate.findings import growth_sentences, limit_bytes, name, peak, versions, with_figures
+from memplan.report.gate.findings import growth_sentences, name, peak_of_limit, versions
 from memplan.text import clean, plain
-from memplan.units import format_bytes
 
 
 def render(result: GateResult) -> str:
@@ -38,7 +38,7 @@ def _kind(row: Row) -> str:
         return "failure"
     if row.outcome == "unknown":
         return "error"
-    return "passed" if with_figures(row) else "skipped"
+    return "passed" if with_figures(row.estimate) else "skipped"
 
 
 def _properties(result: GateResult) -> dict[str, str]:
@@ -60,8 +60,7 @@ def _case(suite: ET.Element, row: Row, kind: str) -> None:
 
 
 def _body(row: Row) -> Iterable[str]:
-    limit = limit_bytes(row)
-    yield f"peak {peak(row)}" + (f" of {format_bytes(limit)}" if limit and with_figures(row) else "")
+    yield f"peak {peak_of_limit(row)}"
     for finding in row.findings:
         place = f"{clean(finding.place.file)}:{finding.place.line}"
         yield f"{finding.code} {finding.severity}: {plain(finding.message)}, at {place}"

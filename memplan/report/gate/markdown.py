@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from memplan.gate.records import GateResult, Row
 from memplan.report import markdown
-from memplan.report.gate.details import STATES, code, details, grown, sentence
+from memplan.report.gate.details import STATES, code, details, sentence
 from memplan.report.gate.findings import limit_bytes, peak, versions
+from memplan.report.gate.growth import grown
 from memplan.report.gate.text import counts, state
 from memplan.units import format_bytes
 

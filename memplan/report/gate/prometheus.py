@@ -7,9 +7,10 @@ Collector"). Base units and suffixes as prometheus.io/docs/practices/naming has 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from memplan.gate.compare import with_figures
 from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Estimate
-from memplan.report.gate.findings import limit_bytes, versions, with_figures
+from memplan.report.gate.findings import limit_bytes, versions
 from memplan.text import clean
 
 
@@ -27,14 +28,14 @@ class Metric:
 
 def _of(figure: Callable[[Estimate], float]) -> Callable[[Row], float | None]:
     def value(row: Row) -> float | None:
-        estimate = with_figures(row)
+        estimate = with_figures(row.estimate)
         return None if estimate is None else figure(estimate)
 
     return value
 
 
 def _headroom(row: Row, *, share: bool) -> float | None:
-    estimate = with_figures(row)
+    estimate = with_figures(row.estimate)
     if estimate is None or not estimate.gpu.usable_bytes:  # A CPU has no limit.
         return None
     return estimate.headroom_bytes / estimate.gpu.usable_bytes if share else estimate.headroom_bytes
@@ -79,7 +80,7 @@ METRICS = (
     Metric(
         name="memplan_gate_unknown",
         help="1 where there is no trustworthy figure.",
-        value=lambda row: int(with_figures(row) is None),
+        value=lambda row: int(with_figures(row.estimate) is None),
     ),
 )
 

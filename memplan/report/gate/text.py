@@ -6,14 +6,13 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.findings.records import Finding
+from memplan.gate.compare import with_figures
 from memplan.gate.records import GateResult, Row
-from memplan.measure.records import Verdict
-from memplan.report.draw.layout import SEPARATOR, hanging, pad, spread, stacked
-from memplan.report.gate.growth import change, growth_lines, share
+from memplan.report.draw.layout import SEPARATOR, bounded, hanging, pad, spread, stacked
+from memplan.report.gate.growth import change, grown, growth_lines
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
-MIN_WIDTH, MAX_WIDTH = 60, 100
 GROWTH_SHOWN = 5
 STATES = {
     "passed": ("✓", "PASSED", "bold green"),
@@ -38,7 +37,7 @@ def render(result: GateResult, *, width: int = 80, quiet: bool = False) -> list[
     Returns:
         Lines without line breaks; the last is the answer.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     cells = name_cells([(row.job, row.gpu) for row in result.rows])
     rows = [[_row_line(row, cells, width), *([] if quiet else _details(row, width))] for row in result.rows]
     blocks = [] if quiet else [[_title(result, width)]]
@@ -76,13 +75,13 @@ def _row_line(row: Row, cells: tuple[int, int], width: int) -> Text:
     left = Text.assemble(
         (f"{symbol} {word:7}", style), f"  {pad(row.job, cells[0])}  {pad(row.gpu, cells[1])}  {_figure(row)}"
     )
-    grown = row.comparison.grown if row.comparison else 0
-    return spread(left, Text(change(grown) if grown else "", style="dim"), width)
+    more = row.comparison.grown if row.comparison else 0
+    return spread(left, Text(change(more) if more else "", style="dim"), width)
 
 
 def _figure(row: Row) -> str:
-    estimate = row.estimate
-    if estimate is None or estimate.verdict is Verdict.UNKNOWN:
+    estimate = with_figures(row.estimate)
+    if estimate is None:
         return "no figure"
     limit = row.limit if row.limit is not None else estimate.gpu.usable_bytes
     peak = format_bytes(estimate.peak.device_bytes)
@@ -94,7 +93,7 @@ def _details(row: Row, width: int) -> Iterator[Text]:
         yield from _finding(finding, width)
     comparison = row.comparison
     if comparison is not None and comparison.grown > 0 and any(each.severity != "note" for each in row.findings):
-        words = f"grown since the baseline: {change(comparison.grown)} ({share(comparison)})"
+        words = f"grown since the baseline: {grown(comparison)}"
         yield Text(f"{_DETAIL}{words}", style="dim")
         yield from growth_lines(comparison, width, shown=GROWTH_SHOWN, indent=_DETAIL + "  ")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from memplan.findings.records import Finding
 from memplan.gate.records import Comparison, GateResult, Row
-from memplan.measure.records import Estimate, Verdict
 from memplan.report.draw.layout import source_line
 from memplan.report.estimate.owners import TOP_LEVEL
-from memplan.report.gate.growth import category_changes, change, grouped_growth, share
+from memplan.report.gate.findings import peak
+from memplan.report.gate.growth import category_changes, change, grouped_growth, grown, share
 from memplan.report.gate.json import DOCUMENT, report_of
 from memplan.report.gate.text import STATES, counts, state
 from memplan.report.html.page import assemble
@@ -86,15 +86,11 @@ def _row(key: str, row: Row) -> dict[str, Any]:
         "cells": (
             row.job,
             row.gpu,
-            format_bytes(estimate.peak.device_bytes) if _has_figures(estimate) and estimate else "no figure",
+            peak(row),
             format_bytes(limit) if limit else "",
-            f"{change(comparison.grown)} ({share(comparison)})" if comparison and comparison.grown else "",
+            grown(comparison) if comparison and comparison.grown else "",
         ),
     }
-
-
-def _has_figures(estimate: Estimate | None) -> bool:
-    return estimate is not None and estimate.verdict is not Verdict.UNKNOWN
 
 
 def _view(row: Row) -> RowView:

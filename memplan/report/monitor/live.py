@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.report.draw.bars import bar
-from memplan.report.draw.layout import SEPARATOR, spread
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import SEPARATOR, bounded, spread
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.records import Check, Health, Level
 from memplan.text import shorten
@@ -31,7 +30,7 @@ def render(check: Check, *, seconds: float, width: int = 80) -> list[Text]:
     Returns:
         Exactly ``ROWS`` rows.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     lines = [_headline(check, seconds, width), *_devices(check, width), _host(check)]
     rows = [*lines, *[Text("")] * ROWS][:ROWS]
     for row in rows:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.findings.rules import RULES
-from memplan.report.draw.layout import SEPARATOR, columns, flow, hanging, pad, paragraphs, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import SEPARATOR, bounded, columns, flow, hanging, pad, paragraphs, stacked
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.monitor.live import STYLES, SYMBOLS, duration
 from memplan.runtime.monitor.outcome import Outcome, Peak, PostMortem
@@ -27,7 +26,7 @@ def render(outcome: Outcome, *, width: int = 80, quiet: bool = False) -> list[Te
         width: Terminal cells per line.
         quiet: Only how it ended, and why it ran out of memory.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [_post_mortem(outcome.post_mortem, width), [_headline(outcome)]]
     if not quiet:
         blocks = [

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import flow, hanging, paragraphs, spread, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import bounded, flow, hanging, paragraphs, spread, stacked
 from memplan.runtime.numa.commands import Commands, wrapped
 from memplan.runtime.numa.cpulist import format_list
 from memplan.runtime.numa.placement import Placement, RankPlacement
@@ -33,7 +32,7 @@ def render(
         width: Terminal cells per line; commands break with a backslash, so that they can be copied.
         quiet: Only the commands.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     typed = list(_typed(lines, width))
     if quiet:
         return [line for line in typed if not line.style]

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, flow, pad, paragraphs, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import SEPARATOR, bounded, flow, pad, paragraphs, stacked
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.profile.records import Deviation, Overlay, Piece
 from memplan.runtime.profile.recording import Recording
@@ -31,7 +30,7 @@ def render(recording: Recording, overlay: Overlay | None = None, *, width: int =
         width: Terminal cells per line.
         quiet: Only the last block: the comparison, else the regions.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [list(_regions(recording, width))]
     if overlay is not None:
         blocks.append(list(_comparison(overlay)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memplan.plan.recommend.records import Evaluated, Recommendation
 from memplan.report.draw.scatter_svg import STYLE
-from memplan.report.page import page, text
+from memplan.report.html.plain import page, table, text
 from memplan.report.recommend.svg import render as render_svg
 from memplan.report.recommend.text import NOTHING, percent, rate, remarks, state
 from memplan.units import format_bytes
@@ -24,9 +24,9 @@ def _body(answer: Recommendation) -> Iterator[str]:
     if len(answer.pareto) > 1:
         yield render_svg(answer)
     yield '<div class="blocks">'
-    yield from _table(("configuration",), ("peak", "samples/s", "cost"), (_row(each) for each in answer.rows))
-    yield from _table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
-    yield from _table(("not taken", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected))
+    yield from table(("configuration",), ("peak", "samples/s", "cost"), (_row(each) for each in answer.rows))
+    yield from table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
+    yield from table(("not taken", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected))
     yield "</div>"
     yield f"<footer>memplan {text(answer.memplan_version)}, torch {text(answer.torch_version)}</footer>"
 
@@ -41,16 +41,3 @@ def _what_ifs(answer: Recommendation) -> Iterator[tuple[str, ...]]:
             yield each.candidate.words, each.reason, "", ""
         else:
             yield each.candidate.words, state(each), format_bytes(each.saved_bytes), percent(each.extra_time or 0.0)
-
-
-def _table(words: tuple[str, ...], figures: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    """A table whose first columns are words, and the others figures."""
-    kinds = [*([""] * len(words)), *([' class="figure"'] * len(figures))]
-
-    def row(tag: str, cells: tuple[str, ...]) -> str:
-        made = (f"<{tag}{kind}>{text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
-        return f"<tr>{''.join(made)}</tr>"
-
-    yield f"<table><thead>{row('th', (*words, *figures))}</thead><tbody>"
-    yield from (row("td", cells) for cells in rows)
-    yield "</tbody></table>"

@@ -6,11 +6,18 @@ from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, SingleChange
-from memplan.report.draw.layout import columns, flow, hanging, paragraphs, spread, stacked
+from memplan.report.draw.layout import (
+    bounded,
+    columns,
+    explained,
+    flow,
+    hanging,
+    head_line,
+    stacked,
+)
 from memplan.report.estimate.job import job_items
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.recommend.chart import front_lines
-from memplan.text import clean, shorten
+from memplan.text import clean
 from memplan.units import format_bytes
 
 SHOWN = 8
@@ -32,28 +39,24 @@ def render(
         quiet: Only the verdict.
         setup_file: Where the best was written; empty: nowhere.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
         blocks = [head_lines(answer, width), *blocks, ranked_lines(answer, width), front_lines(answer, width)]
         blocks += [what_if_lines(answer, width), lost_lines(answer, width), advice_lines(answer, width)]
         blocks += [next_lines(answer, setup_file)]
         if explain:
-            blocks += [
-                paragraphs("assumptions", answer.assumptions, width),
-                paragraphs("not modelled", answer.not_modelled, width),
-            ]
+            blocks += explained(answer.assumptions, answer.not_modelled, width)
     return stacked(blocks, width)
 
 
 def head_lines(answer: Recommendation, width: int) -> list[Text]:
     """Versions and times, the job, the device."""
     left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  searched {answer.seconds:.1f} s"
-    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
     limit = f"{format_bytes(answer.limit_bytes)} for the step" if answer.limit_bytes else "no fixed limit"
     effort = f"{answer.traces} traced of {answer.candidates} ways" + (", out of time" if is_cut(answer) else "")
     return [
-        spread(Text(left, style="dim"), target, width),
+        head_line(left, answer.target, width),
         *flow("job", job_items(answer), width),
         *flow("batch", [f"{answer.global_batch} samples per optimizer step"], width),
         *flow("device", [f"{answer.gpus} x {clean(answer.gpu)}", limit, effort], width),

@@ -3,9 +3,8 @@
 from rich.text import Text
 
 from memplan.plan.reuse.answer_records import ReuseAnswer
-from memplan.report.draw.layout import flow, pad, paragraphs, spread, stacked
+from memplan.report.draw.layout import bounded, flow, head_line, pad, paragraphs, stacked
 from memplan.report.endings import STYLES, ending
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.report.labels import LABELS
 from memplan.report.reuse.raster import raster
 from memplan.text import clean, shorten
@@ -38,7 +37,7 @@ def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet
         explain: Also list assumptions.
         quiet: Only the verdict.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
         blocks = [head_lines(answer, width), *blocks, compared_lines(answer), picture_lines(answer, width)]
@@ -50,10 +49,9 @@ def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet
 def head_lines(answer: ReuseAnswer, width: int) -> list[Text]:
     """Version, target, what was placed, and for how long."""
     left = f"memplan {answer.memplan_version}"
-    target = Text(shorten(answer.target, max(16, width - len(left) - 2)), style="bold")
     buffers = buffers_in_words(answer)
     read = f"{'traced' if answer.kind == 'step' else 'read'} in {answer.read_seconds:.1f} s"
-    lines = [spread(Text(left, style="dim"), target, width)]
+    lines = [head_line(left, answer.target, width)]
     if answer.surroundings:
         items = [*filter(None, [answer.surroundings.step]), clean(answer.surroundings.device)]
         lines += flow("step", items, width)

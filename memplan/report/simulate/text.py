@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import bounded, explained, flow, hanging, head_line, pad, paragraphs, stacked
 from memplan.simulate.records import PolicyRun, Simulation, Workload
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
@@ -30,7 +29,7 @@ def render(simulation: Simulation, *, width: int = 80, explain: bool = False, qu
         explain: Also list assumptions and what each policy has to say.
         quiet: Only the recommendation.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [recommendation_lines(simulation, width)]
     if not quiet:
         blocks = [
@@ -55,8 +54,7 @@ def head_lines(simulation: Simulation, width: int) -> list[Text]:
     items += [] if workload.traced_lengths else ["each the history of the snapshot"]
     items += [text for field in ("mode", "precision") if (text := workload.options.get(field))]
     items += [f"batch {workload.options['batch_size']}"] if "batch_size" in workload.options else []
-    target = Text(shorten(workload.target, max(16, width - len(left) - 2)), style="bold")
-    return [spread(Text(left, style="dim"), target, width), *flow("steps", items, width)]
+    return [head_line(left, workload.target, width), *flow("steps", items, width)]
 
 
 def _length_items(workload: Workload) -> list[str]:
@@ -156,8 +154,7 @@ def explanation_lines(simulation: Simulation, width: int) -> list[list[Text]]:
     notes = [f"{run.name}: {note}" for run in simulation.policies for note in _notes(run)]
     return [
         paragraphs("policies", notes, width),
-        paragraphs("assumptions", workload.assumptions, width),
-        paragraphs("not modelled", workload.not_modelled, width),
+        *explained(workload.assumptions, workload.not_modelled, width),
     ]
 
 

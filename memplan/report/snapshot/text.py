@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, columns, flow, hanging, pad, spread
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import SEPARATOR, bounded, columns, flow, hanging, pad, spread, stacked
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.places import name_of, source_of
 from memplan.report.snapshot.hints import hints
@@ -42,7 +41,7 @@ def render(
         top: Owners to list at most.
         quiet: Only the headline.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     headline = _headline(shown)
     blocks = [[headline]]
     if not quiet:
@@ -56,11 +55,7 @@ def render(
             _what_ifs(shown, width),
             _sentences(shown, width),
         ]
-    lines = [line for block in blocks if block for line in (Text(""), *block)][1:]
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    return stacked(blocks, width)
 
 
 def _headline(analysis: SnapshotAnalysis) -> Text:

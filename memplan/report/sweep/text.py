@@ -6,8 +6,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.plan.sweep.records import State, Sweep, SweepRow
-from memplan.report.draw.layout import hanging, pad, paragraphs, spread, stacked
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
+from memplan.report.draw.layout import bounded, hanging, pad, paragraphs, spread, stacked
 from memplan.report.recommend.text import remedy_words
 from memplan.text import clean
 from memplan.units import format_bytes
@@ -29,7 +28,7 @@ def render(answer: Sweep, *, width: int = 80, quiet: bool = False) -> list[Text]
         width: Terminal cells per line.
         quiet: Only the rows, without their configurations.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [[_head(answer, width)]] if not quiet else []
     blocks += [list(_table(answer, width, quiet=quiet))]
     blocks += [paragraphs("notes", answer.notes, width)] if not quiet else []

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, file_name, flow, pad, paragraphs
+from memplan.report.draw.layout import SEPARATOR, bounded, file_name, flow, pad, paragraphs, stacked
 from memplan.report.estimate.job import job_lines
-from memplan.report.estimate.text import MAX_WIDTH, MIN_WIDTH
 from memplan.text import shorten
 from memplan.units import format_bytes
 from memplan.validate.records import Alignment, Cause, Difference, Named, Peaks, Tally, Validation
@@ -26,7 +25,7 @@ def render(validation: Validation, *, width: int = 80, explain: bool = False, qu
         explain: Also list what differs most, every assumption, and what is not modelled.
         quiet: Only the table of peaks.
     """
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    width = bounded(width)
     blocks = [list(_peaks(validation))]
     if not quiet:
         blocks = [_head(validation, width), *blocks, *_streams(validation.alignment, width, explain=explain)]
@@ -34,13 +33,7 @@ def render(validation: Validation, *, width: int = 80, explain: bool = False, qu
         if explain:
             blocks.append(paragraphs("assumed", validation.estimate.assumptions, width))
             blocks.append(paragraphs("not modelled", validation.estimate.not_modelled, width))
-    lines: list[Text] = []
-    for block in blocks:
-        lines += [*([Text()] if lines and block else []), *block]
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    return stacked(blocks, width)
 
 
 def _head(validation: Validation, width: int) -> list[Text]:

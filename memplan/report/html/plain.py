@@ -1,6 +1,6 @@
-"""The frame of an HTML report: one page that loads nothing and runs nothing."""
+"""A page without scripts, for a plan: it loads nothing and runs nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from memplan.page.policy import policy
@@ -49,3 +49,16 @@ def page(title: str, body: Iterable[str], *, picture_style: str) -> str:
 def text(plain: str) -> str:
     """Text from outside, fit to stand in a page."""
     return escape(clean(plain))
+
+
+def table(words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table whose first columns are words, and the others figures."""
+    kinds = [*([""] * len(words)), *([' class="figure"'] * len(figures))]
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        made = (f"<{tag}{kind}>{text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+    yield f"<table><thead>{row('th', (*words, *figures))}</thead><tbody>"
+    yield from (row("td", cells) for cells in rows)
+    yield "</tbody></table>"
