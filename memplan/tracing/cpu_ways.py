@@ -1,6 +1,7 @@
 """Ops that a plain run on the CPU does otherwise than fake tensors under a dispatch mode say.
 
-Sources, under aten/src/ATen/native: MaxPooling.cpp ``max_pool1d``; Normalization.cpp ``batch_norm_cpu`` and
+Sources, under aten/src/ATen/native: MaxPooling.cpp ``max_pool1d``; BatchLinearAlgebra.cpp
+``_may_require_fw_or_bw_grad``; Normalization.cpp ``batch_norm_cpu`` and
 ``batch_norm_backward_cpu``, which lay their results out by ``suggest_memory_format`` of the source and leave out what
 the mask does not ask for. The same was seen in real runs of torch 2.13.0 (November 2026).
 """
@@ -25,6 +26,30 @@ def cpu_ways() -> Iterator[None]:
         yield
 
 
+def _needs_gradient(source: torch.Tensor) -> bool:
+    """Does a kernel prepare for a gradient? Under a dispatch mode torch takes it for granted."""
+    return is_functorch_wrapped_tensor(source) or (source.requires_grad and torch.is_grad_enabled())
+
+
+def linalg_eigvalsh(matrix: torch.Tensor, UPLO: str = "L") -> torch.Tensor:  # noqa: N803 (the schema's name)
+    """``aten::linalg_eigvalsh`` (BatchLinearAlgebra.cpp): vectors are found only where a gradient needs them."""
+    values: torch.Tensor = torch.ops.aten._linalg_eigh(matrix, UPLO, _needs_gradient(matrix))[0]
+    return values
+
+
+def linalg_svdvals(A: torch.Tensor, *, driver: str | None = None) -> torch.Tensor:  # noqa: N803 (the schema's name)
+    """``aten::linalg_svdvals``, likewise."""
+    values: torch.Tensor = torch.ops.aten._linalg_svd(A, False, _needs_gradient(A), driver=driver)[1]
+    return values
+
+
+def linalg_eigvals(matrix: torch.Tensor) -> torch.Tensor:
+    """``aten::linalg_eigvals``, likewise."""
+    needs = _needs_gradient(matrix)
+    values: torch.Tensor = torch.ops.aten.linalg_eig(matrix)[0] if needs else torch.ops.aten._linalg_eigvals(matrix)
+    return values
+
+
 def max_pool1d(  # noqa: PLR0917 (the schema's order)
     input: torch.Tensor,  # noqa: A002 (the schema's name)
     kernel_size: Sequence[int],
@@ -34,8 +59,7 @@ def max_pool1d(  # noqa: PLR0917 (the schema's order)
     ceil_mode: bool = False,
 ) -> torch.Tensor:
     """``aten::max_pool1d``: indices are found only where a gradient needs them."""
-    wrapped = is_functorch_wrapped_tensor(input)
-    if wrapped or (input.requires_grad and torch.is_grad_enabled()):
+    if _needs_gradient(input):
         pooled: torch.Tensor = torch.ops.aten.max_pool1d_with_indices(
             input, kernel_size, stride, padding, dilation, ceil_mode
         )[0]
@@ -89,7 +113,12 @@ def _statistics_type(source: torch.Tensor, *others: Maybe) -> torch.dtype:
     )
 
 
-_COMPOSITES: dict[str, Kernel] = {"max_pool1d": max_pool1d}
+_COMPOSITES: dict[str, Kernel] = {
+    "max_pool1d": max_pool1d,
+    "linalg_eigvalsh": linalg_eigvalsh,
+    "linalg_svdvals": linalg_svdvals,
+    "linalg_eigvals": linalg_eigvals,
+}
 _SHAPES: dict[str, Kernel] = {
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,

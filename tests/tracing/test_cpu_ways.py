@@ -128,3 +128,15 @@ def test_gradients_of_reflectors_are_filled_column_by_column(shape):
     # A column lives in a real run while it is copied to its place.
     column = 4 * torch.empty(shape)[..., 0].numel()
     assert peak(recorded_allocations(body)) == pytest.approx(peak(real_allocations(body)), abs=3 * column)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("values", [torch.linalg.eigvalsh, torch.linalg.svdvals, torch.linalg.eigvals])
+def test_vectors_are_found_only_for_a_gradient(values, trained):
+    def body():
+        matrix = torch.randn(48, 48).requires_grad_(trained)
+        with torch.no_grad():
+            kept = values(matrix)
+        return kept, values(matrix)
+
+    check(body)

@@ -146,10 +146,11 @@ def _most_of_row(size: int) -> int:
 def eig(call: Call) -> Script:
     """``linalg_eig_out``: is all of it finite? Then real parts and vectors, a copy in column order, LAPACK's array."""
     matrix = call.args[0]
-    size, values, batch = matrix.shape[-1], call.name != "aten.linalg_eigvals.default", _batch(matrix)
+    size, values, batch = matrix.shape[-1], "eigvals" not in call.name, _batch(matrix)
     item, real = matrix.element_size(), nbytes(matrix) // (2 if matrix.is_complex() else 1)
     masks = {f"mask {index}": matrix.numel() for index in range(3)}
-    checks = allocations({"magnitudes": real, **masks}).before
+    # Values alone come from a kernel that does not ask.
+    checks = allocations({"magnitudes": real, **masks}).before if values else ()
     before = (*checks, *(Scratch("free", line.key) for line in reversed(checks)))
     own = (None,) if matrix.is_complex() else (None, None)
     given = (
@@ -348,7 +349,7 @@ RULES: dict[str, Rule] = {
     "aten._linalg_svd.default": svd,
     "aten._linalg_eigh.default": eigh,
     "aten.linalg_eig.default": eig,
-    "aten.linalg_eigvals.default": eig,
+    "aten._linalg_eigvals.default": eig,
     "aten.linalg_inv_ex.default": inverse,
     "aten.linalg_lstsq.default": least_squares,
     "aten._linalg_solve_ex.default": solution,
