@@ -5,6 +5,7 @@ file that the process writes itself is none that it depends on. What is only loo
 compiled code is not seen.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -109,7 +110,7 @@ class _Recorder:
         folders = [_absolute(folder) for folder in sys.path]
         folders = [folder for folder in folders if is_user_file(f"{folder}/x.py") and Path(folder).is_dir()]
         names = sorted({name.partition(".")[0] for name in self._imported} - sys.modules.keys())
-        absent = [name for name in names if importlib.util.find_spec(name) is None] if folders else []
+        absent = [name for name in names if _is_absent(name)] if folders else []
         endings = (".py", "/__init__.py")
         return [f"{folder}/{name}{ending}" for folder in folders for name in absent for ending in endings]
 
@@ -125,6 +126,13 @@ class _Recorder:
             return value
 
         kind.__getitem__ = noting
+
+
+def _is_absent(name: str) -> bool:
+    # Import hooks of user code may raise whatever they like.
+    with contextlib.suppress(Exception):
+        return importlib.util.find_spec(name) is None
+    return True
 
 
 def _asked_by_user() -> bool:

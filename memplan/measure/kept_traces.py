@@ -1,5 +1,6 @@
 """Traces in the cache, for a process that ends with its answer: what it reads from now on is recorded."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,9 +32,11 @@ class KeptTraces:
         return trace
 
     def keep(self, spec: JobSpec, traits: DeviceTraits, rank: int, way: Way, trace: Trace) -> None:
-        """Keep a trace that was made in this process."""
+        """Keep a trace that was made in this process; one that holds what is no plain number or text is not kept."""
         reads = self._recorded()
-        if reads is not None:
+        if reads is None:
+            return
+        with suppress(TypeError, ValueError):
             self._cache.keep(_key(spec, traits, rank, way), pack(trace), reads)
 
     def reads(self) -> Reads | None:

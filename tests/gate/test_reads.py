@@ -79,3 +79,23 @@ def changed_by_another(folder: str) -> Reads | None:
 
 def test_a_file_that_changes_meanwhile_makes_the_outcome_nobodys(folder: Path) -> None:
     assert run_isolated(changed_by_another, str(folder), timeout=60) is None
+
+
+HOOK = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "settings":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_an_import_hook_that_raises_is_no_error(folder: Path) -> None:
+    (folder / "model.py").write_text(HOOK + USER_CODE)
+    os.utime(folder / "model.py", (1, 1))
+    reads = run_isolated(in_child, str(folder), timeout=60)
+    assert reads is not None
+    assert reads.files[str(folder / "settings.py")] == ""

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import parse_parallel
+from memplan.job.reads import Reads
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.measure import measurer
+from memplan.measure import kept_traces, measurer
 from memplan.measure.document import ESTIMATE
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import trace_for
@@ -201,6 +202,18 @@ def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
 def test_what_is_no_trace_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - any of its kinds: all are a miss
         unpack(changed(change), TRACE.device)
+
+
+def test_a_trace_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Reads(files={}, environment={})
+    monkeypatch.setattr(kept_traces, "record_reads", lambda **_: lambda: nothing)
+    kept, job = kept_traces.KeptTraces(tmp_path), (JobSpec(target=FileTarget(path=tmp_path)), TRACE.device, 0)
+    kept.keep(*job, "likely", replace(TRACE, nvme_bytes=object()))  # type: ignore[arg-type]
+    assert kept.find(*job, "likely") is None
+    kept.keep(*job, "likely", TRACE)
+    assert kept.find(*job, "likely") == TRACE
+    assert kept.find(*job, "most") is None
+    assert kept.reads() == nothing
 
 
 @given(st.binary(max_size=40), st.integers(0, 400))
