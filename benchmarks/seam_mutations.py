@@ -4,7 +4,7 @@ For each job, each attribute and kernel that its trace replaces, and each privat
 memplan alone, as if torch called it otherwise, and the job is estimated again. Loud: an error that names it. No effect:
 the same figures. **Silent: other figures.** Usage::
 
-    python benchmarks/seam_mutations.py [JOB ...] [--only PART] [--every N]
+    python benchmarks/seam_mutations.py [JOB ...] [--only PATTERN] [--every N]
 """
 
 import argparse
@@ -13,6 +13,7 @@ import importlib
 import os
 import pickle
 import platform
+import re
 import sys
 import time
 import warnings
@@ -181,7 +182,7 @@ def run(job: Job, only: str = "", every: int = 1) -> Counter[Outcome]:
         print(f"{job.name}: no figures to begin with: {before.error}")
         return Counter()
     counts: Counter[Outcome] = Counter()
-    for path in islice((path for path in mutations(job) if only in path), 0, None, every):
+    for path in islice((path for path in mutations(job) if re.search(only, path)), 0, None, every):
         with without(path):
             after = estimated(job)
         outcome = judged(before, after)
@@ -199,7 +200,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the table; exit 1 if anything was silent."""
     parser = argparse.ArgumentParser()
     parser.add_argument("jobs", nargs="*")
-    parser.add_argument("--only", default="", help="names with this part alone")
+    parser.add_argument("--only", default="", help="names in which this regular expression is found, alone")
     parser.add_argument("--every", type=int, default=1, help="a sample: each of so many names")
     options = parser.parse_args(arguments)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())

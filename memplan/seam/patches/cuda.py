@@ -16,6 +16,9 @@ _ASKED_BY_TORCH = patches(
     why="torch's own code finds the GPU that is played",
     source="torch/cuda/__init__.py, torch/cuda/graphs.py",
 )
+_COMPILES = "Dynamo and Inductor run as on the GPU that is played"
+_COMPILERS = "torch/_dynamo/utils.py preserve_rng_state, torch/_inductor/select_algorithm.py"
+_RANDOM_STATE = patches("torch.cuda", "get_rng_state", why=_COMPILES, source=_COMPILERS)
 _OF_PROGRAMS = "programs can ask for the state of the GPU that is played"
 _MEMORY = "torch/cuda/__init__.py, torch/cuda/memory.py, torch/cuda/random.py"
 _ASKED_BY_PROGRAMS = patches(
@@ -25,7 +28,6 @@ _ASKED_BY_PROGRAMS = patches(
     "mem_get_info",
     "memory_stats",
     "memory_summary",
-    "get_rng_state",
     "get_rng_state_all",
     required=False,
     why=_OF_PROGRAMS,
@@ -44,14 +46,13 @@ FIGURES = patches(
 )
 """Functions that answer a number, which is 0 in a trace."""
 ACTIONS = (
+    *patches("torch.cuda", "synchronize", "set_rng_state", why=_COMPILES, source=_COMPILERS),
     *patches(
         "torch.cuda",
         "init",
-        "synchronize",
         "empty_cache",
         "ipc_collect",
         "set_device",
-        "set_rng_state",
         "set_rng_state_all",
         "set_per_process_memory_fraction",
         "manual_seed",
@@ -220,6 +221,7 @@ _KERNELS = (
 
 PATCHES: tuple[Patch, ...] = (
     *_ASKED_BY_TORCH,
+    *_RANDOM_STATE,
     *_ASKED_BY_PROGRAMS,
     *FIGURES,
     *ACTIONS,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from memplan.seam.find import SeamError
 from memplan.tracing.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.tracing.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.tracing.inductor.lowering import Known
@@ -86,6 +87,9 @@ class Regions:
         self._compiling, self._recorder.default_place = True, "device"
         try:
             return _code(function, taken, self._recorder.device, self._lowered)
+        except SeamError:
+            # No refusal of the compiler's: what eager code takes would be told as what compiled code does.
+            raise
         except Exception as error:  # noqa: BLE001 - Whatever stops the compiler, the step itself may run.
             self._note(f"torch.compile: {_name(function)} was traced as eager: {_reason(error)}")
             # Frames that an error keeps would keep the call's tensors, and no garbage is collected in a trace.
