@@ -12,7 +12,6 @@ from memplan.errors import MemplanError, several
 from memplan.job import limits
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.spec import JobSpec, ScriptTarget
-from memplan.job.typed import parser_of
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
@@ -58,7 +57,7 @@ def _of_program(target: ScriptTarget, values: Mapping[str, Any]) -> list[str]:
 
 def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
     """Return the value of an option that was typed; None, and a problem noted, where it cannot be read."""
-    parse = parser_of(option.item)
+    parse = option.parser()
     if parse is None:
         return value
     if isinstance(value, list):

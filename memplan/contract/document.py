@@ -42,6 +42,12 @@ class Document:
     """The record, or a union of records."""
     tables: Tables = field(default_factory=dict)
     """How records stand where that is not field by field."""
+    strict: bool = False
+    """Is it read as people write it, who slip? Then ``true`` and ``"1"`` are no numbers, and no size is negative."""
+    called: str = "this result"
+    """As errors call it."""
+    hint: str | None = None
+    """What to do about an error."""
 
     def plain(self, record: Any) -> Any:
         """Return a record as plain data."""
@@ -69,10 +75,11 @@ class Document:
         except ValidationError as error:
             problems = list(_problems(error))
         except UsageError as error:
-            raise UsageError(error.what, where=error.where or where, hint=error.hint) from None
+            raise UsageError(error.what, where=error.where or where, hint=error.hint or self.hint) from None
         left = len(problems) - _PROBLEMS_SHOWN
         shown = [*problems[:_PROBLEMS_SHOWN], *([f"and {left} more"] if left > 0 else [])]
-        raise UsageError("this result cannot be read:" + "".join(f"\n    {line}" for line in shown), where=where)
+        what = f"{self.called} cannot be read:" + "".join(f"\n    {line}" for line in shown)
+        raise UsageError(what, where=where, hint=self.hint)
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -96,30 +103,38 @@ class Document:
 
         from memplan.contract.models import Models
 
-        return TypeAdapter(Models(self.tables, reading=True).of(self.root))
+        return TypeAdapter(Models(self.tables, reading=True, strict=self.strict).of(self.root))
 
 
-def of_command(content: object, command: str, where: str | None = None) -> Mapping[str, Any]:
+def of_command(
+    content: object, command: str, where: str | None = None, *, hint: str | None = None
+) -> Mapping[str, Any]:
     """Return the content of a file of memplan's, if it is of this command and of a version that is read here.
+
+    Args:
+        content: What JSON holds.
+        command: The command that writes it.
+        where: The file, for errors.
+        hint: How to get one.
 
     Raises:
         UsageError: It is no such file, of another command, or of another major version.
     """
-    found = of_version(content, where)
+    found = of_version(content, where, hint=hint)
     if found.get("command") != command:
-        raise UsageError(f"no result of memplan {command}, but of {found.get('command')!r}", where=where)
+        raise UsageError(f"no result of memplan {command}, but of {found.get('command')!r}", where=where, hint=hint)
     return found
 
 
-def of_version(content: object, where: str | None = None) -> Mapping[str, Any]:
-    """Return the content of a file of memplan's, if it is of a version that is read here.
+def of_version(content: object, where: str | None = None, *, hint: str | None = None) -> Mapping[str, Any]:
+    """Return the content of a file of memplan's, if it is of a version that is read here; arguments as above.
 
     Raises:
         UsageError: It is no such file, or of another major version.
     """
     version = content.get("schema_version") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(version, str):
-        raise UsageError("this is no result of memplan: it has no schema_version", where=where)
+        raise UsageError("this is no result of memplan: it has no schema_version", where=where, hint=hint)
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         what = f"schema_version {version} is not read here, {SCHEMA_VERSION} is"
         raise UsageError(what, where=where, hint="update memplan, or make the file anew with this one")

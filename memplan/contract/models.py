@@ -6,12 +6,15 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from itertools import starmap
 from typing import Annotated, Any, ForwardRef, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
+from annotated_types import Ge
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Strict, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from memplan.contract.fields import Array, alternatives, attribute, is_record, types_of, without_none
 from memplan.contract.table import Key, Table, Tables, keys_of
+from memplan.units import Bytes
 
+_LEAVES = {bool: bool, int: int, float: float, Bytes: int}
 Part = tuple[str, Key]
 """The name of a model's field, and the key of which it is; keys may be words that no field can have."""
 
@@ -30,22 +33,26 @@ class Models:
     Args:
         tables: How records stand where that is not field by field.
         reading: Is what they read made into records? Then keys that are only written are passed over.
+        strict: Is nothing taken for a number that is none?
     """
 
-    def __init__(self, tables: Tables, *, reading: bool) -> None:
+    def __init__(self, tables: Tables, *, reading: bool, strict: bool = False) -> None:
         self._tables = tables
         self._reading = reading
+        self._strict = strict
         self._made: dict[type, Any] = {}
 
     def of(self, hint: Any) -> Any:
         """Return a type with a model in place of each record in it."""
         if len(members := alternatives(hint)) > 1:
             return Union[tuple(self.of(member) for member in members)]  # noqa: UP007 - of a list.
-        if isinstance(hint, type) and isinstance(name := self._tables.get(hint), str):
-            return self.of(attribute(hint, name).hint)
-        if is_record(hint):
-            return self._record(hint)
+        if isinstance(hint, type) and (hint in self._tables or is_record(hint)):
+            name = self._tables.get(hint)
+            return self._attribute(hint, name) if isinstance(name, str) else self._record(hint)
         origin, arguments = get_origin(hint), get_args(hint)
+        if hint in _LEAVES:
+            limits = [Ge(0)] if hint is Bytes and (self._strict or not self._reading) else []
+            return Annotated[_LEAVES[hint], Strict(self._strict), *limits]
         if hint is Array:
             return Annotated[list[int], AfterValidator(_array)] if self._reading else list[int]
         if isinstance(origin, type):
@@ -53,8 +60,12 @@ class Models:
             return origin[inner]  # type: ignore[index]
         return hint
 
+    def _attribute(self, kind: type, name: str) -> Any:
+        found = self.of(attribute(kind, name).hint)
+        return Annotated[found, AfterValidator(lambda value: kind(**{name: value}))] if self._reading else found
+
     def _record(self, kind: type) -> Any:
-        if self._reading and self._is_plain(kind):
+        if self._reading and not self._strict and self._is_plain(kind):
             return kind
         if kind not in self._made:
             self._made[kind] = ForwardRef(kind.__name__)

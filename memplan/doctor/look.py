@@ -8,9 +8,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
-
 from memplan.doctor.records import Check, Checkup
+from memplan.measure.cache import MOST_BYTES, default_folder
 from memplan.seam.find import imported, is_expected, is_lost, owner_of
 from memplan.seam.patch import Patch
 from memplan.seam.releases import NEWEST_TRIED, tried
@@ -147,13 +146,16 @@ def _devices() -> Iterator[Check]:
 
 
 def _caches() -> Iterator[Check]:
-    root = platformdirs.user_cache_path("memplan", appauthor=False)
-    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    for folder in folders:
-        yield Check(group="caches", name=folder.name, found=f"{format_bytes(_size(folder))} in {folder}")
-    if not folders:
-        yield Check(group="caches", name="results", state="absent", note=f"nothing is kept yet in {root}")
+    folder = default_folder()
+    size, most = format_bytes(_size(folder)), format_bytes(MOST_BYTES)
+    note = f"traces and estimates, at most {most}; MEMPLAN_CACHE_DIR names another place"
+    yield Check(group="caches", name="measured", found=f"{size} in {folder}", note=note)
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = 0
+    for path in folder.rglob("*"):
+        # Another process may be tidying up.
+        with contextlib.suppress(OSError):
+            size += path.stat().st_size if path.is_file() else 0
+    return size

@@ -1,12 +1,17 @@
 """Every option of a job: its field of ``JobSpec`` with what its type, its default and its ``JobOption`` say."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from memplan.job.adapters import Lora, parse_lora
+from memplan.job.inputs import parse_input
 from memplan.job.option import JobOption, option_of
-from memplan.job.spec import JobSpec
+from memplan.job.parallel import Parallel, parse_parallel
+from memplan.job.spec import InputSpec, JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,19 @@ class OptionField:
         if self.about.default or self.kind is bool or self.default == ():
             return self.about.default
         return "none" if self.default is None else str(self.default)
+
+    def parser(self, folder: Path = Path()) -> Callable[[str], Any] | None:
+        """Return what reads it from text of a form of its own, or raises a ``UsageError``; None where it has none.
+
+        Args:
+            folder: Where relative paths begin.
+        """
+        parsers: dict[Any, Callable[[str], Any]] = {
+            Parallel: parse_parallel,
+            Lora: partial(parse_lora, folder=folder),
+            InputSpec: parse_input,
+        }
+        return parsers.get(self.item)
 
 
 def _options() -> Mapping[str, OptionField]:

@@ -8,7 +8,6 @@ from memplan.job.options import OPTIONS, OptionField
 from memplan.job.setup_values import JOB as FIELDS
 from memplan.job.strict import Reader, choice, each, record, switch, text
 from memplan.job.target import parse_target
-from memplan.job.typed import parser_of
 from memplan.project import values
 from memplan.project.records import FailOn
 
@@ -73,7 +72,7 @@ def job_keys(folder: Path = Path()) -> Mapping[str, Reader]:
 
 def _reader(option: OptionField, folder: Path) -> Reader:
     """Return the reader of setups, but one of text where the command takes text of a form of its own."""
-    parse = parser_of(option.item, folder)
+    parse = option.parser(folder)
     if parse is None:
         return FIELDS[option.name]
     read = values.parsed(parse, option.called)

@@ -158,7 +158,7 @@ class StepPlayer:
         player.forget_peaks()
         if not player.play([(action, key, sizes[size], stream) for action, key, size, stream in stretch]):
             raise FullError
-        self._served += sum(not call.is_free for call in stretch)
+        self._served += [call.action for call in stretch].count("alloc")
         return StepFigures(
             length=length,
             peak_requested=player.peak_requested,

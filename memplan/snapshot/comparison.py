@@ -10,7 +10,7 @@ from memplan.replay.caching import CachingAllocator, bump_addresses
 from memplan.replay.observer import Observer
 from memplan.replay.play import Player
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import DEFAULT_POOL, Request, SegmentLayout
+from memplan.replay.records import DEFAULT_POOL, Request, RequestAction, SegmentLayout
 from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent
 from memplan.snapshot.start_state import empty_segment, pools_of_allocations, start_state
 from memplan.units import Bytes
@@ -80,6 +80,7 @@ class Comparison(Observer):
         self.pool_of = pools_of_allocations(snapshot)
         self.open_pool = DEFAULT_POOL
         self.index = 0
+        """Of the event that the model lives through."""
         self.matched = {"alloc": 0, "segment": 0}
         self.block_sizes = array("q")
         self.first_mismatch = ""
@@ -88,7 +89,6 @@ class Comparison(Observer):
         self.allocator = self.start(policy)
         self.start_sizes = {address: block.size for address, block in self.live.items()}
         self.recorded = self.recorded_peak = self.peak_reserved = self.allocator.reserved
-        self.peak_allocated = self.allocator.allocated
 
     def start(self, policy: AllocatorPolicy) -> CachingAllocator:
         """The model in the state before the history."""
@@ -102,18 +102,37 @@ class Comparison(Observer):
         player, requests = Player(self.allocator, (self,), self.live), self._requests()
         while not player.play(requests):
             # No address space is left: the GPU had it, and the history goes on.
-            self._compare(self.snapshot.events[self.index], None)
-        return self._result()
+            self.alloc(player.played, self.snapshot.events[self.index].address, None)
+            self.peak_reserved = max(self.peak_reserved, self.allocator.reserved)
+        return self._result(player)
 
-    def alloc(self, index: int, key: int, block: Block) -> None:  # noqa: ARG002 - the history's own index counts
-        """Compare where the model put an allocation."""
-        self._compare(self.snapshot.events[self.index], block)
+    def alloc(self, index: int, key: int, block: Block | None) -> None:  # noqa: ARG002 - the history's own counts
+        """Compare where the model put an allocation; None where it had no place for it."""
+        if self.pending:
+            self.differ(f"the GPU took a segment of {self.pending[-1].nbytes} bytes, the model did not")
+            self.adopt_pending()
+        if block is None or block.address != key:
+            nbytes = self.snapshot.events[self.index].nbytes
+            self.differ(f"{nbytes} bytes at {key}, by the model at {block and block.address}")
+        else:
+            self.matched["alloc"] += 1
+        self.block_sizes.append(block.size if block is not None else 0)
 
-    def _requests(self) -> Iterator[Request]:
+    def _requests(self) -> Iterator[tuple[RequestAction, int, int, int]]:
         """The history's allocations and frees, each named by its address; what it did to segments is done between."""
+        live, pool_of = self.live, self.pool_of
         for index, event in enumerate(self.snapshot.events):
             self.index = index
-            match event.action:
+            action, address, nbytes, stream = event[:4]
+            match action:
+                case "alloc":
+                    if (pool := pool_of(event)) != self.open_pool:
+                        yield from self._enter(pool)
+                    yield action, address, nbytes, stream
+                case "free_completed" if address in live:
+                    yield "free", address, 0, 0
+                case "free_completed":
+                    self.differ(f"free of {event.address}, where nothing is alive")
                 case "segment_alloc" | "segment_map":
                     self.recorded += event.nbytes
                     self.recorded_peak = max(self.recorded_peak, self.recorded)
@@ -121,13 +140,6 @@ class Comparison(Observer):
                 case "segment_free" | "segment_unmap":
                     self.recorded -= event.nbytes
                     self.release(event)
-                case "alloc":
-                    yield from self._enter(self.pool_of(event))
-                    yield Request("alloc", event.address, event.nbytes, event.stream)
-                case "free_completed" if event.address in self.live:
-                    yield Request("free", event.address, 0, 0)
-                case "free_completed":
-                    self.differ(f"free of {event.address}, where nothing is alive")
                 case _:
                     pass
 
@@ -150,26 +162,13 @@ class Comparison(Observer):
         """Note a difference; the first is the one that counts, for others follow from it."""
         self.first_mismatch = self.first_mismatch or f"event {self.index}: {what}"
 
-    def _compare(self, event: SnapshotEvent, block: Block | None) -> None:
-        if self.pending:
-            self.differ(f"the GPU took a segment of {self.pending[-1].nbytes} bytes, the model did not")
-            self.adopt_pending()
-        if block is None or block.address != event.address:
-            self.differ(f"{event.nbytes} bytes at {event.address}, by the model at {block and block.address}")
-        else:
-            self.matched["alloc"] += 1
-        self.block_sizes.append(block.size if block is not None else 0)
-        self.peak_reserved = max(self.peak_reserved, self.allocator.reserved)
-        self.peak_allocated = max(self.peak_allocated, self.allocator.allocated)
-
     def _enter(self, pool: int) -> Iterator[Request]:
-        """Let the next allocation go to a private pool, or to the default one."""
-        if pool != self.open_pool:
-            if self.open_pool != DEFAULT_POOL:
-                yield Request("pool_end", self.open_pool, 0, 0)
-            if pool != DEFAULT_POOL:
-                yield Request("pool_begin", pool, 0, 0)
-            self.open_pool = pool
+        """Let the next allocation go to another pool than the one before."""
+        if self.open_pool != DEFAULT_POOL:
+            yield Request("pool_end", self.open_pool, 0, 0)
+        if pool != DEFAULT_POOL:
+            yield Request("pool_begin", pool, 0, 0)
+        self.open_pool = pool
 
     def _place(self, nbytes: int) -> int:
         """Where the model's next segment goes: where the GPU's went, if it took one of the same size just now."""
@@ -187,7 +186,7 @@ class Comparison(Observer):
         self.extents.add(segment.address, segment.size)
         self.live.update({block.address: block for block in allocator.adopt(segment) if not block.free})
 
-    def _result(self) -> HistoryReplay:
+    def _result(self, player: Player) -> HistoryReplay:
         recorded = _block_set(self.snapshot.layout.segments)
         actions = [event.action for event in self.snapshot.events]
         return HistoryReplay(
@@ -198,9 +197,9 @@ class Comparison(Observer):
             segment_events_matched=self.matched["segment"],
             final_blocks=len(recorded),
             final_blocks_matched=len(recorded & _block_set(self.allocator.layout().segments)),
-            peak_reserved=Bytes(self.peak_reserved),
+            peak_reserved=Bytes(max(self.peak_reserved, player.peak_reserved)),
             recorded_peak_reserved=Bytes(self.recorded_peak),
-            peak_allocated=Bytes(self.peak_allocated),
+            peak_allocated=Bytes(player.peak_allocated),
             first_mismatch=self.first_mismatch,
             start_sizes=self.start_sizes,
             block_sizes=self.block_sizes,

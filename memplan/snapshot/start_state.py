@@ -64,8 +64,10 @@ def pools_of_allocations(snapshot: DeviceSnapshot) -> Callable[[SnapshotEvent], 
     starts = [segment.address for segment in private]
 
     def pool_of(event: SnapshotEvent) -> int:
+        if event.pool or not starts:
+            return event.pool
         index = bisect_right(starts, event.address) - 1
-        if event.pool or index < 0 or event.address >= private[index].address + private[index].size:
+        if index < 0 or event.address >= private[index].address + private[index].size:
             return event.pool
         return private[index].pool
 

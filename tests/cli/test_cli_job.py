@@ -3,29 +3,35 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from memplan.job.adapters import Lora
 from memplan.job.limits import MAX_COUNT
+from memplan.job.options import OPTIONS, OptionField
+from memplan.job.parallel import Parallel
 from memplan.job.spec import FileTarget, InputSpec, JobSpec
 
 Run = Callable[..., int]
 
-EVERY_OPTION = {
-    "--batch-size": ("8", "batch_size", 8),
-    "--seq-len": ("4096", "seq_len", 4096),
-    "--precision": ("bf16-mixed", "precision", "bf16-mixed"),
-    "--optimizer": ("paged-adamw-8bit", "optimizer", "paged-adamw-8bit"),
-    "--optimizer-impl": ("fused", "optimizer_impl", "fused"),
-    "--grad-accum": ("4", "grad_accum", 4),
-    "--clip-grad-norm": ("1.5", "clip_grad_norm", 1.5),
-    "--attention": ("cudnn", "attention", "cudnn"),
-    "--checkpoint": ("full", "checkpoint", "full"),
-    "--mode": ("generate", "mode", "generate"),
-    "--input": ("x=float32[B,3,224]", "inputs", (InputSpec(name="x", dtype="float32", dims=("B", 3, 224)),)),
-    "--data-dependent": ("worst", "data_dependent", "worst"),
-    "--max-new-tokens": ("7", "max_new_tokens", 7),
+IN_A_FORM_OF_THEIR_OWN = {
+    "inputs": ("x=float32[B,3,224]", (InputSpec(name="x", dtype="float32", dims=("B", 3, 224)),)),
+    "parallel": ("fsdp=8", Parallel(data="fsdp2", shards=8)),
+    "lora": ("r=4", Lora(rank=4)),
+    "checkpoint": ("full", "full"),
+    "clip_grad_norm": ("1.5", 1.5),
 }
+
+
+def example(option: OptionField) -> tuple[tuple[str, ...], Any]:
+    """The words of an option that is not the default, and their value."""
+    if option.kind is bool:
+        return (), True
+    if option.kind is int:
+        return ("7",), 7
+    word, value = IN_A_FORM_OF_THEIR_OWN.get(option.name) or (option.choices[-1],) * 2
+    return (word,), value
 
 
 def test_without_options_a_job_has_the_defaults_of_the_spec(run: Run, library) -> None:
@@ -38,22 +44,16 @@ def test_without_options_a_job_has_the_defaults_of_the_spec(run: Run, library) -
     assert library.timeouts == [600.0]
 
 
-@pytest.mark.parametrize("option", EVERY_OPTION)
-def test_each_option_reaches_its_field_with_its_provenance(run: Run, library, option: str) -> None:
-    word, name, value = EVERY_OPTION[option]
-    assert run(option, word) == 0
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS.keys())
+def test_each_option_reaches_its_field_with_its_provenance(run: Run, library, option: OptionField) -> None:
+    flag, (words, value), needs = f"--{option.called}", example(option), option.about.needs
+    needed = (f"--{OPTIONS[needs.field].called}", needs.value or "3") if needs else ()
+    assert run(flag, *words, *needed) == 0
     (spec,) = library.specs
-    assert getattr(spec, name) == value
-    assert spec.provenance[name] == option
-    assert [given for given in spec.provenance.values() if given not in ("default", "TARGET")] == [option]
-
-
-@pytest.mark.parametrize(("option", "name"), [("--allow-network", "allow_network"),
-                                              ("--trust-remote-code", "trust_remote_code")])  # fmt: skip
-def test_flags_reach_their_fields(run: Run, library, option: str, name: str) -> None:
-    assert run(option) == 0
-    assert getattr(library.specs[0], name) is True
-    assert library.specs[0].provenance[name] == option
+    assert value not in (option.default, None)
+    assert getattr(spec, option.name) == value
+    assert spec.provenance[option.name] == flag
+    assert {given for given in spec.provenance.values() if given not in ("default", "TARGET")} == {flag, *needed[:1]}
 
 
 def test_a_given_value_that_equals_the_default_is_still_given(run: Run, library) -> None:

@@ -140,7 +140,9 @@ DOCUMENT = Document(
 TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=8)
 NUMBER = st.integers(-(2**40), 2**40)
 PATHS = st.sampled_from([Path("a/b.py"), Path("/c")])
-INNER = st.builds(Inner, size=NUMBER, kind=st.sampled_from(Kind), path=PATHS, pair=st.none() | st.tuples(NUMBER, TEXT))
+INNER = st.builds(
+    Inner, size=st.integers(0, 2**40), kind=st.sampled_from(Kind), path=PATHS, pair=st.none() | st.tuples(NUMBER, TEXT)
+)
 SPANS = st.lists(st.builds(Span, NUMBER, NUMBER), max_size=3).map(tuple)
 OUTER = st.builds(
     Outer,

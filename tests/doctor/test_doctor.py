@@ -67,19 +67,18 @@ def test_extras_are_those_of_the_project() -> None:
         assert [line.split(">")[0].split("[")[0].strip() for line in wanted[extra]] == list(packages)
 
 
-def test_an_empty_machine_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_machine_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "installed", lambda _: look.NOT_INSTALLED)
     monkeypatch.setattr(look, "imported", lambda _: None)
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: tmp_path / "none")
     checkup = look.look()
     assert [check.name for check in checkup.lost] == ["torch"]
-    states = {check.state for check in checkup.checks if check.group in {"solvers", "extras", "caches"}}
+    states = {check.state for check in checkup.checks if check.group in {"solvers", "extras"}}
     assert states == {"absent"}
 
 
 def test_caches_are_told_with_their_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "gate").mkdir()
-    (tmp_path / "gate" / "entry").write_bytes(b"x" * 2048)
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: tmp_path)
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key" / "entry").write_bytes(b"x" * 2048)
+    monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path))
     (check,) = look._caches()
-    assert (check.name, check.found) == ("gate", f"2.00 KiB in {tmp_path / 'gate'}")
+    assert check.found == f"2.00 KiB in {tmp_path}"

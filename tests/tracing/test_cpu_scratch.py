@@ -393,6 +393,7 @@ KERNELS = {
         aten.native_group_norm_backward.default,
         lambda: group_norm_backward((2, 16, 4, 5, 5), torch.channels_last_3d),
     ),
+    "distances": (aten._euclidean_dist.default, lambda: (torch.randn(8, 96, 64), torch.randn(8, 40, 64))),
     "half-type mean": (aten.mean.dim, lambda: (torch.randn(20, 30, 40).bfloat16(), [1])),
     "embedding of a view": (aten.embedding.default, lambda: (torch.randn(50, 8), torch.zeros(40, 30).long().t())),
     "embedding backward": (

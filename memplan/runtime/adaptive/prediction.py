@@ -1,18 +1,35 @@
 """A batch size that was foretold: a number, or what ``memplan batch -f json`` wrote. Torch-free."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memplan.contract.document import Document
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
+from memplan.runtime.monitor.plan import of_gpu
 
 _HOW = "make one with `memplan batch TARGET --gpu NAME -f json=FILE`"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedBatch:
+    """What is read of a prediction for one GPU."""
+
+    variable: str
+    """What was enlarged."""
+    value: int
+    """The answer."""
+
+
+BATCH = Document(name="batch", root=PredictedBatch, strict=True, called="the prediction", hint=_HOW)
+"""What is read of a prediction."""
+
+
 def predicted_size(prediction: int | str | Path | Mapping[str, Any], *, gpu: str | None = None) -> int:
-    """The batch size that a prediction names; at least 1.
+    """Return the batch size that a prediction names; at least 1.
 
     Args:
         prediction: The number, a file, or a file's content.
@@ -25,11 +42,13 @@ def predicted_size(prediction: int | str | Path | Mapping[str, Any], *, gpu: str
         return max(1, prediction)
     where = "prediction" if isinstance(prediction, Mapping) else str(prediction)
     content = prediction if isinstance(prediction, Mapping) else _read(Path(prediction))
-    result = _of_gpu(_results(content, where), gpu, where)
-    value = result.get("value")
-    if result.get("variable") != "batch_size" or not isinstance(value, int):
+    results = content.get("results") if isinstance(content, Mapping) and content.get("command") == "batch" else None
+    if not isinstance(results, list) or not results:
+        raise UsageError("this is no report of `memplan batch`", where=where, hint=_HOW)
+    batch: PredictedBatch = BATCH.read(of_gpu(results, gpu, where, called="prediction"), where)
+    if batch.variable != "batch_size":
         raise UsageError("the prediction is not of a batch size", where=where, hint=_HOW)
-    return max(1, value)
+    return max(1, batch.value)
 
 
 def _read(path: Path) -> Any:
@@ -37,20 +56,3 @@ def _read(path: Path) -> Any:
         return read_json(path)
     except UnreadableError as error:
         raise UsageError(f"the prediction cannot be read: {error}", where=str(path), hint=_HOW) from error
-
-
-def _results(content: Any, where: str) -> Sequence[Mapping[str, Any]]:
-    results = content.get("results") if isinstance(content, Mapping) and content.get("command") == "batch" else None
-    if not isinstance(results, Sequence) or not results or not all(isinstance(each, Mapping) for each in results):
-        raise UsageError("this is no report of `memplan batch`", where=where, hint=_HOW)
-    return results
-
-
-def _of_gpu(results: Sequence[Mapping[str, Any]], gpu: str | None, where: str) -> Mapping[str, Any]:
-    named = {str((each.get("gpu") or {}).get("name")): each for each in results}
-    if gpu is None and len(named) == 1:
-        return results[0]
-    if gpu not in named:
-        what = f"the prediction has no GPU '{gpu}'" if gpu else "the prediction is of several GPUs"
-        raise UsageError(what, where=where, hint=f"gpu= one of {', '.join(sorted(named))}")
-    return named[gpu]

@@ -1,11 +1,14 @@
 """What every plan must hold by itself, whatever the model. Torch-free."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
+
+HINT = 'see docs/checkpoint-plan.md, or write {"modules": ["layers.0", "layers.1"]}'
+"""What to do about a plan that cannot be used."""
 
 
 def check_plan(plan: CheckpointPlan, where: str | None = None) -> None:
@@ -18,24 +21,17 @@ def check_plan(plan: CheckpointPlan, where: str | None = None) -> None:
     Raises:
         UsageError: It is not; names every contradiction.
     """
-    refuse(list(_contradictions(plan)), where)
-
-
-def refuse(problems: Sequence[str], where: str | None) -> None:
-    """Raise one error that names all problems, if there are any."""
-    if problems:
+    if problems := list(_contradictions(plan)):
         all_of_them = f" {problems[0]}" if len(problems) == 1 else "".join(f"\n  - {problem}" for problem in problems)
-        raise UsageError(
-            f"the plan cannot be used:{all_of_them}",
-            where=where,
-            hint='see docs/checkpoint-plan.md, or write {"modules": ["layers.0", "layers.1"]}',
-        )
+        raise UsageError(f"the plan cannot be used:{all_of_them}", where=where, hint=HINT)
 
 
 def _contradictions(plan: CheckpointPlan) -> Iterator[str]:
     # A plan that memplan made may find that nothing is to be done; one written by hand has forgotten something.
     if not plan.blocks and not plan.segments and plan.fingerprint is None:
         yield "it names no modules"
+    if "" in {name for block in plan.blocks for name in (block.module, *(entry.op for entry in block.saved))}:
+        yield "a module or an op has no name"
     counts = Counter(block.module for block in plan.blocks)
     yield from (f"{name} stands in it {count} times" for name, count in counts.items() if count > 1)
     for block in plan.blocks:

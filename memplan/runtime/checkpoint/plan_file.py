@@ -13,47 +13,69 @@ to later versions. Torch-free.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar
+from typing import Any
 
+from memplan.contract.document import Document, of_version
+from memplan.contract.table import Constant, Table, if_any
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
-from memplan.runtime.checkpoint.check import check_plan, refuse
-from memplan.runtime.checkpoint.records import (
-    VERSION,
-    Action,
-    BlockFingerprint,
-    BlockPlan,
-    CheckpointPlan,
-    Fingerprint,
-    Promise,
-    SavedOp,
-    Segment,
+from memplan.runtime.checkpoint.check import HINT, check_plan
+from memplan.runtime.checkpoint.records import VERSION, BlockPlan, CheckpointPlan, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModulesPlan:
+    """The short form of a plan."""
+
+    modules: tuple[str, ...]
+    """What is checkpointed, patterns included."""
+
+
+MODULES = Document(name="modules", root=ModulesPlan, strict=True, called="the plan", hint=HINT)
+"""The short form."""
+
+
+def _long_form(content: Any) -> Any:
+    if not isinstance(content, dict):
+        return content
+    of_version({"schema_version": VERSION} | content)
+    if content.get("level") == "op":
+        raise UsageError("level: an op-level plan is for memplan.runtime.partition.load, not for blocks")
+    if "modules" not in content:
+        return {"blocks": []} | content
+    if "blocks" in content:
+        raise UsageError("modules: there are blocks, too; say everything under blocks")
+    return {"blocks": [{"module": name, "action": "checkpoint"} for name in MODULES.read(content).modules]}
+
+
+DOCUMENT = Document(
+    name="plan-file",
+    root=CheckpointPlan,
+    tables={
+        CheckpointPlan: Table(
+            keys={
+                "schema_version": Constant(VERSION),
+                "fingerprint": if_any("fingerprint"),
+                "promise": if_any("promise"),
+            },
+            before=_long_form,
+        ),
+        BlockPlan: Table(keys={"saved": if_any("saved")}),
+        Segment: "modules",
+    },
+    strict=True,
+    called="the plan",
+    hint=HINT,
 )
-
-T = TypeVar("T")
-
-_ACTIONS = {action.value: action for action in Action}
-
-_JSON_NAMES = {str: "a string", int: "an integer", float: "a number", list: "a list", dict: "an object"}
+"""A plan as its file holds it."""
 
 
 def plan_text(plan: CheckpointPlan) -> str:
-    """A plan as a file holds it: JSON with sorted keys and a line break at the end."""
-    content: dict[str, Any] = {
-        "schema_version": VERSION,
-        "blocks": [_block_content(block) for block in plan.blocks],
-        "segments": [list(segment.modules) for segment in plan.segments],
-    }
-    if plan.fingerprint is not None:
-        content["fingerprint"] = asdict(plan.fingerprint)
-    if plan.promise is not None:
-        content["promise"] = asdict(plan.promise)
-    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    """Return a plan as a file holds it: JSON with sorted keys and a line break at the end."""
+    return json.dumps(DOCUMENT.plain(plan), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_plan(plan: CheckpointPlan, path: Path) -> None:
@@ -91,99 +113,6 @@ def parse_plan(content: object, where: str | None = None) -> CheckpointPlan:
     Raises:
         UsageError: It is no consistent plan; names every problem.
     """
-    reader = _Reader()
-    plan = reader.plan(content)
-    refuse(reader.problems, where)
+    plan: CheckpointPlan = DOCUMENT.read(content, where)
     check_plan(plan, where)
     return plan
-
-
-def _block_content(block: BlockPlan) -> dict[str, Any]:
-    content: dict[str, Any] = {"module": block.module, "action": block.action}
-    if block.saved:
-        content["saved"] = [{"op": entry.op, "calls": list(entry.calls)} for entry in block.saved]
-    return content
-
-
-class _Reader:
-    """Reads records out of JSON and collects what is wrong, with its place: ``blocks[2].action: …``."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def plan(self, content: object) -> CheckpointPlan:
-        found = self._as(dict, content, "the file")
-        self._version(found)
-        if found.get("level") == "op":
-            self.problems.append("level: an op-level plan is for memplan.runtime.partition.load, not for blocks")
-        if "modules" in found and "blocks" in found:
-            self.problems.append("modules: there are blocks, too; say everything under blocks")
-        if "modules" in found:
-            names = self._strings(found["modules"], "modules")
-            return CheckpointPlan(blocks=tuple(BlockPlan(module=name, action=Action.CHECKPOINT) for name in names))
-        fingerprint, promise = found.get("fingerprint"), found.get("promise")
-        return CheckpointPlan(
-            blocks=self._all(self._block, found.get("blocks", []), "blocks"),
-            segments=self._all(self._segment, found.get("segments", []), "segments"),
-            fingerprint=None if fingerprint is None else self._fingerprint(fingerprint, "fingerprint"),
-            promise=None if promise is None else Promise(**self._fields(Promise, promise, "promise")),
-        )
-
-    def _version(self, found: Mapping[str, Any]) -> None:
-        version = self._as(str, found.get("schema_version", VERSION), "schema_version")
-        if version.partition(".")[0] != VERSION.partition(".")[0]:
-            self.problems.append(f"schema_version: {version!r} is not read here, {VERSION} is; update memplan")
-
-    def _block(self, content: object, place: str) -> BlockPlan:
-        found = self._as(dict, content, place)
-        name = self._as(str, found.get("action"), f"{place}.action")
-        if name and name not in _ACTIONS:
-            self.problems.append(f"{place}.action: {name!r} is none of {', '.join(_ACTIONS)}")
-        return BlockPlan(
-            module=self._as(str, found.get("module"), f"{place}.module"),
-            action=_ACTIONS.get(name, Action.KEEP),
-            saved=self._all(self._saved, found.get("saved", []), f"{place}.saved"),
-        )
-
-    def _saved(self, content: object, place: str) -> SavedOp:
-        found = self._as(dict, content, place)
-        calls = self._all(lambda call, at: self._as(int, call, at), found.get("calls"), f"{place}.calls")
-        return SavedOp(op=self._as(str, found.get("op"), f"{place}.op"), calls=calls)
-
-    def _segment(self, content: object, place: str) -> Segment:
-        return Segment(modules=self._strings(content, place))
-
-    def _fingerprint(self, content: object, place: str) -> Fingerprint:
-        found = self._fields(Fingerprint, content, place, skip="each")
-        each = self._as(dict, content, place).get("each", [])
-
-        def one(entry: object, at: str) -> BlockFingerprint:
-            return BlockFingerprint(**self._fields(BlockFingerprint, entry, at))
-
-        return Fingerprint(**found, each=self._all(one, each, f"{place}.each"))
-
-    def _fields(self, kind: type[Any], content: object, place: str, skip: str = "") -> dict[str, Any]:
-        """Plain fields of a record by the types of their annotations."""
-        found = self._as(dict, content, place)
-        # ``Bytes`` is an ``int`` with another name.
-        types = {field.name: field.type if field.type in _JSON_NAMES else int for field in fields(kind)}
-        return {
-            name: self._as(type_, found.get(name), f"{place}.{name}") for name, type_ in types.items() if name != skip
-        }
-
-    def _strings(self, content: object, place: str) -> tuple[str, ...]:
-        return self._all(lambda name, at: self._as(str, name, at), content, place)
-
-    def _all(self, read: Callable[[object, str], T], content: object, place: str) -> tuple[T, ...]:
-        items = self._as(list, content, place)
-        return tuple(read(item, f"{place}[{index}]") for index, item in enumerate(items))
-
-    def _as(self, kind: Any, content: object, place: str) -> Any:
-        """The content if it is of this kind, else a problem and an empty value to go on with."""
-        right = isinstance(content, kind | int if kind is float else kind) and not isinstance(content, bool)
-        empty = right and kind is str and not content
-        if right and not empty:
-            return float(content) if kind is float else content  # type: ignore[arg-type]
-        found = "nothing" if isinstance(content, NoneType) or empty else json.dumps(content)[:40]
-        self.problems.append(f"{place}: {_JSON_NAMES[kind]} is needed, {found} is there")
-        return kind()

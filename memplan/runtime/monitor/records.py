@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from memplan.findings.records import SEVERITIES, Finding, Severity
 from memplan.runtime.meters.records import Reading
+from memplan.units import Bytes
 
 
 class Level(IntEnum):
@@ -36,20 +38,31 @@ class Level(IntEnum):
         return cls(len(SEVERITIES) - 1 - SEVERITIES.index(severity))
 
 
+class PlanPhase(NamedTuple):
+    """A stretch of the predicted timeline."""
+
+    phase: str
+    """What the step does."""
+    start: int
+    """First event."""
+    end: int
+    """First event after it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCurve:
     """The predicted timeline of the traced steps: columns of the same length."""
 
     events: tuple[int, ...]
     """Position in the trace, rising."""
-    allocated: tuple[int, ...]
+    allocated: tuple[Bytes, ...]
     """Bytes in live blocks at each."""
-    reserved: tuple[int, ...]
+    reserved: tuple[Bytes, ...]
     """Bytes in segments at each."""
-    categories: Mapping[str, tuple[int, ...]]
+    categories: Mapping[str, tuple[Bytes, ...]]
     """Category → bytes of live blocks at each."""
-    phases: tuple[tuple[str, int, int], ...]
-    """Name of a phase and the events ``[start, end)`` that it takes."""
+    phases: tuple[PlanPhase, ...]
+    """What the steps do when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +75,27 @@ class Plan:
     """Name of the GPU's profile; ``cpu`` for training on the CPU."""
     verdict: str
     """``fits``, ``tight`` or ``oom``."""
-    total: int
+    total: Bytes
     """All memory of the GPU; 0 for a device without a fixed limit."""
-    usable: int
+    usable: Bytes
     """What a fresh process can have of it, context included; 0 likewise."""
-    allocated: int
+    allocated: Bytes
     """Predicted peak in live blocks."""
-    reserved: int
+    reserved: Bytes
     """Predicted peak in segments."""
-    device: int
+    device: Bytes
     """Predicted peak with the CUDA context: what nvidia-smi shows."""
-    low: int
+    low: Bytes
     """Lower end of the device peak's interval."""
-    high: int
+    high: Bytes
     """Upper end."""
     phase: str
     """Where the peak is: ``setup``, ``forward``, ``backward`` or ``optimizer``."""
     module: str
     """Module at the peak; may be empty."""
-    breakdown: Mapping[str, int]
+    breakdown: Mapping[str, Bytes]
     """Category → bytes; sums to ``device``."""
-    curve: PlanCurve | None
+    curve: PlanCurve | None = None
     """The timeline, where the file has one (``memplan estimate --timeline``)."""
 
     @property

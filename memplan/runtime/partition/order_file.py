@@ -10,17 +10,16 @@ Torch-free until a plan meets a graph.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memplan.contract.document import Document, of_version
+from memplan.contract.table import Constant, Table
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
-from memplan.runtime.partition.records import VERSION, JointOp, OrderPlan, OrderPromise
-from memplan.units import Bytes
+from memplan.runtime.partition.records import VERSION, JointOp, OrderPlan
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -32,15 +31,31 @@ PLAN_AGAIN = "plan again: memplan checkpoint-plan TARGET --level op"
 COMPILE_THAT = f"compile model and loss as one function with fullgraph=True, or {PLAN_AGAIN}"
 
 
+def _of_ops(content: Any) -> Any:
+    if not isinstance(content, dict) or content.get("level") != "op":
+        raise UsageError("this is no op-level plan", hint="memplan.apply takes plans of blocks")
+    return of_version(content)
+
+
+DOCUMENT = Document(
+    name="order-file",
+    root=OrderPlan,
+    tables={OrderPlan: Table(keys={"schema_version": Constant(VERSION), "level": Constant("op")}, before=_of_ops)},
+    strict=True,
+    called="the plan",
+    hint=PLAN_AGAIN,
+)
+"""A plan as its file holds it."""
+
+
 def write_order(plan: OrderPlan, path: Path) -> None:
     """Write a plan file.
 
     Raises:
         UsageError: It cannot be written.
     """
-    content = {"schema_version": VERSION, "level": "op", **asdict(plan)}
     try:
-        path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(DOCUMENT.plain(plan), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"the plan cannot be written: {error}", where=str(path)) from error
 
@@ -55,17 +70,7 @@ def read_order(path: Path) -> OrderPlan:
         content = read_json(path)
     except UnreadableError as error:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path)) from error
-    if not isinstance(content, dict) or content.get("level") != "op":
-        hint = "memplan.apply takes plans of blocks"
-        raise UsageError("this is no op-level plan", where=str(path), hint=hint)
-    version = str(content.get("schema_version"))
-    if version.partition(".")[0] != VERSION.partition(".")[0]:
-        what = f"schema_version: {version!r} is not read here, {VERSION} is"
-        raise UsageError(what, where=str(path), hint="update memplan")
-    try:
-        plan = _plan(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"the plan is incomplete: {error}", where=str(path), hint=PLAN_AGAIN) from error
+    plan: OrderPlan = DOCUMENT.read(content, str(path))
     unknown = {*plan.forward, *plan.backward} - {op.name for op in plan.ops}
     if unknown:
         raise UsageError(f"the plan runs ops that it does not list: {', '.join(sorted(unknown)[:3])}", where=str(path))
@@ -127,22 +132,3 @@ def _difference(planned: tuple[JointOp, ...], found: tuple[JointOp, ...]) -> str
     if len(planned) != len(found):
         return f"the plan was made for a joint graph of {len(planned)} ops, this one has {len(found)}"
     return "the plan was made for another joint graph: the ops are the same, what they are called on is not"
-
-
-def _plan(content: Mapping[str, Any]) -> OrderPlan:
-    return OrderPlan(
-        structure=str(content["structure"]),
-        ops=tuple(JointOp(**op) for op in content["ops"]),
-        forward=tuple(map(str, content["forward"])),
-        backward=tuple(map(str, content["backward"])),
-        promise=_promise(content["promise"]),
-    )
-
-
-def _promise(content: Mapping[str, Any]) -> OrderPromise:
-    return OrderPromise(
-        budget_bytes=Bytes(content["budget_bytes"]),
-        peak_before_bytes=Bytes(content["peak_before_bytes"]),
-        peak_after_bytes=Bytes(content["peak_after_bytes"]),
-        overhead_ratio=float(content["overhead_ratio"]),
-    )

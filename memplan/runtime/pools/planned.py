@@ -1,12 +1,38 @@
 """Sizes that a plan says will be alive at once. Torch-free."""
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+from memplan.contract.document import Document
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
+from memplan.units import Bytes
+
+
+class PlannedBuffer(NamedTuple):
+    """One buffer of a plan."""
+
+    start: int
+    """First moment at which it is alive."""
+    end: int
+    """First moment at which it is gone."""
+    size_bytes: Bytes
+    """How large it is."""
+
+
+class PlannedBuffers(NamedTuple):
+    """What is read of a plan."""
+
+    buffers: tuple[PlannedBuffer, ...]
+    """All that it places."""
+
+
+_HOW = "memplan reuse-plan TARGET --json > plan.json"
+DOCUMENT = Document(name="reuse-plan", root=PlannedBuffers, strict=True, called="the plan", hint=_HOW)
+"""What is read of a plan."""
 
 
 def planned_sizes(path: Path) -> Counter[int]:
@@ -25,15 +51,11 @@ def planned_sizes(path: Path) -> Counter[int]:
         content = read_json(path)
     except UnreadableError as error:
         raise UsageError(f"the plan cannot be read: {error}", where=str(path)) from error
-    buffers = content.get("buffers") if isinstance(content, dict) else None
-    if not isinstance(buffers, list):
-        raise UsageError(
-            "the plan has no buffers", where=f"{path}: buffers", hint="memplan reuse-plan TARGET --json > plan.json"
-        )
-    return at_peak([_buffer(each, f"{path}: buffers[{index}]") for index, each in enumerate(buffers)])
+    plan: PlannedBuffers = DOCUMENT.read(content, str(path))
+    return at_peak(plan.buffers)
 
 
-def at_peak(buffers: list[tuple[int, int, int]]) -> Counter[int]:
+def at_peak(buffers: Collection[tuple[int, int, int]]) -> Counter[int]:
     """Sizes of what is alive at the first moment of most bytes.
 
     Args:
@@ -46,13 +68,3 @@ def at_peak(buffers: list[tuple[int, int, int]]) -> Counter[int]:
         if alive > most:
             most, moment = alive, when
     return Counter(size for start, end, size in buffers if start <= moment < end and size)
-
-
-def _buffer(content: Any, place: str) -> tuple[int, int, int]:
-    try:
-        found = tuple(content[key] for key in ("start", "end", "size_bytes"))
-    except (TypeError, KeyError) as error:
-        raise UsageError("a buffer needs start, end and size_bytes", where=place) from error
-    if not all(type(value) is int and value >= 0 for value in found):
-        raise UsageError(f"start, end and size_bytes are whole numbers, not {found}", where=place)
-    return found

@@ -1,6 +1,7 @@
-"""Scratch of kernels whose C++ code is the same on every device: losses by element, image patches.
+"""Scratch of kernels whose C++ code is the same on every device: losses by element, image patches, distances.
 
-Follows aten/src/ATen/native/Loss.cpp; read at main of 2026, measured on CPU with torch 2.13.0 in November 2026.
+Follows aten/src/ATen/native/Loss.cpp and Distance.cpp; read at main of 2026, measured on CPU with torch 2.13.0,
+November 2026.
 """
 
 import torch
@@ -103,3 +104,22 @@ def patches(call: Call) -> Script | None:
 
 PATCHES: dict[str, Rule] = {"aten.im2col.default": patches, "aten.col2im.default": patches}
 """Op name → rule."""
+
+
+def distances(call: Call) -> Script | None:
+    """``_euclidean_dist(x1, x2)`` (Distance.cpp): both sides widened by squared norms and ones."""
+    if not call.out.numel():
+        return None
+    first, second = ((nbytes(side), nbytes(side) // side.shape[-1]) for side in call.args[:2])
+    steps = [*_squared_norm("first", *first), *_squared_norm("second", *second)]
+    (size, row), (other_size, other_row) = first, second
+    steps += [Scratch("alloc", "doubled", size), Scratch("alloc", "wide first", size + 2 * row)]
+    steps += [Scratch("free", key) for key in ("doubled", "first ones", "first norm")]
+    steps += [Scratch("alloc", "wide second", other_size + 2 * other_row)]
+    steps += [Scratch("free", key) for key in ("second ones", "second norm")]
+    return Script(before=tuple(steps), after=(Scratch("free", "wide second"), Scratch("free", "wide first")))
+
+
+def _squared_norm(side: str, size: int, row: int) -> tuple[Scratch, ...]:
+    squares = (Scratch("alloc", f"{side} squares", size), Scratch("alloc", f"{side} norm", row))
+    return (*squares, Scratch("free", f"{side} squares"), Scratch("alloc", f"{side} ones", row))

@@ -15,6 +15,7 @@ from memplan.tracing.scratch.common_kernels import (
     PATCHES,
     REDUCTION_POSITIONS,
     cross_entropy_with_logits,
+    distances,
     loss_shape,
 )
 from memplan.tracing.scratch.cpu_shapes import (
@@ -152,6 +153,7 @@ _LOSSES = {
 RULES = {
     **{name: _averaged(REDUCTION_POSITIONS[name], rule) for name, rule in _LOSSES.items()},
     **PATCHES,
+    "aten._euclidean_dist.default": distances,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
     "aten.sum.default": total,

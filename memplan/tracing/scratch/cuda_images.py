@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import torch
 
+from memplan.tracing.scratch.common_kernels import distances
 from memplan.tracing.scratch.cuda_reduction import SUM, reduction_scratch
-from memplan.tracing.scratch.cuda_shapes import Layout, allocations, argument, copy_if_strided, frees, nbytes
+from memplan.tracing.scratch.cuda_shapes import Layout, allocations, argument, copy_if_strided, nbytes
 from memplan.tracing.scratch.layouts import format_copy_bytes, memory_format
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
@@ -57,28 +58,11 @@ def distance_backward(call: Call) -> Script | None:
 
 
 def euclidean_distance(call: Call) -> Script | None:
-    """``_euclidean_dist(x1, x2)`` (Distance.cpp): both sides widened by squared norms and ones."""
-    first, second = call.args[:2]
-    if not call.out.numel():
-        return None
-    item = first.element_size()
-    rows = [tensor.numel() // tensor.shape[-1] * item for tensor in (first, second)]
-    norms = (
-        *_squared_norm("first", first, rows[0]),
-        *_squared_norm("second", second, rows[1]),
-        *allocations((("doubled", nbytes(first)), ("wide first", nbytes(first) + 2 * rows[0]))),
-        *frees("doubled", "first ones", "first norm"),
-        *allocations((("wide second", nbytes(second) + 2 * rows[1]),)),
-        *frees("second ones", "second norm"),
-    )
+    """``_euclidean_dist(x1, x2)``: as on every device, and cuBLAS's workspace."""
+    script = distances(call)
     thread = "backward" if call.in_backward else "forward"
     workspace = Scratch("keep", f"cublas:{thread}", call.device.cublas_workspace_bytes)
-    return Script(before=norms, after=(workspace, *frees("wide second", "wide first")))
-
-
-def _squared_norm(side: str, tensor: torch.Tensor, rows: int) -> tuple[Scratch, ...]:
-    squares = (Scratch("alloc", f"{side} squares", nbytes(tensor)), Scratch("alloc", f"{side} norm", rows))
-    return (*squares, *frees(f"{side} squares"), Scratch("alloc", f"{side} ones", rows))
+    return script and Script(before=script.before, after=(workspace, *script.after))
 
 
 IMAGE_RULES: Mapping[str, Rule] = {

@@ -5,22 +5,23 @@ from typing import Any
 from memplan.findings.records import Finding
 from memplan.runtime.meters.records import DeviceReading, HostReading, Reading
 from memplan.runtime.monitor.records import Check, Health, Level, Plan, Region, Trend
+from memplan.units import Bytes
 
 GIB = 1 << 30
 PLAN = Plan(
     target="model.py",
     gpu="H100 80GB",
     verdict="fits",
-    total=80 * GIB,
-    usable=79 * GIB,
-    allocated=50 * GIB,
-    reserved=52 * GIB,
-    device=53 * GIB,
-    low=52 * GIB,
-    high=55 * GIB,
+    total=Bytes(80 * GIB),
+    usable=Bytes(79 * GIB),
+    allocated=Bytes(50 * GIB),
+    reserved=Bytes(52 * GIB),
+    device=Bytes(53 * GIB),
+    low=Bytes(52 * GIB),
+    high=Bytes(55 * GIB),
     phase="backward",
     module="layers.3.mlp",
-    breakdown={"parameter": 53 * GIB},
+    breakdown={"parameter": Bytes(53 * GIB)},
     curve=None,
 )
 TIMES = tuple(10 * power if power < 12 else 0 for power in range(48))

@@ -51,13 +51,16 @@ def test_one_of_several_gpus() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ([], "no report"),
-        ({"command": "gate"}, "no report"),
-        ({**ESTIMATE, "schema_version": "2.0"}, "'2.0' is not read here"),
+        ([], "no result of memplan"),
+        ({"command": "gate", "schema_version": "1.0"}, "no result of memplan estimate"),
+        ({**ESTIMATE, "schema_version": "2.0"}, "2.0 is not read here"),
         ({**ESTIMATE, "verdict": "unknown", "peak": None}, "UNKNOWN"),
-        ({**ESTIMATE, "peak": {}}, "no estimate"),
-        ({**ESTIMATE, "peak": {**ESTIMATE["peak"], "high_bytes": -1}}, "-1 is no number of bytes"),
-        ({**ESTIMATE, "peak": {**ESTIMATE["peak"], "high_bytes": True}}, "True is no number"),
+        ({**ESTIMATE, "peak": {}}, r"peak\.allocated_bytes: field required"),
+        ({**ESTIMATE, "peak": {**ESTIMATE["peak"], "high_bytes": -1}}, r"peak\.high_bytes: input should be greater"),
+        (
+            {**ESTIMATE, "peak": {**ESTIMATE["peak"], "high_bytes": True}},
+            r"peak\.high_bytes: input should be a valid integer",
+        ),
         ({**ESTIMATE, "estimates": []}, "no list"),
     ],
 )

@@ -326,8 +326,9 @@ def test_a_plan_beyond_the_limit_is_refused_whole():
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("{", "cannot be read"), ("[]", "no buffers"), ('{"peak": 3}', "no buffers"), ('{"buffers": [3]}', "needs start"),
-     ('{"buffers": [{"start": 0, "end": 1, "size_bytes": -1}]}', "whole numbers")],
+    [("{", "cannot be read"), ("[]", "it: input"), ('{"peak": 3}', "buffers: field"),
+     ('{"buffers": [3]}', r"buffers\[0\]: "),
+     ('{"buffers": [{"start": 0, "end": 1, "size_bytes": -1}]}', r"buffers\[0\].size_bytes: ")],
 )  # fmt: skip
 def test_what_is_no_plan_is_refused(pool, tmp_path, text, complaint):
     plan = tmp_path / "plan.json"
