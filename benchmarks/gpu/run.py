@@ -29,7 +29,7 @@ from packing import pack
 from workloads import ROOT, WORKLOADS, Workload, set_size
 
 from memplan.errors import MemplanError
-from memplan.report.validate.json import document, peaks
+from memplan.report.validate.json import DOCUMENT, PEAKS
 from memplan.validate.compose import Limits, check_room, device_facts, predict, put_together, run_for_real, watched
 from memplan.validate.profiles import profile_for
 from memplan.validate.records import DeviceFacts, Prediction, RealRun
@@ -93,7 +93,7 @@ class Session:
             run = self._real(workload, prediction.steps, prediction.traced_steps)
         except MemplanError as error:
             return {"error": str(error), "stage": "run", "predicted": asdict(prediction.estimate.peak)}
-        found = document(put_together(self.facts, self.note, prediction, run))
+        found = DOCUMENT.plain(put_together(self.facts, self.note, prediction, run))
         # What does not change from row to row stands once, at the top of the file.
         del found["device"], found["schema_version"], found["command"]
         found["estimate"] = {key: found["estimate"][key] for key in KEPT}
@@ -108,7 +108,7 @@ class Session:
             run = self._real(workload, BLIND_STEPS, BLIND_STEPS)
         except MemplanError as second:
             return failure | {"run_error": str(second)}
-        return failure | {"measured": peaks(run.measured.peaks), "steps": run.steps} | self._stream(run)
+        return failure | {"measured": PEAKS.plain(run.measured.peaks), "steps": run.steps} | self._stream(run)
 
     def _real(self, workload: Workload, steps: int, traced_steps: int) -> RealRun:
         limits = Limits(

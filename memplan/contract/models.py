@@ -51,7 +51,8 @@ class Models:
             return self._attribute(hint, name) if isinstance(name, str) else self._record(hint)
         origin, arguments = get_origin(hint), get_args(hint)
         if hint in _LEAVES:
-            limits = [Ge(0)] if hint is Bytes and (self._strict or not self._reading) else []
+            # A schema promises no more than is true: of a damaged snapshot even a size may be negative.
+            limits = [Ge(0)] if hint is Bytes and self._strict else []
             return Annotated[_LEAVES[hint], Strict(self._strict), *limits]
         if hint is Array:
             return Annotated[list[int], AfterValidator(_array)] if self._reading else list[int]
@@ -91,17 +92,18 @@ class Models:
         return is_dataclass(kind) and kind not in self._tables and all(map(self._is_plain, inside))
 
     def _parts(self, keys: Sequence[Key]) -> list[Part]:
-        found: list[Key] = []
-        for key in keys:
-            if key.form == "spread" and not self._reading:
-                found += self._spread(key)
-            elif not self._reading or key.field or key.form == "object":
-                found.append(key)
-        return [(f"field_{index}", key) for index, key in enumerate(found)]
+        if self._reading:
+            kept = [key for key in keys if key.field or key.form == "object"]
+        else:
+            kept = [inner for key in keys for inner in self._spread(key)]
+        return [(f"field_{index}", key) for index, key in enumerate(kept)]
 
     def _spread(self, key: Key) -> Sequence[Key]:
+        """Return a key as it stands: in place of one whose record is spread, the keys of that."""
+        if key.form != "spread":
+            return [key]
         kind, optional = without_none(key.attribute.hint)
-        keys = keys_of(kind, self._tables)
+        keys = [inner for below in keys_of(kind, self._tables) for inner in self._spread(below)]
         return [replace(inner, form="if_any") if optional else inner for inner in keys]
 
     def _model(self, kind: type, name: str, parts: Sequence[Part], doc: str | None = None) -> type[BaseModel]:
@@ -122,7 +124,7 @@ class Models:
         if self._reading:
             settings |= _default(kind, key.field)
         elif key.form == "if_any":
-            settings["default"] = None
+            settings["default_factory"] = lambda: None  # A default would be described, too.
         return Field(**settings)
 
     def _columns(self, row: type) -> Any:

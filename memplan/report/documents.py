@@ -21,7 +21,9 @@ WHERE: Final = {
     "reuse-plan": "memplan.report.reuse.json",
     "setup": "memplan.job.setup_file",
     "simulate": "memplan.report.simulate.json",
+    "snapshot": "memplan.report.snapshot.json",
     "sweep": "memplan.report.sweep.json",
+    "validate": "memplan.report.validate.json",
 }
 """Name → the module whose ``DOCUMENT`` it is."""
 

@@ -251,13 +251,34 @@ class Leaf(NamedTuple):
     """So do these, where there are any."""
 
 
+class Around(NamedTuple):
+    """A record in which a record is spread that others are spread in."""
+
+    leaf: Leaf
+    """Its keys stand beside these."""
+    more: int
+    """One more."""
+
+
 def test_classes_stand_as_an_attribute_and_records_are_spread() -> None:
     inner = Inner(size=Bytes(1), kind=Kind.ONE, path=Path("a"))
     tables = {Leaf: Table(spread=("inner", "left")), Grade: "word", Inner: only("size")}
     document = Document(name="leaf", root=Leaf, tables=tables)
+    around = Document(name="around", root=Around, tables={**tables, Around: Table(spread=("leaf",))})
+    assert around.schema["properties"].keys() - {"more"} == document.schema["properties"].keys()
     content = document.plain(Leaf(Grade.HIGH, Kind.OTHER, inner, None))
     assert content == {"grade": "high", "plain": "other", "size": 1}
     assert {"grade", "plain", "size", "left"} == document.schema["properties"].keys()
+
+
+@pytest.mark.parametrize("size", [True, "1", 1.0, -1])
+def test_what_people_write_is_read_strictly(size: object) -> None:
+    document = Document(name="inner", root=Inner, strict=True, called="the file", hint="write numbers")
+    content = {"size": 1, "kind": "one", "path": "a"}
+    assert document.read(content) == Inner(size=Bytes(1), kind=Kind.ONE, path=Path("a"))
+    with pytest.raises(UsageError, match="the file cannot be read:\n    size: input should be") as caught:
+        document.read(content | {"size": size})
+    assert caught.value.hint == "write numbers"
 
 
 def _bounded(inner: Inner) -> int | None:

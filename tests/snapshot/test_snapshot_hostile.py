@@ -1,6 +1,7 @@
 """Damaged and hostile snapshots: an error that says why, at once, and nothing runs."""
 
 import io
+import json
 import os
 import pickle
 import time
@@ -22,6 +23,7 @@ from memplan.snapshot.state import out_of_memory_events
 from memplan.snapshot.timeline import timeline
 from memplan.snapshot.what_if import what_if
 from memplan.units import MIB
+from tests.contract.goldens import derived
 from tests.snapshot.snapshot_files import event, needs_data, real_files, small_program, write, written_example
 
 
@@ -263,7 +265,7 @@ def survives(folder, data):
     analyses = [analyse(device, recorded_policy(found.settings)) for device in found.devices]
     for shown in analyses:
         assert render("file", analyses, shown, width=80, top=3, quiet=False)
-        assert render_json("file", analyses, shown, top=3)
+        derived("snapshot").validate(json.loads(render_json("file", analyses, shown, top=3)))
 
 
 @st.composite

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from memplan.cli.app import main
-from memplan.report.validate.json import document
+from memplan.report.validate.json import DOCUMENT
 from memplan.report.validate.text import render
 from memplan.validate import calibrate, compose
 from memplan.validate.compare import compare
 from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun, Validation
+from tests.contract.goldens import derived
 from tests.report.example_estimates import FITS
 from tests.validate.profiles import H200
 
@@ -174,7 +175,8 @@ def test_no_line_is_longer_than_the_page(width: int) -> None:
 
 
 def test_json_holds_the_same_figures() -> None:
-    found = json.loads(json.dumps(document(VALIDATION), allow_nan=False))
+    found = json.loads(json.dumps(DOCUMENT.plain(VALIDATION), allow_nan=False))
+    derived("validate").validate(found)
     assert found["predicted"] == {
         "requested_bytes": 1000, "allocated_bytes": 2048, "reserved_bytes": 4096, "device_bytes": 500_004_096,
     }  # fmt: skip
@@ -200,7 +202,7 @@ def sizes_without_a_name(value: Any, key: str = "") -> list[str]:
 
 
 def test_every_json_key_that_holds_bytes_says_so() -> None:
-    found = document(VALIDATION)
+    found = DOCUMENT.plain(VALIDATION)
     # The estimate within is the document of another command, with tests of its own.
     del found["estimate"]
     assert {"threads_per_sm"} >= set(sizes_without_a_name(json.loads(json.dumps(found))))

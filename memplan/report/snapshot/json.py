@@ -1,15 +1,17 @@
-"""The JSON of ``memplan snapshot``, contract 1.0: integers are bytes, keys are sorted, minor versions only add."""
+"""The JSON of ``memplan snapshot``."""
 
-import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from memplan.contract.document import SCHEMA_VERSION
+from memplan.contract.document import Document, head
+from memplan.contract.table import Constant, Source, Table, if_any
 from memplan.report.snapshot.hints import hints
 from memplan.snapshot.analysis import Moment, SnapshotAnalysis
 from memplan.snapshot.comparison import HistoryReplay
-from memplan.snapshot.frames import BEFORE_RECORDING, Place
-from memplan.snapshot.state import OutOfMemoryEvent
+from memplan.snapshot.frames import BEFORE_RECORDING
+from memplan.snapshot.records import Frame
+from memplan.snapshot.state import OutOfMemoryEvent, PoolState, StateNow
 from memplan.snapshot.timeline import Owner
 from memplan.snapshot.what_if import WhatIf
 
@@ -17,8 +19,154 @@ POINTS = 400
 """Points of the timeline at most; between two of them the highest one stands for all."""
 
 
+class TimelinePoint(NamedTuple):
+    """The highest moment of a stretch of the history."""
+
+    event: int
+    allocated_bytes: int
+    requested_bytes: int
+    reserved_bytes: int
+
+
+class StackReport(NamedTuple):
+    """A call stack, and what it holds."""
+
+    owner: Owner
+    """Its place."""
+    frames: tuple[Frame, ...]
+    """Innermost first; empty for what was there before the recording began."""
+
+
+class NotCompared(NamedTuple):
+    """A history that the model could not follow: nothing matched, and the peaks are those of the recording."""
+
+    analysis: SnapshotAnalysis
+    """The history."""
+
+
+class Compared(NamedTuple):
+    """The model beside the history."""
+
+    replay: HistoryReplay
+    """How far they agree."""
+    compared: bool
+    """Was there anything to compare?"""
+    reason: str
+    """Why not; empty where there was."""
+
+
+class DeviceReport(NamedTuple):
+    """What one device's part of a snapshot says; owners, stacks and their parts are cut where they are many."""
+
+    analysis: SnapshotAnalysis
+    """All that was found."""
+    owners: tuple[Owner, ...]
+    """Who held the memory at the peak, by place in the program."""
+    stacks: tuple[StackReport, ...]
+    """The same by whole call stack."""
+    alive: tuple[Owner, ...]
+    """Who holds what is still allocated."""
+    timeline: tuple[TimelinePoint, ...]
+    """Bytes over the history."""
+    replay: Compared | NotCompared
+    """The model beside the history."""
+    what_if: tuple[WhatIf, ...]
+    """The recorded policy, and others."""
+    hints: tuple[str, ...]
+    """What to try."""
+
+
+class SnapshotReport(NamedTuple):
+    """Everything about one device at the top level, and of several each in ``devices``."""
+
+    file: str
+    """What was read."""
+    shown: DeviceReport
+    """The device at the top level."""
+    devices: tuple[DeviceReport, ...]
+    """All, where there are several."""
+
+
+def _bytes(*names: str) -> Mapping[str, Source]:
+    return {f"{name}_bytes": name for name in names}
+
+
+DOCUMENT = Document(
+    name="snapshot",
+    root=SnapshotReport,
+    tables={
+        SnapshotReport: Table(keys={**head("snapshot"), "devices": if_any("devices")}, spread=("shown",)),
+        DeviceReport: Table(spread=("analysis",)),
+        SnapshotAnalysis: Table(
+            keys={
+                "device": "device",
+                "conf": {"text": "policy.conf", "source": "policy.source"},
+                "history": {"events": "events", "seconds": "seconds"},
+                "start": "start",
+                "peak": "peak",
+                "reserved_peak": "reserved_peak",
+                "fragmentation": {
+                    "at_peak": "slack",
+                    "external_now": "now.external_fragmentation",
+                    "internal_now": "now.internal_fragmentation",
+                },
+                "now": "now",
+                "out_of_memory": "failures",
+                "notes": "notes",
+            },
+            rest=False,
+        ),
+        Moment: Table(keys=_bytes("allocated", "requested", "reserved")),
+        Owner: Table(keys={"bytes": "size", "parts": if_any("parts")}, spread=("place",), omit=("stack",)),
+        StackReport: Table(spread=("owner",)),
+        StateNow: Table(
+            keys=_bytes("reserved", "allocated", "requested", "pending", "largest_free", "releasable", "stuck")
+        ),
+        PoolState: Table(keys={"private_pool": "pool", **_bytes("reserved", "allocated", "largest_free")}),
+        OutOfMemoryEvent: Table(keys=_bytes("asked", "device_free", "allocated", "reserved")),
+        Compared: Table(spread=("replay",)),
+        HistoryReplay: Table(
+            keys={
+                "addresses": "allocations",
+                "addresses_matched": "allocations_matched",
+                "exact": "exact",
+                **_bytes("peak_reserved", "peak_allocated", "recorded_peak_reserved"),
+            },
+            omit=("events", "start_sizes", "block_sizes"),
+        ),
+        NotCompared: Table(
+            keys={
+                "addresses": "analysis.allocations",
+                "addresses_matched": Constant(0),
+                "segment_events": "analysis.segment_events",
+                "segment_events_matched": Constant(0),
+                "final_blocks": Constant(0),
+                "final_blocks_matched": Constant(0),
+                "peak_reserved_bytes": "analysis.reserved_peak.reserved",
+                "peak_allocated_bytes": "analysis.peak.allocated",
+                "recorded_peak_reserved_bytes": "analysis.reserved_peak.reserved",
+                "exact": Constant(value=False),
+                "first_mismatch": Constant(""),
+                "compared": Constant(value=False),
+                "reason": "analysis.not_compared",
+            }
+        ),
+        WhatIf: Table(
+            keys={
+                "peak_reserved_bytes": "profile.peak_reserved",
+                "peak_allocated_bytes": "profile.peak_active",
+                "peak_requested_bytes": "profile.peak_requested",
+                "fragmentation_at_peak": "slack",
+                "internal_fragmentation": "profile.internal_fragmentation",
+                "end_reserved_bytes": "profile.end_reserved",
+            }
+        ),
+    },
+)
+
+
 def render(name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnalysis, *, top: int) -> str:
-    """Everything about one device at the top level, and, of several, each in ``devices``.
+    """Render everything about one device at the top level, and, of several, each in ``devices``.
 
     Args:
         name: The file.
@@ -26,65 +174,29 @@ def render(name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnaly
         shown: The one at the top level.
         top: Owners, stacks and the like to list at most.
     """
-    document = {"schema_version": SCHEMA_VERSION, "command": "snapshot", "file": name, **_device(shown, top)}
-    if len(analyses) > 1:
-        document["devices"] = [_device(analysis, top) for analysis in analyses]
-    # What a file says may hold lone surrogates, so text is escaped.
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
+    devices = tuple(_report(analysis, top) for analysis in analyses) if len(analyses) > 1 else ()
+    return DOCUMENT.render(SnapshotReport(name, _report(shown, top), devices))
 
 
-def _device(analysis: SnapshotAnalysis, top: int) -> dict[str, Any]:
-    return {
-        "device": analysis.device,
-        "conf": {"text": analysis.policy.conf, "source": analysis.policy.source},
-        "history": {"events": analysis.events, "seconds": analysis.seconds},
-        "start": _moment(analysis.start),
-        "peak": _moment(analysis.peak),
-        "reserved_peak": _moment(analysis.reserved_peak),
-        "fragmentation": {
-            "at_peak": analysis.slack,
-            "external_now": analysis.now.external_fragmentation,
-            "internal_now": analysis.now.internal_fragmentation,
-        },
-        "timeline": _points(analysis),
-        "owners": [_owner(owner, top) for owner in analysis.owners[:top]],
-        "stacks": [_owner(owner, top, stack=True) for owner in analysis.stacks[:top]],
-        "now": _now(analysis),
-        "alive": [_owner(owner, top) for owner in analysis.alive[:top]],
-        "out_of_memory": [_failure(failure) for failure in analysis.failures],
-        "replay": _replay(analysis),
-        "what_if": [_what_if(found) for found in (analysis.baseline, *analysis.what_ifs) if found is not None],
-        "hints": list(hints(analysis)),
-        "notes": list(analysis.notes),
-    }
+def _report(analysis: SnapshotAnalysis, top: int) -> DeviceReport:
+    def cut(owners: Sequence[Owner]) -> tuple[Owner, ...]:
+        return tuple(replace(owner, parts=cut(owner.parts)) for owner in owners[:top])
+
+    return DeviceReport(
+        analysis=analysis,
+        owners=cut(analysis.owners),
+        stacks=tuple(
+            StackReport(owner, () if owner.stack == BEFORE_RECORDING else owner.stack) for owner in cut(analysis.stacks)
+        ),
+        alive=cut(analysis.alive),
+        timeline=_points(analysis),
+        replay=_replay(analysis),
+        what_if=tuple(found for found in (analysis.baseline, *analysis.what_ifs) if found is not None),
+        hints=tuple(hints(analysis)),
+    )
 
 
-def _moment(moment: Moment) -> dict[str, Any]:
-    return {
-        "event": moment.event,
-        "seconds": moment.seconds,
-        "allocated_bytes": moment.allocated,
-        "requested_bytes": moment.requested,
-        "reserved_bytes": moment.reserved,
-        "place": _place(moment.place) if moment.place else None,
-    }
-
-
-def _place(place: Place) -> dict[str, Any]:
-    return {"kind": str(place.kind), "file": place.file, "line": place.line, "name": place.name}
-
-
-def _owner(owner: Owner, top: int, *, stack: bool = False) -> dict[str, Any]:
-    document = {**_place(owner.place), "bytes": owner.size, "count": owner.count}
-    if owner.parts:
-        document["parts"] = [_owner(part, top) for part in owner.parts[:top]]
-    if stack:
-        frames = () if owner.stack == BEFORE_RECORDING else owner.stack
-        document["frames"] = [frame._asdict() for frame in frames]
-    return document
-
-
-def _points(analysis: SnapshotAnalysis) -> list[dict[str, int]]:
+def _points(analysis: SnapshotAnalysis) -> tuple[TimelinePoint, ...]:
     curves = analysis.curves
     count = len(curves.allocated)
     parts = min(count, POINTS)
@@ -92,105 +204,13 @@ def _points(analysis: SnapshotAnalysis) -> list[dict[str, int]]:
     for part in range(parts):
         indices = range(part * count // parts, (part + 1) * count // parts)
         highest = max(indices, key=curves.allocated.__getitem__)
-        points.append(
-            {
-                "event": highest,
-                "allocated_bytes": curves.allocated[highest],
-                "requested_bytes": curves.requested[highest],
-                "reserved_bytes": max(curves.reserved[index] for index in indices),
-            }
-        )
-    return points
+        reserved = max(curves.reserved[index] for index in indices)
+        points.append(TimelinePoint(highest, curves.allocated[highest], curves.requested[highest], reserved))
+    return tuple(points)
 
 
-def _now(analysis: SnapshotAnalysis) -> dict[str, Any]:
-    now = analysis.now
-    return {
-        "reserved_bytes": now.reserved,
-        "allocated_bytes": now.allocated,
-        "requested_bytes": now.requested,
-        "pending_bytes": now.pending,
-        "largest_free_bytes": now.largest_free,
-        "releasable_bytes": now.releasable,
-        "stuck_bytes": now.stuck,
-        "pools": [
-            {
-                "stream": pool.stream,
-                "small": pool.small,
-                "expandable": pool.expandable,
-                "private_pool": pool.pool,
-                "segments": pool.segments,
-                "reserved_bytes": pool.reserved,
-                "allocated_bytes": pool.allocated,
-                "largest_free_bytes": pool.largest_free,
-            }
-            for pool in now.pools
-        ],
-    }
-
-
-def _failure(failure: OutOfMemoryEvent) -> dict[str, Any]:
-    return {
-        "event": failure.event,
-        "asked_bytes": failure.asked,
-        "device_free_bytes": failure.device_free,
-        "allocated_bytes": failure.allocated,
-        "reserved_bytes": failure.reserved,
-        "cause": str(failure.cause),
-        "place": _place(failure.place),
-    }
-
-
-def _replay(analysis: SnapshotAnalysis) -> dict[str, Any]:
-    replay = analysis.replay
-    if replay is None:
-        return {**_not_compared(analysis), "compared": False, "reason": analysis.not_compared}
+def _replay(analysis: SnapshotAnalysis) -> Compared | NotCompared:
+    if analysis.replay is None:
+        return NotCompared(analysis)
     reason = "" if analysis.events else "no history was recorded"
-    return {**_compared(replay), "compared": not reason, "reason": reason}
-
-
-def _compared(replay: HistoryReplay) -> dict[str, Any]:
-    return {
-        "addresses": replay.allocations,
-        "addresses_matched": replay.allocations_matched,
-        "segment_events": replay.segment_events,
-        "segment_events_matched": replay.segment_events_matched,
-        "final_blocks": replay.final_blocks,
-        "final_blocks_matched": replay.final_blocks_matched,
-        "peak_reserved_bytes": replay.peak_reserved,
-        "peak_allocated_bytes": replay.peak_allocated,
-        "recorded_peak_reserved_bytes": replay.recorded_peak_reserved,
-        "exact": replay.exact,
-        "first_mismatch": replay.first_mismatch,
-    }
-
-
-def _not_compared(analysis: SnapshotAnalysis) -> dict[str, Any]:
-    """Nothing matched, and the peaks are those of the recording."""
-    return {
-        "addresses": analysis.allocations,
-        "addresses_matched": 0,
-        "segment_events": analysis.segment_events,
-        "segment_events_matched": 0,
-        "final_blocks": 0,
-        "final_blocks_matched": 0,
-        "peak_reserved_bytes": analysis.reserved_peak.reserved,
-        "peak_allocated_bytes": analysis.peak.allocated,
-        "recorded_peak_reserved_bytes": analysis.reserved_peak.reserved,
-        "exact": False,
-        "first_mismatch": "",
-    }
-
-
-def _what_if(found: WhatIf) -> dict[str, Any]:
-    profile = found.profile
-    return {
-        "conf": found.conf,
-        "peak_reserved_bytes": profile.peak_reserved,
-        "peak_allocated_bytes": profile.peak_active,
-        "peak_requested_bytes": profile.peak_requested,
-        "fragmentation_at_peak": found.slack,
-        "internal_fragmentation": profile.internal_fragmentation,
-        "end_reserved_bytes": profile.end_reserved,
-        "survives": found.survives,
-    }
+    return Compared(analysis.replay, not reason, reason)
