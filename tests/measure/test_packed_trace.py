@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from memplan.measure import kept_traces, measurer
 from memplan.measure.document import ESTIMATE
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import trace_for
-from memplan.measure.packed_trace import FORM, pack, unpack
+from memplan.measure.packed_trace import _SHAPE, FORM, pack, unpack
 from memplan.plan.recommend.evaluate import evaluate_here
 from memplan.plan.recommend.records import Candidate, StepLimits
 from memplan.tracing.records import (
@@ -178,6 +178,16 @@ TRACE = Trace(
 
 def test_every_field_comes_back() -> None:
     assert unpack(pack(TRACE), TRACE.device) == TRACE
+
+
+def test_no_field_is_forgotten() -> None:
+    """A field that a trace gets one day must come back, too."""
+    left_out = {Trace: {"device", "graph", "constants"}, Op: {"index"}, Storage: {"id"}}
+    shapes = {Trace: _SHAPE, Op: _SHAPE["ops"], Storage: _SHAPE["storages"]}
+    for record, missing in left_out.items():
+        names = {field.name for field in fields(record)}
+        assert names - shapes[record].keys() == missing
+        assert shapes[record].keys() - names <= {"form", "texts"}
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
