@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from memplan.tracing.recorder import Recorder
@@ -140,3 +141,17 @@ def test_vectors_are_found_only_for_a_gradient(values, trained):
         return kept, values(matrix)
 
     check(body)
+
+
+@pytest.mark.parametrize("sizes", [(12, 4, 32, 64), (24, 16, 64, 96), (10, 8, 64, 64)])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_lstm_keeps_a_workspace_only_for_gradients(sizes, mode):
+    steps, batch, inputs, hidden = sizes
+
+    def body():
+        layer = nn.LSTM(inputs, hidden)
+        with mode():
+            return layer, layer(torch.randn(steps, batch, inputs))
+
+    body()
+    assert peak(recorded_allocations(body)) == pytest.approx(peak(real_allocations(body)), abs=SMALL)

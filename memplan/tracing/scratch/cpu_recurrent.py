@@ -7,16 +7,20 @@ Measured on torch 2.13.0 (oneDNN 3.12, AVX-512), November 2026.
 
 from dataclasses import dataclass
 
+import torch
+
 from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, copy_bytes, enlarge, round_up
 from memplan.tracing.scratch.rules import Call, Scratch, Script
 
-_TRAIN, _WORKSPACE = 15, 3
-"""Positions: of the argument, of the result."""
+_WORKSPACE = 3
+"""Position of the result."""
 _GATES = 4
 _FLOAT = 4
 _LINE_BYTES = 64
 _WIDEST_MERGED_BATCH = 128
 """Forward products of all time steps are merged below it (``merge_gemm_layer``)."""
+_INFERENCE_EXTRA = 208
+"""More of the same without gradients (measured on AVX2)."""
 _SCRATCHPAD_EXTRA = 4664
 """Page alignment and tables of pointers (measured, the same for all shapes)."""
 
@@ -65,6 +69,14 @@ class Layer:
         row = round_up(self.batch * _leading(self.hidden) * _FLOAT, PAGE_BYTES)
         return round_up(gates, PAGE_BYTES) + 2 * row + _SCRATCHPAD_EXTRA
 
+    def inference_bytes(self) -> int:
+        """The same without gradients: all gates, unpadded, and states that else the workspace holds (measured)."""
+        gates = self.steps * self.batch * _GATES * self.hidden * _FLOAT
+        row = self.batch * _leading(self.hidden) * _FLOAT
+        cells = self.batch * self.hidden * _FLOAT
+        parts = (gates, row, row, 4 * cells, 2 * cells, PAGE_BYTES)
+        return sum(round_up(part, PAGE_BYTES) for part in parts) + _SCRATCHPAD_EXTRA + _INFERENCE_EXTRA
+
     @property
     def bias_bytes(self) -> int:
         """One bias vector, the sum of both of PyTorch's."""
@@ -82,8 +94,9 @@ class Layer:
 def forward(call: Call) -> Script:
     """``aten.mkldnn_rnn_layer``."""
     layer = Layer.of(call)
-    if call.args[_TRAIN]:
-        enlarge(call.out[_WORKSPACE], layer.workspace_bytes)
+    if not torch.is_grad_enabled():
+        return _inference(call, layer)
+    enlarge(call.out[_WORKSPACE], layer.workspace_bytes)
     return Script(
         after=_allocations(
             (
@@ -95,6 +108,20 @@ def forward(call: Call) -> Script:
             )
         )
     )
+
+
+def _inference(call: Call, layer: Layer) -> Script:
+    """Without gradients, in whatever mode the module is: no workspace, weights in blocks without padding."""
+    likely = layer.inference_bytes()
+    is_measured = layer.inputs <= layer.hidden and layer.batch < _WIDEST_MERGED_BATCH
+    parts = (
+        ("bias", layer.bias_bytes),
+        ("input", copy_bytes(call.args[0])),
+        ("weight", layer.inputs * _GATES * layer.hidden * _FLOAT),
+        ("recurrent weight", layer.hidden * _GATES * layer.hidden * _FLOAT),
+    )
+    scratchpad = Scratch("alloc", "scratchpad", likely, most=None if is_measured else 2 * likely)
+    return Script(after=(*_allocations(parts), scratchpad))
 
 
 def backward(call: Call) -> Script:
