@@ -1,5 +1,6 @@
 """Images and volumes in several memory formats on the CPU: what pools, paddings and convolutions copy."""
 
+import math
 from itertools import product
 
 import pytest
@@ -13,7 +14,19 @@ aten = torch.ops.aten
 LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13")
 
+
+def _inside(shape, step):
+    """Strides of images whose channels lie innermost, so many elements apart."""
+    strides, least = [0] * len(shape), step
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        strides[dim], least = least, least * shape[dim]
+    return strides
+
+
 LAYOUTS = {
+    "every other, channels last": lambda shape: torch.rand(2 * shape[0] * shape[1] * math.prod(shape[2:])).as_strided(
+        shape, _inside(shape, 2)
+    ),
     "row-major": torch.rand,
     "channels last": lambda shape: torch.rand(shape).contiguous(memory_format=LAST[len(shape) - 2]),
     "turned": lambda shape: torch.rand(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2),
