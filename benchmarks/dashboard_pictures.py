@@ -114,14 +114,16 @@ def planned(folder: Path) -> Path:
 def train(network: torch.nn.Module, monitor: Any, regions: list[Any]) -> None:
     """Steps of varying length, each followed by a check."""
     import memplan
-    from memplan.runtime.monitor.records import Region
+    from memplan.runtime.monitor.records import RegionUse
 
     optimizer, kept = torch.optim.AdamW(network.parameters()), []
     # Parts of the step are measured once, before the loop.
     with memplan.profile("step", depth="counters") as run:
         train_step(network, optimizer, batch(BATCH))
         train_step(network, optimizer, batch(BATCH))
-    regions += [Region(name=each.path[-1], bytes=each.growth_bytes) for each in run.recording.regions if each.path[1:]]
+    regions += [
+        RegionUse(name=each.path[-1], bytes=each.growth_bytes) for each in run.recording.regions if each.path[1:]
+    ]
     generator = torch.Generator().manual_seed(1)
     for step in range(STEPS):
         length = LENGTH if step % 16 == 0 else int(torch.randint(LENGTH // 2, LENGTH + 1, (), generator=generator))

@@ -27,7 +27,7 @@ from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
 from memplan.validate.compare import compare
 from memplan.validate.compose import SCALAR_BYTES, predict
-from memplan.validate.records import Peaks, Prediction
+from memplan.validate.records import JobPrediction, Peaks
 
 RESULTS = Path(__file__).parent / "results"
 TOLERANCE: Mapping[str, float] = {"requested": 0.01, "allocated": 0.01, "reserved": 0.05}
@@ -94,14 +94,14 @@ def row(workload: Workload, found: Mapping[str, Any], profile: GpuProfile, *, ti
     )
 
 
-def _errors(prediction: Prediction, measured: Mapping[str, int | None]) -> dict[str, float]:
+def _errors(prediction: JobPrediction, measured: Mapping[str, int | None]) -> dict[str, float]:
     peak = prediction.estimate.peak
     predicted = Peaks(peak.requested_bytes, peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)
     real = {name: measured[f"{name}_bytes"] for name in Peaks._fields}
     return {name: getattr(predicted, name) / figure - 1 for name, figure in real.items() if figure}
 
 
-def _share(prediction: Prediction, found: Mapping[str, Any], profile: GpuProfile) -> float | None:
+def _share(prediction: JobPrediction, found: Mapping[str, Any], profile: GpuProfile) -> float | None:
     if not found.get("stream"):
         return None
     ignored = SCALAR_BYTES if profile.kind == "cpu" else 0

@@ -32,7 +32,7 @@ from memplan.errors import MemplanError
 from memplan.report.validate.json import DOCUMENT, PEAKS
 from memplan.validate.compose import Limits, check_room, device_facts, predict, put_together, run_for_real, watched
 from memplan.validate.profiles import profile_for
-from memplan.validate.records import DeviceFacts, Prediction, RealRun
+from memplan.validate.records import DeviceFacts, JobPrediction, RealRun
 
 FORMAT = 1
 """Version of the file's layout."""
@@ -73,7 +73,7 @@ class Session:
     def _is_late(self) -> bool:
         return time.monotonic() - self.started > self.options.budget
 
-    def _predict(self, workload: Workload) -> Prediction:
+    def _predict(self, workload: Workload) -> JobPrediction:
         missing = [name for name in workload.needs if name != "cuda" and importlib.util.find_spec(name) is None]
         if missing:
             raise MemplanError(f"it needs {', '.join(missing)}")
@@ -82,7 +82,7 @@ class Session:
         spec, limit = workload.spec(tiny=self.options.tiny), self.options.timeout
         return predict(spec, self.profile, steps=self.options.steps, timeout=limit)
 
-    def _one(self, workload: Workload, future: "Future[Prediction]") -> dict[str, Any]:
+    def _one(self, workload: Workload, future: "Future[JobPrediction]") -> dict[str, Any]:
         began = time.monotonic()
         try:
             prediction = future.result()

@@ -23,7 +23,7 @@ from memplan.runtime.meters.records import DeviceReading, Reading
 from memplan.runtime.metrics.exporter import start
 from memplan.runtime.monitor.monitor import MemoryMonitor
 from memplan.runtime.monitor.records import Check
-from memplan.runtime.web.recorder import MOST_POINTS, Recorder
+from memplan.runtime.web.recorder import MOST_POINTS, SeriesRecorder
 from runtime_figures.figure import Figure
 
 PAIRS = 25
@@ -142,7 +142,7 @@ def cost(pairs: int) -> Figure:
 def page(cards: int, points: int, times: int) -> Iterator[Figure]:
     """The live page's data, whole and what is new."""
     last: list[Check] = []
-    recorder = Recorder(lambda: last[-1] if last else None, job="bench", plan=None)
+    recorder = SeriesRecorder(lambda: last[-1] if last else None, job="bench", plan=None)
     for check in run_of(cards, points):
         last.append(check)
         recorder.look()
@@ -159,7 +159,7 @@ def page(cards: int, points: int, times: int) -> Iterator[Figure]:
 def watching(seconds: float) -> Figure:
     """What the live page's thread takes while nothing happens."""
     checks = list(run_of(1, 1))
-    recorder = Recorder(lambda: checks[-1], job="bench", plan=None)
+    recorder = SeriesRecorder(lambda: checks[-1], job="bench", plan=None)
     recorder.start()
     began = time.process_time()
     time.sleep(seconds)

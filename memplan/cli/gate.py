@@ -115,11 +115,11 @@ def gate(
     problems.of(check_files, loaded, wanted)
     problems.raise_if_any()
     assert loaded is not None  # noqa: S101 - else there are problems.
-    from memplan.gate.flow import Asked
+    from memplan.gate.flow import GateOptions
     from memplan.gate.flow import gate as judge_project
     from memplan.gate.run import processors
 
-    asked = Asked(
+    asked = GateOptions(
         at_once=jobs or processors(),
         cache=cache.opened(),
         update_baseline=update_baseline,

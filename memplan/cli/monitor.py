@@ -16,7 +16,7 @@ from memplan.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from memplan.runtime.monitor.child import Wanted
-    from memplan.runtime.monitor.outcome import Outcome
+    from memplan.runtime.monitor.outcome import RunOutcome
     from memplan.runtime.monitor.records import Thresholds
 
 WATCH, SERVE = "Watching", "Serving"
@@ -125,7 +125,7 @@ def monitor(
     return _exit_code(outcome, fail_on or [])
 
 
-def _watched(wanted: "Wanted", addresses: "dict[str, tuple[str, int]]", job: str, *, quiet: bool) -> "Outcome":
+def _watched(wanted: "Wanted", addresses: "dict[str, tuple[str, int]]", job: str, *, quiet: bool) -> "RunOutcome":
     from memplan.runtime.monitor.run import Watch
 
     display = Display(quiet=quiet)
@@ -139,7 +139,7 @@ def _watched(wanted: "Wanted", addresses: "dict[str, tuple[str, int]]", job: str
         return watch.run()
 
 
-def _write(report: outputs.Output, outcome: "Outcome", *, quiet: bool) -> None:
+def _write(report: outputs.Output, outcome: "RunOutcome", *, quiet: bool) -> None:
     from memplan.report.monitor.json import render as render_json
     from memplan.report.monitor.text import render
 
@@ -152,7 +152,7 @@ def _write(report: outputs.Output, outcome: "Outcome", *, quiet: bool) -> None:
     )
 
 
-def _exit_code(outcome: "Outcome", fail_on: list[str]) -> int:
+def _exit_code(outcome: "RunOutcome", fail_on: list[str]) -> int:
     """The command's, but 1 where it ended well and what must not be was."""
     found = {level for level in FAIL_ON if level != "drift" and _LEVEL_NUMBERS[level] <= outcome.level}
     found |= {"drift"} if any(each.code == _DRIFT for each in outcome.recommendations) else set()

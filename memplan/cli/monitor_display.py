@@ -10,8 +10,8 @@ from memplan.cli.monitor_rows import BottomRows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memplan.runtime.monitor.outcome import Change
-    from memplan.runtime.monitor.records import Check, Plan
+    from memplan.runtime.monitor.outcome import LevelChange
+    from memplan.runtime.monitor.records import Check, RunPlan
 
 
 class Display:
@@ -32,7 +32,7 @@ class Display:
         if self._rows is not None:
             self._rows.close()
 
-    def show(self, made: "Check", change: "Change | None") -> None:
+    def show(self, made: "Check", change: "LevelChange | None") -> None:
         """Called with every check."""
         from memplan.report.monitor.live import render
         from memplan.report.monitor.text import change_line
@@ -45,7 +45,7 @@ class Display:
             console.write_plain(line + "\n", sys.stderr)
 
 
-class Running(Protocol):
+class RunningServer(Protocol):
     """A server under way."""
 
     @property
@@ -60,8 +60,8 @@ class Start(Protocol):
     """Starts one."""
 
     def __call__(
-        self, source: "Callable[[], Check | None]", *, host: str, port: int, job: str, plan: "Plan | None"
-    ) -> Running:
+        self, source: "Callable[[], Check | None]", *, host: str, port: int, job: str, plan: "RunPlan | None"
+    ) -> RunningServer:
         """Serve what the source says at each moment."""
 
 

@@ -14,7 +14,7 @@ from memplan.units import Bytes, parse_size
 
 if TYPE_CHECKING:
     from memplan.runtime.numa.commands import Commands
-    from memplan.runtime.numa.placement import Placement
+    from memplan.runtime.numa.placement import MachinePlacement
     from memplan.runtime.numa.records import Topology
 
 FORMATS = ("text", "json", "sh")
@@ -117,7 +117,7 @@ def _read(sysfs: Path | None, save: Path | None) -> "Topology":
 def _write(
     output: outputs.Output,
     topology: "Topology",
-    placement: "Placement",
+    placement: "MachinePlacement",
     lines: "Commands",
     *,
     strict: bool,

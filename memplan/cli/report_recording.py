@@ -8,7 +8,6 @@ from memplan.cli import outputs
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
-    from memplan.report.profile.plan import Plan
     from memplan.report.profile.records import Overlay
     from memplan.runtime.profile.recording import Recording
 
@@ -70,10 +69,10 @@ def _overlay(recording: "Recording", where: str, plan_file: Path) -> "Overlay":
     return overlay(recording, recording.events, _plan(plan_file, recording.device))
 
 
-def _plan(file: Path, device: str) -> "Plan":
+def _plan(file: Path, device: str) -> "PlannedRun":
     """The one estimate of a file that is of a recording's kind of device."""
     from memplan.gate.saved import load_content, read_digests, read_entries
-    from memplan.report.profile.plan import Plan
+    from memplan.report.profile.plan import PlannedRun
 
     content = load_content(file)
     digests = read_digests(content, str(file))
@@ -85,4 +84,4 @@ def _plan(file: Path, device: str) -> "Plan":
         found = ", ".join(f"{job} on {gpu}" for job, gpu in entries)
         what = f"the plan has {len(alike)} timelines for {device}: {found}"
         raise UsageError(what, where=str(file), hint=f"one for the same device: {TIMELINE}")
-    return Plan(estimate=entries[alike[0]], digest=digests[alike[0]])
+    return PlannedRun(estimate=entries[alike[0]], digest=digests[alike[0]])

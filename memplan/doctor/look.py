@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from memplan.doctor.records import Check, Checkup
+from memplan.doctor.records import Checkup, DoctorCheck
 from memplan.measure.cache import MOST_BYTES, default_folder
 from memplan.seam.find import imported, is_expected, is_lost, owner_of
 from memplan.seam.patch import Patch
@@ -62,38 +62,40 @@ def _quiet() -> Iterator[None]:
         logging.disable(former)
 
 
-def _versions() -> Iterator[Check]:
-    yield Check(group="versions", name="memplan", found=installed("memplan"))
-    yield Check(group="versions", name="Python", found=platform.python_version())
+def _versions() -> Iterator[DoctorCheck]:
+    yield DoctorCheck(group="versions", name="memplan", found=installed("memplan"))
+    yield DoctorCheck(group="versions", name="Python", found=platform.python_version())
     release = installed("torch")
     if imported("torch") is None:
-        yield Check(group="versions", name="torch", state="lost", note="it cannot be imported: nothing is traced")
+        yield DoctorCheck(group="versions", name="torch", state="lost", note="it cannot be imported: nothing is traced")
         return
     day = tried(release)
     note = f"the whole test suite ran with this release on {day}" if day else _UNTRIED
-    yield Check(group="versions", name="torch", found=release, note=note)
+    yield DoctorCheck(group="versions", name="torch", found=release, note=note)
 
 
 _UNTRIED = f"never tried with this release; the newest that was is {NEWEST_TRIED}, and reports of newer ones say so"
 
 
-def _seam() -> Iterator[Check]:
+def _seam() -> Iterator[DoctorCheck]:
     """Names of torch alone: other libraries are looked into when a job uses them, for importing them takes long."""
     if imported("torch") is None:
         return
     rows = [row for row in ROWS if row.package == "torch" and "*" not in row.path]
     lost = [row for row in rows if is_lost(row)]
     without = [row for row in rows if row not in lost and owner_of(row) is None]
-    yield Check(
+    yield DoctorCheck(
         group="seam",
         name="names",
         found=f"{len(rows) - len(lost) - len(without)} of {len(rows)} names of torch that memplan uses or replaces",
         note=f"{len(ROWS) - len(rows)} more, of other libraries too, are looked up by the jobs that need them",
     )
     for row in without:
-        yield Check(group="seam", name=row.path, state="absent", note=_without(row))
+        yield DoctorCheck(group="seam", name=row.path, state="absent", note=_without(row))
     for row in lost:
-        yield Check(group="seam", name=row.path, state="lost", note=f"wanted so that {row.why}: no figure without it")
+        yield DoctorCheck(
+            group="seam", name=row.path, state="lost", note=f"wanted so that {row.why}: no figure without it"
+        )
 
 
 def _without(row: Patch) -> str:
@@ -105,21 +107,21 @@ def _without(row: Patch) -> str:
 _NOT_IN_BUILD = "not in this release or build, which can do without"
 
 
-def _solvers() -> Iterator[Check]:
+def _solvers() -> Iterator[DoctorCheck]:
     for name, package, cost in SOLVERS:
         release = installed(package)
         yield (
-            Check(group="solvers", name=name, found=f"{package} {release}")
+            DoctorCheck(group="solvers", name=name, found=f"{package} {release}")
             if release != NOT_INSTALLED
-            else Check(group="solvers", name=name, state="absent", note=f"{cost}: pip install {package}")
+            else DoctorCheck(group="solvers", name=name, state="absent", note=f"{cost}: pip install {package}")
         )
 
 
-def _extras() -> Iterator[Check]:
+def _extras() -> Iterator[DoctorCheck]:
     for extra, (packages, use) in EXTRAS.items():
         releases = {package: installed(package) for package in packages}
         missing = [package for package, release in releases.items() if release == NOT_INSTALLED]
-        yield Check(
+        yield DoctorCheck(
             group="extras",
             name=extra,
             state="absent" if missing else "there",
@@ -128,28 +130,28 @@ def _extras() -> Iterator[Check]:
         )
 
 
-def _devices() -> Iterator[Check]:
+def _devices() -> Iterator[DoctorCheck]:
     from memplan.runtime.numa.topology import this_machine
 
     torch = imported("torch")
     count = torch.cuda.device_count() if torch is not None else 0
     names = [torch.cuda.get_device_properties(index).name for index in range(count)]
     yield (
-        Check(group="devices", name="CUDA", found=", ".join(names))
+        DoctorCheck(group="devices", name="CUDA", found=", ".join(names))
         if names
-        else Check(group="devices", name="CUDA", state="absent", note="nothing can be measured on a GPU here")
+        else DoctorCheck(group="devices", name="CUDA", state="absent", note="nothing can be measured on a GPU here")
     )
     topology = this_machine()
     cores, size = os.cpu_count(), sum(node.total_bytes for node in topology.nodes)
     found = f"{len(topology.nodes)}, with {cores} CPUs and {format_bytes(size)}"
-    yield Check(group="devices", name="NUMA nodes", found=found)
+    yield DoctorCheck(group="devices", name="NUMA nodes", found=found)
 
 
-def _caches() -> Iterator[Check]:
+def _caches() -> Iterator[DoctorCheck]:
     folder = default_folder()
     size, most = format_bytes(_size(folder)), format_bytes(MOST_BYTES)
     note = f"traces and estimates, at most {most}; MEMPLAN_CACHE_DIR names another place"
-    yield Check(group="caches", name="measured", found=f"{size} in {folder}", note=note)
+    yield DoctorCheck(group="caches", name="measured", found=f"{size} in {folder}", note=note)
 
 
 def _size(folder: Path) -> int:

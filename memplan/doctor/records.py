@@ -9,7 +9,7 @@ State = Literal["there", "absent", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """One thing that was looked for."""
 
     group: Group
@@ -28,10 +28,10 @@ class Check:
 class Checkup:
     """Everything that was looked for, in the order to show."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[DoctorCheck, ...]
     """One for each thing."""
 
     @property
-    def lost(self) -> tuple[Check, ...]:
+    def lost(self) -> tuple[DoctorCheck, ...]:
         """What memplan cannot do without, and did not find."""
         return tuple(check for check in self.checks if check.state == "lost")

@@ -9,7 +9,7 @@ from memplan.measure.records import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RowChange:
     """One job on one GPU, before and after."""
 
     job: str
@@ -37,7 +37,7 @@ class Diff:
     """What the user calls the first: a file or a revision."""
     head: str
     """The second."""
-    changes: tuple[Change, ...]
+    changes: tuple[RowChange, ...]
     """Every job and GPU of either, the largest growth first."""
 
 
@@ -58,7 +58,7 @@ def difference(base: Entries, head: Entries, *, names: tuple[str, str]) -> Diff:
     for job, gpu in dict.fromkeys([*base, *head]):
         before, after = base.get((job, gpu)), head.get((job, gpu))
         comparison = compare_figures(before, after)
-        changes.append(Change(job=job, gpu=gpu, before=before, after=after, comparison=comparison))
+        changes.append(RowChange(job=job, gpu=gpu, before=before, after=after, comparison=comparison))
     ordered = sorted(changes, key=lambda change: (-change.grown, change.job, change.gpu))
     return Diff(base=names[0], head=names[1], changes=tuple(ordered))
 

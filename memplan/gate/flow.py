@@ -22,7 +22,7 @@ from memplan.project.records import Project, ProjectJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class GateOptions:
     """How the gate is run."""
 
     at_once: int
@@ -37,7 +37,7 @@ class Asked:
     """Keep the digest of every replay, for a page?"""
 
 
-def gate(project: Project, asked: Asked, progress: Callable[[str], None] | None = None) -> GateResult:
+def gate(project: Project, asked: GateOptions, progress: Callable[[str], None] | None = None) -> GateResult:
     """Run and judge the jobs of a project.
 
     Args:
@@ -84,7 +84,7 @@ def _profiles(job: ProjectJob, project: Project) -> tuple[GpuProfile, ...]:
     return tuple({profile.name: profile for profile in found}.values())
 
 
-def _judged(answer: Answer, project: Project, entries: Entries | None, asked: Asked) -> Iterator[Judged]:
+def _judged(answer: Answer, project: Project, entries: Entries | None, asked: GateOptions) -> Iterator[Judged]:
     job, folder = answer.task.job, project.file.resolve().parent
     places = Places(folder=folder, table=Place(file=relative(project.file, folder), line=job.line))
     largest = max((each.peak.high_bytes for each in answer.estimates), default=0)
@@ -127,7 +127,7 @@ def _row(judged: Judged) -> Row:
     )
 
 
-def _notes(project: Project, rows: Sequence[Row], entries: Entries | None, asked: Asked) -> Iterator[str]:
+def _notes(project: Project, rows: Sequence[Row], entries: Entries | None, asked: GateOptions) -> Iterator[str]:
     yield from dict.fromkeys(f"{job.name}: {note}" for job in project.jobs for note in job.notes)
     if project.baseline is not None and entries is None and not asked.update_baseline:
         yield f"there is no baseline '{project.baseline}' yet: memplan gate --update-baseline makes it"

@@ -30,7 +30,7 @@ _LEARNS = ("backward", "fit", "train", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ParsedWords:
     """What words ask for."""
 
     target: Target
@@ -39,7 +39,7 @@ class Asked:
     """The ranks that a launcher starts."""
 
 
-def parse_words(words: Sequence[str], *, folder: Path = Path()) -> Asked:
+def parse_words(words: Sequence[str], *, folder: Path = Path()) -> ParsedWords:
     """Read a target, or a program with its arguments.
 
     Args:
@@ -54,17 +54,17 @@ def parse_words(words: Sequence[str], *, folder: Path = Path()) -> Asked:
     """
     first, *rest = words
     if first in _PYTHON:
-        return Asked(target=_python(rest, folder))
+        return ParsedWords(target=_python(rest, folder))
     if first in _STARTERS:
         return _launched(first, rest, folder)
     target = parse_target(first, folder)
     if isinstance(target, FileTarget) and target.factory is None and (rest or trains(target.path)):
-        return Asked(target=ScriptTarget(path=target.path, arguments=tuple(rest)))
+        return ParsedWords(target=ScriptTarget(path=target.path, arguments=tuple(rest)))
     if rest:
         raise UsageError(
             f"'{first}' takes no arguments of its own: {' '.join(rest)}", hint="only programs (train.py) do"
         )
-    return Asked(target=target)
+    return ParsedWords(target=target)
 
 
 def trains(path: Path) -> bool:
@@ -103,7 +103,7 @@ def _python(words: Sequence[str], folder: Path) -> ScriptTarget:
     return ScriptTarget(path=existing_file(folder / words[at]), arguments=tuple(words[at + 1 :]))
 
 
-def _launched(launcher: str, words: Sequence[str], folder: Path) -> Asked:
+def _launched(launcher: str, words: Sequence[str], folder: Path) -> ParsedWords:
     """What a launcher would start on each rank."""
     options, program = _split(words[len(_STARTERS[launcher]) :])
     ranks = _number(options, _RANKS) * _number(options, _NODES)
@@ -113,7 +113,7 @@ def _launched(launcher: str, words: Sequence[str], folder: Path) -> Asked:
         "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
     }  # fmt: skip
     target = ScriptTarget(path=target.path, module=target.module, arguments=target.arguments, environment=environment)
-    return Asked(target=target, parallel=Parallel(data="ddp", replicas=ranks) if ranks > 1 else ALONE)
+    return ParsedWords(target=target, parallel=Parallel(data="ddp", replicas=ranks) if ranks > 1 else ALONE)
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

@@ -36,7 +36,7 @@ class Polynomial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class StepwiseSize:
     """A size of no known form: that of the next longer traced length, which is at least as large where sizes grow."""
 
     lengths: tuple[int, ...]
@@ -49,7 +49,7 @@ class Steps:
         return self.sizes[min(bisect_left(self.lengths, length), len(self.sizes) - 1)]
 
 
-Size = Polynomial | Steps
+Size = Polynomial | StepwiseSize
 
 
 def fit(points: Mapping[int, int], *, spare: int = 1) -> tuple[Size, ...]:
@@ -70,7 +70,7 @@ def fit(points: Mapping[int, int], *, spare: int = 1) -> tuple[Size, ...]:
             forms.append(Polynomial(coefficients=coefficients, padding=padding))
             if len(coefficients) == 1:
                 break  # A constant is padded to itself.
-    return tuple(forms) or (Steps(lengths=lengths, sizes=sizes),)
+    return tuple(forms) or (StepwiseSize(lengths=lengths, sizes=sizes),)
 
 
 def _interpolated(

@@ -19,7 +19,7 @@ from memplan.replay.allocator import Allocator
 from memplan.replay.blocks import Block
 from memplan.replay.observer import Observer
 from memplan.replay.records import MemoryLayout, SegmentLayout
-from memplan.replay.script import Script
+from memplan.replay.script import ReplayScript
 from memplan.replay.segments import Segments
 from memplan.tracing.records import Phase
 from memplan.units import StorageId
@@ -52,7 +52,7 @@ class Digester(Observer):
         peak_at: The event of the peak (``MemoryProfile.peak_at``), after which the allocator is drawn.
     """
 
-    def __init__(self, script: Script, allocator: Allocator, peak_at: int) -> None:
+    def __init__(self, script: ReplayScript, allocator: Allocator, peak_at: int) -> None:
         self._script = script
         self._allocator = allocator
         self._peak_at = peak_at

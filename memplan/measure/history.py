@@ -7,8 +7,8 @@ from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.measured import Measured
 from memplan.replay.allocator import make_allocator
 from memplan.replay.cpu import NoCaching
-from memplan.replay.script import Script, repetitions_to_peak
-from memplan.snapshot.recording import DeviceRates, Recorder
+from memplan.replay.script import ReplayScript, repetitions_to_peak
+from memplan.snapshot.recording import DeviceRates, EventWriter
 from memplan.snapshot.records import Snapshot
 
 
@@ -30,10 +30,10 @@ def recorded(
     # Only a replay under the device's limit can have given its cache back.
     limit = profile.usable_bytes - profile.context_bytes if memory.retries else None
     policy = NoCaching() if profile.kind == "cpu" else measured.policy
-    script = Script(measured.lifetimes, measured.stream, repetitions_to_peak(measured.stream, memory))
+    script = ReplayScript(measured.lifetimes, measured.stream, repetitions_to_peak(measured.stream, memory))
     allocator = make_allocator(policy, limit_bytes=limit, device_bytes=profile.total_bytes or None)
     digester = Digester(script, allocator, memory.peak_at)
-    recorder = Recorder(script, _rates(spec, profile)) if whole else None
+    recorder = EventWriter(script, _rates(spec, profile)) if whole else None
     player = script.play(allocator, (digester, recorder) if recorder is not None else (digester,))
     return recorder.snapshot(player, policy, limit) if recorder is not None else None, digester.digest()
 

@@ -18,7 +18,7 @@ from memplan.project.values import in_one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class JobSurroundings:
     """What a job's table stands in."""
 
     file: Path
@@ -31,7 +31,7 @@ class Surroundings:
     """The name of the profile that a name means; raises ``UsageError`` where there is none."""
 
 
-def read_job(content: Mapping[str, Any], around: Surroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
+def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
     """Read one job.
 
     Args:

@@ -14,7 +14,7 @@ from memplan.errors import several
 from memplan.hardware.catalog import load_profile
 from memplan.job.strict import values_of
 from memplan.project.find import find_project, read_table
-from memplan.project.job import Surroundings, gpu_names, read_job
+from memplan.project.job import JobSurroundings, gpu_names, read_job
 from memplan.project.keys import ONCE, REQUIRED, TOP, job_keys
 from memplan.project.lines import job_lines
 from memplan.project.overrides import Overrides, from_environment, typed
@@ -50,7 +50,7 @@ def load_project(
     gpu_name = functools.cache(lambda name: load_profile(name, profile_dirs=folders).name)
     problems += _name_gpus(winning, outside["gpus"][0] if "gpus" in winning else "", gpu_name)
     problems += () if "gpus" in winning else _name_gpus(top, f"{file}: gpus", gpu_name)
-    around = Surroundings(
+    around = JobSurroundings(
         file=file,
         defaults={key: value for key, value in top.items() if key not in ONCE},
         winning={key: value for key, value in winning.items() if key not in ONCE},
@@ -107,7 +107,7 @@ def _baseline(file: Path, top: Mapping[str, Any], winning: Mapping[str, Any]) ->
     return file.parent / top["baseline"] if "baseline" in top else None
 
 
-def _jobs(tables: object, around: Surroundings, text: str) -> tuple[list[ProjectJob], list[str]]:
+def _jobs(tables: object, around: JobSurroundings, text: str) -> tuple[list[ProjectJob], list[str]]:
     header = "[[tool.memplan.job]]" if around.file.name == "pyproject.toml" else "[[job]]"
     if not tables:
         return [], [f"{around.file}: no job; add a {header} with {' and '.join(sorted(REQUIRED))}"]

@@ -11,7 +11,7 @@ from memplan.measure.records import Estimate, Verdict
 from memplan.project.records import ProjectJob
 from memplan.pytest_plugin import words
 from memplan.pytest_plugin.marker import read_options
-from memplan.pytest_plugin.records import Figure, Limit, Made
+from memplan.pytest_plugin.records import Figure, Made, MarkerLimit
 
 
 class OverLimitError(Exception):
@@ -41,7 +41,7 @@ class Estimates:
         *,
         test: str,
         file: Path,
-        limits: list[Limit],
+        limits: list[MarkerLimit],
         cache: Cache | None,
         previous: Mapping[str, int],
         fail_on_increase: bool,
@@ -81,7 +81,7 @@ class Estimates:
         defaults = limit.options if limit is not None else {}
         return self._make(read_options(target, str(wanted), {**defaults, **options}, self._file), limit)
 
-    def _make(self, job: ProjectJob, limit: Limit | None) -> Estimate:
+    def _make(self, job: ProjectJob, limit: MarkerLimit | None) -> Estimate:
         made = self._made(job, limit)
         self.figures.append(made.figure)
         if limit is not None and (sentence := words.over_limit(made.estimate, limit, made.figure)) is not None:
@@ -90,7 +90,7 @@ class Estimates:
             raise OverLimitError(words.grown(made.estimate, made.figure))
         return made.estimate
 
-    def _made(self, job: ProjectJob, limit: Limit | None) -> Made:
+    def _made(self, job: ProjectJob, limit: MarkerLimit | None) -> Made:
         found = estimate(job, self._cache)
         key = f"{self._test}#{len(self.figures) + 1}" if self.figures else self._test
         bounds = [found.gpu.usable_bytes] if found.gpu.usable_bytes else []

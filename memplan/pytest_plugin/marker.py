@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from memplan.errors import MemplanError, UsageError, several
 from memplan.hardware.catalog import load_profile
-from memplan.project.job import Surroundings, read_job
+from memplan.project.job import JobSurroundings, read_job
 from memplan.project.keys import POLICY, field_of, job_keys, key_of
 from memplan.project.records import ProjectJob
-from memplan.pytest_plugin.records import Limit
+from memplan.pytest_plugin.records import MarkerLimit
 from memplan.units import parse_size
 
 _T = TypeVar("_T")
@@ -20,7 +20,7 @@ _NO_OPTIONS = {*POLICY, "gpus", "name"}
 """Keys of a project's job that the marker says otherwise, or not at all."""
 
 
-def read_marker(args: Sequence[object], kwargs: Mapping[str, object], file: Path) -> Limit:
+def read_marker(args: Sequence[object], kwargs: Mapping[str, object], file: Path) -> MarkerLimit:
     """Read one marker.
 
     Args:
@@ -46,7 +46,7 @@ def read_marker(args: Sequence[object], kwargs: Mapping[str, object], file: Path
     if problems:
         raise several(problems, hint=f"for example {_FORM}")
     typed = str(args[0]) if args else ""
-    return Limit(gpu=profile.name if profile else None, bytes=size, typed=typed, job=job, options=options)
+    return MarkerLimit(gpu=profile.name if profile else None, bytes=size, typed=typed, job=job, options=options)
 
 
 def read_options(target: str, gpu: str, options: Mapping[str, object], file: Path) -> ProjectJob:
@@ -56,7 +56,7 @@ def read_options(target: str, gpu: str, options: Mapping[str, object], file: Pat
         UsageError: Something is wrong with it: names every option.
     """
     misplaced = [f"{name}: no option of a job" for name in options if key_of(name) in _NO_OPTIONS]
-    around = Surroundings(file=file, defaults={}, winning={}, gpu_name=lambda name: load_profile(name).name)
+    around = JobSurroundings(file=file, defaults={}, winning={}, gpu_name=lambda name: load_profile(name).name)
     content = {key_of(name): _plain(value) for name, value in options.items() if key_of(name) not in _NO_OPTIONS}
     job, problems = read_job({"name": file.stem, "target": target, "gpus": [gpu], **content}, around, 1)
     if job is None or misplaced:

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from memplan.measure.cache import Cache
     from memplan.pytest_plugin.estimates import Estimates
-    from memplan.pytest_plugin.records import Limit
+    from memplan.pytest_plugin.records import MarkerLimit
 
 MARKER = "limit_gpu_memory"
 FIXTURE = "memplan_estimate"
@@ -98,9 +98,9 @@ def _open_cache(config: pytest.Config) -> "Cache | None":
     return Cache(config.rootpath / named if named else default_folder())
 
 
-def _nearest(limits: "list[Limit]") -> "list[Limit]":
+def _nearest(limits: "list[MarkerLimit]") -> "list[MarkerLimit]":
     """One for each GPU and target: the marker of a test stands above that of its class or module."""
-    found: dict[tuple[str | None, str], Limit] = {}
+    found: dict[tuple[str | None, str], MarkerLimit] = {}
     for limit in limits:
         found.setdefault((limit.gpu, repr(limit.job.spec.target) if limit.job else ""), limit)
     return list(found.values())

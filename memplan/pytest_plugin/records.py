@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class MarkerLimit:
     """What one marker allows."""
 
     gpu: str | None

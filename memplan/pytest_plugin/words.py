@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from memplan.measure.records import Estimate
-from memplan.pytest_plugin.records import Figure, Limit
+from memplan.pytest_plugin.records import Figure, MarkerLimit
 from memplan.report.draw.layout import file_name
 from memplan.report.estimate.owners import TOP_LEVEL, grouped
 from memplan.report.gate.growth import change
@@ -13,7 +13,7 @@ from memplan.units import format_bytes
 _OWNERS_NAMED = 3
 
 
-def over_limit(estimate: Estimate, limit: Limit, figure: Figure) -> str | None:
+def over_limit(estimate: Estimate, limit: MarkerLimit, figure: Figure) -> str | None:
     """What is said of an estimate that needs more than it may; None where it does not."""
     allowed = figure.limit_bytes
     if allowed is None or estimate.peak.device_bytes <= allowed:

@@ -11,7 +11,7 @@ from memplan.replay.stream import RequestStream
 from memplan.tracing.records import Event
 
 
-class Script:
+class ReplayScript:
     """A stream's prefix once, then its last step so many times.
 
     Args:

@@ -15,7 +15,7 @@ from memplan.lifetime.sizes import Polynomial, Size, fit
 from memplan.replay.records import Request
 
 
-class Call(NamedTuple):
+class OpenRequest(NamedTuple):
     """One request of a stretch, its size still open."""
 
     action: Literal["alloc", "free"]
@@ -33,7 +33,7 @@ class Call(NamedTuple):
         return self.action == "free"
 
 
-Stretch = tuple[Call, ...]
+Stretch = tuple[OpenRequest, ...]
 """Requests in order."""
 
 
@@ -179,12 +179,12 @@ class _Sizes:
         """One stretch out of the same one at every length."""
         return tuple(self._call(requests) for requests in zip(*parallel, strict=True))
 
-    def _call(self, requests: Sequence[Request]) -> Call:
+    def _call(self, requests: Sequence[Request]) -> OpenRequest:
         first = requests[0]
         if first.action == "free":
-            return Call("free", first.key, -1, first.stream)
+            return OpenRequest("free", first.key, -1, first.stream)
         sizes = tuple(request.nbytes for request in requests)
-        return Call("alloc", first.key, self.known.setdefault(sizes, len(self.known)), first.stream)
+        return OpenRequest("alloc", first.key, self.known.setdefault(sizes, len(self.known)), first.stream)
 
 
 def differing(families: Families, truth: TracedLength) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from memplan.simulate.records import PolicyRun, Recommendation
+from memplan.simulate.records import OptionRecommendation, PolicyRun
 from memplan.units import format_bytes
 
 ALIKE_BYTES = 0.01
@@ -11,7 +11,7 @@ ALIKE_COST = 0.1
 """Allocation costs closer than this share count as equal: the cost table is no better."""
 
 
-def recommend(policies: Sequence[PolicyRun], microseconds: Mapping[str, float]) -> Recommendation | None:
+def recommend(policies: Sequence[PolicyRun], microseconds: Mapping[str, float]) -> OptionRecommendation | None:
     """The policy of PyTorch's with the least reserved peak; among equals the cheapest, then the one of fewest options.
 
     Args:
@@ -29,7 +29,7 @@ def recommend(policies: Sequence[PolicyRun], microseconds: Mapping[str, float]) 
     cheapest = min(microseconds[run.name] for run in small)
     cheap = [run for run in small if microseconds[run.name] <= cheapest * (1 + ALIKE_COST)]
     best = min(cheap, key=lambda run: (options_in(run.conf or ""), run.peak_reserved))
-    return Recommendation(
+    return OptionRecommendation(
         policy=best.name,
         conf=best.conf or "",
         command=f"export PYTORCH_CUDA_ALLOC_CONF={best.conf}" if best.conf else "unset PYTORCH_CUDA_ALLOC_CONF",

@@ -180,7 +180,7 @@ def _at_peak(steps: tuple[StepFigures, ...]) -> StepFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class OptionRecommendation:
     """The allocator option to run with."""
 
     policy: str
@@ -205,7 +205,7 @@ class Simulation:
     """Of the drawn lengths."""
     policies: tuple[PolicyRun, ...]
     """In the order in which they are shown."""
-    recommendation: Recommendation | None
+    recommendation: OptionRecommendation | None
     """None where every policy that PyTorch has runs out of memory."""
     passed_bytes: int
     """Most bytes that a step leaves for the next."""

@@ -11,7 +11,7 @@ from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.validate import Fault, validate
 from memplan.snapshot.comparison import HistoryReplay
-from memplan.snapshot.frames import Place, place_of
+from memplan.snapshot.frames import CodePlace, place_of
 from memplan.snapshot.history import kinds_of_segments, replay_history
 from memplan.snapshot.policy import RecordedPolicy
 from memplan.snapshot.records import DeviceSnapshot
@@ -22,7 +22,7 @@ from memplan.snapshot.state import (
     out_of_memory_events,
     state_now,
 )
-from memplan.snapshot.timeline import Owner, Timeline, holdings, holdings_now, owners, stacks, timeline
+from memplan.snapshot.timeline import PlaceTotal, Timeline, holdings, holdings_now, owners, stacks, timeline
 from memplan.snapshot.what_if import CANDIDATES, WhatIf, what_if
 from memplan.units import Bytes
 
@@ -48,7 +48,7 @@ class Moment:
     """Bytes asked for, of those blocks."""
     reserved: Bytes
     """Bytes in segments."""
-    place: Place | None
+    place: CodePlace | None
     """Where in the program the last event before it comes from; None at the start."""
 
 
@@ -76,13 +76,13 @@ class SnapshotAnalysis:
     """When most was allocated."""
     reserved_peak: Moment
     """When most was reserved."""
-    owners: tuple[Owner, ...]
+    owners: tuple[PlaceTotal, ...]
     """Who held the memory at ``peak``, by place in the program."""
-    stacks: tuple[Owner, ...]
+    stacks: tuple[PlaceTotal, ...]
     """The same by whole call stack."""
     now: StateNow
     """The state in the snapshot."""
-    alive: tuple[Owner, ...]
+    alive: tuple[PlaceTotal, ...]
     """Who holds what is still allocated."""
     failures: tuple[OutOfMemoryEvent, ...]
     """Requests that failed."""

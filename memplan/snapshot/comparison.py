@@ -60,7 +60,7 @@ class HistoryReplay:
         )
 
 
-class Comparison(Observer):
+class HistoryComparison(Observer):
     """A history of fixed segments, played to the model.
 
     Args:

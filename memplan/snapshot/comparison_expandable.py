@@ -7,7 +7,7 @@ from memplan.errors import EstimateError
 from memplan.replay.blocks import Block, Pool
 from memplan.replay.expandable import ExpandableAllocator
 from memplan.replay.policy import AllocatorPolicy
-from memplan.snapshot.comparison import Comparison
+from memplan.snapshot.comparison import HistoryComparison
 from memplan.snapshot.expandable_history import PoolsByAddress, Space, spaces_before
 from memplan.snapshot.records import SnapshotEvent
 
@@ -15,7 +15,7 @@ _STEPS: Final = 100_000_000
 """Holes and free blocks that may be looked at in all, some ten seconds' worth: real histories need a hundredth."""
 
 
-class ExpandableComparison(Comparison):
+class ExpandableComparison(HistoryComparison):
     """A history of expandable segments in progress; arguments and interface are ``Comparison``'s."""
 
     allocator: "_GuidedAllocator"

@@ -12,7 +12,7 @@ _SHOWN = 40
 """Characters of a wrong value that an error quotes."""
 
 
-class MalformedError(Exception):
+class MalformedSnapshotError(Exception):
     """The pickle is sound, but no snapshot."""
 
 
@@ -28,7 +28,7 @@ def typed(value: object, kind: type[Any], owner: str) -> Any:
         MalformedError: It is not.
     """
     if not isinstance(value, kind):
-        raise MalformedError(f"{owner} is a {type(value).__name__}, not a {kind.__name__}")
+        raise MalformedSnapshotError(f"{owner} is a {type(value).__name__}, not a {kind.__name__}")
     return value
 
 
@@ -41,7 +41,7 @@ def items(fields: dict[str, Any], name: str, owner: str, *, optional: bool = Fal
     if name not in fields:
         if optional:
             return []
-        raise MalformedError(f"{owner} has no '{name}'")
+        raise MalformedSnapshotError(f"{owner} has no '{name}'")
     found: list[Any] = typed(fields[name], list, f"'{name}' of {owner}")
     return found
 
@@ -54,7 +54,7 @@ def integer(fields: dict[str, Any], name: str, owner: str) -> int:
     """
     value = fields.get(name)
     if type(value) is not int or not 0 <= value < 1 << ADDRESS_BITS:
-        raise MalformedError(f"'{name}' of {owner} is {described(value)}, not an address or size")
+        raise MalformedSnapshotError(f"'{name}' of {owner} is {described(value)}, not an address or size")
     return value
 
 
@@ -72,7 +72,7 @@ def pool_of(fields: dict[str, Any], name: str) -> int:
     pair = fields.get(name, (0, 0))
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(type(n) is int and 0 <= n < _MAX_POOLS for n in pair):
         return int(pair[0] * _MAX_POOLS + pair[1])
-    raise MalformedError(f"'{name}' is {described(pair)}, not a pair of numbers")
+    raise MalformedSnapshotError(f"'{name}' is {described(pair)}, not a pair of numbers")
 
 
 @cache
@@ -124,7 +124,7 @@ class Stacks:
     def _read(self, entries: list[Any]) -> tuple[Frame, ...]:
         self._left -= len(entries)
         if self._left < 0:
-            raise MalformedError("it has more frames than bytes")
+            raise MalformedSnapshotError("it has more frames than bytes")
         frames = tuple([self._frames.get(id(entry)) or self._frame(entry) for entry in entries])
         stack = self._equal_stacks.setdefault(tuple(map(id, frames)), frames)
         self._by_list[id(entries)] = stack

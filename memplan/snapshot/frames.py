@@ -43,7 +43,7 @@ class PlaceKind(StrEnum):
     """No stack was recorded, or nothing in it says anything."""
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """Where in a program memory was asked for."""
 
     kind: PlaceKind
@@ -60,33 +60,33 @@ BEFORE_RECORDING: Final = (Frame("", 0, "before the recording"),)
 """Stands for the call stack of what was alive when the recording began."""
 
 
-def place_of(stack: Sequence[Frame]) -> Place:
+def place_of(stack: Sequence[Frame]) -> CodePlace:
     """The innermost of the user's own frames; without one a library's, a step of the backward pass, an op.
 
     Args:
         stack: Frames, innermost first.
     """
     if stack == BEFORE_RECORDING:
-        return Place(PlaceKind.BEFORE, "", 0, "")
+        return CodePlace(PlaceKind.BEFORE, "", 0, "")
     python = [frame for frame in stack if _is_python(frame.file)]
     user = next((frame for frame in python if not _is_library(frame.file)), None)
     if user is not None:
-        return Place(PlaceKind.USER, *user)
+        return CodePlace(PlaceKind.USER, *user)
     # Before library code: a hook or a compiled backward step says less than the op that it belongs to.
     for kind, pattern in ((PlaceKind.BACKWARD, _BACKWARD), (PlaceKind.LIBRARY, None), (PlaceKind.OP, _OP)):
         if pattern is None and python:
-            return Place(kind, *python[0])
+            return CodePlace(kind, *python[0])
         found = pattern and next(filter(None, (pattern.search(frame.function) for frame in stack)), None)
         if found:
-            return Place(kind, "", 0, found[1])
+            return CodePlace(kind, "", 0, found[1])
     # What memplan itself recorded: a parameter's name, an op's, or a region's whole path.
     if stack and stack[0].file == REGION:
-        return Place(PlaceKind.TRACED, "", 0, "/".join(frame.function for frame in reversed(stack)))
+        return CodePlace(PlaceKind.TRACED, "", 0, "/".join(frame.function for frame in reversed(stack)))
     own = next((frame for frame in stack if frame.file in (TENSOR, OP)), None)
-    return Place(PlaceKind.TRACED, "", 0, own.function) if own else Place(PlaceKind.UNKNOWN, "", 0, "")
+    return CodePlace(PlaceKind.TRACED, "", 0, own.function) if own else CodePlace(PlaceKind.UNKNOWN, "", 0, "")
 
 
-def inner_place(stack: Sequence[Frame]) -> Place | None:
+def inner_place(stack: Sequence[Frame]) -> CodePlace | None:
     """The innermost Python frame outside torch, where a library lies between the user's line and the memory.
 
     Returns:
@@ -96,7 +96,7 @@ def inner_place(stack: Sequence[Frame]) -> Place | None:
     inner = next((frame for frame in python if not (_is_library(frame.file) and _TORCH.search(frame.file))), None)
     if inner is None or not _is_library(inner.file) or place_of(stack).kind is not PlaceKind.USER:
         return None
-    return Place(PlaceKind.LIBRARY, *inner)
+    return CodePlace(PlaceKind.LIBRARY, *inner)
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,7 @@
 
 from memplan.errors import EstimateError
 from memplan.replay.policy import AllocatorPolicy
-from memplan.snapshot.comparison import Comparison, HistoryReplay
+from memplan.snapshot.comparison import HistoryComparison, HistoryReplay
 from memplan.snapshot.records import DeviceSnapshot
 
 
@@ -27,7 +27,7 @@ def kinds_of_segments(snapshot: DeviceSnapshot) -> frozenset[bool]:
     return frozenset(segments | {action.endswith("map") for action in actions})
 
 
-def _comparison(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> Comparison:
+def _comparison(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> HistoryComparison:
     kinds = kinds_of_segments(snapshot)
     if len(kinds) > 1:
         raise EstimateError("this history mixes fixed and expandable segments, as captured graphs and user pools do")
@@ -35,4 +35,4 @@ def _comparison(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> Comparison
         from memplan.snapshot.comparison_expandable import ExpandableComparison
 
         return ExpandableComparison(snapshot, policy)
-    return Comparison(snapshot, policy)
+    return HistoryComparison(snapshot, policy)

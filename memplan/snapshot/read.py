@@ -12,7 +12,7 @@ from memplan.errors import UsageError
 from memplan.files.read import MissingError, TooLargeError, UnreadableError, read_bytes
 from memplan.replay.records import BlockLayout, MemoryLayout, SegmentLayout
 from memplan.snapshot.fields import (
-    MalformedError,
+    MalformedSnapshotError,
     Stacks,
     described,
     integer,
@@ -89,7 +89,7 @@ def load_snapshot(path: Path, most: int = MOST) -> Snapshot:
     with _without_collector():
         try:
             return _snapshot(_unpickled(data), len(data))
-        except MalformedError as error:
+        except MalformedSnapshotError as error:
             what = f"this is not a CUDA memory snapshot: {error}"
             raise UsageError(what, where=str(path), hint=_WRITE_ONE) from None
 
@@ -108,12 +108,12 @@ def _without_collector() -> Iterator[None]:
 
 def _unpickled(data: bytes) -> object:
     if reason := objection(data):
-        raise MalformedError(reason)
+        raise MalformedSnapshotError(reason)
     try:
         # The buffer's read-ahead matters: without it, files in old protocols load several times slower.
         return _PlainUnpickler(io.BufferedReader(io.BytesIO(data))).load()
     except _UNREADABLE as error:
-        raise MalformedError(str(error) or type(error).__name__) from None
+        raise MalformedSnapshotError(str(error) or type(error).__name__) from None
 
 
 def _snapshot(content: object, file_size: int) -> Snapshot:
@@ -124,7 +124,7 @@ def _snapshot(content: object, file_size: int) -> Snapshot:
     blocks = sum(len(items(segment, "blocks", "a segment")) for segment in segments)
     if len(segments) + blocks + sum(map(len, traces)) > file_size:
         # Every entry takes a byte at least, unless one list is referred to again and again to exhaust memory.
-        raise MalformedError("it has more entries than bytes")
+        raise MalformedSnapshotError("it has more entries than bytes")
     by_device: dict[int, list[dict[str, Any]]] = {device: [] for device, trace in enumerate(traces) if trace}
     for segment in segments:
         by_device.setdefault(integer(segment, "device", "a segment"), []).append(segment)
@@ -183,7 +183,7 @@ def _blocks(
         written = fields.get("state")
         state = _STATES.get(written) if isinstance(written, str) else None
         if state is None:
-            raise MalformedError(f"a block's state is {described(written)}")
+            raise MalformedSnapshotError(f"a block's state is {described(written)}")
         size = integer(fields, "size", "a block")
         # A free block still carries the size that was last asked of it. Old files have no such field at all.
         requested = integer(fields, "requested_size", "a block") if "requested_size" in fields else size

@@ -16,7 +16,7 @@ from memplan.replay.layout import uncached
 from memplan.replay.observer import Observer
 from memplan.replay.play import Player
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.script import Script
+from memplan.replay.script import ReplayScript
 from memplan.replay.segments import Segments
 from memplan.snapshot.policy import UNCACHED
 from memplan.snapshot.recorded_frames import TraceStacks
@@ -34,7 +34,7 @@ class DeviceRates:
     """Memory traffic, bytes per second."""
 
 
-class Recorder(Observer):
+class EventWriter(Observer):
     """Writes down every event of a replay.
 
     Args:
@@ -42,7 +42,7 @@ class Recorder(Observer):
         rates: The device's peak rates for the clock; without them it counts events only.
     """
 
-    def __init__(self, script: Script, rates: DeviceRates | None = None) -> None:
+    def __init__(self, script: ReplayScript, rates: DeviceRates | None = None) -> None:
         self._script = script
         self._stacks = TraceStacks(script.lifetimes)
         self._clock = _Clock(script, rates)
@@ -117,7 +117,7 @@ _HALVES: tuple[Action, ...] = ("free_requested", "free_completed")
 class _Clock:
     """The made-up time at which ops begin."""
 
-    def __init__(self, script: Script, rates: DeviceRates | None) -> None:
+    def __init__(self, script: ReplayScript, rates: DeviceRates | None) -> None:
         durations: Iterator[float] = (_microseconds(op, rates) for op in script.lifetimes.trace.ops)
         self._begins = list(accumulate(durations, initial=0.0))
         self._step = self._begins[-1] - self._begins[max(script.first_op, 0)]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import SegmentLayout
-from memplan.snapshot.frames import Place, place_of
+from memplan.snapshot.frames import CodePlace, place_of
 from memplan.snapshot.records import DeviceSnapshot
 from memplan.snapshot.timeline import Timeline
 from memplan.units import Bytes
@@ -95,7 +95,7 @@ class OutOfMemoryEvent:
     """Bytes in segments then."""
     cause: OutOfMemoryCause
     """Why it failed."""
-    place: Place
+    place: CodePlace
     """Where in the program it was asked for."""
 
 

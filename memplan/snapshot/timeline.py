@@ -9,7 +9,7 @@ from typing import NamedTuple
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.snapshot.comparison import HistoryReplay
-from memplan.snapshot.frames import BEFORE_RECORDING, Place, inner_place, place_of
+from memplan.snapshot.frames import BEFORE_RECORDING, CodePlace, inner_place, place_of
 from memplan.snapshot.records import DeviceSnapshot, Frame
 from memplan.snapshot.start_state import blocks_before
 from memplan.units import Bytes
@@ -49,10 +49,10 @@ class Holding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class PlaceTotal:
     """A place in the program, and what it holds."""
 
-    place: Place
+    place: CodePlace
     """Where the memory was asked for."""
     size: Bytes
     """Bytes in its blocks."""
@@ -60,7 +60,7 @@ class Owner:
     """Number of blocks."""
     stack: tuple[Frame, ...]
     """Call stack that holds most of it, innermost first."""
-    parts: tuple["Owner", ...] = ()
+    parts: tuple["PlaceTotal", ...] = ()
     """The same bytes by the library code in between, largest first; empty where no library lies in between."""
 
 
@@ -114,16 +114,16 @@ def _stack(snapshot: DeviceSnapshot, address: int, recorded: tuple[Frame, ...] |
     return found
 
 
-def owners(held: Iterable[Holding]) -> tuple[Owner, ...]:
+def owners(held: Iterable[Holding]) -> tuple[PlaceTotal, ...]:
     """Who holds how much, by place in the program, largest first."""
-    by_place: defaultdict[Place, list[Owner]] = defaultdict(list)
+    by_place: defaultdict[CodePlace, list[PlaceTotal]] = defaultdict(list)
     for owner in stacks(held):
         by_place[owner.place].append(owner)
     return _largest_first(_merged(place, found, _largest_first(_parts(found))) for place, found in by_place.items())
 
 
-def _parts(found: Iterable[Owner]) -> Iterator[Owner]:
-    by_place: defaultdict[Place, list[Owner]] = defaultdict(list)
+def _parts(found: Iterable[PlaceTotal]) -> Iterator[PlaceTotal]:
+    by_place: defaultdict[CodePlace, list[PlaceTotal]] = defaultdict(list)
     for owner in found:
         place = inner_place(owner.stack)
         if place is not None:
@@ -131,16 +131,18 @@ def _parts(found: Iterable[Owner]) -> Iterator[Owner]:
     return (_merged(place, inside, ()) for place, inside in by_place.items())
 
 
-def _merged(place: Place, found: Sequence[Owner], parts: tuple[Owner, ...]) -> Owner:
+def _merged(place: CodePlace, found: Sequence[PlaceTotal], parts: tuple[PlaceTotal, ...]) -> PlaceTotal:
     size = Bytes(sum(owner.size for owner in found))
-    return Owner(place=place, size=size, count=sum(owner.count for owner in found), stack=found[0].stack, parts=parts)
+    return PlaceTotal(
+        place=place, size=size, count=sum(owner.count for owner in found), stack=found[0].stack, parts=parts
+    )
 
 
-def _largest_first(found: Iterable[Owner]) -> tuple[Owner, ...]:
+def _largest_first(found: Iterable[PlaceTotal]) -> tuple[PlaceTotal, ...]:
     return tuple(sorted(found, key=lambda owner: -owner.size))
 
 
-def stacks(held: Iterable[Holding]) -> tuple[Owner, ...]:
+def stacks(held: Iterable[Holding]) -> tuple[PlaceTotal, ...]:
     """Who holds how much, by whole call stack, largest first."""
     sizes: defaultdict[int, int] = defaultdict(int)
     counts: Counter[int] = Counter()
@@ -152,7 +154,7 @@ def stacks(held: Iterable[Holding]) -> tuple[Owner, ...]:
         counts[key] += 1
         frames[key] = holding.frames
     return tuple(
-        Owner(place=place_of(frames[key]), size=Bytes(sizes[key]), count=counts[key], stack=frames[key])
+        PlaceTotal(place=place_of(frames[key]), size=Bytes(sizes[key]), count=counts[key], stack=frames[key])
         for key in sorted(sizes, key=lambda key: -sizes[key])
     )
 

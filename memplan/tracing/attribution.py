@@ -33,14 +33,14 @@ INSIDE_FSDP = "_fsdp_wrapped_module."
 """What FSDP1's wrapper puts into the names of all that it wraps (distributed/fsdp/_common_utils.py FSDP_PREFIX)."""
 
 
-class Owner(NamedTuple):
+class OpOwner(NamedTuple):
     """Module path and source line of an op."""
 
     module: str
     source: str
 
 
-NOBODY = Owner("", "")
+NOBODY = OpOwner("", "")
 
 
 class Attribution:
@@ -51,7 +51,7 @@ class Attribution:
         """Optimizers seen stepping."""
         self._names: dict[int, str] = {}
         self._stack: list[tuple[int, str]] = []
-        self._forward: dict[int, Owner] = {}
+        self._forward: dict[int, OpOwner] = {}
         self._shown: dict[str, str] = {}
         self._in_optimizer = 0
         self._after_backward = False
@@ -112,16 +112,16 @@ class Attribution:
             return "optimizer"
         return "forward"
 
-    def forward_owner(self) -> Owner:
+    def forward_owner(self) -> OpOwner:
         """The owner of an op that runs now outside backward."""
         module = self._stack[-1][1] if self._stack else ""
-        owner = Owner(module, self._source(sys._getframe(2)))
+        owner = OpOwner(module, self._source(sys._getframe(2)))
         if torch.is_grad_enabled():
             # The first op after a node was made is the one the node differentiates; later ones made no node.
             self._forward.setdefault(get_sequence_nr() - 1, owner)
         return owner
 
-    def backward_owner(self, node: Any) -> Owner:
+    def backward_owner(self, node: Any) -> OpOwner:
         """The owner of an op that runs now for an autograd node (recomputation included)."""
         if self._stack:
             # A checkpointed block recomputes its forward inside backward, and its modules run again.

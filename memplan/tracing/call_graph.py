@@ -14,7 +14,7 @@ Record = TypeVar("Record")
 """What is known of an op: ``memplan.tracing.records.Op``, which needs no graph to be."""
 
 
-class Node(Generic[Record]):
+class CallNode(Generic[Record]):
     """One node of the graph: a call, or a tensor from outside."""
 
     __slots__ = ("args", "kind", "kwargs", "name", "op", "target")
@@ -43,12 +43,12 @@ class CallGraph(Generic[Record]):
     """What a trace keeps of its calls."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node[Record]] = []
+        self.nodes: list[CallNode[Record]] = []
         """In execution order."""
         self.constants: dict[str, torch.Tensor] = {}
         """What ``get_attr`` nodes name."""
 
-    def add(self, call: Node[Record]) -> Node[Record]:
+    def add(self, call: CallNode[Record]) -> CallNode[Record]:
         """Write one down."""
         self.nodes.append(call)
         return call
@@ -58,7 +58,7 @@ class CallGraph(Generic[Record]):
         import torch.fx
 
         graph = torch.fx.Graph()
-        made: dict[Node[Record], torch.fx.Node] = {}
+        made: dict[CallNode[Record], torch.fx.Node] = {}
         for call in self.nodes:
             args = tuple(_with_nodes(value, made) for value in call.args)
             kwargs = {key: _with_nodes(value, made) for key, value in call.kwargs.items()}
@@ -73,7 +73,7 @@ class CallGraph(Generic[Record]):
         return graph
 
 
-def _with_nodes(value: Any, made: "Mapping[Node[Any], torch.fx.Node]") -> Any:
-    if isinstance(value, Node):
+def _with_nodes(value: Any, made: "Mapping[CallNode[Any], torch.fx.Node]") -> Any:
+    if isinstance(value, CallNode):
         return made[value]
     return [_with_nodes(item, made) for item in value] if type(value) is list else value

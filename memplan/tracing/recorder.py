@@ -47,7 +47,7 @@ from memplan.tracing.refs import (
     storage_of,
 )
 from memplan.tracing.running import Running
-from memplan.tracing.scratch.player import Player
+from memplan.tracing.scratch.player import ScratchPlayer
 from memplan.tracing.scratch.rules import RuleTable, Script
 from memplan.tracing.sparse.parts import any_sparse, is_sparse
 from memplan.tracing.sparse.table import ALWAYS, BODIES, NATIVE, Body, is_rough
@@ -129,7 +129,7 @@ class Recorder(TorchDispatchMode):
         self._muted = 0
         self._formulas = Formulas(self.ledger, values.assume, device.kind)
         self._early_results = EarlyResults(self.ledger, self._identity)
-        self._player = Player(self.ledger, device, self.is_host)
+        self._player = ScratchPlayer(self.ledger, device, self.is_host)
         values.knowledge_of = knowledge_of
         self._learn = Learning(values)
 

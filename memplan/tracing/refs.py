@@ -12,7 +12,7 @@ from memplan.tracing.sparse.parts import is_sparse, storages_of
 from memplan.units import StorageId
 
 if TYPE_CHECKING:
-    from memplan.tracing.call_graph import Node
+    from memplan.tracing.call_graph import CallNode
     from memplan.tracing.records import Op
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
@@ -24,7 +24,7 @@ class Ref:
 
     __slots__ = ("knowledge", "nbytes", "node", "path", "storage")
 
-    def __init__(self, node: "Node[Op]", path: Path, storage: StorageId | None, nbytes: int) -> None:
+    def __init__(self, node: "CallNode[Op]", path: Path, storage: StorageId | None, nbytes: int) -> None:
         self.node = node
         self.path = path
         """Where it is among the node's results, until someone reads it; empty if the node is the tensor."""

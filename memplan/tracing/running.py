@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from memplan.tracing.calls import Operator
 
 if TYPE_CHECKING:
-    from memplan.tracing.attribution import Owner
-    from memplan.tracing.call_graph import Node
+    from memplan.tracing.attribution import OpOwner
+    from memplan.tracing.call_graph import CallNode
     from memplan.tracing.records import Op, Phase, Place, Role
     from memplan.tracing.refs import Ref
     from memplan.units import StorageId
@@ -24,11 +24,11 @@ class Running:
         self.func, self.operator, self.args, self.kwargs = func, operator, args, kwargs
         self.reads: list[Ref] = []
         """References of its tensor arguments."""
-        self.owner: Owner
+        self.owner: OpOwner
         self.phase: Phase
         self.in_backward = False
         """Does autograd's engine run it?"""
-        self.node: Node[Op]
+        self.node: CallNode[Op]
         self.place: Place = "device"
         """Where its new storages lie."""
         self.role: Role = "intermediate"

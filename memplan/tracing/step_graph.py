@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from memplan.seam.fake import FakeTensor
-from memplan.tracing.call_graph import CallGraph, Node
+from memplan.tracing.call_graph import CallGraph, CallNode
 from memplan.tracing.records import Op
 from memplan.tracing.refs import Ref, pinned
 
@@ -22,13 +22,13 @@ class StepGraph:
         self.graph = CallGraph[Op]()
         self._ref_of = ref_of
 
-    def placeholder(self, name: str) -> Node[Op]:
+    def placeholder(self, name: str) -> CallNode[Op]:
         """A tensor from outside: parameter, buffer or input."""
-        return self.graph.add(Node("placeholder", name.replace(".", "_")))
+        return self.graph.add(CallNode("placeholder", name.replace(".", "_")))
 
-    def call(self, func: Any, args: Any, kwargs: Any, label: str) -> Node[Op]:
+    def call(self, func: Any, args: Any, kwargs: Any, label: str) -> CallNode[Op]:
         """An op; arguments as ``arguments`` returns them."""
-        return self.graph.add(Node("call_function", func, args, kwargs, label))
+        return self.graph.add(CallNode("call_function", func, args, kwargs, label))
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], reads: list[Ref]) -> tuple[Any, Any]:
         """An op's arguments with calls for tensors.
@@ -57,13 +57,13 @@ class StepGraph:
         # Generators are not part of a graph: a rerun draws from the default one.
         return None if kind is torch.Generator else value
 
-    def _maker(self, ref: Ref) -> Node[Op]:
+    def _maker(self, ref: Ref) -> CallNode[Op]:
         for index in ref.path:
-            ref.node = self.graph.add(Node("call_function", operator.getitem, (ref.node, index)))
+            ref.node = self.graph.add(CallNode("call_function", operator.getitem, (ref.node, index)))
         ref.path = ()
         return ref.node
 
-    def _constant(self, tensor: torch.Tensor) -> Node[Op]:
+    def _constant(self, tensor: torch.Tensor) -> CallNode[Op]:
         name = f"_constant_{len(self.graph.constants)}"
         self.graph.constants[name] = tensor
-        return self.graph.add(Node("get_attr", name))
+        return self.graph.add(CallNode("get_attr", name))

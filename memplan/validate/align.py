@@ -16,7 +16,7 @@ ANCHOR = 16
 """Events that must agree in a row to count as the same place; shorter runs recur by chance in repeated layers."""
 
 
-class Block(NamedTuple):
+class MatchingBlock(NamedTuple):
     """``left[i : i + length]`` equals ``right[j : j + length]``."""
 
     i: int
@@ -24,7 +24,9 @@ class Block(NamedTuple):
     length: int
 
 
-def align(left: Sequence[int], right: Sequence[int], *, most_differences: int = MOST_DIFFERENCES) -> tuple[Block, ...]:
+def align(
+    left: Sequence[int], right: Sequence[int], *, most_differences: int = MOST_DIFFERENCES
+) -> tuple[MatchingBlock, ...]:
     """Match two sequences.
 
     Args:
@@ -36,7 +38,7 @@ def align(left: Sequence[int], right: Sequence[int], *, most_differences: int = 
     Returns:
         Blocks in order, no two of them touching on both sides.
     """
-    blocks: list[Block] = []
+    blocks: list[MatchingBlock] = []
     i = j = 0
     anchors: dict[tuple[int, ...], list[int]] | None = None
     while i < len(left) and j < len(right):
@@ -55,7 +57,7 @@ def align(left: Sequence[int], right: Sequence[int], *, most_differences: int = 
 
 def _greedy(
     left: Sequence[int], right: Sequence[int], start_i: int, start_j: int, bound: int
-) -> tuple[list[Block], tuple[int, int], bool]:
+) -> tuple[list[MatchingBlock], tuple[int, int], bool]:
     """Myers from one place: blocks, where they end, and whether that is the end of both sequences."""
     height, width = len(left) - start_i, len(right) - start_j
     furthest = {1: 0}
@@ -80,7 +82,7 @@ def _greedy(
     return _trail(history, start_i, start_j, x, y), (start_i + x, start_j + y), False
 
 
-def _trail(history: list[dict[int, int]], start_i: int, start_j: int, x: int, y: int) -> list[Block]:
+def _trail(history: list[dict[int, int]], start_i: int, start_j: int, x: int, y: int) -> list[MatchingBlock]:
     """Walk back from ``(x, y)``, collecting the diagonal runs."""
     blocks = []
     for furthest in reversed(history):
@@ -88,7 +90,7 @@ def _trail(history: list[dict[int, int]], start_i: int, start_j: int, x: int, y:
         down, across = furthest.get(k + 1, -1), furthest.get(k - 1, -2) + 1
         before = max(down, across)
         if x > before:
-            blocks.append(Block(start_i + before, start_j + before - k, x - before))
+            blocks.append(MatchingBlock(start_i + before, start_j + before - k, x - before))
         # The run began after one step down from diagonal k + 1, or one step across from k - 1.
         x, y = (before, before - k - 1) if down >= across else (before - 1, before - k)
     blocks.reverse()
@@ -116,13 +118,13 @@ def _nearest(left: Sequence[int], anchors: dict[tuple[int, ...], list[int]], i: 
     return best
 
 
-def _joined(blocks: list[Block]) -> list[Block]:
+def _joined(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
     """Blocks that touch on both sides made one."""
-    joined: list[Block] = []
+    joined: list[MatchingBlock] = []
     for block in blocks:
         if joined and (joined[-1].i + joined[-1].length, joined[-1].j + joined[-1].length) == block[:2]:
             last = joined.pop()
-            joined.append(Block(last.i, last.j, last.length + block.length))
+            joined.append(MatchingBlock(last.i, last.j, last.length + block.length))
         else:
             joined.append(block)
     return joined

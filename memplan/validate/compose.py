@@ -12,7 +12,7 @@ from memplan.job.spec import JobSpec
 from memplan.units import GIB, format_bytes
 from memplan.validate.compare import compare
 from memplan.validate.profiles import profile_for
-from memplan.validate.records import DeviceFacts, Peaks, Prediction, RealRun, Validation
+from memplan.validate.records import DeviceFacts, JobPrediction, Peaks, RealRun, Validation
 from memplan.validate.watcher import free_before
 
 DEFAULT_TIMEOUT = 600.0
@@ -84,7 +84,7 @@ def predict(
     steps: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     progress: Progress | None = None,
-) -> Prediction:
+) -> JobPrediction:
     """Predict a job with its stream of events, in a child process."""
     return run_isolated(_predict_in_child, spec, profile, steps, timeout=timeout, progress=progress)
 
@@ -132,7 +132,7 @@ def run_for_real(
     return run_isolated(_run_in_child, *arguments, timeout=limits.timeout, progress=progress)
 
 
-def check_room(prediction: Prediction, facts: DeviceFacts) -> None:
+def check_room(prediction: JobPrediction, facts: DeviceFacts) -> None:
     """Refuse a run that would not fit: it could take a shared machine down with it.
 
     Raises:
@@ -156,7 +156,7 @@ def check_room(prediction: Prediction, facts: DeviceFacts) -> None:
         raise UsageError(what, hint=hint)
 
 
-def put_together(facts: DeviceFacts, note: str, prediction: Prediction, run: RealRun) -> Validation:
+def put_together(facts: DeviceFacts, note: str, prediction: JobPrediction, run: RealRun) -> Validation:
     """Compare a prediction with its run."""
     peak, is_cpu = prediction.estimate.peak, facts.kind == "cpu"
     predicted = Peaks(peak.requested_bytes)
@@ -181,7 +181,7 @@ def _facts_in_child(device: str) -> DeviceFacts:
     return facts_here(device)
 
 
-def _predict_in_child(spec: JobSpec, profile: GpuProfile, steps: int | None) -> Prediction:
+def _predict_in_child(spec: JobSpec, profile: GpuProfile, steps: int | None) -> JobPrediction:
     from memplan.job.child import progress
     from memplan.measure.collector import never_collect
     from memplan.validate.predict import predict_here

@@ -7,7 +7,7 @@ from typing import Any
 from torch.profiler import record_function
 
 from memplan.runtime.profile.kineto import Profiled, Profiler
-from memplan.validate.records import AllocationStream, Cause, Measured, Peaks
+from memplan.validate.records import AllocationStream, Cause, MeasuredRun, Peaks
 from memplan.validate.streams import StreamWriter
 
 STEP = "memplan.step"
@@ -32,10 +32,10 @@ class CpuMeter:
         """The context of one step."""
         return record_function(STEP)
 
-    def finish(self) -> Measured:
+    def finish(self) -> MeasuredRun:
         """End, and say what was seen."""
         stream = profiled_stream(self._profiler.finish(STEP.__eq__))
-        return Measured(peaks=Peaks(stream.peak()), stream=stream)
+        return MeasuredRun(peaks=Peaks(stream.peak()), stream=stream)
 
 
 def profiled_stream(run: Profiled) -> AllocationStream:

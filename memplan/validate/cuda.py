@@ -11,7 +11,7 @@ import torch
 from memplan.errors import MemplanError
 from memplan.seam import memory
 from memplan.snapshot.read import load_snapshot
-from memplan.validate.records import AllocationStream, Measured, Peaks
+from memplan.validate.records import AllocationStream, MeasuredRun, Peaks
 from memplan.validate.streams import recorded_stream
 
 MOST_EVENTS = 100_000
@@ -76,13 +76,13 @@ class CudaMeter:
         if self._recording and len(self._marks) >= self._recorded_steps and self._requests() > MOST_EVENTS:
             self._end_history()
 
-    def finish(self) -> Measured:
+    def finish(self) -> MeasuredRun:
         """End, and say what was seen."""
         self._look()
         stats = torch.cuda.memory_stats(self._device)
         if self._recording:
             self._end_history()
-        return Measured(
+        return MeasuredRun(
             peaks=Peaks(
                 requested=stats.get("requested_bytes.all.peak"),
                 allocated=stats.get("allocated_bytes.all.peak"),

@@ -10,7 +10,7 @@ from memplan.job.spec import JobSpec
 from memplan.measure.answer import compose
 from memplan.measure.measurer import measure
 from memplan.tracing.records import Trace
-from memplan.validate.records import Prediction
+from memplan.validate.records import JobPrediction
 from memplan.validate.run import CPU_THREADS
 from memplan.validate.streams import predicted_stream
 
@@ -24,7 +24,7 @@ def predict_here(
     *,
     steps: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Prediction:
+) -> JobPrediction:
     """Estimate a job and lay out its stream.
 
     Args:
@@ -45,7 +45,7 @@ def predict_here(
     # The replay's own repetitions begin with the last traced step.
     repeated = max(measured.memory.steps_replayed - 1, 0) if trace.repeats else 0
     count = steps or len(trace.steps) + repeated
-    return Prediction(
+    return JobPrediction(
         estimate=compose(spec, profile, measured),
         stream=predicted_stream(trace, steps=_laid_out(trace, count)),
         steps=count,

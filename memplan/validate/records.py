@@ -95,7 +95,7 @@ PARTS: tuple[Part, ...] = ("setup", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class JobPrediction:
     """What memplan says of a job on the device at hand."""
 
     estimate: Estimate
@@ -109,7 +109,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """What the device's allocator showed of a run."""
 
     peaks: Peaks
@@ -128,7 +128,7 @@ class Measured:
 class RealRun:
     """A real run."""
 
-    measured: Measured
+    measured: MeasuredRun
     """What its allocator showed."""
     steps: int
     """Steps run to their end."""

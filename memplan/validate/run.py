@@ -18,7 +18,7 @@ from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.cuda import CudaMeter
-from memplan.validate.records import Measured, RealRun
+from memplan.validate.records import MeasuredRun, RealRun
 from memplan.validate.surroundings import RealDevice, attention
 
 CPU_THREADS = 1
@@ -34,7 +34,7 @@ class Meter(Protocol):
     def step(self) -> AbstractContextManager[Any]:
         """The context of one step."""
 
-    def finish(self) -> Measured:
+    def finish(self) -> MeasuredRun:
         """End, while the loop and all that it holds still live."""
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.lifetime.sizes import PADDINGS, Polynomial, Steps, fit
+from memplan.lifetime.sizes import PADDINGS, Polynomial, StepwiseSize, fit
 
 lengths = st.lists(st.integers(1, 5000), min_size=4, max_size=8, unique=True)
 
@@ -52,11 +52,11 @@ def test_whatever_the_sizes_known_points_are_kept(traced, data):
 
 def test_a_form_needs_a_point_to_spare():
     """A line through two points and a parabola through three say nothing."""
-    assert isinstance(fit({1: 5, 2: 7})[0], Steps)
-    assert isinstance(fit({1: 5, 2: 7, 3: 20})[0], Steps)
+    assert isinstance(fit({1: 5, 2: 7})[0], StepwiseSize)
+    assert isinstance(fit({1: 5, 2: 7, 3: 20})[0], StepwiseSize)
     assert isinstance(fit({1: 5, 2: 7, 3: 9})[0], Polynomial)
-    assert isinstance(fit({1: 5})[0], Steps)
-    assert isinstance(fit({1: 1, 2: 8, 3: 27, 4: 64, 5: 125})[0], Steps)
+    assert isinstance(fit({1: 5})[0], StepwiseSize)
+    assert isinstance(fit({1: 1, 2: 8, 3: 27, 4: 64, 5: 125})[0], StepwiseSize)
 
 
 def test_unknown_forms_take_the_next_longer_length():

@@ -18,7 +18,7 @@ from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile, Request
 from memplan.replay.replay import replay, replay_steps
-from memplan.replay.script import Script
+from memplan.replay.script import ReplayScript
 from memplan.replay.stream import request_stream
 from tests.replay.replay_streams import requests
 from tests.snapshot.recorded_traces import lifetimes_of, small_step
@@ -32,7 +32,7 @@ policies = st.sampled_from([AllocatorPolicy(), AllocatorPolicy(expandable_segmen
 def digest_of(
     lifetimes: Lifetimes, policy: Policy, memory: MemoryProfile, *, repetitions: int = 1, limit_bytes: int | None = None
 ) -> HistoryDigest:
-    script = Script(lifetimes, request_stream(lifetimes.trace), repetitions)
+    script = ReplayScript(lifetimes, request_stream(lifetimes.trace), repetitions)
     allocator = make_allocator(policy, limit_bytes=limit_bytes)
     digester = Digester(script, allocator, memory.peak_at)
     script.play(allocator, (digester,))

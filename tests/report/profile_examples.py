@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from memplan.measure.digest_records import Curve, DigestBuffer, HistoryDigest, Holder, Span
-from memplan.report.profile.plan import Plan
+from memplan.report.profile.plan import PlannedRun
 from memplan.runtime.profile.recording import Recording
 from memplan.runtime.profile.records import Border, Events, Overhead, Region
 from tests.report.example_estimates import CPU, make_estimate
@@ -70,7 +70,7 @@ def played(program: Program, steps: int) -> list[Event]:
     return events
 
 
-def plan_of(events: list[Event], *, repeats: bool = True) -> Plan:
+def plan_of(events: list[Event], *, repeats: bool = True) -> PlannedRun:
     """A plan that predicts these events, with a sample for each."""
     levels = tuple(accumulate(event.size for event in events))
     starts = {event.key: index for index, event in enumerate(events) if event.size > 0}
@@ -95,7 +95,7 @@ def plan_of(events: list[Event], *, repeats: bool = True) -> Plan:
         buffers_left_out=0,
         segments=(),
     )
-    return Plan(estimate=replace(make_estimate(gpu=CPU), repeats=repeats), digest=digest)
+    return PlannedRun(estimate=replace(make_estimate(gpu=CPU), repeats=repeats), digest=digest)
 
 
 def recording_of(events: list[Event], *, start_bytes: int = 0) -> Recording:

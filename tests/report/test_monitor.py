@@ -16,10 +16,10 @@ from memplan.report.monitor import live as monitor_live
 from memplan.report.monitor import text as monitor
 from memplan.runtime.monitor.judge import judge
 from memplan.runtime.monitor.log import LINES, EndLine, OomLine, StartLine
-from memplan.runtime.monitor.outcome import Ending, Outcome, PostMortem
+from memplan.runtime.monitor.outcome import Ending, PostMortem, RunOutcome
 from memplan.runtime.monitor.post_mortem import post_mortem
 from memplan.runtime.monitor.records import Thresholds
-from memplan.runtime.monitor.tally import Tally
+from memplan.runtime.monitor.tally import CheckTally
 from memplan.runtime.monitor.wire import Message
 from memplan.units import GIB
 from tests.contract.goldens import obey
@@ -31,10 +31,10 @@ FULL = card(allocated=74 * GIB, reserved=77 * GIB, inactive=3 * GIB, used=79 * G
 PLAN = plan(allocated=62 * GIB, reserved=64 * GIB, device=65 * GIB, low=63 * GIB, high=70 * GIB)
 
 
-def outcome(*, failed: bool = True, **changes: Any) -> Outcome:
+def outcome(*, failed: bool = True, **changes: Any) -> RunOutcome:
     """A run of eight calm checks and two of a full card."""
     checks = judged([filled(0.5)] * 8 + [FULL, FULL], plan=PLAN)
-    tally = Tally(started=0.0, window=256)
+    tally = CheckTally(started=0.0, window=256)
     for check in checks:
         tally.add(check)
     facts: dict[str, Any] = {
@@ -49,7 +49,7 @@ def outcome(*, failed: bool = True, **changes: Any) -> Outcome:
     good = Ending(code=0, seconds=75.0, oom=None, ooms=0, why="", oom_kills=0)
     ending = replace(good, code=1, oom=oom, ooms=1, why=why) if failed else good
     found: PostMortem | None = post_mortem(ending, checks, PLAN)
-    made = Outcome(
+    made = RunOutcome(
         command=("python", "train.py", "--lr", "3e-4"),
         plan=PLAN,
         ending=ending,
@@ -67,7 +67,7 @@ def outcome(*, failed: bool = True, **changes: Any) -> Outcome:
     return replace(made, **changes)
 
 
-def text(made: Outcome, **how: Any) -> str:
+def text(made: RunOutcome, **how: Any) -> str:
     return "\n".join(line.plain for line in monitor.render(made, **how)) + "\n"
 
 
@@ -106,7 +106,7 @@ def test_what_others_wrote_is_shown_inert() -> None:
 
 
 @pytest.mark.parametrize("made", [outcome(), outcome(failed=False, plan=None, steps=None)])
-def test_the_report_is_of_its_schema(made: Outcome) -> None:
+def test_the_report_is_of_its_schema(made: RunOutcome) -> None:
     found = json.loads(monitor_json.render(made))
     obey("monitor", found)
     assert found["ending"]["exit_code"] == made.ending.exit_code

@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from memplan.report.numa import json as numa_json
 from memplan.report.numa import text as numa
 from memplan.runtime.numa.commands import commands
-from memplan.runtime.numa.placement import Demand, Placement
+from memplan.runtime.numa.placement import Demand, MachinePlacement
 from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.records import Topology
 from memplan.runtime.numa.system_files import SystemFiles
@@ -24,12 +24,12 @@ from tests.runtime.numa.machines import DGX_A100, DGX_H100, GH200, MACHINES, SLU
 HEAVY = Demand(workers=3, pinned_bytes=Bytes(60 * GIB))
 
 
-def planned(folder: Path, machine: Machine, demand: Demand = HEAVY) -> tuple[Topology, Placement]:
+def planned(folder: Path, machine: Machine, demand: Demand = HEAVY) -> tuple[Topology, MachinePlacement]:
     topology = read_topology(SystemFiles(build(folder, machine)))
     return topology, place(topology, demand)
 
 
-def text(topology: Topology, placement: Placement, width: int = 80, *, quiet: bool = False) -> list[str]:
+def text(topology: Topology, placement: MachinePlacement, width: int = 80, *, quiet: bool = False) -> list[str]:
     lines = numa.render(topology, placement, commands(topology, placement), width=width, quiet=quiet)
     return [line.plain for line in lines]
 

@@ -10,9 +10,9 @@ from memplan.replay.allocator import make_allocator
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
-from memplan.replay.script import Script
+from memplan.replay.script import ReplayScript
 from memplan.replay.stream import RequestStream
-from memplan.snapshot.recording import DeviceRates, Recorder
+from memplan.snapshot.recording import DeviceRates, EventWriter
 from memplan.snapshot.records import Snapshot
 from memplan.tracing.records import DeviceTraits, Event, Op, Storage, Trace
 from tests.tracing.jobs import source, trace
@@ -67,8 +67,8 @@ def record(
     rates: DeviceRates | None = None,
 ) -> Snapshot:
     """Play a trace's allocations to an empty device and write every event down."""
-    script = Script(lifetimes, stream, repetitions)
-    recorder = Recorder(script, rates)
+    script = ReplayScript(lifetimes, stream, repetitions)
+    recorder = EventWriter(script, rates)
     return recorder.snapshot(
         script.play(make_allocator(policy, limit_bytes=limit_bytes), (recorder,)), policy, limit_bytes
     )

@@ -13,7 +13,7 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import replay
 from memplan.snapshot.analysis import analyse
-from memplan.snapshot.frames import BEFORE_RECORDING, Place, PlaceKind, inner_place, place_of
+from memplan.snapshot.frames import BEFORE_RECORDING, CodePlace, PlaceKind, inner_place, place_of
 from memplan.snapshot.history import replay_history
 from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.read import load_snapshot
@@ -63,8 +63,8 @@ def test_the_curves_of_a_small_program(tmp_path):
 def test_the_owners_of_a_small_program(tmp_path):
     (found,) = analysed(tmp_path, small_program())
     assert [(owner.place, owner.size, owner.count) for owner in found.owners] == [
-        (Place(PlaceKind.USER, "/home/me/project/net.py", 12, "forward"), 12 * MIB, 2),
-        (Place(PlaceKind.BEFORE, "", 0, ""), 2 * MIB, 1),
+        (CodePlace(PlaceKind.USER, "/home/me/project/net.py", 12, "forward"), 12 * MIB, 2),
+        (CodePlace(PlaceKind.BEFORE, "", 0, ""), 2 * MIB, 1),
     ]
     assert [(owner.place.name, owner.size) for owner in found.alive] == [
         ("forward", 6 * MIB), ("MmBackward0", 4 * MIB), ("", 2 * MIB),

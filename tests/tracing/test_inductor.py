@@ -22,7 +22,7 @@ import memplan.tracing.inductor as inductor
 from memplan.errors import UsageError
 from memplan.tracing.compiled import NOTE, UNUSED
 from memplan.tracing.inductor.guards import _get
-from memplan.tracing.inductor.structure import Slot, described, emptied, filled
+from memplan.tracing.inductor.structure import TensorSlot, described, emptied, filled
 from memplan.tracing.records import DeviceTraits, Trace
 from tests.tracing.jobs import CPU, source, trace
 
@@ -439,9 +439,9 @@ NESTED = st.recursive(
 def test_what_is_emptied_can_be_filled_again(value: Any) -> None:
     taken: list[torch.Tensor] = []
 
-    def slot(tensor: torch.Tensor) -> Slot:
+    def slot(tensor: torch.Tensor) -> TensorSlot:
         taken.append(tensor)
-        return Slot(len(taken) - 1)
+        return TensorSlot(len(taken) - 1)
 
     empty = emptied(value, slot)
     assert flat(filled(empty, taken)) == flat(value)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.validate.align import Block, align
+from memplan.validate.align import MatchingBlock, align
 
 SEQUENCES = st.lists(st.integers(0, 4), max_size=40)
 
@@ -21,11 +21,11 @@ def longest_common(left: Sequence[int], right: Sequence[int]) -> int:
     return row[-1]
 
 
-def matched(blocks: Sequence[Block]) -> int:
+def matched(blocks: Sequence[MatchingBlock]) -> int:
     return sum(block.length for block in blocks)
 
 
-def check_blocks(left: Sequence[int], right: Sequence[int], blocks: Sequence[Block]) -> None:
+def check_blocks(left: Sequence[int], right: Sequence[int], blocks: Sequence[MatchingBlock]) -> None:
     i = j = 0
     for number, block in enumerate(blocks):
         assert block.length > 0
@@ -54,7 +54,7 @@ def test_beyond_the_bound_it_is_still_common(left: list[int], right: list[int], 
 
 @given(SEQUENCES)
 def test_a_sequence_matches_itself_in_one_block(sequence: list[int]) -> None:
-    assert align(sequence, sequence) == ((Block(0, 0, len(sequence)),) if sequence else ())
+    assert align(sequence, sequence) == ((MatchingBlock(0, 0, len(sequence)),) if sequence else ())
 
 
 @given(SEQUENCES, SEQUENCES)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memplan.errors import EstimateError
 from memplan.validate.device import facts_here
-from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun
+from memplan.validate.records import AllocationStream, Cause, MeasuredRun, Peaks, RealRun
 from tests.support.benchmarks import benchmark
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -98,7 +98,7 @@ def _fail(*_: object, **__: object) -> None:
 
 
 def test_the_truth_is_kept_where_a_prediction_fails(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = RealRun(measured=Measured(peaks=Peaks(777), stream=stream([5, -5], (1,))), steps=4, seconds=0.1)
+    real = RealRun(measured=MeasuredRun(peaks=Peaks(777), stream=stream([5, -5], (1,))), steps=4, seconds=0.1)
     asked: list[Any] = []
     monkeypatch.setattr(run, "predict", _fail)
     monkeypatch.setattr(run, "run_for_real", lambda spec, facts, limits, **_: asked.append(limits) or real)

@@ -14,7 +14,7 @@ from memplan.validate import compose
 from memplan.validate.compiled import COMPILING, LEFT_OUT, compiler_failure, compiling
 from memplan.validate.compose import SCALAR_BYTES
 from memplan.validate.device import facts_here
-from memplan.validate.records import Measured
+from memplan.validate.records import MeasuredRun
 from memplan.validate.run import run_here
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile compiles C++ for the CPU")
@@ -53,7 +53,7 @@ def test_a_compiled_run_is_what_was_predicted(tmp_path: Path) -> None:
 
 
 def test_with_eager_a_target_that_compiles_runs_as_written(tmp_path: Path) -> None:
-    def run(model: str) -> Measured:
+    def run(model: str) -> MeasuredRun:
         return run_here(
             job(tmp_path, model, compile="eager"), device="cpu", steps=2, traced_steps=2, seconds=9
         ).measured

@@ -12,7 +12,7 @@ from memplan.validate import compose
 from memplan.validate.compose import SCALAR_BYTES, Limits, check_room, predict, put_together, run_for_real
 from memplan.validate.device import facts_here
 from memplan.validate.profiles import profile_for
-from memplan.validate.records import DeviceFacts, Prediction
+from memplan.validate.records import DeviceFacts, JobPrediction
 from memplan.validate.run import run_here
 from memplan.validate.surroundings import RealDevice
 
@@ -44,12 +44,12 @@ def facts() -> DeviceFacts:
 
 
 @pytest.fixture(scope="module")
-def prediction(spec: JobSpec, facts: DeviceFacts) -> Prediction:
+def prediction(spec: JobSpec, facts: DeviceFacts) -> JobPrediction:
     return predict(spec, profile_for(facts)[0], steps=4)
 
 
 def test_a_real_run_is_what_was_predicted_event_for_event(
-    spec: JobSpec, facts: DeviceFacts, prediction: Prediction
+    spec: JobSpec, facts: DeviceFacts, prediction: JobPrediction
 ) -> None:
     limits = Limits(steps=4, traced_steps=prediction.traced_steps)
     run = run_for_real(spec, facts, limits)
@@ -111,7 +111,7 @@ def test_a_tensor_that_stands_twice_in_a_batch_is_moved_once() -> None:
     assert batch["more"] == (tensor, 4)
 
 
-def test_a_run_that_does_not_fit_is_refused(prediction: Prediction, facts: DeviceFacts) -> None:
+def test_a_run_that_does_not_fit_is_refused(prediction: JobPrediction, facts: DeviceFacts) -> None:
     check_room(prediction, facts)
     small = dataclasses.replace(facts, free_bytes=prediction.estimate.peak.high_bytes)
     with pytest.raises(UsageError, match="the run would need up to"):

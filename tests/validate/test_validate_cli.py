@@ -14,7 +14,7 @@ from memplan.report.validate.json import DOCUMENT
 from memplan.report.validate.text import render
 from memplan.validate import calibrate, compose
 from memplan.validate.compare import compare
-from memplan.validate.records import AllocationStream, Cause, Measured, Peaks, RealRun, Validation
+from memplan.validate.records import AllocationStream, Cause, MeasuredRun, Peaks, RealRun, Validation
 from tests.contract.goldens import derived
 from tests.report.example_estimates import FITS
 from tests.validate.profiles import H200
@@ -37,7 +37,7 @@ VALIDATION = Validation(
     estimate=FITS,
     predicted=Peaks(1000, 2048, 4096, 500_004_096),
     run=RealRun(
-        measured=Measured(
+        measured=MeasuredRun(
             peaks=Peaks(1000, 2000, 4096, None), stream=REAL, retries=2, context_bytes=500 << 20, notes=("a note",)
         ),
         steps=6,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from memplan.job.config_files import deepspeed, sharding
 from memplan.job.config_files.nested import include_deepspeed, set_ranks
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import elements, norm, switch, whole, word
 from memplan.job.parallel import Parallel
 
@@ -21,7 +21,7 @@ _MESH: Mapping[str, str] = {
 _UNREAD = ("fp8_config", "megatron_lm_config", "parallelism_config.parallelism_config_sp_size", "downcast_bf16")
 
 
-def read(source: Source) -> None:
+def read(source: FileSource) -> None:
     """Take over what the file says."""
     mixed = source.get("mixed_precision", word)
     if mixed in _MIXED:
@@ -38,7 +38,7 @@ def read(source: Source) -> None:
     source.note_unread(_UNREAD)
 
 
-def _ranks(source: Source) -> None:
+def _ranks(source: FileSource) -> None:
     ranks = source.get("num_processes", whole)
     match source.get("distributed_type", word):
         case "fsdp":
@@ -53,7 +53,7 @@ def _ranks(source: Source) -> None:
             source.note(f"distributed_type {kind} is not read")
 
 
-def _fsdp(source: Source, ranks: int | None) -> None:
+def _fsdp(source: FileSource, ranks: int | None) -> None:
     said = sharding.fsdp(source, "fsdp_config", version=1)
     sizes = {name: source.get(f"parallelism_config.parallelism_config_{key}", whole) for name, key in _MESH.items()}
     given = {name: size for name, size in sizes.items() if size is not None}
@@ -65,18 +65,18 @@ def _fsdp(source: Source, ranks: int | None) -> None:
         source.lack("parallel", "says FSDP, but not over how many ranks: give --parallel fsdp=N")
 
 
-def _deepspeed(source: Source, ranks: int | None) -> None:
+def _deepspeed(source: FileSource, ranks: int | None) -> None:
     place = "deepspeed_config.deepspeed_config_file"
     if source.get(place) is not None:
         include_deepspeed(source, place, ranks)
         return
-    inner = Source(path=source.path, content=_as_deepspeed(source))
+    inner = FileSource(path=source.path, content=_as_deepspeed(source))
     deepspeed.read(inner)
     source.include(inner)
     set_ranks(source, ranks)
 
 
-def _as_deepspeed(source: Source) -> dict[str, object]:
+def _as_deepspeed(source: FileSource) -> dict[str, object]:
     """The launcher's own few settings for DeepSpeed, in DeepSpeed's words (accelerate's ``DeepSpeedPlugin``)."""
     section = "deepspeed_config"
     stage = source.get(f"{section}.zero_stage", elements)

@@ -6,7 +6,7 @@ from typing import Any
 from memplan.job.adapters import Lora
 from memplan.job.config_files import sharding
 from memplan.job.config_files.nested import include_deepspeed
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.training_arguments import optimizer
 from memplan.job.config_files.values import elements, norm, switch, whole, word, words
 from memplan.job.parallel import Parallel
@@ -33,7 +33,7 @@ _UNREAD = (
 )  # fmt: skip
 
 
-def read(source: Source) -> None:
+def read(source: FileSource) -> None:
     """Take over what the file says, and axolotl's own defaults where memplan has others."""
     source.take("batch_size", "micro_batch_size", whole)
     source.take("grad_accum", "gradient_accumulation_steps", whole)
@@ -51,7 +51,7 @@ def read(source: Source) -> None:
     source.note_unread(_UNREAD)
 
 
-def _checkpointing(source: Source) -> None:
+def _checkpointing(source: FileSource) -> None:
     found = source.get("gradient_checkpointing")
     if found in ("offload", "offload_disk"):
         source.note(f"gradient_checkpointing: {found} is read as true; nothing is offloaded")
@@ -60,7 +60,7 @@ def _checkpointing(source: Source) -> None:
         source.say("checkpoint", "full", "gradient_checkpointing")
 
 
-def _precision(source: Source) -> None:
+def _precision(source: FileSource) -> None:
     """``bf16`` is what the weights are loaded in; FSDP makes those that are trained fp32 again."""
     upcast = "-mixed" if str(source.values.get("parallel")).startswith(("fsdp", "hsdp")) else ""
     for key in ("bf16", "bfloat16", "fp16", "float16"):
@@ -72,7 +72,7 @@ def _precision(source: Source) -> None:
         source.say("precision", f"bf16{upcast}", "bf16(auto)")
 
 
-def _adapter(source: Source) -> None:
+def _adapter(source: FileSource) -> None:
     if source.get("load_in_8bit", switch):
         source.say("quantize", "int8", "load_in_8bit")
     if source.get("load_in_4bit", switch):
@@ -92,7 +92,7 @@ def _adapter(source: Source) -> None:
     source.say("lora", Lora(**said), "adapter")
 
 
-def _ranks(source: Source) -> None:
+def _ranks(source: FileSource) -> None:
     if source.get("deepspeed") is not None:
         include_deepspeed(source, "deepspeed")
         return

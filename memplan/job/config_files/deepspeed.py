@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from memplan.job.config_files.deepspeed_keys import OPTIMIZERS, ZERO_KEYS
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import elements, norm, switch, whole, word
 from memplan.job.parallel import Parallel
 from memplan.job.strict import choice, of_type, reads
@@ -22,7 +22,7 @@ _UNREAD = (
 )  # fmt: skip
 
 
-def read(source: Source) -> None:
+def read(source: FileSource) -> None:
     """Take over what the file says; ``auto`` says nothing."""
     batch = source.take("batch_size", "train_micro_batch_size_per_gpu", whole)
     count = source.take("grad_accum", "gradient_accumulation_steps", whole)
@@ -37,7 +37,7 @@ def read(source: Source) -> None:
     source.note_unread(_UNREAD)
 
 
-def _ranks(source: Source, batch: int | None, count: int | None) -> int | None:
+def _ranks(source: FileSource, batch: int | None, count: int | None) -> int | None:
     total = source.get("train_batch_size", whole)
     if total is None or batch is None or count is None:
         return None
@@ -50,7 +50,7 @@ def _ranks(source: Source, batch: int | None, count: int | None) -> int | None:
     return int(total // (batch * count))
 
 
-def _zero(source: Source, ranks: int | None) -> None:
+def _zero(source: FileSource, ranks: int | None) -> None:
     section = source.get("zero_optimization")
     if isinstance(section, bool):
         source.note("zero_optimization: true is deprecated, read as stage 1")
@@ -73,7 +73,7 @@ def _stage(content: object) -> int:
     return int(choice((0, 1, 2, 3))(elements(content)))
 
 
-def _deprecated(source: Source) -> None:
+def _deprecated(source: FileSource) -> None:
     section = dict(source.content["zero_optimization"])
     for old, name in _DEPRECATED.items():
         if old in section:
@@ -83,7 +83,7 @@ def _deprecated(source: Source) -> None:
     source.content = {**source.content, "zero_optimization": section}
 
 
-def _settings(source: Source) -> dict[str, Any]:
+def _settings(source: FileSource) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     whole, truth = reads({})(elements), reads({})(switch)
     for name, hint in get_type_hints(Zero).items():
@@ -94,7 +94,7 @@ def _settings(source: Source) -> dict[str, Any]:
     return settings
 
 
-def _optimizer(source: Source) -> None:
+def _optimizer(source: FileSource) -> None:
     kind = source.get("optimizer.type", word)
     if kind is None:
         return

@@ -7,10 +7,10 @@ from typing import Any
 from memplan.errors import MemplanError
 from memplan.job.config_files import deepspeed
 from memplan.job.config_files.content import load
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 
 
-def include_deepspeed(source: Source, place: str, ranks: int | None = None) -> None:
+def include_deepspeed(source: FileSource, place: str, ranks: int | None = None) -> None:
     """Take over DeepSpeed's settings; what they say counts, as DeepSpeed is what runs.
 
     Args:
@@ -20,11 +20,11 @@ def include_deepspeed(source: Source, place: str, ranks: int | None = None) -> N
     """
     found = source.get(place)
     if isinstance(found, Mapping):
-        inner = Source(path=source.path, content=found)
+        inner = FileSource(path=source.path, content=found)
     else:
         path = source.path.parent / str(found)
         try:
-            inner = Source(path=path, content=load(path))
+            inner = FileSource(path=path, content=load(path))
         except MemplanError as error:
             source.problems.append(f"{source.path.name}: {place}: {error.what}")
             return
@@ -33,7 +33,7 @@ def include_deepspeed(source: Source, place: str, ranks: int | None = None) -> N
     set_ranks(source, ranks)
 
 
-def set_ranks(source: Source, ranks: int | None) -> None:
+def set_ranks(source: FileSource, ranks: int | None) -> None:
     """Let a file that knows the number of ranks say it where DeepSpeed's does not."""
     parallel: Any = source.values.get("parallel")
     if ranks is not None and parallel is not None and "parallel" in source.lacks:

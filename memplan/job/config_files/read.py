@@ -9,7 +9,7 @@ from typing import Any
 from memplan.errors import UsageError
 from memplan.job.config_files import accelerate, axolotl, deepspeed, training_arguments
 from memplan.job.config_files.content import load
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 from memplan.job.setup_file import FORMAT, load_setup
 from memplan.job.spec import JobSpec
 
@@ -52,7 +52,7 @@ def read_config(path: Path) -> FileSettings:
     if reader is None:
         hint = f"it takes files of {', '.join(_READERS)} and setups of memplan"
         raise UsageError(f"{path} is no configuration that memplan knows", hint=hint)
-    source = Source(path=path, content=content)
+    source = FileSource(path=path, content=content)
     reader.read(source)
     if source.problems:
         raise UsageError("; ".join(dict.fromkeys(source.problems)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import elements, switch, word
 from memplan.job.parallel import DataParallel
 
@@ -17,7 +17,7 @@ WHOLE_COPIES = frozenset({"no_shard", "3"})
 """FSDP1's strategies that share nothing."""
 
 
-def fsdp(source: Source, section: str, version: int) -> dict[str, Any]:
+def fsdp(source: FileSource, section: str, version: int) -> dict[str, Any]:
     """Fields of ``Parallel`` that an FSDP section says, and whether it checkpoints.
 
     Args:
@@ -37,13 +37,13 @@ def fsdp(source: Source, section: str, version: int) -> dict[str, Any]:
     return said
 
 
-def _kind(source: Source, section: str, version: int) -> DataParallel:
+def _kind(source: FileSource, section: str, version: int) -> DataParallel:
     for key in ("fsdp_version", "version"):
         version = source.get(f"{section}.{key}", elements) or version
     return "fsdp1" if version == 1 else "fsdp2"
 
 
-def _reshard(source: Source, section: str) -> bool | None:
+def _reshard(source: FileSource, section: str) -> bool | None:
     for key in ("sharding_strategy", "reshard_after_forward"):
         found = source.get(f"{section}.{_place(source, section, key)}", lambda value: word(str(value)))
         if found in WHOLE_COPIES:
@@ -53,10 +53,10 @@ def _reshard(source: Source, section: str) -> bool | None:
     return None
 
 
-def _switch(source: Source, section: str, *keys: str) -> bool:
+def _switch(source: FileSource, section: str, *keys: str) -> bool:
     return any(source.get(f"{section}.{_place(source, section, key)}", switch) for key in keys)
 
 
-def _place(source: Source, section: str, key: str) -> str:
+def _place(source: FileSource, section: str, key: str) -> str:
     """The key as this file writes it: with the prefix or without."""
     return f"fsdp_{key}" if source.get(f"{section}.fsdp_{key}") is not None else key

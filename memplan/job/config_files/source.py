@@ -12,7 +12,7 @@ _BY_THE_USER = "auto"
 
 
 @dataclass(slots=True, kw_only=True)
-class Source:
+class FileSource:
     """What a file has said so far."""
 
     path: Path
@@ -85,7 +85,7 @@ class Source:
         """A field has to be typed."""
         self.lacks[name] = f"{self.path.name} {what}"
 
-    def include(self, other: "Source") -> None:
+    def include(self, other: "FileSource") -> None:
         """Take over what a file that this one names says."""
         self.values |= other.values
         self.provenance |= other.provenance

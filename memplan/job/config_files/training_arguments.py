@@ -7,7 +7,7 @@ from memplan.errors import MemplanError
 from memplan.job.config_files import sharding
 from memplan.job.config_files.content import load
 from memplan.job.config_files.nested import include_deepspeed
-from memplan.job.config_files.source import Source
+from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import norm, switch, whole, word, words
 from memplan.job.parallel import Parallel
 
@@ -36,7 +36,7 @@ _UNREAD = (
 )  # fmt: skip
 
 
-def read(source: Source) -> None:
+def read(source: FileSource) -> None:
     """Take over what the file says, and the trainer's own defaults where memplan has others."""
     source.take("batch_size", "per_device_train_batch_size", whole, default=8)
     source.take("grad_accum", "gradient_accumulation_steps", whole)
@@ -54,7 +54,7 @@ def read(source: Source) -> None:
     source.note_unread(_UNREAD)
 
 
-def optimizer(source: Source, place: str) -> None:
+def optimizer(source: FileSource, place: str) -> None:
     """Take over the optimizer's name, of which axolotl takes the same."""
     name = source.get(place, word)
     said = OPTIMIZERS.get(name or DEFAULT_OPTIMIZER)
@@ -65,7 +65,7 @@ def optimizer(source: Source, place: str) -> None:
         source.say(field, value, place if name else f"{place}(default)")
 
 
-def _checkpointing(source: Source) -> None:
+def _checkpointing(source: FileSource) -> None:
     for key in ("gradient_checkpointing", "activation_checkpointing"):
         if source.get(key) is not None and key == "gradient_checkpointing":
             source.note(f"{key} is deprecated, read as activation_checkpointing")
@@ -73,7 +73,7 @@ def _checkpointing(source: Source) -> None:
             source.say("checkpoint", "full", key)
 
 
-def _ranks(source: Source) -> None:
+def _ranks(source: FileSource) -> None:
     if source.get("deepspeed") is not None:
         include_deepspeed(source, "deepspeed")
         return
@@ -87,7 +87,7 @@ def _ranks(source: Source) -> None:
     source.lack("parallel", "says FSDP, but not over how many ranks: give --parallel fsdp=N")
 
 
-def _fsdp_words(source: Source) -> tuple[str, ...]:
+def _fsdp_words(source: FileSource) -> tuple[str, ...]:
     """What ``fsdp`` says: a switch, or, deprecated, a list of words."""
     found: Any = source.get("fsdp")
     if isinstance(found, bool) or found in ("true", "false", "True", "False", None):
@@ -98,7 +98,7 @@ def _fsdp_words(source: Source) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _load_section(source: Source) -> None:
+def _load_section(source: FileSource) -> None:
     """Put what a file says that ``fsdp_config`` names in its place."""
     found = source.get("fsdp_config")
     if not isinstance(found, str):

@@ -14,7 +14,7 @@ from memplan.plan.reuse.records import (
     Problem,
 )
 from memplan.replay.records import Request
-from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
+from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, StepRecording
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ def plan_arena(step: Callable[[], object], *, time_limit: float = DEFAULT_TIME_L
     return Arena(plan_recording(record(step), time_limit=time_limit))
 
 
-def plan_recording(recording: Recording, *, time_limit: float = DEFAULT_TIME_LIMIT) -> ArenaPlan:
+def plan_recording(recording: StepRecording, *, time_limit: float = DEFAULT_TIME_LIMIT) -> ArenaPlan:
     """Place what a recorded step allocates and gives back; what outlives the step is left to PyTorch.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.doctor.records import Check, Checkup
+from memplan.doctor.records import Checkup, DoctorCheck
 from memplan.report.draw.layout import bounded, hanging, stacked
 from memplan.text import clean
 
@@ -26,7 +26,7 @@ def render(checkup: Checkup, *, width: int = 80) -> list[Text]:
     return stacked([*groups.values(), [_summary(checkup)]], width)
 
 
-def _lines(check: Check, width: int) -> Iterator[Text]:
+def _lines(check: DoctorCheck, width: int) -> Iterator[Text]:
     mark, style = _MARKS[check.state]
     name = clean(check.name)
     said = clean(" · ".join(filter(None, (check.found, check.note))))

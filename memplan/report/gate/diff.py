@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from memplan.gate.compare import with_figures
-from memplan.gate.diff import Change, Diff
+from memplan.gate.diff import Diff, RowChange
 from memplan.gate.records import Growth
 from memplan.measure.records import Estimate
 from memplan.report.draw.layout import bounded, file_name, hanging, pad, source_line, spread, stacked
@@ -60,7 +60,7 @@ def answer(diff: Diff) -> str:
     return clean(", ".join(parts) or "nothing changed")
 
 
-def _line(each: Change, cells: tuple[int, int], width: int) -> Text:
+def _line(each: RowChange, cells: tuple[int, int], width: int) -> Text:
     names = f"{pad(each.job, cells[0])}  {pad(each.gpu, cells[1])}"
     left = f"{names}  {_peak(each.before)} → {_peak(each.after)}"
     return spread(Text(left), Text(_verdicts(each)), width)
@@ -72,12 +72,12 @@ def _peak(estimate: Estimate | None) -> str:
     return format_bytes(estimate.peak.device_bytes) if with_figures(estimate) else "no figure"
 
 
-def _verdicts(each: Change) -> str:
+def _verdicts(each: RowChange) -> str:
     before, after = (str(one.verdict).upper() if one else "" for one in (each.before, each.after))
     return after if before == after or not before or not after else f"{before} → {after}"
 
 
-def _details(each: Change, width: int) -> Iterator[Text]:
+def _details(each: RowChange, width: int) -> Iterator[Text]:
     comparison = each.comparison
     if comparison is None or not (comparison.grown or comparison.growth):
         return
@@ -94,28 +94,28 @@ def _details(each: Change, width: int) -> Iterator[Text]:
 def render_markdown(diff: Diff) -> str:
     """Write what changed as GitHub's Markdown."""
     lines = [f"### memplan: {sentence(diff.base)} → {sentence(diff.head)}", "", f"**{sentence(answer(diff))}**", ""]
-    lines += table(("Job", "GPU", "Peak before", "Peak after", "Change", "Verdict"), map(_cells, diff.changes))
+    lines += table(("Job", "GPU", "Peak before", "Peak after", "RowChange", "Verdict"), map(_cells, diff.changes))
     for each in diff.changes:
         lines += _markdown_details(each)
     return "\n".join(lines) + "\n"
 
 
-def _cells(each: Change) -> tuple[str, ...]:
+def _cells(each: RowChange) -> tuple[str, ...]:
     more = grown(each.comparison) if each.comparison and each.grown else ""
     return sentence(each.job), sentence(each.gpu), _peak(each.before), _peak(each.after), more, _verdicts(each)
 
 
-def _markdown_details(each: Change) -> Iterator[str]:
+def _markdown_details(each: RowChange) -> Iterator[str]:
     comparison = each.comparison
     if comparison is None or not comparison.growth:
         return
     yield from ("", f"<details><summary>{html_code(each.job)} on {html_code(each.gpu)}</summary>", "")
     changes = category_changes(comparison).items()
     rows = ((words, format_bytes(old), format_bytes(new), change(new - old)) for words, (old, new) in changes)
-    yield from table(("Category", "Before", "After", "Change"), rows)
+    yield from table(("Category", "Before", "After", "RowChange"), rows)
     yield ""
     groups = grouped_growth(comparison.growth)
-    yield from table(("Change", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
+    yield from table(("RowChange", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
     rest = groups[SHOWN:]
     yield from ["", f"… and {change(sum(one.grown for one in rest))} in {len(rest)} further places"] if rest else []
     yield from ("", "</details>")

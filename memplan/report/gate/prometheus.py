@@ -15,7 +15,7 @@ from memplan.text import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Gauge:
     """A gauge with a series for every job and GPU that has a value."""
 
     name: str
@@ -42,42 +42,42 @@ def _headroom(row: Row, *, share: bool) -> float | None:
 
 
 METRICS = (
-    Metric(
+    Gauge(
         name="memplan_predicted_peak_bytes",
         help="Predicted device peak, as nvidia-smi would show it.",
         value=_of(lambda estimate: estimate.peak.device_bytes),
     ),
-    Metric(
+    Gauge(
         name="memplan_predicted_peak_low_bytes",
         help="Lower end of the interval around it.",
         value=_of(lambda estimate: estimate.peak.low_bytes),
     ),
-    Metric(
+    Gauge(
         name="memplan_predicted_peak_high_bytes",
         help="Upper end of the interval around it.",
         value=_of(lambda estimate: estimate.peak.high_bytes),
     ),
-    Metric(
+    Gauge(
         name="memplan_limit_bytes",
         help="What the peak is held against: the least limit of the policy or what the GPU has.",
         value=limit_bytes,
     ),
-    Metric(
+    Gauge(
         name="memplan_headroom_bytes",
         help="Usable memory of the GPU less the predicted peak.",
         value=lambda row: _headroom(row, share=False),
     ),
-    Metric(
+    Gauge(
         name="memplan_headroom_ratio",
         help="The same as a share of usable memory.",
         value=lambda row: _headroom(row, share=True),
     ),
-    Metric(
+    Gauge(
         name="memplan_gate_failed",
         help="1 where the policy is not met.",
         value=lambda row: int(row.outcome == "failed"),
     ),
-    Metric(
+    Gauge(
         name="memplan_gate_unknown",
         help="1 where there is no trustworthy figure.",
         value=lambda row: int(with_figures(row.estimate) is None),

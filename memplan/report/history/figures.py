@@ -10,7 +10,7 @@ _GROWS = frozenset({"segment_alloc", "segment_map"})
 _SHRINKS = frozenset({"segment_free", "segment_unmap"})
 
 
-class Moment(NamedTuple):
+class Totals(NamedTuple):
     """Totals after one event."""
 
     event: SnapshotEvent
@@ -36,7 +36,7 @@ class Allocation(NamedTuple):
     """Index of the event that completed its free; the number of events if it outlives the history."""
 
 
-def moments(device: DeviceSnapshot) -> Iterator[Moment]:
+def moments(device: DeviceSnapshot) -> Iterator[Totals]:
     """Totals after every event, from the state before the first one, which follows from that after the last."""
     total = device.layout.requested - sum(map(_requested_change, device.events))
     held = device.layout.reserved - sum(map(_reserved_change, device.events))
@@ -49,7 +49,7 @@ def moments(device: DeviceSnapshot) -> Iterator[Moment]:
             stack = alive[event.address] = event.frames
         elif event.action == "free_completed":
             stack = alive.pop(event.address, None)
-        yield Moment(event, total, held, stack)
+        yield Totals(event, total, held, stack)
 
 
 def allocations(device: DeviceSnapshot) -> list[Allocation]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import Any, Final
 
-from memplan.report.history.figures import Allocation, Moment, allocations, moments
+from memplan.report.history.figures import Allocation, Totals, allocations, moments
 from memplan.report.history.stacks import StackReader, label
 from memplan.snapshot.recorded_frames import category_of
 from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot
@@ -44,7 +44,7 @@ def _device_events(device: DeviceSnapshot, name: str) -> Iterator[dict[str, Any]
         yield {**event, "pid": device.device}
 
 
-def _times(story: list[Moment]) -> list[int]:
+def _times(story: list[Totals]) -> list[int]:
     """Microseconds from the first event; the number of the event where no times were recorded. One more for the end."""
     begin = story[0].event.microseconds if story else 0
     recorded = any(moment.event.microseconds for moment in story)
@@ -57,12 +57,12 @@ def _names(name: str) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "name": "thread_name", "tid": _CALLS, "args": {"name": "what runs"}}
 
 
-def _slices(story: list[Moment], times: list[int]) -> Iterator[dict[str, Any]]:
+def _slices(story: list[Totals], times: list[int]) -> Iterator[dict[str, Any]]:
     """Nested bars: each level from the first event with it to the next event without it; outer ones first."""
     yield from sorted(_unordered_slices(story, times), key=lambda bar: (bar["ts"], -bar["dur"]))
 
 
-def _unordered_slices(story: list[Moment], times: list[int]) -> Iterator[dict[str, Any]]:
+def _unordered_slices(story: list[Totals], times: list[int]) -> Iterator[dict[str, Any]]:
     stacks = StackReader(categories=False)
     running: list[tuple[Frame, int]] = []
     for moment, time in zip(story, times, strict=False):
@@ -83,7 +83,7 @@ def _closed(running: list[tuple[Frame, int]], depth: int, time: int) -> Iterator
     del running[depth:]
 
 
-def _counters(story: list[Moment], times: list[int]) -> Iterator[dict[str, Any]]:
+def _counters(story: list[Totals], times: list[int]) -> Iterator[dict[str, Any]]:
     """Bytes after each event that changes them: in all, in segments, and by category where that is known."""
     last: dict[str, int] = {}
     by_category: Counter[str] = Counter()

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from memplan.contract.document import Document, head
 from memplan.contract.table import Table, made, or_null
 from memplan.findings.rules import RULES
-from memplan.runtime.monitor.log import LINES, Recommendation, recommended
-from memplan.runtime.monitor.outcome import Ending, Outcome, Peak, PostMortem
+from memplan.runtime.monitor.log import LINES, RunAdvice, recommended
+from memplan.runtime.monitor.outcome import Ending, Peak, PostMortem, RunOutcome
 
 
 class OutcomeCurve(NamedTuple):
@@ -29,18 +29,18 @@ class EndingReport(NamedTuple):
     """The signal that ended it, if one did."""
 
 
-def _curve(outcome: Outcome) -> OutcomeCurve:
+def _curve(outcome: RunOutcome) -> OutcomeCurve:
     """Columns of the same length."""
     return OutcomeCurve(*zip(*outcome.curve, strict=True)) if outcome.curve else OutcomeCurve((), (), ())
 
 
-def _ending(outcome: Outcome) -> EndingReport:
+def _ending(outcome: RunOutcome) -> EndingReport:
     """How it ended."""
     code = outcome.ending.code
     return EndingReport(outcome.ending, -code if code < 0 else None)
 
 
-def _recommendations(outcome: Outcome) -> tuple[Recommendation, ...]:
+def _recommendations(outcome: RunOutcome) -> tuple[RunAdvice, ...]:
     """What was recommended at any time, worst first."""
     return recommended(outcome.recommendations)
 
@@ -48,10 +48,10 @@ def _recommendations(outcome: Outcome) -> tuple[Recommendation, ...]:
 DOCUMENT = Document(
     name="monitor",
     # A report, or a line of a log.
-    root=Outcome | LINES.root,
+    root=RunOutcome | LINES.root,
     tables={
         **LINES.tables,
-        Outcome: Table(
+        RunOutcome: Table(
             keys={
                 **head("monitor"),
                 "run": "command",

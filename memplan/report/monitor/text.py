@@ -8,7 +8,7 @@ from memplan.findings.rules import RULES
 from memplan.report.draw.layout import SEPARATOR, bounded, columns, flow, hanging, pad, paragraphs, stacked
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.monitor.live import STYLES, SYMBOLS, duration
-from memplan.runtime.monitor.outcome import Outcome, Peak, PostMortem
+from memplan.runtime.monitor.outcome import Peak, PostMortem, RunOutcome
 from memplan.runtime.monitor.post_mortem import UNEXPLAINED_KILL
 from memplan.runtime.monitor.records import Check
 from memplan.text import clean, shorten
@@ -18,7 +18,7 @@ _CHANGES_SHOWN = 6
 _NAME_CELLS, _SIZE_CELLS = 14, 13
 
 
-def render(outcome: Outcome, *, width: int = 80, quiet: bool = False) -> list[Text]:
+def render(outcome: RunOutcome, *, width: int = 80, quiet: bool = False) -> list[Text]:
     """Write a run as lines of styled text.
 
     Args:
@@ -47,7 +47,7 @@ def change_line(seconds: float, step: int | None, word: str, sentence: str) -> s
     return f"memplan: memory {word} after {at}" + (f": {clean(sentence)}" if sentence else "")
 
 
-def _headline(outcome: Outcome) -> Text:
+def _headline(outcome: RunOutcome) -> Text:
     ending = outcome.ending
     how = f"exit {ending.code}" if ending.code >= 0 else f"signal {-ending.code}"
     facts = [how, duration(ending.seconds), f"worst level: {outcome.level.word}"]
@@ -60,7 +60,7 @@ def _headline(outcome: Outcome) -> Text:
     return Text(SEPARATOR.join([ended, *facts]), style=style)
 
 
-def _about(outcome: Outcome, width: int) -> Iterator[Text]:
+def _about(outcome: RunOutcome, width: int) -> Iterator[Text]:
     yield from flow("run", [shorten(" ".join(outcome.command), width - 8)], width)
     plan, steps = outcome.plan, outcome.steps
     if plan is not None:
@@ -71,7 +71,7 @@ def _about(outcome: Outcome, width: int) -> Iterator[Text]:
     yield from flow("seen", [*seen, f"resident {format_bytes(outcome.resident)} at most"], width)
 
 
-def _peaks(outcome: Outcome) -> Iterator[Text]:
+def _peaks(outcome: RunOutcome) -> Iterator[Text]:
     if not outcome.peaks:
         return
     heads = ("in use", "allocated", "reserved", "plan")
@@ -90,7 +90,7 @@ def _against(peak: Peak) -> tuple[str, str]:
     return (f"{share} !", "bold yellow") if peak.measured > peak.predicted_high else (share, "green")
 
 
-def _chart(outcome: Outcome, width: int) -> list[Text]:
+def _chart(outcome: RunOutcome, width: int) -> list[Text]:
     if len(outcome.curve) < 2:
         return []
     in_use = [size for _, size, _ in outcome.curve]
@@ -102,7 +102,7 @@ def _chart(outcome: Outcome, width: int) -> list[Text]:
     return [*lines[:-1], Text(f"{'':13}{legend}", style="dim")] if lines else []
 
 
-def _changes(outcome: Outcome, width: int) -> Iterator[Text]:
+def _changes(outcome: RunOutcome, width: int) -> Iterator[Text]:
     changes = outcome.changes
     if len(changes) < 2 and not outcome.level:
         return
@@ -116,7 +116,7 @@ def _changes(outcome: Outcome, width: int) -> Iterator[Text]:
         yield Text(f"  {len(changes) - _CHANGES_SHOWN} more changes (-f json=FILE has them)", style="dim")
 
 
-def _todo(outcome: Outcome, width: int) -> list[Text]:
+def _todo(outcome: RunOutcome, width: int) -> list[Text]:
     sentences = [f"{each.code} {clean(each.message)}. {each.fix}" for each in outcome.recommendations]
     return paragraphs("what to do", sentences, width)
 

@@ -7,7 +7,7 @@ from memplan.contract.document import Document, head, memplan_version
 from memplan.contract.fields import Attribute, attribute
 from memplan.contract.table import Table, made
 from memplan.runtime.numa.commands import Commands, joined
-from memplan.runtime.numa.placement import Placement, RankPlacement
+from memplan.runtime.numa.placement import MachinePlacement, RankPlacement
 from memplan.runtime.numa.records import Core, Topology
 from memplan.runtime.numa.torchrun import Mode, differences
 from memplan.units import Bytes
@@ -18,7 +18,7 @@ class NumaReport(NamedTuple):
 
     topology: Topology
     """The machine."""
-    placement: Placement
+    placement: MachinePlacement
     """What was planned on it."""
     commands: Commands
     """The same as what one types."""
@@ -68,7 +68,7 @@ DOCUMENT = Document(
         ),
         Topology: Table(keys={"memory_limit_bytes": "memory_limit"}, omit=("possible_nodes", "notes")),
         Core: "cpus",
-        Placement: Table(omit=("notes",)),
+        MachinePlacement: Table(omit=("notes",)),
         RankPlacement: Table(
             keys={
                 "gpu": "gpu.index",
@@ -100,6 +100,6 @@ DOCUMENT = Document(
 )
 
 
-def render(topology: Topology, placement: Placement, lines: Commands) -> str:
+def render(topology: Topology, placement: MachinePlacement, lines: Commands) -> str:
     """Render a machine and a plan on it as an object."""
     return DOCUMENT.render(NumaReport(topology, placement, lines))

@@ -7,8 +7,8 @@ from rich.text import Text
 from memplan.report.draw.layout import bounded, flow, hanging, paragraphs, spread, stacked
 from memplan.runtime.numa.commands import Commands, wrapped
 from memplan.runtime.numa.cpulist import format_list
-from memplan.runtime.numa.placement import Placement, RankPlacement
-from memplan.runtime.numa.records import Device, Node, Topology
+from memplan.runtime.numa.placement import MachinePlacement, RankPlacement
+from memplan.runtime.numa.records import Device, NumaNode, Topology
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 from memplan.versions import installed
@@ -21,7 +21,7 @@ _STATES = {
 
 
 def render(
-    topology: Topology, placement: Placement, lines: Commands, *, width: int = 80, quiet: bool = False
+    topology: Topology, placement: MachinePlacement, lines: Commands, *, width: int = 80, quiet: bool = False
 ) -> list[Text]:
     """Write a machine and a plan on it as lines of styled text.
 
@@ -75,7 +75,7 @@ def _nodes(topology: Topology, width: int) -> Iterator[Text]:
         yield from _devices(lost, width)
 
 
-def _furnished(nodes: Sequence[Node]) -> list[Node]:
+def _furnished(nodes: Sequence[NumaNode]) -> list[NumaNode]:
     """Without places that are kept for memory to come, such as a GH200's for parts of its GPU."""
     return [node for node in nodes if node.cpus or node.total_bytes]
 
@@ -90,7 +90,7 @@ def _device_words(device: Device) -> str:
     return " ".join(filter(None, [kind, clean(device.name), device.address])) + memory
 
 
-def _distances(nodes: Sequence[Node]) -> Iterator[Text]:
+def _distances(nodes: Sequence[NumaNode]) -> Iterator[Text]:
     nodes = _furnished(nodes)
     if len(nodes) < 2:
         return
@@ -99,7 +99,7 @@ def _distances(nodes: Sequence[Node]) -> Iterator[Text]:
         yield Text(f"{node.index:>8}" + "".join(f"{node.distance(other.index):>5}" for other in nodes))
 
 
-def _plan(placement: Placement, width: int) -> Iterator[Text]:
+def _plan(placement: MachinePlacement, width: int) -> Iterator[Text]:
     yield Text(f"{'rank':<6}{'GPU':<5}{'node':<6}{'CPUs':<24}{'workers':<20}memory", style="bold")
     for rank in placement.ranks:
         gpu = "-" if rank.gpu is None else str(rank.gpu.index)
@@ -128,7 +128,7 @@ def _typed(lines: Commands, width: int) -> Iterator[Text]:
         yield from map(Text, wrapped(lines.shared, width))
 
 
-def _summary(topology: Topology, placement: Placement) -> Text:
+def _summary(topology: Topology, placement: MachinePlacement) -> Text:
     word, style, meaning = _STATES[placement.state]
     with_gpu = [rank for rank in placement.ranks if rank.gpu and rank.gpu.node is not None]
     own = sum(rank.gpu is not None and rank.gpu.node == rank.node for rank in with_gpu)

@@ -10,7 +10,7 @@ from memplan.runtime.profile.records import Events
 from memplan.validate.align import align
 
 
-class Measured(NamedTuple):
+class MeasuredEvents(NamedTuple):
     """Events as they are compared."""
 
     sizes: "array[int]"
@@ -38,7 +38,7 @@ class Match(NamedTuple):
     """Matched ones."""
 
 
-def measured(events: Events, start: int, steps: Sequence[int], *, least: int, rounding: int) -> Measured:
+def measured(events: Events, start: int, steps: Sequence[int], *, least: int, rounding: int) -> MeasuredEvents:
     """A recording's events as they are compared.
 
     Args:
@@ -63,10 +63,10 @@ def measured(events: Events, start: int, steps: Sequence[int], *, least: int, ro
         elif tops:
             tops[-1] = max(tops[-1], level)
     marks = tuple(bisect_left(kept, step) for step in steps)
-    return Measured(sizes, levels, tops, marks, start, before)
+    return MeasuredEvents(sizes, levels, tops, marks, start, before)
 
 
-def pieces(side: Predicted, run: Measured) -> Iterator[tuple[int, range, range]]:
+def pieces(side: Predicted, run: MeasuredEvents) -> Iterator[tuple[int, range, range]]:
     """Set-up and the steps that both sides have, as ranges of known events."""
     if not run.marks:
         yield -1, range(len(side.indices)), range(len(run.sizes))
@@ -80,7 +80,7 @@ def pieces(side: Predicted, run: Measured) -> Iterator[tuple[int, range, range]]
         yield step, range(first, end), came
 
 
-def matched(step: int, ours: range, theirs: range, side: Predicted, run: Measured) -> Match:
+def matched(step: int, ours: range, theirs: range, side: Predicted, run: MeasuredEvents) -> Match:
     """Align one piece."""
     blocks = align(side.sizes[ours.start : ours.stop], run.sizes[theirs.start : theirs.stop])
     pairs = [

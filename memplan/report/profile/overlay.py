@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from memplan.report.profile.match import Match, Measured, matched, measured, pieces
-from memplan.report.profile.plan import Plan, Predicted, last_step, predicted, step_events
+from memplan.report.profile.match import Match, MeasuredEvents, matched, measured, pieces
+from memplan.report.profile.plan import PlannedRun, Predicted, last_step, predicted, step_events
 from memplan.report.profile.records import Deviation, Overlay, Piece
 from memplan.runtime.profile.recording import Recording
 from memplan.runtime.profile.records import Events
@@ -37,7 +37,7 @@ class _Placed(NamedTuple):
     is_matched: bool
 
 
-def overlay(recording: Recording, events: Events, plan: Plan) -> Overlay:
+def overlay(recording: Recording, events: Events, plan: PlannedRun) -> Overlay:
     """Compare a full recording with a plan.
 
     Args:
@@ -86,7 +86,7 @@ def _notes(recording: Recording, side: Predicted, base: int) -> Iterator[str]:
         yield SCALARS.format(format_bytes(side.least))
 
 
-def _base(matches: Sequence[Match], side: Predicted, run: Measured) -> int:
+def _base(matches: Sequence[Match], side: Predicted, run: MeasuredEvents) -> int:
     """What the plan has before the first step, where the recording began only then and has none of set-up's events."""
     if not matches or matches[0].step or not matches[0].ours or matches[0].theirs:
         return 0
@@ -95,7 +95,7 @@ def _base(matches: Sequence[Match], side: Predicted, run: Measured) -> int:
     return max(0, alive - run.before)
 
 
-def _deviations(match: Match, side: Predicted, run: Measured, base: int) -> Iterator[Deviation]:
+def _deviations(match: Match, side: Predicted, run: MeasuredEvents, base: int) -> Iterator[Deviation]:
     for ours, theirs in match.pairs:
         event = side.indices[ours]
         if event in side.levels:
@@ -103,7 +103,7 @@ def _deviations(match: Match, side: Predicted, run: Measured, base: int) -> Iter
             yield Deviation(event, match.step, phase, side.levels[event], run.levels[theirs] + base)
 
 
-def _between(match: Match, side: Predicted, run: Measured, base: int) -> Iterator[int]:
+def _between(match: Match, side: Predicted, run: MeasuredEvents, base: int) -> Iterator[int]:
     """Distances where events differ; none where the plan's levels are not all known."""
     if side.digest.buffers_left_out:
         return
@@ -118,7 +118,7 @@ def _between(match: Match, side: Predicted, run: Measured, base: int) -> Iterato
             yield abs(min(predicted_levels) - min(levels) - base)
 
 
-def _piece(match: Match, side: Predicted, run: Measured, base: int) -> Piece:
+def _piece(match: Match, side: Predicted, run: MeasuredEvents, base: int) -> Piece:
     inside = range(side.indices[match.ours.start], side.indices[match.ours.stop - 1] + 1) if match.ours else range(0)
     return Piece(
         step=match.step,
@@ -147,7 +147,7 @@ def _positions(matches: Sequence[Match], side: Predicted) -> list[_Placed]:
     return placed
 
 
-def _curve(side: Predicted, run: Measured, placed: Sequence[_Placed], base: int) -> Iterator[int]:
+def _curve(side: Predicted, run: MeasuredEvents, placed: Sequence[_Placed], base: int) -> Iterator[int]:
     """Measured bytes at the samples of the plan's curve; what rises above the plan in between is not lost."""
     level, place = run.start + base, 0
     for sample in side.digest.curve.events:

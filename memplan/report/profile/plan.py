@@ -12,7 +12,7 @@ from memplan.measure.records import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlannedRun:
     """What was predicted of a run."""
 
     estimate: Estimate
@@ -38,7 +38,7 @@ class Predicted(NamedTuple):
     """Events of at most so many bytes are not among them; 0: all are."""
 
 
-def predicted(plan: Plan, steps: int, *, ignored_bytes: int = 0) -> Predicted:
+def predicted(plan: PlannedRun, steps: int, *, ignored_bytes: int = 0) -> Predicted:
     """Lay a plan's timeline out.
 
     Args:

@@ -12,7 +12,7 @@ from memplan.snapshot.comparison import HistoryReplay
 from memplan.snapshot.frames import BEFORE_RECORDING
 from memplan.snapshot.records import Frame
 from memplan.snapshot.state import OutOfMemoryEvent, PoolState, StateNow
-from memplan.snapshot.timeline import Owner
+from memplan.snapshot.timeline import PlaceTotal
 from memplan.snapshot.what_if import WhatIf
 
 POINTS = 400
@@ -31,7 +31,7 @@ class TimelinePoint(NamedTuple):
 class StackReport(NamedTuple):
     """A call stack, and what it holds."""
 
-    owner: Owner
+    owner: PlaceTotal
     """Its place."""
     frames: tuple[Frame, ...]
     """Innermost first; empty for what was there before the recording began."""
@@ -60,11 +60,11 @@ class DeviceReport(NamedTuple):
 
     analysis: SnapshotAnalysis
     """All that was found."""
-    owners: tuple[Owner, ...]
+    owners: tuple[PlaceTotal, ...]
     """Who held the memory at the peak, by place in the program."""
     stacks: tuple[StackReport, ...]
     """The same by whole call stack."""
-    alive: tuple[Owner, ...]
+    alive: tuple[PlaceTotal, ...]
     """Who holds what is still allocated."""
     timeline: tuple[TimelinePoint, ...]
     """Bytes over the history."""
@@ -117,7 +117,7 @@ DOCUMENT = Document(
             rest=False,
         ),
         Moment: Table(keys=_bytes("allocated", "requested", "reserved")),
-        Owner: Table(keys={"bytes": "size", "parts": if_any("parts")}, spread=("place",), omit=("stack",)),
+        PlaceTotal: Table(keys={"bytes": "size", "parts": if_any("parts")}, spread=("place",), omit=("stack",)),
         StackReport: Table(spread=("owner",)),
         StateNow: Table(
             keys=_bytes("reserved", "allocated", "requested", "pending", "largest_free", "releasable", "stuck")
@@ -179,7 +179,7 @@ def render(name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnaly
 
 
 def _report(analysis: SnapshotAnalysis, top: int) -> DeviceReport:
-    def cut(owners: Sequence[Owner]) -> tuple[Owner, ...]:
+    def cut(owners: Sequence[PlaceTotal]) -> tuple[PlaceTotal, ...]:
         return tuple(replace(owner, parts=cut(owner.parts)) for owner in owners[:top])
 
     return DeviceReport(

@@ -10,7 +10,7 @@ from memplan.report.places import name_of, source_of
 from memplan.report.snapshot.hints import hints
 from memplan.snapshot.analysis import SnapshotAnalysis
 from memplan.snapshot.state import OutOfMemoryCause, OutOfMemoryEvent
-from memplan.snapshot.timeline import Owner
+from memplan.snapshot.timeline import PlaceTotal
 from memplan.snapshot.what_if import WhatIf
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
@@ -107,7 +107,7 @@ def _peak(analysis: SnapshotAnalysis) -> Iterator[str]:
         yield from filter(None, (name_of(peak.place), source_of(peak.place)))
 
 
-def _owners(title: str, owners: Sequence[Owner], top: int, width: int) -> list[Text]:
+def _owners(title: str, owners: Sequence[PlaceTotal], top: int, width: int) -> list[Text]:
     total = sum(owner.size for owner in owners)
     if not total:
         return []
@@ -126,14 +126,14 @@ def _owners(title: str, owners: Sequence[Owner], top: int, width: int) -> list[T
     return lines
 
 
-def _owner(owner: Owner, total: int, width: int) -> Text:
+def _owner(owner: PlaceTotal, total: int, width: int) -> Text:
     head = _figures(owner.size, total, owner.count)
     source = shorten(source_of(owner.place), width * 4 // 10)
     name = shorten(name_of(owner.place), max(0, width - len(head) - len(source) - 2))
     return spread(Text(head + name), Text(source, style="dim"), width)
 
 
-def _part(part: Owner, total: int, width: int) -> Text:
+def _part(part: PlaceTotal, total: int, width: int) -> Text:
     head = _figures(part.size, total, part.count)
     return Text(head + shorten(f"via {source_of(part.place)} {name_of(part.place)}", width - len(head)), style="dim")
 

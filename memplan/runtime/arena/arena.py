@@ -15,14 +15,14 @@ from typing import Self
 import torch
 
 from memplan.runtime.arena import native
-from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaCounts, ArenaPlan, Recording
+from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaCounts, ArenaPlan, StepRecording
 from memplan.runtime.native import claim, release
 
 _outlived: list[torch.Tensor] = []
 """Arenas in which somebody still has a tensor: their memory must stay."""
 
 
-def record(step: Callable[[], object]) -> Recording:
+def record(step: Callable[[], object]) -> StepRecording:
     """Run a step once and write down what it allocates.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from memplan.runtime.arena.records import ArenaCounts, Recording
+from memplan.runtime.arena.records import ArenaCounts, StepRecording
 from memplan.runtime.native import compiled
 from memplan.units import Bytes
 
@@ -60,12 +60,12 @@ def stop() -> None:
     library().memplan_stop()
 
 
-def recording() -> Recording:
+def recording() -> StepRecording:
     """What was recorded last."""
     count = library().memplan_events(None)
     events = (_Event * count)()
     library().memplan_events(events)
-    return Recording(events=tuple((event.key, event.nbytes) for event in events))
+    return StepRecording(events=tuple((event.key, event.nbytes) for event in events))
 
 
 def counts() -> ArenaCounts:

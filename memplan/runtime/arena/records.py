@@ -9,7 +9,7 @@ CPU_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class StepRecording:
     """The allocations of CPU tensors that one step made, on the thread that ran it."""
 
     events: tuple[tuple[int, int], ...]

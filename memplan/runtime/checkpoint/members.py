@@ -9,7 +9,7 @@ from torch import nn
 
 from memplan.runtime.checkpoint.planned import PlannedForward, planned_forward
 from memplan.runtime.checkpoint.records import Action, BlockPlan, Segment
-from memplan.runtime.checkpoint.segments import Chain, Group
+from memplan.runtime.checkpoint.segments import Group, SegmentLoop
 
 
 def put_segments(model: nn.Module, segments: Sequence[Segment]) -> None:
@@ -20,7 +20,7 @@ def put_segments(model: nn.Module, segments: Sequence[Segment]) -> None:
         segments: By exact names; nested or apart.
     """
     for group in _outermost(model, [segment.modules for segment in segments]):
-        chain = Chain(group)
+        chain = SegmentLoop(group)
         for index, (name, module) in enumerate(group.blocks()):
             _planned(name, module).join(chain, index)
         names = [name for name, _ in group.blocks()]
@@ -32,8 +32,8 @@ def put_segments(model: nn.Module, segments: Sequence[Segment]) -> None:
 class Member(PlannedForward):
     """The forward of a module that is part of segments, as one of the blocks or as a parent of the blocks."""
 
-    _place: tuple[Chain, int] | None = None
-    _chains: tuple[Chain, ...] = ()
+    _place: tuple[SegmentLoop, int] | None = None
+    _chains: tuple[SegmentLoop, ...] = ()
 
     # Under ``torch.compile`` it runs eagerly, and with it all of a parent: a stand-in is no input of a graph.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -55,14 +55,14 @@ class Member(PlannedForward):
         if self._place is not None:
             self.join(*self._place)
 
-    def join(self, chain: Chain, index: int) -> None:
+    def join(self, chain: SegmentLoop, index: int) -> None:
         """Let calls of the module go to a segment."""
         self._place = chain, index
         # What ``nn.Module.compile`` sets. Calls are taken, not ``forward``: hooks (FSDP's gather parameters) must run
         # where the block does, in the second run as well, and not where the parent's call passes through.
         self._module.__dict__["_compiled_call_impl"] = _SegmentCall(chain, index)
 
-    def watch(self, chain: Chain) -> None:
+    def watch(self, chain: SegmentLoop) -> None:
         """Be the parent whose forward calls a segment's blocks."""
         self._chains += (chain,)
 
@@ -76,7 +76,7 @@ class Member(PlannedForward):
 class _SegmentCall:
     """A call of a block that stands in a segment."""
 
-    def __init__(self, chain: Chain, index: int) -> None:
+    def __init__(self, chain: SegmentLoop, index: int) -> None:
         self._chain = chain
         self._index = index
 

@@ -34,7 +34,7 @@ _HOOKED = "respect_saved_tensors_hooks"
 _OPTIONS: dict[str, Any] = {_HOOKED: True} if _HOOKED in inspect.signature(checkpoint).parameters else {}
 
 
-class Region:
+class RerunRegion:
     """One call of something that runs again as a whole, and what its second run leaves for the blocks inside it."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Region:
 _thread = threading.local()
 
 
-def current_region() -> Region | None:
+def current_region() -> RerunRegion | None:
     """The innermost region that runs in this thread."""
     return getattr(_thread, "region", None)
 
@@ -96,7 +96,7 @@ def checkpointed(
     Raises:
         PlanMismatch: It writes to an argument, from which a further run could not start.
     """
-    count, names, region, before = len(arguments), tuple(keywords), Region(), Before(modules.values())
+    count, names, region, before = len(arguments), tuple(keywords), RerunRegion(), Before(modules.values())
 
     def run(*values: Any) -> Any:
         own = [_without_writing_back(value) for value in values]

@@ -75,7 +75,7 @@ class Group:
         return f"{names[0]} … {names[-1]}"
 
 
-class Chain:
+class SegmentLoop:
     """An outermost segment, and where the parent's loop stands in it.
 
     Args:

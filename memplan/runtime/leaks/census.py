@@ -9,7 +9,7 @@ from typing import NamedTuple
 from memplan.runtime.leaks.births import Birth
 from memplan.runtime.leaks.causes import Evidence, cause
 from memplan.runtime.leaks.chains import Path, path_to, roots
-from memplan.runtime.leaks.heap import Holder, holders
+from memplan.runtime.leaks.heap import TensorHolder, holders
 from memplan.runtime.leaks.records import Chain, Link, Site
 
 SITES = 8
@@ -73,7 +73,7 @@ def _kept(groups: Iterable[Sequence[Birth]], device: str, until: float) -> list[
 class _Paths:
     """Paths to the holders of several groups; those of a graph have the same holder."""
 
-    def __init__(self, found: dict[int, list[Holder]], until: float) -> None:
+    def __init__(self, found: dict[int, list[TensorHolder]], until: float) -> None:
         self._found, self._until = found, until
         self._roots = roots()
         self._paths: dict[int, Path] = {}
@@ -91,7 +91,7 @@ class _Paths:
         chain = _extended(path.chain, best)
         return chain, cause(Evidence(chain, path.objects, best.tensor, self._is_shared(best, birth, group)))
 
-    def _path(self, holder: Holder) -> Path:
+    def _path(self, holder: TensorHolder) -> Path:
         if not holder.held:
             return Path(_UNKNOWN[0], [holder.tensor])
         if id(holder.tensor) not in self._paths:
@@ -102,13 +102,13 @@ class _Paths:
             self._paths[id(holder.tensor)] = path_to(holder.tensor, self._roots, left, own)
         return self._paths[id(holder.tensor)]
 
-    def _is_shared(self, holder: Holder, birth: Birth, group: Sequence[Birth]) -> bool:
+    def _is_shared(self, holder: TensorHolder, birth: Birth, group: Sequence[Birth]) -> bool:
         """Does the same tensor keep what was born in another step?"""
         others = (each for each in group if each.step != birth.step)
         return any(each.tensor is holder.tensor for other in others for each in self._found[other.storage.cdata])
 
 
-def _extended(chain: Chain, holder: Holder) -> Chain:
+def _extended(chain: Chain, holder: TensorHolder) -> Chain:
     if not holder.suffix:
         return chain
     start = chain.links or (Link(kind="object", name=f"<{type(holder.tensor).__qualname__}>", holder=""),)

@@ -30,7 +30,7 @@ def storage_id(tensor: torch.Tensor) -> int:
         return 0
 
 
-class Holder(NamedTuple):
+class TensorHolder(NamedTuple):
     """A Python tensor that keeps a storage, and how."""
 
     tensor: torch.Tensor
@@ -43,7 +43,7 @@ class Holder(NamedTuple):
     """Does Python code hold it? C++ keeps Python's side of a tensor too, and then nothing refers to that."""
 
 
-def holders(storages: set[int], device: str, seconds: float) -> dict[int, list[Holder]]:
+def holders(storages: set[int], device: str, seconds: float) -> dict[int, list[TensorHolder]]:
     """Who holds these storages.
 
     Args:
@@ -58,18 +58,18 @@ def holders(storages: set[int], device: str, seconds: float) -> dict[int, list[H
     tensors = list(live_tensors(device))
     held = _held(tensors)
     tensors.sort(key=lambda each: id(each) not in held)
-    found: dict[int, list[Holder]] = {each: [] for each in storages}
+    found: dict[int, list[TensorHolder]] = {each: [] for each in storages}
     for tensor in tensors:
-        _add(found, storage_id(tensor), Holder(tensor, "", 0, id(tensor) in held))
+        _add(found, storage_id(tensor), TensorHolder(tensor, "", 0, id(tensor) in held))
     for tensor in tensors:
         if (grad := _gradient(tensor)) is not None:
-            _add(found, storage_id(grad), Holder(tensor, ".grad", 0, id(tensor) in held))
+            _add(found, storage_id(grad), TensorHolder(tensor, ".grad", 0, id(tensor) in held))
     for address, holder in _saved(_graphs(tensors, held), storages, time.monotonic() + seconds):
         _add(found, address, holder)
     return {address: sorted(each, key=lambda holder: not holder.held) for address, each in found.items()}
 
 
-def _add(found: dict[int, list[Holder]], address: int, holder: Holder) -> None:
+def _add(found: dict[int, list[TensorHolder]], address: int, holder: TensorHolder) -> None:
     if address in found:
         found[address].append(holder)
 
@@ -82,13 +82,13 @@ def _held(tensors: list[torch.Tensor]) -> set[int]:
     return wanted & (variables | {id(child) for each in holding for child in gc.get_referents(each)})
 
 
-def _graphs(tensors: list[torch.Tensor], held: set[int]) -> Iterator[tuple[Holder, Any]]:
+def _graphs(tensors: list[torch.Tensor], held: set[int]) -> Iterator[tuple[TensorHolder, Any]]:
     """Tensors whose graph is to be followed, and where it begins."""
     for each in tensors:
         if (node := _node(each)) is not None:
-            yield Holder(each, ".grad_fn", 1, id(each) in held), node
+            yield TensorHolder(each, ".grad_fn", 1, id(each) in held), node
         elif (grad := _gradient(each)) is not None and grad.grad_fn is not None:
-            yield Holder(each, ".grad.grad_fn", 1, id(each) in held), grad.grad_fn
+            yield TensorHolder(each, ".grad.grad_fn", 1, id(each) in held), grad.grad_fn
 
 
 def _node(tensor: torch.Tensor) -> Any:
@@ -107,7 +107,9 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
-def _saved(graphs: Iterable[tuple[Holder, Any]], storages: set[int], until: float) -> Iterator[tuple[int, Holder]]:
+def _saved(
+    graphs: Iterable[tuple[TensorHolder, Any]], storages: set[int], until: float
+) -> Iterator[tuple[int, TensorHolder]]:
     seen: set[Any] = set()
     for holder, root in graphs:
         stack = [(root, 1)]

@@ -22,7 +22,7 @@ class Counts(NamedTuple):
     """In segments; None without a caching allocator."""
 
 
-class Source(NamedTuple):
+class CountSource(NamedTuple):
     """Where counts come from."""
 
     name: str
@@ -35,7 +35,7 @@ class Source(NamedTuple):
     """To be open while it is read."""
 
 
-def source(device: str | None = None) -> Source:
+def source(device: str | None = None) -> CountSource:
     """What to count.
 
     Args:
@@ -49,14 +49,14 @@ def source(device: str | None = None) -> Source:
     if device is None:
         device = f"cuda:{torch.cuda.current_device()}" if cuda.device_count() else _cpu_or_resident()
     if device == "resident":
-        return Source(device, "cpu", _resident, nullcontext)
+        return CountSource(device, "cpu", _resident, nullcontext)
     if device == "cpu":
-        return Source(device, "cpu", _cpu, cpu.counting)
+        return CountSource(device, "cpu", _cpu, cpu.counting)
     kind, _, index = device.partition(":")
     if kind != "cuda" or (index and not index.isdigit()):
         raise UsageError(f"there is nothing to count on '{device}'", hint="cuda, cuda:1, cpu or resident")
     number = int(index) if index else torch.cuda.current_device()
-    return Source(f"cuda:{number}", "cuda", lambda: _cuda(number), nullcontext)
+    return CountSource(f"cuda:{number}", "cuda", lambda: _cuda(number), nullcontext)
 
 
 def _cpu_or_resident() -> str:

@@ -7,9 +7,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from memplan.runtime.metrics.families import family_of, filled, utf8
-from memplan.runtime.metrics.pools import POOL, TAKE, Pool, pool_families
-from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, Device
-from memplan.runtime.monitor.records import Check, Level, Plan
+from memplan.runtime.metrics.pools import POOL, TAKE, CountedPool, pool_families
+from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, DeviceRow
+from memplan.runtime.monitor.records import Check, Level, RunPlan
 from memplan.versions import installed
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Collector:
         source: Callable[[], Check | None],
         *,
         job: str,
-        plan: Plan | None,
-        pools: Mapping[str, Pool] | None = None,
+        plan: RunPlan | None,
+        pools: Mapping[str, CountedPool] | None = None,
     ) -> None:
         self._source = source
         self._pools = dict(pools or {})
@@ -108,16 +108,16 @@ class Collector:
         yield from self._regions(check)
         yield from _histogram(devices)
 
-    def _devices(self, check: Check) -> dict[tuple[str, ...], Device]:
+    def _devices(self, check: Check) -> dict[tuple[str, ...], DeviceRow]:
         """By their labels, each once: Prometheus refuses a scrape that has one series twice."""
-        found: dict[tuple[str, ...], Device] = {}
+        found: dict[tuple[str, ...], DeviceRow] = {}
         for read, health in zip(check.reading.devices, check.devices, strict=True):
             rank = "" if health.rank is None else str(health.rank)
             labels = (utf8(read.device), utf8(read.uuid), rank, self._job)
-            found.setdefault(labels, Device(read, health, self._plan))
+            found.setdefault(labels, DeviceRow(read, health, self._plan))
         return found
 
-    def _levels(self, check: Check, devices: Mapping[tuple[str, ...], Device]) -> "Iterator[Family]":
+    def _levels(self, check: Check, devices: Mapping[tuple[str, ...], DeviceRow]) -> "Iterator[Family]":
         from prometheus_client import core
 
         levels = core.StateSetMetricFamily("memplan_level", "How bad it is on a device.", labels=_LABELS)
@@ -159,7 +159,7 @@ def _states(level: Level) -> dict[str, bool]:
     return {each.word: each is level for each in Level}
 
 
-def _histogram(devices: Mapping[tuple[str, ...], Device]) -> "Iterator[Family]":
+def _histogram(devices: Mapping[tuple[str, ...], DeviceRow]) -> "Iterator[Family]":
     from prometheus_client import core
 
     family = core.HistogramMetricFamily(

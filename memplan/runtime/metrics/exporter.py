@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from memplan.errors import UsageError
 from memplan.runtime.metrics.collector import Collector
-from memplan.runtime.metrics.pools import Pool
-from memplan.runtime.monitor.records import Check, Plan
-from memplan.runtime.web.listener import Answer, Listener, Request
+from memplan.runtime.metrics.pools import CountedPool
+from memplan.runtime.monitor.records import Check, RunPlan
+from memplan.runtime.web.listener import HttpListener, HttpRequest, Response
 from memplan.runtime.web.recorder import Monitor
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Exporter:
         """Of its own: what else the process exports is not served here."""
         self._collector, self._also = collector, also
         self.registry.register(collector)
-        self._listener = Listener({"/": _root, "/metrics": self._metrics}, host=host, port=port)
+        self._listener = HttpListener({"/": _root, "/metrics": self._metrics}, host=host, port=port)
         try:
             if also is not None:
                 also.register(collector)
@@ -61,12 +61,12 @@ class Exporter:
             self._also.unregister(self._collector)
             self._also = None
 
-    def _metrics(self, request: Request) -> Answer:
+    def _metrics(self, request: HttpRequest) -> Response:
         """In the format that the client asks for: Prometheus' text, or OpenMetrics."""
         from prometheus_client.exposition import choose_encoder
 
         encoder, kind = choose_encoder(request.accept)
-        return Answer(body=encoder(self.registry), kind=kind)
+        return Response(body=encoder(self.registry), kind=kind)
 
 
 def start(
@@ -75,9 +75,9 @@ def start(
     host: str = "127.0.0.1",
     port: int = PORT,
     job: str = "",
-    plan: Plan | None = None,
+    plan: RunPlan | None = None,
     registry: "CollectorRegistry | None" = None,
-    pools: Mapping[str, Pool] | None = None,
+    pools: Mapping[str, CountedPool] | None = None,
 ) -> Exporter:
     """Serve the last check as metrics, under ``/metrics``.
 
@@ -107,7 +107,7 @@ def export_metrics(
     host: str = "127.0.0.1",
     job: str | None = None,
     registry: "CollectorRegistry | None" = None,
-    pools: Mapping[str, Pool] | None = None,
+    pools: Mapping[str, CountedPool] | None = None,
 ) -> Exporter:
     """Serve what a monitor last found, from inside the training process.
 
@@ -129,5 +129,5 @@ def export_metrics(
     return start(monitor.latest, host=host, port=port, job=name, plan=monitor.plan, registry=registry, pools=pools)
 
 
-def _root(request: Request) -> Answer:  # noqa: ARG001
-    return Answer(body=b"memplan: metrics for Prometheus are under /metrics\n", kind="text/plain; charset=utf-8")
+def _root(request: HttpRequest) -> Response:  # noqa: ARG001
+    return Response(body=b"memplan: metrics for Prometheus are under /metrics\n", kind="text/plain; charset=utf-8")

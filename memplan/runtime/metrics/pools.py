@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
 
-class Pool(Protocol):
+class CountedPool(Protocol):
     """What has accounts; ``TensorPool`` does."""
 
     def statistics(self) -> PoolStatistics:
@@ -78,7 +78,7 @@ LABELS = ("pool", "job")
 """Of all of them."""
 
 
-def pool_families(pools: Mapping[str, Pool], job: str) -> "Iterator[Family]":
+def pool_families(pools: Mapping[str, CountedPool], job: str) -> "Iterator[Family]":
     """Families of the accounts of all pools, each pool's of one moment; none where there are no pools."""
     from prometheus_client import core
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from memplan.runtime.meters.records import DeviceReading
-from memplan.runtime.monitor.records import Check, Health, Plan, Trend
+from memplan.runtime.monitor.records import Check, Health, RunPlan, Trend
 
 Of = TypeVar("Of")
 """What a metric is of."""
 
 
-class Device(NamedTuple):
+class DeviceRow(NamedTuple):
     """One device of a check."""
 
     read: DeviceReading
     """What was read."""
     health: Health
     """What it means."""
-    plan: Plan | None
+    plan: RunPlan | None
     """What was predicted."""
 
 
@@ -39,15 +39,15 @@ class Metric(Generic[Of]):
     """Counters only grow while a process lives."""
 
 
-def _planned(figure: Callable[[Plan], int]) -> Callable[[Device], int | None]:
+def _planned(figure: Callable[[RunPlan], int]) -> Callable[[DeviceRow], int | None]:
     return lambda of: None if of.plan is None else figure(of.plan)
 
 
-def _trend(figure: Callable[[Trend], float | None]) -> Callable[[Device], float | None]:
+def _trend(figure: Callable[[Trend], float | None]) -> Callable[[DeviceRow], float | None]:
     return lambda of: None if of.health.trend is None else figure(of.health.trend)
 
 
-DEVICE: tuple[Metric[Device], ...] = (
+DEVICE: tuple[Metric[DeviceRow], ...] = (
     Metric(
         name="memplan_gpu_memory_used_bytes",
         help="Memory of the device that all processes together use; of the host, where training is on the CPU.",
@@ -148,7 +148,7 @@ DEVICE: tuple[Metric[Device], ...] = (
 )
 """For every device."""
 
-COMPARED: tuple[Metric[Device], ...] = (
+COMPARED: tuple[Metric[DeviceRow], ...] = (
     Metric(
         name="memplan_compared_bytes",
         help="The most so far of the figure that is compared with the plan.",
@@ -167,7 +167,7 @@ COMPARED: tuple[Metric[Device], ...] = (
 )
 """For every device, with ``figure``: which one is compared (``reserved``, ``allocated`` or ``used``)."""
 
-TREND: tuple[Metric[Device], ...] = (
+TREND: tuple[Metric[DeviceRow], ...] = (
     Metric(
         name="memplan_growth_bytes",
         help="Bytes that allocated memory grows by, per step or second.",

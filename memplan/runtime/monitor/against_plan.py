@@ -3,14 +3,14 @@
 from typing import NamedTuple
 
 from memplan.runtime.meters.records import DeviceReading
-from memplan.runtime.monitor.records import Health, Plan
+from memplan.runtime.monitor.records import Health, RunPlan
 from memplan.units import format_bytes
 
 _SAME_SIZE = 0.05
 """Two cards of one name differ by less (ECC, firmware); cards of different sizes differ by more."""
 
 
-class Comparison(NamedTuple):
+class PlanComparison(NamedTuple):
     """A measured figure beside the predicted one; an empty name: there is none."""
 
     figure: str = ""
@@ -19,7 +19,7 @@ class Comparison(NamedTuple):
     high: int | None = None
 
 
-def comparison(device: DeviceReading, plan: Plan | None, before: Health | None) -> Comparison:
+def comparison(device: DeviceReading, plan: RunPlan | None, before: Health | None) -> PlanComparison:
     """Compare one device with the plan.
 
     Where the allocator's counters are there, segments are compared: other processes do not count in them. What lies
@@ -31,19 +31,19 @@ def comparison(device: DeviceReading, plan: Plan | None, before: Health | None) 
         before: The device's last judgement: what is only seen from outside has no peak of its own.
     """
     if plan is None or (device.device == "cpu") != (plan.gpu == "cpu"):
-        return Comparison()
+        return PlanComparison()
     if device.device == "cpu":
         # The CPU has no segments and no context, so that the three predicted figures are the same.
         if device.peak_allocated is None:
-            return Comparison()
-        return Comparison("allocated", device.peak_allocated, plan.device, plan.high)
+            return PlanComparison()
+        return PlanComparison("allocated", device.peak_allocated, plan.device, plan.high)
     if device.peak_reserved is not None:
-        return Comparison("reserved", device.peak_reserved, plan.reserved, max(0, plan.high - plan.outside))
+        return PlanComparison("reserved", device.peak_reserved, plan.reserved, max(0, plan.high - plan.outside))
     earlier = before.measured if before and before.figure == "used" and before.measured else 0
-    return Comparison("used", max(earlier, device.used), plan.device, plan.high)
+    return PlanComparison("used", max(earlier, device.used), plan.device, plan.high)
 
 
-def mismatch(device: DeviceReading, plan: Plan | None) -> str:
+def mismatch(device: DeviceReading, plan: RunPlan | None) -> str:
     """Why the plan is for another device; empty where it is not."""
     if plan is None:
         return ""

@@ -13,7 +13,7 @@ from typing import Any
 from memplan.errors import UsageError
 from memplan.runtime.monitor import wire
 from memplan.runtime.monitor.judge import DEFAULTS
-from memplan.runtime.monitor.records import Plan, Thresholds
+from memplan.runtime.monitor.records import RunPlan, Thresholds
 
 _INSIDE = Path(__file__).with_name("inside")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -26,7 +26,7 @@ class Wanted:
 
     command: tuple[str, ...]
     """The command and its arguments."""
-    plan: Plan | None = None
+    plan: RunPlan | None = None
     """What was predicted for each device."""
     thresholds: Thresholds = DEFAULTS
     """Where levels begin."""

@@ -6,7 +6,7 @@ from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.against_plan import mismatch
 from memplan.runtime.monitor.device import device_health, host_health, with_evenness
-from memplan.runtime.monitor.records import Check, Health, Plan, Region, Thresholds
+from memplan.runtime.monitor.records import Check, Health, RegionUse, RunPlan, Thresholds
 from memplan.runtime.monitor.situation import Situation, Watched
 from memplan.runtime.monitor.trend import windows
 
@@ -16,12 +16,12 @@ DEFAULTS = Thresholds()
 def judge(
     reading: Reading,
     history: Sequence[Check] = (),
-    plan: Plan | None = None,
+    plan: RunPlan | None = None,
     thresholds: Thresholds = DEFAULTS,
     *,
     step: int | None = None,
     ranks: Sequence[int | None] = (),
-    regions: Sequence[Region] = (),
+    regions: Sequence[RegionUse] = (),
 ) -> Check:
     """Judge one reading.
 
@@ -76,7 +76,7 @@ def _recommendations(healths: Sequence[Health]) -> tuple[Finding, ...]:
     return tuple(sorted(worst.values(), key=lambda each: (SEVERITIES.index(each.severity), each.code)))
 
 
-def _notes(reading: Reading, plan: Plan | None) -> tuple[str, ...]:
+def _notes(reading: Reading, plan: RunPlan | None) -> tuple[str, ...]:
     """What stands in the way of a comparison."""
     notes = [mismatch(device, plan) for device in reading.devices]
     if plan is not None and plan.gpu == "cpu":

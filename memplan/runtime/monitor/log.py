@@ -14,7 +14,7 @@ from memplan.errors import UsageError
 from memplan.findings.records import Finding
 from memplan.runtime.meters.records import DeviceReading, HostReading
 from memplan.runtime.monitor.outcome import Ending
-from memplan.runtime.monitor.records import Check, Health, Level, Plan, Thresholds
+from memplan.runtime.monitor.records import Check, Health, Level, RunPlan, Thresholds
 from memplan.runtime.monitor.wire import Message
 
 _LOG = logging.getLogger("memplan")
@@ -62,7 +62,7 @@ class StartLine(NamedTuple):
     """Since the epoch."""
     command: tuple[str, ...]
     """What is run."""
-    plan: Plan | None
+    plan: RunPlan | None
     """What was predicted."""
     thresholds: Thresholds
     """Where levels begin."""
@@ -100,7 +100,7 @@ class HostCheck(NamedTuple):
     health: Health
 
 
-class Recommendation(NamedTuple):
+class RunAdvice(NamedTuple):
     """What to do."""
 
     code: str
@@ -114,9 +114,9 @@ class Recommendation(NamedTuple):
 Line = StartLine | Check | OomLine | EndLine
 
 
-def recommended(findings: Iterable[Finding]) -> tuple[Recommendation, ...]:
+def recommended(findings: Iterable[Finding]) -> tuple[RunAdvice, ...]:
     """Return what was found, each with what to do about it."""
-    return tuple(Recommendation(finding.code, finding.message, finding.fix) for finding in findings)
+    return tuple(RunAdvice(finding.code, finding.message, finding.fix) for finding in findings)
 
 
 def _devices(check: Check) -> tuple[DeviceCheck, ...]:
@@ -134,7 +134,7 @@ LINES = Document(
     tables={
         Level: "word",
         StartLine: Table(keys={"kind": Constant("start")}),
-        Plan: Table(
+        RunPlan: Table(
             keys={f"{name}_bytes": name for name in ("allocated", "reserved", "device", "low", "high", "usable")},
             omit=("total", "phase", "module", "breakdown", "curve"),
         ),
@@ -191,5 +191,5 @@ LINES = Document(
     },
 )
 """A line of the log."""
-PLAN = Document(name="plan", root=Plan, tables=LINES.tables)
+PLAN = Document(name="plan", root=RunPlan, tables=LINES.tables)
 """A plan without its timeline."""

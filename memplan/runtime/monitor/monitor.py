@@ -17,7 +17,7 @@ from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.judge import DEFAULTS, judge
 from memplan.runtime.monitor.log import Log
 from memplan.runtime.monitor.plan import read_plan
-from memplan.runtime.monitor.records import Check, Level, Plan, Region, Thresholds
+from memplan.runtime.monitor.records import Check, Level, RegionUse, RunPlan, Thresholds
 from memplan.runtime.profile.profile import recorded_regions
 
 _LOG = logging.getLogger("memplan")
@@ -47,11 +47,11 @@ class MemoryMonitor:
     def __init__(
         self,
         *,
-        plan: Plan | Path | str | None = None,
+        plan: RunPlan | Path | str | None = None,
         gpu: str | None = None,
         thresholds: Thresholds = DEFAULTS,
         log: Path | str | None = None,
-        regions: Callable[[], Sequence[Region]] | None = None,
+        regions: Callable[[], Sequence[RegionUse]] | None = None,
         count_cpu: bool = False,
         reader: Callable[[], Reading] = read,
     ) -> None:
@@ -139,10 +139,10 @@ def _counts() -> bool:
     return True
 
 
-def _recorded() -> Sequence[Region]:
+def _recorded() -> Sequence[RegionUse]:
     """By path below the recording's own name; what a recording took as a whole stands under that."""
     return [
-        Region(name="/".join(each.path[1:]) or each.path[0], bytes=each.growth_bytes) for each in recorded_regions()
+        RegionUse(name="/".join(each.path[1:]) or each.path[0], bytes=each.growth_bytes) for each in recorded_regions()
     ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from memplan.findings.records import Finding
-from memplan.runtime.monitor.records import Check, Level, Plan
+from memplan.runtime.monitor.records import Check, Level, RunPlan
 from memplan.runtime.monitor.wire import Message
 
 
@@ -47,7 +47,7 @@ class PostMortem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LevelChange:
     """The level of the run changed."""
 
     seconds: float
@@ -91,12 +91,12 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """A watched run, from its start to its end."""
 
     command: tuple[str, ...]
     """What was run."""
-    plan: Plan | None
+    plan: RunPlan | None
     """What was predicted."""
     ending: Ending
     """How it ended."""
@@ -106,7 +106,7 @@ class Outcome:
     """Optimizer steps, where known."""
     level: Level
     """The worst of all checks."""
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
     """Levels over time; the first is that of the first check."""
     peaks: tuple[Peak, ...]
     """One for each device."""

@@ -9,7 +9,7 @@ from memplan.contract.table import Table
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
-from memplan.runtime.monitor.records import Plan, PlanCurve
+from memplan.runtime.monitor.records import PlanCurve, RunPlan
 
 _HOW = "make one with `memplan estimate TARGET --gpu NAME -f json=FILE` (--timeline adds the curve)"
 
@@ -30,9 +30,9 @@ def _same_length(timeline: Any) -> Any:
 
 ESTIMATED = Document(
     name="estimate",
-    root=Plan,
+    root=RunPlan,
     tables={
-        Plan: Table(
+        RunPlan: Table(
             keys={
                 "gpu": {"name": "gpu", "total_bytes": "total", "usable_bytes": "usable"},
                 "peak": {
@@ -63,7 +63,7 @@ ESTIMATED = Document(
 """What is read of an estimate."""
 
 
-def read_plan(path: Path | str, gpu: str | None = None) -> Plan:
+def read_plan(path: Path | str, gpu: str | None = None) -> RunPlan:
     """Read a plan file.
 
     Args:
@@ -80,13 +80,13 @@ def read_plan(path: Path | str, gpu: str | None = None) -> Plan:
     return parse_plan(content, gpu=gpu, where=str(path))
 
 
-def parse_plan(content: Any, *, gpu: str | None = None, where: str = "plan") -> Plan:
+def parse_plan(content: Any, *, gpu: str | None = None, where: str = "plan") -> RunPlan:
     """Return the plan in what JSON holds; errors as ``read_plan``'s."""
     plain = of_command(content, "estimate", where, hint=_HOW)
     estimates = plain.get("estimates", [plain])
     if not isinstance(estimates, list) or not estimates:
         raise UsageError("'estimates' is no list of estimates", where=where, hint=_HOW)
-    plan: Plan = ESTIMATED.read(of_gpu(estimates, gpu, where), where)
+    plan: RunPlan = ESTIMATED.read(of_gpu(estimates, gpu, where), where)
     return plan
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.outcome import Ending, PostMortem
-from memplan.runtime.monitor.records import Check, Health, Plan
+from memplan.runtime.monitor.records import Check, Health, RunPlan
 from memplan.units import GIB, MIB, format_bytes
 
 UNEXPLAINED_KILL = "MM106"
@@ -21,7 +21,7 @@ _SEGMENT = 20 * MIB
 """A request may take a segment of so much (``kLargeBuffer``, c10/cuda/CUDACachingAllocator.h)."""
 
 
-def post_mortem(ending: Ending, history: Sequence[Check], plan: Plan | None) -> PostMortem | None:
+def post_mortem(ending: Ending, history: Sequence[Check], plan: RunPlan | None) -> PostMortem | None:
     """Explain an end.
 
     Args:
@@ -45,7 +45,7 @@ def post_mortem(ending: Ending, history: Sequence[Check], plan: Plan | None) -> 
     )
 
 
-def _cause(ending: Ending, history: Sequence[Check], plan: Plan | None) -> tuple[str, str] | None:
+def _cause(ending: Ending, history: Sequence[Check], plan: RunPlan | None) -> tuple[str, str] | None:
     if any(word in ending.why for word in _CUDA):
         return _refused(ending, plan)
     if any(word in ending.why for word in _HOST):
@@ -59,7 +59,7 @@ def _cause(ending: Ending, history: Sequence[Check], plan: Plan | None) -> tuple
     return _refused(ending, plan) if ending.oom and not ending.why else None
 
 
-def _refused(ending: Ending, plan: Plan | None) -> tuple[str, str]:
+def _refused(ending: Ending, plan: RunPlan | None) -> tuple[str, str]:
     """Which of four reasons a CUDA allocation failed for."""
     oom = ending.oom
     device = _device(oom.facts.get("device"), oom.reading.devices) if oom and oom.reading else None
@@ -87,7 +87,7 @@ def _device(index: object, devices: Sequence[DeviceReading]) -> DeviceReading | 
     return next((device for device in devices if device.device == f"cuda:{index}"), None)
 
 
-def _prediction(code: str, ending: Ending, last: Check | None, plan: Plan | None) -> str:
+def _prediction(code: str, ending: Ending, last: Check | None, plan: RunPlan | None) -> str:
     if plan is None:
         return "nothing was predicted: memplan estimate TARGET --gpu NAME -f json=plan.json, and --plan plan.json"
     peak = f"a peak of {format_bytes(plan.device)}, {format_bytes(plan.high)} at most"

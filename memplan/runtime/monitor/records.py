@@ -66,7 +66,7 @@ class PlanCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """What a training process knows of a prediction, for one GPU; ``memplan.runtime.monitor.plan`` reads it."""
 
     target: str
@@ -198,7 +198,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class RegionUse:
     """What one part of the step uses, where a profiler says so."""
 
     name: str
@@ -225,7 +225,7 @@ class Check:
     """The worst of all."""
     recommendations: tuple[Finding, ...]
     """The worst reason of each code, worst first."""
-    regions: tuple[Region, ...] = ()
+    regions: tuple[RegionUse, ...] = ()
     """Of the profiler, if one runs."""
     notes: tuple[str, ...] = ()
     """What stands in the way of a comparison: a plan for another GPU, no counters for CPU tensors."""

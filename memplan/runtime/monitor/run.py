@@ -15,12 +15,12 @@ from memplan.runtime.monitor.child import Wanted, started
 from memplan.runtime.monitor.judge import judge
 from memplan.runtime.monitor.log import EndLine, Line, Log, OomLine, StartLine
 from memplan.runtime.monitor.merge import Merged
-from memplan.runtime.monitor.outcome import Change, Ending, Outcome
+from memplan.runtime.monitor.outcome import Ending, LevelChange, RunOutcome
 from memplan.runtime.monitor.post_mortem import post_mortem
 from memplan.runtime.monitor.processes import oom_kills
 from memplan.runtime.monitor.records import Check
 from memplan.runtime.monitor.sources import Sources
-from memplan.runtime.monitor.tally import Tally
+from memplan.runtime.monitor.tally import CheckTally
 
 _LOG = logging.getLogger("memplan")
 _FIRST = 0.2
@@ -35,7 +35,7 @@ class Watch:
         told: Called with each check, and with the change of the level where there is one.
     """
 
-    def __init__(self, wanted: Wanted, told: Callable[[Check, Change | None], None] | None = None) -> None:
+    def __init__(self, wanted: Wanted, told: Callable[[Check, LevelChange | None], None] | None = None) -> None:
         self._wanted = wanted
         self._told = told
         self._latest: Check | None = None
@@ -45,7 +45,7 @@ class Watch:
         """The last check; None before the first."""
         return self._latest
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Run the command to its end.
 
         Returns:
@@ -55,7 +55,7 @@ class Watch:
             UsageError: The command cannot be run, or the log not be written.
         """
         wanted, began = self._wanted, time.time()
-        tally = Tally(started=began, window=wanted.thresholds.window)
+        tally = CheckTally(started=began, window=wanted.thresholds.window)
         with ExitStack() as stack:
             log = stack.enter_context(closing(Log(wanted.log))) if wanted.log else None
             gpus = wanted.plan is None or wanted.plan.gpu != "cpu"
@@ -74,7 +74,7 @@ class Watch:
         tally.notes += [*sources.notes, *_blind(words), *([log.problem] if log and log.problem else [])]
         return _outcome(wanted, ending, tally)
 
-    def _follow(self, child: "subprocess.Popen[Any]", sources: Sources, tally: Tally, log: Log | None) -> None:
+    def _follow(self, child: "subprocess.Popen[Any]", sources: Sources, tally: CheckTally, log: Log | None) -> None:
         due = time.monotonic() + min(_FIRST, self._wanted.interval)
         while True:
             try:
@@ -85,7 +85,7 @@ class Watch:
             else:
                 return
 
-    def _safely(self, check: Callable[[], None], tally: Tally) -> None:
+    def _safely(self, check: Callable[[], None], tally: CheckTally) -> None:
         try:
             check()
         except Exception as error:  # noqa: BLE001 - the command goes on, and is waited for.
@@ -94,7 +94,7 @@ class Watch:
                 tally.notes.append(f"checks failed: {type(error).__name__}: {error}")
             self._failed = True
 
-    def _check(self, found: Merged | None, tally: Tally, log: Log | None) -> None:
+    def _check(self, found: Merged | None, tally: CheckTally, log: Log | None) -> None:
         if found is None:
             return
         wanted = self._wanted
@@ -127,8 +127,8 @@ def _blind(words: Sequence[wire.Message]) -> list[str]:
     return [f"a process was not read from within ({why}): install memplan where it runs" for why in sorted(reasons)]
 
 
-def _outcome(wanted: Wanted, ending: Ending, tally: Tally) -> Outcome:
-    return Outcome(
+def _outcome(wanted: Wanted, ending: Ending, tally: CheckTally) -> RunOutcome:
+    return RunOutcome(
         command=wanted.command,
         plan=wanted.plan,
         ending=ending,

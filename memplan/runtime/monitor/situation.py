@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memplan.runtime.meters.records import DeviceReading, Reading
-from memplan.runtime.monitor.records import Check, Health, Level, Plan, Thresholds
+from memplan.runtime.monitor.records import Check, Health, Level, RunPlan, Thresholds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Situation:
     """What was read."""
     history: Sequence[Check]
     """Earlier checks, oldest first."""
-    plan: Plan | None
+    plan: RunPlan | None
     """What was predicted."""
     thresholds: Thresholds
     """Where levels begin."""

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import DeviceReading
-from memplan.runtime.monitor.outcome import Change, Peak
+from memplan.runtime.monitor.outcome import LevelChange, Peak
 from memplan.runtime.monitor.records import Check, Health, Level
 
 Number = TypeVar("Number", int, float)
@@ -16,13 +16,13 @@ _CHANGES = 500
 """Levels over time that are kept: a run that changes more often has told enough."""
 
 
-class Tally:
+class CheckTally:
     """Counts checks in. One thread at a time."""
 
     def __init__(self, *, started: float, window: int) -> None:
         self._started = started
         self.history: deque[Check] = deque(maxlen=window)
-        self.changes: list[Change] = []
+        self.changes: list[LevelChange] = []
         self.level = Level.NORMAL
         self.checks = 0
         self.steps: int | None = None
@@ -34,7 +34,7 @@ class Tally:
         self._peaks: dict[tuple[int | None, str, str], Peak] = {}
         self._worst: dict[str, Finding] = {}
 
-    def add(self, check: Check) -> Change | None:
+    def add(self, check: Check) -> LevelChange | None:
         """Count one check in.
 
         Returns:
@@ -70,14 +70,14 @@ class Tally:
         """One for each code, worst first."""
         return tuple(sorted(self._worst.values(), key=lambda each: (SEVERITIES.index(each.severity), each.code)))
 
-    def _change(self, check: Check) -> Change | None:
+    def _change(self, check: Check) -> LevelChange | None:
         before = self.changes[-1].level if self.changes else None
         self.level = max(self.level, check.level)
         if check.level is before or len(self.changes) >= _CHANGES:
             return None
         sentence = check.recommendations[0].message if check.level and check.recommendations else ""
         seconds = check.reading.seconds - self._started
-        change = Change(seconds=seconds, step=check.step, level=check.level, sentence=sentence)
+        change = LevelChange(seconds=seconds, step=check.step, level=check.level, sentence=sentence)
         self.changes.append(change)
         return change
 

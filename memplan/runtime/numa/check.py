@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from memplan.runtime.numa.placement import Demand, Placement, RankPlacement
+from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement
 from memplan.runtime.numa.records import Topology
 
 
-def check(topology: Topology, placement: Placement, demand: Demand) -> tuple[str, ...]:
+def check(topology: Topology, placement: MachinePlacement, demand: Demand) -> tuple[str, ...]:
     """Everything that is wrong with a placement, each as a sentence; empty: nothing is."""
     return (
         *_numbers(placement, demand),
@@ -19,14 +19,14 @@ def check(topology: Topology, placement: Placement, demand: Demand) -> tuple[str
     )
 
 
-def _numbers(placement: Placement, demand: Demand) -> Iterator[str]:
+def _numbers(placement: MachinePlacement, demand: Demand) -> Iterator[str]:
     if [rank.rank for rank in placement.ranks] != list(range(len(placement.ranks))):
         yield "the ranks are not numbered from 0"
     if demand.ranks is not None and len(placement.ranks) != demand.ranks:
         yield f"{len(placement.ranks)} ranks are placed, {demand.ranks} were asked for"
 
 
-def _cpus(topology: Topology, placement: Placement) -> Iterator[str]:
+def _cpus(topology: Topology, placement: MachinePlacement) -> Iterator[str]:
     owner: dict[int, int] = {}
     for rank in placement.ranks:
         here = {cpu for node in topology.nodes if node.index == rank.node for core in node.cores for cpu in core.cpus}
@@ -44,7 +44,7 @@ def _cpus(topology: Topology, placement: Placement) -> Iterator[str]:
             yield f"CPUs {idle} of node {node.index} are nobody's"
 
 
-def _homes(topology: Topology, placement: Placement) -> Iterator[str]:
+def _homes(topology: Topology, placement: MachinePlacement) -> Iterator[str]:
     """On the GPU's node, unless that is full of ranks whose GPU it has; then on the nearest with a CPU to spare."""
     size = {node.index: sum(len(core.cpus) for core in node.cores) for node in topology.nodes}
     seated = Counter(rank.node for rank in placement.ranks)
@@ -67,7 +67,7 @@ def _gpu_node(rank: RankPlacement) -> int | None:
     return rank.gpu.node if rank.gpu else None
 
 
-def _fair(topology: Topology, placement: Placement) -> Iterator[str]:
+def _fair(topology: Topology, placement: MachinePlacement) -> Iterator[str]:
     """Whole cores, as many for each rank of a node, give or take one."""
     for node in topology.nodes:
         counts = [len(rank.cores) for rank in placement.ranks if rank.node == node.index]
@@ -81,7 +81,7 @@ def _fair(topology: Topology, placement: Placement) -> Iterator[str]:
                 yield f"rank {rank.rank} has a part of a core"
 
 
-def _workers(placement: Placement, demand: Demand) -> Iterator[str]:
+def _workers(placement: MachinePlacement, demand: Demand) -> Iterator[str]:
     for rank in placement.ranks:
         if len(rank.workers) != demand.workers:
             yield f"rank {rank.rank} has {len(rank.workers)} workers, {demand.workers} were asked for"
@@ -93,7 +93,7 @@ def _workers(placement: Placement, demand: Demand) -> Iterator[str]:
                 yield f"worker {number} of rank {rank.rank} is on the training process's own core"
 
 
-def _memory(topology: Topology, placement: Placement, demand: Demand) -> Iterator[str]:
+def _memory(topology: Topology, placement: MachinePlacement, demand: Demand) -> Iterator[str]:
     room = {node.index: int(node.free_bytes + node.cache_bytes) for node in topology.nodes if node.memory_allowed}
     used: Counter[int] = Counter()
     for rank in placement.ranks:
@@ -109,7 +109,7 @@ def _memory(topology: Topology, placement: Placement, demand: Demand) -> Iterato
     yield from _away(placement, room, used)
 
 
-def _away(placement: Placement, room: Mapping[int, int], used: Mapping[int, int]) -> Iterator[str]:
+def _away(placement: MachinePlacement, room: Mapping[int, int], used: Mapping[int, int]) -> Iterator[str]:
     strangers = {rank.rank: sum(size for index, size in rank.pinned if index != rank.node) for rank in placement.ranks}
     for rank in placement.ranks:
         if strangers[rank.rank] and used.get(rank.node, 0) < room.get(rank.node, 0):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memplan.runtime.numa.cpulist import format_list, mask
-from memplan.runtime.numa.placement import Placement, RankPlacement
+from memplan.runtime.numa.placement import MachinePlacement, RankPlacement
 from memplan.runtime.numa.records import Topology
 from memplan.runtime.numa.torchrun import MODES, SINCE, differences
 
@@ -32,7 +32,7 @@ class Commands:
 
 
 def commands(
-    topology: Topology, placement: Placement, command: Sequence[str] = DEFAULT_COMMAND, *, strict: bool = False
+    topology: Topology, placement: MachinePlacement, command: Sequence[str] = DEFAULT_COMMAND, *, strict: bool = False
 ) -> Commands:
     """Write a placement down.
 
@@ -58,7 +58,7 @@ def rank_words(topology: Topology, rank: RankPlacement, command: Sequence[str], 
     return (*_settings(rank), *_numactl(topology, rank, strict=strict), "--", *command)
 
 
-def script(topology: Topology, placement: Placement, *, strict: bool = False) -> str:
+def script(topology: Topology, placement: MachinePlacement, *, strict: bool = False) -> str:
     """A POSIX shell script that binds by ``LOCAL_RANK`` (torchrun's) or ``SLURM_LOCALID`` and becomes its arguments."""
     lines = ["#!/bin/sh", "# Written by memplan numa. Usage: torchrun --no-python --nproc-per-node=N numa.sh COMMAND …",
              'case "${LOCAL_RANK:-${SLURM_LOCALID:-}}" in']  # fmt: skip
@@ -104,7 +104,7 @@ def _numactl(topology: Topology, rank: RankPlacement, *, strict: bool) -> tuple[
 
 
 def _torchrun(
-    topology: Topology, placement: Placement, command: Sequence[str], *, strict: bool
+    topology: Topology, placement: MachinePlacement, command: Sequence[str], *, strict: bool
 ) -> tuple[tuple[str, ...], str]:
     head = ("torchrun", f"--nproc-per-node={len(placement.ranks)}")
     found = differences(topology, placement)
@@ -116,6 +116,6 @@ def _torchrun(
     return (*head, f"--numa-binding={same}", *words), f"the same CPUs (torch >= {SINCE}), no memory policy"
 
 
-def _slurm(placement: Placement, command: Sequence[str]) -> tuple[str, ...]:
+def _slurm(placement: MachinePlacement, command: Sequence[str]) -> tuple[str, ...]:
     masks = ",".join(f"0x{mask(rank.cpus):x}" for rank in placement.ranks)
     return ("srun", f"--ntasks-per-node={len(placement.ranks)}", f"--cpu-bind=mask_cpu:{masks}", *command)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memplan.runtime.numa.records import Node, Topology
+from memplan.runtime.numa.records import NumaNode, Topology
 from memplan.units import Bytes
 
 
@@ -51,7 +51,7 @@ def pin(topology: Topology, nodes: Sequence[int], size: Bytes) -> list[Pinned]:
     return found
 
 
-def _order(topology: Topology, own: int) -> list[Node]:
+def _order(topology: Topology, own: int) -> list[NumaNode]:
     """Nodes that memory may come from, the best first.
 
     A node without CPUs comes after all that have some: it is CXL memory, or the memory of a GPU, which is no place to

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from memplan.runtime.numa.driver import DriverGpu
-from memplan.runtime.numa.records import Device, Node
+from memplan.runtime.numa.records import Device, NumaNode
 from memplan.runtime.numa.system_files import SystemFiles
 
 PCI = "sys/bus/pci/devices"
@@ -25,7 +25,7 @@ class _Found:
 
 
 def find_devices(
-    files: SystemFiles, nodes: Sequence[Node], driver: Sequence[DriverGpu] | None
+    files: SystemFiles, nodes: Sequence[NumaNode], driver: Sequence[DriverGpu] | None
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """GPUs, not yet numbered, and network cards.
 
@@ -51,13 +51,13 @@ def _scan(files: SystemFiles) -> Iterator[_Found]:
             yield _Found(address=address, vendor=files.number(f"{PCI}/{address}/vendor"), device_class=code)
 
 
-def _gpu(files: SystemFiles, found: _Found, nodes: Sequence[Node]) -> Device:
+def _gpu(files: SystemFiles, found: _Found, nodes: Sequence[NumaNode]) -> Device:
     node, told_by = _node(files, found.address, nodes)
     vendor = GPU_VENDORS[found.vendor]
     return Device(kind="gpu", address=found.address, vendor=vendor, name="", node=node, told_by=told_by)
 
 
-def _told(files: SystemFiles, gpu: DriverGpu, nodes: Sequence[Node]) -> Device:
+def _told(files: SystemFiles, gpu: DriverGpu, nodes: Sequence[NumaNode]) -> Device:
     node, told_by = _node(files, gpu.address, nodes)
     known = {candidate.index for candidate in nodes}
     if node is None and len(gpu.nodes) == 1 and gpu.nodes[0] in known:
@@ -66,7 +66,7 @@ def _told(files: SystemFiles, gpu: DriverGpu, nodes: Sequence[Node]) -> Device:
                   uuid=gpu.uuid, memory_node=gpu.memory_node)  # fmt: skip
 
 
-def _card(files: SystemFiles, found: _Found, nodes: Sequence[Node]) -> Device:
+def _card(files: SystemFiles, found: _Found, nodes: Sequence[NumaNode]) -> Device:
     node, told_by = _node(files, found.address, nodes)
     folder = f"{PCI}/{found.address}"
     names = [*files.names(f"{folder}/infiniband"), *files.names(f"{folder}/net")]
@@ -74,7 +74,7 @@ def _card(files: SystemFiles, found: _Found, nodes: Sequence[Node]) -> Device:
     return Device(kind="nic", address=found.address, vendor=vendor, name=" ".join(names), node=node, told_by=told_by)
 
 
-def _node(files: SystemFiles, address: str, nodes: Sequence[Node]) -> tuple[int | None, str]:
+def _node(files: SystemFiles, address: str, nodes: Sequence[NumaNode]) -> tuple[int | None, str]:
     """The node of a device and what tells it. -1 is the kernel's word for "the firmware does not say"."""
     told = files.number(f"{PCI}/{address}/numa_node", -1)
     if told in {node.index for node in nodes}:

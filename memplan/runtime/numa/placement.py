@@ -58,7 +58,7 @@ class RankPlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class MachinePlacement:
     """All ranks of this machine."""
 
     ranks: tuple[RankPlacement, ...]

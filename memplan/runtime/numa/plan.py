@@ -7,8 +7,8 @@ from itertools import chain
 from memplan.errors import UsageError
 from memplan.runtime.numa.memory import Pinned, pin
 from memplan.runtime.numa.notes import core_notes, memory_notes
-from memplan.runtime.numa.placement import Demand, Placement, RankPlacement, State
-from memplan.runtime.numa.records import Core, Device, Node, Topology
+from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement, State
+from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
 from memplan.units import Bytes
 
 
@@ -22,7 +22,7 @@ class _Seat:
     reason: str = ""
 
 
-def place(topology: Topology, demand: Demand | None = None) -> Placement:
+def place(topology: Topology, demand: Demand | None = None) -> MachinePlacement:
     """Each rank on its GPU's node, the cores of a node shared out evenly, pinned memory beside them.
 
     A rank leaves its GPU's node only where that has no CPU left for it: then for the nearest node that has. Cores are
@@ -45,7 +45,7 @@ def place(topology: Topology, demand: Demand | None = None) -> Placement:
         for seat, lying in zip(seats, pinned, strict=True)
     )  # fmt: skip
     short = sum(lying.short_bytes for lying in pinned)
-    return Placement(
+    return MachinePlacement(
         ranks=ranks,
         interleave=tuple(node.index for node in topology.nodes if node.cores and node.available_bytes),
         state=_state(pinned),
@@ -81,12 +81,12 @@ def _seats(topology: Topology, count: int) -> list[_Seat]:
     return _in_order([seats[rank] for rank in range(count)])
 
 
-def _nearest(topology: Topology, gpu: Device | None, room: Mapping[int, int], seats: Iterable[_Seat]) -> Node:
+def _nearest(topology: Topology, gpu: Device | None, room: Mapping[int, int], seats: Iterable[_Seat]) -> NumaNode:
     """The node with room that is nearest to the GPU; among equals the one with most cores for each rank."""
     here = topology.by_index.get(-1 if gpu is None or gpu.node is None else gpu.node)
     seated = [seat.node for seat in seats]
 
-    def order(node: Node) -> tuple[int, float, int]:
+    def order(node: NumaNode) -> tuple[int, float, int]:
         share = (seated.count(node.index) + 1) / len(node.cores)
         return (here.distance(node.index) if here else 0, share, node.index)
 

@@ -27,7 +27,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NumaNode:
     """A NUMA node: CPUs, memory, or both."""
 
     index: int
@@ -92,7 +92,7 @@ class Device:
 class Topology:
     """A machine. Not slotted, because it remembers where its CPUs are."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[NumaNode, ...]
     """By number, at least one."""
     devices: tuple[Device, ...]
     """GPUs in the order of their numbers, then those that are not visible, then network cards."""
@@ -106,7 +106,7 @@ class Topology:
     """What was missing, and what was taken instead."""
 
     @cached_property
-    def by_index(self) -> Mapping[int, Node]:
+    def by_index(self) -> Mapping[int, NumaNode]:
         """Number → node."""
         return {node.index: node for node in self.nodes}
 

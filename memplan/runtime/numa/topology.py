@@ -13,7 +13,7 @@ from memplan.runtime.numa import limits
 from memplan.runtime.numa.cores import CPU, read_cores
 from memplan.runtime.numa.driver import DriverGpu, nvidia_gpus
 from memplan.runtime.numa.pci import find_devices
-from memplan.runtime.numa.records import Node, Topology
+from memplan.runtime.numa.records import NumaNode, Topology
 from memplan.runtime.numa.system_files import SystemFiles
 from memplan.runtime.numa.visible import number_gpus
 from memplan.units import KIB, Bytes
@@ -96,9 +96,9 @@ def _node_numbers(files: SystemFiles) -> Iterable[int]:
 
 def _node(
     files: SystemFiles, index: int, cpus_of: Mapping[int, tuple[int, ...]], cpus: frozenset[int], memory: frozenset[int]
-) -> Node:
+) -> NumaNode:
     sizes = _memory(files, index, alone=len(cpus_of) == 1)
-    return Node(
+    return NumaNode(
         index=index,
         cpus=cpus_of[index],
         cores=read_cores(files, cpus_of[index], cpus),

@@ -6,8 +6,8 @@ A table for comparing, not for binding: torch itself does that. A test holds it 
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
-from memplan.runtime.numa.placement import Placement
-from memplan.runtime.numa.records import Core, Device, Node, Topology
+from memplan.runtime.numa.placement import MachinePlacement
+from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
 
 Mode = Literal["exclusive", "node", "socket", "core-complex"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -23,12 +23,12 @@ def bindings(topology: Topology, mode: Mode) -> tuple[Binding, ...]:
     return tuple(_binding(topology, gpu, mode) for gpu in topology.gpus)
 
 
-def differences(topology: Topology, placement: Placement) -> Mapping[Mode, str]:
+def differences(topology: Topology, placement: MachinePlacement) -> Mapping[Mode, str]:
     """How each mode differs from a placement's CPUs; empty where it does not."""
     return {mode: _difference(bindings(topology, mode), placement) for mode in MODES}
 
 
-def _difference(found: Sequence[Binding], placement: Placement) -> str:
+def _difference(found: Sequence[Binding], placement: MachinePlacement) -> str:
     if len(found) < len(placement.ranks):
         return f"there are {len(found)} GPUs for {len(placement.ranks)} ranks, and it binds by GPU"
     pairs = list(zip(placement.ranks, found, strict=False))
@@ -42,7 +42,7 @@ def _difference(found: Sequence[Binding], placement: Placement) -> str:
     return f"other CPUs for rank {', '.join(map(str, other))}" if other else ""
 
 
-def _node_of(topology: Topology, gpu: Device) -> Node | None:
+def _node_of(topology: Topology, gpu: Device) -> NumaNode | None:
     # It knows ``numa_node`` only, and takes -1 for node 0.
     return topology.by_index.get(gpu.node if gpu.node is not None and gpu.told_by == "numa_node" else 0)
 
@@ -61,7 +61,7 @@ def _binding(topology: Topology, gpu: Device, mode: Mode) -> Binding:
     return _exclusive(node, here.index(gpu), len(here)) if mode == "exclusive" else _complex(node, here.index(gpu))
 
 
-def _socket(topology: Topology, node: Node) -> Binding:
+def _socket(topology: Topology, node: NumaNode) -> Binding:
     found: set[int] = set()
     for index in topology.possible_nodes:
         other = topology.by_index.get(index)
@@ -73,11 +73,11 @@ def _socket(topology: Topology, node: Node) -> Binding:
     return frozenset(found)
 
 
-def _package(node: Node) -> int:
+def _package(node: NumaNode) -> int:
     return min(node.cores, key=lambda core: min(core.cpus)).package
 
 
-def _exclusive(node: Node, place: int, count: int) -> Binding:
+def _exclusive(node: NumaNode, place: int, count: int) -> Binding:
     cores = sorted(node.cores, key=lambda core: core.first)
     size, longer = divmod(len(cores), count)
     if size == 0:
@@ -86,7 +86,7 @@ def _exclusive(node: Node, place: int, count: int) -> Binding:
     return frozenset(cpu for core in cores[start : start + size + (place < longer)] for cpu in core.cpus)
 
 
-def _complex(node: Node, place: int) -> Binding:
+def _complex(node: NumaNode, place: int) -> Binding:
     groups: dict[int, list[Core]] = {}
     for core in node.cores:
         groups.setdefault(core.cache, []).append(core)

@@ -92,7 +92,7 @@ _BOUNDS = tuple(round(bound * 1e9) for bound in TIME_BOUNDS)
 """In nanoseconds."""
 
 
-class Demand:
+class SizeDemand:
     """The sizes that were asked for, to a tenth of a percent: how many of each were alive at once."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from types import CodeType
 import torch
 
 from memplan.runtime.pools.memory import tensor_in, users
-from memplan.runtime.pools.records import Site
-from memplan.runtime.pools.slabs import Place
+from memplan.runtime.pools.records import PoolSite
+from memplan.runtime.pools.slabs import SlabPiece
 from memplan.units import Bytes
 
 Line = tuple[CodeType, int]
@@ -18,14 +18,14 @@ Line = tuple[CodeType, int]
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class PoolBlock:
     """One piece of memory, in one tensor's use or in none."""
 
     nbytes: int
     """Its size."""
     storage: torch.UntypedStorage
     """Its bytes; ``moved`` changes them."""
-    place: Place | None = None
+    place: SlabPiece | None = None
     """Where in which slab; None: it is large, and nobody's piece."""
     memory: mmap.mmap | None = None
     """All of a large block's memory; None: a device's, or a piece."""
@@ -59,7 +59,7 @@ class Block:
         # A quarter of the time of making one. Unlike ``detach()`` it is no view of the pattern.
         return pattern.data
 
-    def moved(self, storage: torch.UntypedStorage, place: Place) -> None:
+    def moved(self, storage: torch.UntypedStorage, place: SlabPiece) -> None:
         """Be somewhere else, where the same bytes are."""
         self.storage, self.place, self._pattern = storage, place, None
         self._idle = users(storage) + 1
@@ -68,22 +68,22 @@ class Block:
 class Lines:
     """What was taken, by line. Bounded by the lines of a program, not by its steps."""
 
-    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, blocks: Iterable[PoolBlock] = ()) -> None:
         self._counts: Counter[Line] = Counter()
         self._bytes: Counter[Line] = Counter()
         for block in blocks:
             self.add(block)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: PoolBlock) -> None:
         """Count a block at its line."""
         if block.line:
             self._counts[block.line] += 1
             self._bytes[block.line] += block.requested
 
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[PoolSite, ...]:
         """Most bytes first."""
         return tuple(
-            Site(where=where(line), count=self._counts[line], nbytes=Bytes(nbytes))
+            PoolSite(where=where(line), count=self._counts[line], nbytes=Bytes(nbytes))
             for line, nbytes in self._bytes.most_common()
         )
 

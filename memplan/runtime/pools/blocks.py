@@ -15,12 +15,12 @@ from threading import Lock
 import torch
 
 from memplan.errors import UsageError
-from memplan.runtime.pools.accounts import Accounts, Demand
-from memplan.runtime.pools.block import Block, Line, Lines, where
+from memplan.runtime.pools.accounts import Accounts, SizeDemand
+from memplan.runtime.pools.block import Line, Lines, PoolBlock, where
 from memplan.runtime.pools.buckets import fitted
 from memplan.runtime.pools.fresh import Fresh
 from memplan.runtime.pools.memory import Memory
-from memplan.runtime.pools.records import PoolFullError, Site
+from memplan.runtime.pools.records import PoolFullError, PoolSite
 from memplan.runtime.pools.stock import Stock
 from memplan.units import format_bytes
 
@@ -36,13 +36,13 @@ class Blocks:
     def __init__(self, memory: Memory, *, limit: int | None, max_fragmentation: float, threshold: int) -> None:
         self.lock = Lock()
         self.accounts = Accounts()
-        self.dropped: deque[Block] = deque()
+        self.dropped: deque[PoolBlock] = deque()
         """Of handles that were garbage. Appended to without the lock: a finalizer may run while it is held."""
         self.leaks = Lines()
-        self.taken: set[Block] = set()
+        self.taken: set[PoolBlock] = set()
         self.is_closed = False
-        self._pending: deque[Block] = deque()
-        self._fresh: Fresh[Block] = Fresh()
+        self._pending: deque[PoolBlock] = deque()
+        self._fresh: Fresh[PoolBlock] = Fresh()
         self._stock = Stock(
             memory,
             self.accounts,
@@ -51,10 +51,10 @@ class Blocks:
             threshold=threshold,
             tidy=self.tidy_all,
         )
-        self._demand = Demand()
+        self._demand = SizeDemand()
         self._large_misses, self._next_adjustment = 0, FIRST_ADJUSTMENT
 
-    def take(self, requested: int, line: Line, *, may_move: bool = False) -> Block:
+    def take(self, requested: int, line: Line, *, may_move: bool = False) -> PoolBlock:
         """A block of at least so many bytes.
 
         Args:
@@ -90,7 +90,7 @@ class Blocks:
             self.adjust()
         return block
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: PoolBlock) -> None:
         """Take a block back; it is used again when nobody has a tensor in it."""
         with self.lock:
             self._give_back(block)
@@ -191,13 +191,13 @@ class Blocks:
             self._stock.compact([block for block in self.taken if block.place and block.may_move and block.is_idle])
             return before - self.accounts.held
 
-    def sites(self, *, leaked: bool) -> tuple[Site, ...]:
+    def sites(self, *, leaked: bool) -> tuple[PoolSite, ...]:
         """Lines whose tensors are taken, or were dropped without giving back; most bytes first."""
         with self.lock:
             self.tidy(LOOKED_AT)
             return (self.leaks if leaked else Lines(self.taken)).sites()
 
-    def _found(self, requested: int) -> tuple[Block, bool]:
+    def _found(self, requested: int) -> tuple[PoolBlock, bool]:
         """A block from the stock, and whether more memory was asked for."""
         stock = self._stock
         block = stock.cached(requested)
@@ -210,7 +210,7 @@ class Blocks:
         self._sort()
         return stock.more(requested), True
 
-    def _give_back(self, block: Block) -> None:
+    def _give_back(self, block: PoolBlock) -> None:
         self.taken.discard(block)
         if block.place is None:
             self._demand.end(block.requested)
@@ -221,7 +221,7 @@ class Blocks:
         else:
             self._pending.append(block)
 
-    def _keep(self, block: Block) -> None:
+    def _keep(self, block: PoolBlock) -> None:
         """A block that nobody uses."""
         if self.is_closed or not self._stock.is_kept:
             self._stock.put(block)

@@ -7,7 +7,7 @@ import torch
 from memplan.errors import UsageError
 
 
-class Event(Protocol):
+class CopyEvent(Protocol):
     """The end of a copy; ``torch.cuda.Event`` is one."""
 
     def query(self) -> bool:
@@ -28,7 +28,7 @@ class Copier(Protocol):
     def buffer(self, nbytes: int) -> torch.Tensor:
         """Memory of the host, ``uint8``."""
 
-    def start(self, target: torch.Tensor, source: torch.Tensor) -> Event:
+    def start(self, target: torch.Tensor, source: torch.Tensor) -> CopyEvent:
         """Copy; what the device is told after this sees the result."""
 
 
@@ -55,7 +55,7 @@ class PageableCopier:
         """Pageable memory."""
         return torch.empty(nbytes, dtype=torch.uint8)
 
-    def start(self, target: torch.Tensor, source: torch.Tensor) -> Event:
+    def start(self, target: torch.Tensor, source: torch.Tensor) -> CopyEvent:
         """Copy now."""
         target.copy_(source)
         return Done()
@@ -74,7 +74,7 @@ class CudaCopier:
         """Pinned memory (``cudaHostAlloc``: milliseconds)."""
         return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
-    def start(self, target: torch.Tensor, source: torch.Tensor) -> Event:
+    def start(self, target: torch.Tensor, source: torch.Tensor) -> CopyEvent:
         """Copy after what the present stream was told; it goes on when the copy to the device is done."""
         current = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(current)

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 
 from memplan.errors import UsageError
-from memplan.runtime.pools.block import Block, Line, where
+from memplan.runtime.pools.block import Line, PoolBlock, where
 from memplan.runtime.pools.blocks import Blocks
 
 
@@ -16,9 +16,9 @@ class _Handle:
 
     __slots__ = ("_block", "_blocks", "_line")
 
-    def __init__(self, blocks: Blocks, block: Block, line: Line) -> None:
+    def __init__(self, blocks: Blocks, block: PoolBlock, line: Line) -> None:
         self._blocks, self._line = blocks, line
-        self._block: Block | None = block
+        self._block: PoolBlock | None = block
 
     @property
     def is_given_back(self) -> bool:
@@ -39,7 +39,7 @@ class _Handle:
 
     def __del__(self) -> None:
         """Leave the block to the pool's next call: a finalizer may run where the lock is held."""
-        block: Block | None = getattr(self, "_block", None)
+        block: PoolBlock | None = getattr(self, "_block", None)
         if block is not None:
             self._blocks.dropped.append(block)
 
@@ -52,7 +52,7 @@ class Lease(_Handle):
 
     __slots__ = ("_tensor",)
 
-    def __init__(self, blocks: Blocks, block: Block, line: Line, tensor: torch.Tensor) -> None:
+    def __init__(self, blocks: Blocks, block: PoolBlock, line: Line, tensor: torch.Tensor) -> None:
         # Not through ``super()``: half a microsecond.
         self._blocks, self._line, self._block = blocks, line, block
         self._tensor: torch.Tensor | None = tensor
@@ -87,7 +87,9 @@ class Movable(_Handle):
 
     __slots__ = ("_dtype", "_shape")
 
-    def __init__(self, blocks: Blocks, block: Block, line: Line, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def __init__(
+        self, blocks: Blocks, block: PoolBlock, line: Line, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> None:
         super().__init__(blocks, block, line)
         self._shape, self._dtype = shape, dtype
 

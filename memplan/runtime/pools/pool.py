@@ -12,13 +12,13 @@ from typing import Self
 import torch
 
 from memplan.errors import UsageError, several
-from memplan.runtime.pools.block import Block, Line, where
+from memplan.runtime.pools.block import Line, PoolBlock, where
 from memplan.runtime.pools.blocks import Blocks
 from memplan.runtime.pools.buckets import PAGE
 from memplan.runtime.pools.handles import Lease, Movable, Scope
 from memplan.runtime.pools.memory import memory_of, tensor_in
 from memplan.runtime.pools.planned import planned_sizes
-from memplan.runtime.pools.records import PoolStatistics, Site
+from memplan.runtime.pools.records import PoolSite, PoolStatistics
 from memplan.runtime.pools.slabs import SLAB
 from memplan.units import MIB, parse_size
 
@@ -145,15 +145,15 @@ class TensorPool:
         with self._blocks.lock:
             self._blocks.accounts.reset_peaks()
 
-    def taken(self) -> tuple[Site, ...]:
+    def taken(self) -> tuple[PoolSite, ...]:
         """Lines whose tensors were not given back yet, most bytes first."""
         return self._blocks.sites(leaked=False)
 
-    def leaks(self) -> tuple[Site, ...]:
+    def leaks(self) -> tuple[PoolSite, ...]:
         """Lines whose handles were dropped without giving back, most bytes first. Their memory is the pool's again."""
         return self._blocks.sites(leaked=True)
 
-    def close(self) -> tuple[Site, ...]:
+    def close(self) -> tuple[PoolSite, ...]:
         """Give everything back that nobody uses; what is still taken goes back when it is given back.
 
         Returns:
@@ -183,7 +183,7 @@ class TensorPool:
 
     def _block(
         self, shape: tuple[int, ...] | int, dtype: torch.dtype | None, depth: int, *, may_move: bool = False
-    ) -> tuple[Block, Line, tuple[int, ...], torch.dtype]:
+    ) -> tuple[PoolBlock, Line, tuple[int, ...], torch.dtype]:
         frame = sys._getframe(depth + 1)  # noqa: SLF001 - the way of ``warnings`` and ``logging``, without a walk.
         line = frame.f_code, frame.f_lineno
         full = (shape,) if isinstance(shape, int) else shape

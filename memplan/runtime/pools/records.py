@@ -73,7 +73,7 @@ class PoolStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class PoolSite:
     """Tensors that one line took."""
 
     where: str

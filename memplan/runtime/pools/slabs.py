@@ -16,7 +16,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlabPiece:
     """A piece of a slab."""
 
     slab: int
@@ -60,7 +60,7 @@ class Slabs:
         del self.used[slab]
         self._cut(slab, 0, SLAB)
 
-    def take(self, nbytes: int, into: frozenset[int] | None = None) -> Place | None:
+    def take(self, nbytes: int, into: frozenset[int] | None = None) -> SlabPiece | None:
         """The smallest free piece that is large enough, split.
 
         Args:
@@ -78,10 +78,10 @@ class Slabs:
                 if size > needed:
                     self._insert(slab, offset + needed, size - needed)
                 self.used[slab] += needed
-                return Place(slab, offset, needed)
+                return SlabPiece(slab, offset, needed)
         return None
 
-    def give_back(self, place: Place) -> bool:
+    def give_back(self, place: SlabPiece) -> bool:
         """Join a piece with its free neighbours.
 
         Returns:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from memplan.runtime.pools.block import Block
+from memplan.runtime.pools.block import PoolBlock
 from memplan.runtime.pools.memory import Memory
-from memplan.runtime.pools.slabs import Place, Slabs
+from memplan.runtime.pools.slabs import SlabPiece, Slabs
 
 
 class SmallBlocks:
@@ -27,13 +27,13 @@ class SmallBlocks:
         """Slabs of which nothing is taken."""
         return len(self._empty)
 
-    def take(self, nbytes: int) -> Block | None:
+    def take(self, nbytes: int) -> PoolBlock | None:
         """A piece of at least so many bytes; None where no slab has it."""
         place = self._slabs.take(max(nbytes, 1))
         if place is None:
             return None
         self._empty.discard(place.slab)
-        return Block(nbytes=place.nbytes, storage=self._piece(place), place=place)
+        return PoolBlock(nbytes=place.nbytes, storage=self._piece(place), place=place)
 
     def add(self, buffer: Any) -> None:
         """One slab more."""
@@ -42,7 +42,7 @@ class SmallBlocks:
         self._empty.add(slab)
         self._hold(self._slabs.nbytes)
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: SlabPiece) -> None:
         """Free a piece."""
         if self._slabs.give_back(place):
             self._empty.add(place.slab)
@@ -61,7 +61,7 @@ class SmallBlocks:
             self._hold(-self._slabs.nbytes)
         return number
 
-    def compact(self, movable: Sequence[Block]) -> None:
+    def compact(self, movable: Sequence[PoolBlock]) -> None:
         """Empty the slabs of which the least is taken into the fuller ones, where everything in them may move.
 
         Args:
@@ -72,9 +72,9 @@ class SmallBlocks:
             if within and sum(block.nbytes for block in within) == self._slabs.used[slab]:
                 self._move(within, frozenset(self._slabs.used) - self._empty - {slab})
 
-    def _move(self, blocks: Sequence[Block], into: frozenset[int]) -> None:
+    def _move(self, blocks: Sequence[PoolBlock], into: frozenset[int]) -> None:
         """All of the blocks or none."""
-        found: list[tuple[Block, Place]] = []
+        found: list[tuple[PoolBlock, SlabPiece]] = []
         for block in sorted(blocks, key=lambda each: -each.nbytes):
             place = self._slabs.take(block.nbytes, into)
             if place is None:
@@ -90,5 +90,5 @@ class SmallBlocks:
             if old is not None:
                 self.give_back(old)
 
-    def _piece(self, place: Place) -> Any:
+    def _piece(self, place: SlabPiece) -> Any:
         return self._memory.piece(self._buffers[place.slab], place.offset, place.nbytes)

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from memplan.errors import UsageError, several
-from memplan.runtime.pools.copiers import Copier, Done, Event, copier_of
+from memplan.runtime.pools.copiers import Copier, CopyEvent, Done, copier_of
 from memplan.runtime.pools.memory import tensor_in, users
 from memplan.runtime.pools.records import PoolFullError
 from memplan.units import MIB, Bytes, format_bytes
@@ -48,7 +48,7 @@ class StagingStatistics:
 class _Buffer:
     storage: torch.UntypedStorage
     idle: int
-    event: Event
+    event: CopyEvent
 
 
 class Staged:
@@ -210,7 +210,7 @@ class StagingPool:
         with self._lock:
             self._ring.append(buffer)
 
-    def copied_back(self, buffer: _Buffer, event: Event, nbytes: int) -> None:
+    def copied_back(self, buffer: _Buffer, event: CopyEvent, nbytes: int) -> None:
         """The same, when a copy of it is done."""
         with self._lock:
             buffer.event = event

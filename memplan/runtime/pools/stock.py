@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from memplan.runtime.pools.accounts import Accounts
-from memplan.runtime.pools.block import Block
+from memplan.runtime.pools.block import PoolBlock
 from memplan.runtime.pools.buckets import rounded
 from memplan.runtime.pools.memory import Memory
 from memplan.runtime.pools.records import PoolFullError
@@ -56,16 +56,16 @@ class Stock:
         """Is what is put here kept?"""
         self._memory, self._accounts, self._tidy = memory, accounts, tidy
         self._allowed = 1 - max_fragmentation
-        self._shelf: Shelf[Block] = Shelf()
+        self._shelf: Shelf[PoolBlock] = Shelf()
         self._small = SmallBlocks(memory, accounts.hold)
 
-    def cached(self, requested: int) -> Block | None:
+    def cached(self, requested: int) -> PoolBlock | None:
         """A free block of at least so many bytes, if there is one."""
         if requested <= self.threshold:
             return self._small.take(requested)
         return self._shelf.fit(requested, int(requested / (1 - self.waste)))
 
-    def more(self, requested: int) -> Block:
+    def more(self, requested: int) -> PoolBlock:
         """A block from more memory, where none is cached.
 
         Raises:
@@ -81,7 +81,7 @@ class Stock:
             if block is not None:
                 return block
 
-    def put(self, block: Block) -> None:
+    def put(self, block: PoolBlock) -> None:
         """Keep a block that nobody uses."""
         if block.place is not None:
             self._small.give_back(block.place)
@@ -100,7 +100,7 @@ class Stock:
             pass
         self._drop_slabs(0)
 
-    def compact(self, movable: Sequence[Block]) -> None:
+    def compact(self, movable: Sequence[PoolBlock]) -> None:
         """Empty sparse slabs into fuller ones, and give those back that are empty then."""
         self._small.compact(movable)
         self._drop_slabs(0)
@@ -109,11 +109,11 @@ class Stock:
         """The size of a large block for so many bytes."""
         return rounded(requested, self.buckets, self.waste) if self.is_kept else requested
 
-    def make(self, size: int, old: mmap.mmap | None = None) -> Block:
+    def make(self, size: int, old: mmap.mmap | None = None) -> PoolBlock:
         """A large block from the system, with the pages of ``old`` as far as they go."""
         storage, memory = self._allocated(lambda nbytes: self._memory.whole(nbytes, old), size)
         self._accounts.hold(size)
-        return Block(nbytes=size, storage=storage, memory=memory)
+        return PoolBlock(nbytes=size, storage=storage, memory=memory)
 
     def _make_room(self, nbytes: int, requested: int) -> mmap.mmap | None:
         """Evict so that what is held stays within the allowed share of what was ever alive at once, and the limit.
@@ -159,7 +159,7 @@ class Stock:
     def _drop_slabs(self, keep: int) -> None:
         self._accounts.evictions += self._small.drop_empty(keep)
 
-    def _evict(self) -> Block | None:
+    def _evict(self) -> PoolBlock | None:
         block = self._shelf.evict()
         if block is not None:
             self._accounts.hold(-block.nbytes)

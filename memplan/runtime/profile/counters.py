@@ -9,7 +9,7 @@ import torch
 
 from memplan.errors import MemplanError, UsageError
 from memplan.runtime.meters import cpu, cuda
-from memplan.runtime.profile.ledger import Taken
+from memplan.runtime.profile.ledger import CounterReading
 from memplan.runtime.profile.records import Source
 
 UNSEEN = "tensors from before the recording are not counted"
@@ -30,14 +30,14 @@ class Counters(Protocol):
     def start(self) -> None:
         """Begin to count."""
 
-    def take(self) -> Taken:
+    def take(self) -> CounterReading:
         """Look, and let the peak begin anew."""
 
     def stop(self) -> None:
         """End."""
 
 
-class CpuCounters:
+class CpuAllocationCounters:
     """Counts PyTorch's CPU allocations one by one."""
 
     source: Source = "cpu"
@@ -53,11 +53,11 @@ class CpuCounters:
         """Put the counting allocator in place."""
         cpu.start_counting()
 
-    def take(self) -> Taken:
+    def take(self) -> CounterReading:
         """About a microsecond."""
         self._call(self._into)
         allocated, peak, allocations, total = self._values
-        return Taken(allocated, peak, total, allocations)
+        return CounterReading(allocated, peak, total, allocations)
 
     def stop(self) -> None:
         """Take it away again, unless somebody else counts too."""
@@ -83,13 +83,13 @@ class CudaCounters:
         """Nothing: the allocator always counts."""
         self.take()
 
-    def take(self) -> Taken:
+    def take(self) -> CounterReading:
         """Before the process uses CUDA there is nothing, and reading creates no context."""
         stats = cuda.keeper.reset(self._index)
         if not stats:
-            return Taken(0, 0, 0, 0)
+            return CounterReading(0, 0, 0, 0)
         allocated = stats["allocated_bytes.all.current"]
-        return Taken(
+        return CounterReading(
             allocated,
             max(stats[cuda.ALLOCATED], allocated),
             stats["allocated_bytes.all.allocated"],
@@ -112,10 +112,10 @@ class ResidentMemory:
     def start(self) -> None:
         """Nothing."""
 
-    def take(self) -> Taken:
+    def take(self) -> CounterReading:
         """Some ten microseconds."""
         resident = int(self._process.memory_info().rss)
-        return Taken(resident, resident)
+        return CounterReading(resident, resident)
 
     def stop(self) -> None:
         """Nothing."""
@@ -137,7 +137,7 @@ def chosen(device: str | None) -> tuple[str, Counters]:
     wanted = _device(device or ("cuda" if has_cuda else "cpu"))
     if wanted.type == "cpu":
         try:
-            return "cpu", CpuCounters()
+            return "cpu", CpuAllocationCounters()
         except MemplanError:
             return "cpu", ResidentMemory()
     if wanted.type != "cuda" or not has_cuda:

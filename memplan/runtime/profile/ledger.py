@@ -13,7 +13,7 @@ from typing import NamedTuple
 from memplan.runtime.profile.records import Border, Region, Sample
 
 
-class Taken(NamedTuple):
+class CounterReading(NamedTuple):
     """One look at the counters; their peak begins anew with it."""
 
     allocated: int
@@ -48,14 +48,14 @@ class _Frame:
 
     __slots__ = ("handle", "inside", "node", "peak", "start", "started")
 
-    def __init__(self, handle: object, node: _Node, start: Taken, started: int) -> None:
+    def __init__(self, handle: object, node: _Node, start: CounterReading, started: int) -> None:
         self.handle, self.node, self.start, self.started = handle, node, start, started
         self.peak = start.allocated
         self.inside = 0
         """Nanoseconds spent in regions inside of it."""
 
 
-class Ledger:
+class RegionLedger:
     """The books. Safe to use from several threads; each has its own stack of regions.
 
     Args:
@@ -67,7 +67,7 @@ class Ledger:
 
     def __init__(
         self,
-        take: Callable[[], Taken],
+        take: Callable[[], CounterReading],
         began: int,
         *,
         thread: Callable[[], int] | None = None,
@@ -167,7 +167,7 @@ class Ledger:
             for path, node in ended
         )
 
-    def _look(self) -> Taken:
+    def _look(self) -> CounterReading:
         taken = self._take()
         peak = taken.peak
         self.peak = max(self.peak, peak)
@@ -190,7 +190,7 @@ class Ledger:
         self._pin(moment)
         self.log.append(Border(moment, thread, region))
 
-    def _close(self, stack: list[_Frame], taken: Taken, at: int, *, failed: bool) -> _Frame:
+    def _close(self, stack: list[_Frame], taken: CounterReading, at: int, *, failed: bool) -> _Frame:
         frame = stack.pop()
         node, start, lasted = frame.node, frame.start, at - frame.started
         if stack:

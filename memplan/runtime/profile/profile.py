@@ -10,12 +10,12 @@ from typing import ParamSpec, Self, TypeVar
 from memplan.errors import UsageError
 from memplan.runtime.profile.recording import Recording
 from memplan.runtime.profile.records import DEPTHS, Depth, Region
-from memplan.runtime.profile.session import Session, Settings
+from memplan.runtime.profile.session import ProfileSession, Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_active: Session | None = None
+_active: ProfileSession | None = None
 """The recording in progress; there is one allocator, and so there is one of them."""
 _beginning = Lock()
 
@@ -74,7 +74,7 @@ class Profile:
 
     def __init__(self, name: str, settings: Settings | None) -> None:
         self._name, self._settings = name, settings
-        self._session: Session | None = None
+        self._session: ProfileSession | None = None
         self._recording: Recording | None = None
         self._inside = 0
 
@@ -148,10 +148,10 @@ class Profile:
             if _active is not None:
                 _active.ledger.enter(self, self._name)
                 return
-            self._session = Session(settings)
+            self._session = ProfileSession(settings)
             _active = self._session
 
-    def _end(self, session: Session, *, failed: bool) -> None:
+    def _end(self, session: ProfileSession, *, failed: bool) -> None:
         global _active
         # Before it ends: other threads must find none rather than one that has ended.
         _active, self._session = None, None

@@ -8,7 +8,7 @@ import torch
 
 from memplan.runtime.profile.counters import Counters, ResidentMemory, chosen
 from memplan.runtime.profile.history import CountedHistory, CudaHistory, History, ProfiledHistory
-from memplan.runtime.profile.ledger import Ledger
+from memplan.runtime.profile.ledger import RegionLedger
 from memplan.runtime.profile.recording import Recording
 from memplan.runtime.profile.records import Depth, Events, Overhead
 from memplan.runtime.profile.sampler import Sampler
@@ -32,7 +32,7 @@ class Settings:
     """Events to keep; 32 bytes each on the CPU."""
 
 
-class Session:
+class ProfileSession:
     """A recording in progress; ``ledger`` has its books. Safe to use from several threads.
 
     Args:
@@ -57,9 +57,11 @@ class Session:
             raise
         self._wall, self._began = time.time(), time.monotonic_ns()
         if self._history:
-            self.ledger = Ledger(self._counters.take, self._began, thread=self._history.thread, pin=self._history.pin)
+            self.ledger = RegionLedger(
+                self._counters.take, self._began, thread=self._history.thread, pin=self._history.pin
+            )
         else:
-            self.ledger = Ledger(self._counters.take, self._began)
+            self.ledger = RegionLedger(self._counters.take, self._began)
         self._sampler = Sampler(self.ledger.sample, settings.sample_seconds) if settings.depth == "sampled" else None
         self.ledger.enter(self, settings.name)
         if self._sampler:

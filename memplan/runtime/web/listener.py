@@ -31,7 +31,7 @@ _open: WeakSet[socket.socket] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """What was asked."""
 
     query: Mapping[str, str]
@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What is sent back."""
 
     body: bytes
@@ -52,7 +52,7 @@ class Answer:
     """Further ones."""
 
 
-class Listener:
+class HttpListener:
     """A running server; its threads end with the process.
 
     Args:
@@ -65,7 +65,7 @@ class Listener:
         UsageError: Nothing can listen there.
     """
 
-    def __init__(self, routes: Mapping[str, Callable[[Request], Answer]], *, host: str, port: int) -> None:
+    def __init__(self, routes: Mapping[str, Callable[[HttpRequest], Response]], *, host: str, port: int) -> None:
         self._server = _bound(host, port)
         self._server.routes = routes
         serve = partial(self._server.serve_forever, poll_interval=_CLOSES_WITHIN)
@@ -92,7 +92,7 @@ class Listener:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    routes: Mapping[str, Callable[[Request], Answer]]
+    routes: Mapping[str, Callable[[HttpRequest], Response]]
 
     def server_bind(self) -> None:
         """Bind, and ask no name server who we are, as ``HTTPServer`` would."""
@@ -113,22 +113,22 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         if is_loopback(str(self.server.server_address[0])) and not is_loopback(_name(self.headers.get("Host", ""))):
-            self._send(403, Answer(body=b"this server answers for the host itself only\n", kind="text/plain"))
+            self._send(403, Response(body=b"this server answers for the host itself only\n", kind="text/plain"))
             return
         route = self.server.routes.get(address.path)
         if route is None:
-            self._send(404, Answer(body=b"not here\n", kind="text/plain"))
+            self._send(404, Response(body=b"not here\n", kind="text/plain"))
             return
         try:
-            request = Request(query=dict(parse_qsl(address.query)), accept=self.headers.get("Accept", ""))
+            request = HttpRequest(query=dict(parse_qsl(address.query)), accept=self.headers.get("Accept", ""))
             answer = route(request)
         except Exception:  # noqa: BLE001 - training goes on.
             _LOG.exception("no answer for %s", address.path)
-            self._send(500, Answer(body=b"no answer; the log has the reason\n", kind="text/plain"))
+            self._send(500, Response(body=b"no answer; the log has the reason\n", kind="text/plain"))
             return
         self._send(200, answer)
 
-    def _send(self, status: int, answer: Answer) -> None:
+    def _send(self, status: int, answer: Response) -> None:
         self.send_response(status)
         sent = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), **_HEADERS, **answer.headers}
         for name, value in sent.items():

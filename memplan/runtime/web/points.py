@@ -27,7 +27,7 @@ class DevicePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SeriesPoint:
     """A stretch of checks, at first one."""
 
     seconds: float
@@ -59,10 +59,10 @@ def key(read: DeviceReading, health: Health) -> str:
     return f"{'' if health.rank is None else health.rank}/{read.device}/{read.uuid}"
 
 
-def point(check: Check) -> Point:
+def point(check: Check) -> SeriesPoint:
     """A check as a point."""
     pairs = zip(check.reading.devices, check.devices, strict=True)
-    return Point(
+    return SeriesPoint(
         seconds=check.reading.seconds,
         step=check.step,
         level=check.level,
@@ -90,9 +90,9 @@ def column(check: Check) -> Column:
     )
 
 
-def merge_points(one: Point, other: Point) -> Point:
+def merge_points(one: SeriesPoint, other: SeriesPoint) -> SeriesPoint:
     """Both stretches as one; ``other`` is later."""
-    return Point(
+    return SeriesPoint(
         seconds=other.seconds,
         step=one.step if other.step is None else other.step,
         level=max(one.level, other.level),

@@ -7,8 +7,8 @@ from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
 from memplan.runtime.monitor.log import LINES, PLAN, recommended
-from memplan.runtime.monitor.records import Check, Health, Plan
-from memplan.runtime.web.points import Column, Point, column, key, merge_columns, merge_points, point
+from memplan.runtime.monitor.records import Check, Health, RunPlan
+from memplan.runtime.web.points import Column, SeriesPoint, column, key, merge_columns, merge_points, point
 from memplan.runtime.web.thinned import Thinned
 from memplan.versions import installed
 
@@ -29,14 +29,14 @@ LOOK_EVERY = 0.1
 class Monitor(Protocol):
     """What a ``MemoryMonitor`` gives."""
 
-    plan: Plan | None
+    plan: RunPlan | None
     """What was predicted."""
 
     def latest(self) -> Check | None:
         """The last check; None before the first."""
 
 
-class Recorder:
+class SeriesRecorder:
     """Keeps the past of a run in bounded memory; thread-safe.
 
     Args:
@@ -45,7 +45,7 @@ class Recorder:
         plan: What was predicted.
     """
 
-    def __init__(self, source: Callable[[], Check | None], *, job: str, plan: Plan | None) -> None:
+    def __init__(self, source: Callable[[], Check | None], *, job: str, plan: RunPlan | None) -> None:
         self._source, self._plan = source, plan
         self._head = {
             "schema_version": SCHEMA_VERSION,
@@ -53,7 +53,7 @@ class Recorder:
             "memplan_version": installed("memplan"),
             "plan": None if plan is None else PLAN.plain(plan),
         }
-        self._points: Thinned[Point] = Thinned(MOST_POINTS, merge_points)
+        self._points: Thinned[SeriesPoint] = Thinned(MOST_POINTS, merge_points)
         self._columns: Thinned[Column] = Thinned(MOST_COLUMNS, merge_columns)
         self._turns: deque[dict[str, Any]] = deque(maxlen=MOST_TURNS)
         self._devices: dict[str, dict[str, Any]] = {}
@@ -132,7 +132,7 @@ class Recorder:
         self._columns.add(column(check))
         self._last = check
 
-    def _columns_of(self, points: Iterable[Point]) -> dict[str, Any]:
+    def _columns_of(self, points: Iterable[SeriesPoint]) -> dict[str, Any]:
         points = list(points)
         figures = ("used", "reserved", "allocated", "peak", "demand", "fragmentation")
         return {

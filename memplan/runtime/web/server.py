@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from memplan.page.policy import asset, policy, script
-from memplan.runtime.monitor.records import Check, Plan
-from memplan.runtime.web.listener import Answer, Listener, Request
-from memplan.runtime.web.recorder import Monitor, Recorder
+from memplan.runtime.monitor.records import Check, RunPlan
+from memplan.runtime.web.listener import HttpListener, HttpRequest, Response
+from memplan.runtime.web.recorder import Monitor, SeriesRecorder
 
 PORT = 9109
 """Where nobody names one."""
@@ -29,9 +29,9 @@ class Dashboard:
         UsageError: Nothing can listen there.
     """
 
-    def __init__(self, recorder: Recorder, *, host: str, port: int) -> None:
+    def __init__(self, recorder: SeriesRecorder, *, host: str, port: int) -> None:
         self._recorder = recorder
-        self._listener = Listener({"/": _page, "/data.json": self._data}, host=host, port=port)
+        self._listener = HttpListener({"/": _page, "/data.json": self._data}, host=host, port=port)
         recorder.start()
 
     @property
@@ -44,10 +44,10 @@ class Dashboard:
         self._listener.close()
         self._recorder.close()
 
-    def _data(self, request: Request) -> Answer:
+    def _data(self, request: HttpRequest) -> Response:
         told = self._recorder.document(request.query.get("at", ""))
         text = json.dumps(told, separators=(",", ":"), allow_nan=False)
-        return Answer(body=text.encode("ascii"), kind="application/json")
+        return Response(body=text.encode("ascii"), kind="application/json")
 
 
 def start(
@@ -56,7 +56,7 @@ def start(
     host: str = "127.0.0.1",
     port: int = PORT,
     job: str = "",
-    plan: Plan | None = None,
+    plan: RunPlan | None = None,
 ) -> Dashboard:
     """Show a run on a web page, live.
 
@@ -70,7 +70,7 @@ def start(
     Raises:
         UsageError: Nothing can listen there.
     """
-    return Dashboard(Recorder(source, job=job, plan=plan), host=host, port=port)
+    return Dashboard(SeriesRecorder(source, job=job, plan=plan), host=host, port=port)
 
 
 def serve_dashboard(
@@ -94,9 +94,9 @@ def serve_dashboard(
     return start(monitor.latest, host=host, port=port, job=name, plan=monitor.plan)
 
 
-def _page(request: Request) -> Answer:  # noqa: ARG001 - it is the same for everybody.
+def _page(request: HttpRequest) -> Response:  # noqa: ARG001 - it is the same for everybody.
     body, allowed = page()
-    return Answer(
+    return Response(
         body=body.encode("utf-8"), kind="text/html; charset=utf-8", headers={"Content-Security-Policy": allowed}
     )
 

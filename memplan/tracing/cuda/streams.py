@@ -117,12 +117,12 @@ class Stream:
         """All work is done."""
         return True
 
-    def record_event(self, event: "Event | None" = None) -> "Event":
+    def record_event(self, event: "CudaEvent | None" = None) -> "CudaEvent":
         """The event, or a new one."""
-        return event or Event()
+        return event or CudaEvent()
 
 
-class Event:
+class CudaEvent:
     """A stand-in for ``torch.cuda.Event``."""
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -153,7 +153,7 @@ def answers(streams: Streams) -> dict[str, Any]:
     """What ``torch.cuda`` says and does about streams, by name."""
     return {
         "Stream": streams.kind,
-        "Event": Event,
+        "Event": CudaEvent,
         "stream": streams.on,
         "set_stream": streams.switch,
         "current_stream": lambda *_, **__: streams.current,

@@ -12,7 +12,7 @@ from memplan.seam.find import SeamError
 from memplan.tracing.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.tracing.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.tracing.inductor.lowering import Known
-from memplan.tracing.inductor.structure import Slot, described, emptied, filled, stateful
+from memplan.tracing.inductor.structure import TensorSlot, described, emptied, filled, stateful
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
 
@@ -25,7 +25,7 @@ Note = Callable[[str], None]
 """Takes a sentence for the report."""
 
 
-class Code(NamedTuple):
+class CompiledCode(NamedTuple):
     """What a call has been compiled to."""
 
     run: Flat
@@ -55,7 +55,7 @@ class Regions:
 
     def region(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What to call instead of a function, or of a module's ``_call_impl``."""
-        known: dict[Any, Code | None] = {}
+        known: dict[Any, CompiledCode | None] = {}
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ class Regions:
                 # What is compiled inside of a compiled region is a part of it.
                 return function(*args, **kwargs)
             self.called = True
-            taken = Taken(modules_of(function, args), args, kwargs)
+            taken = TakenCall(modules_of(function, args), args, kwargs)
             if taken.key not in known and len(known) < MOST_CODES:
                 known[taken.key] = self._compile(function, taken)
             if taken.key not in known:
@@ -80,7 +80,7 @@ class Regions:
 
         return call
 
-    def _compile(self, function: Callable[..., Any], taken: "Taken") -> Code | None:
+    def _compile(self, function: Callable[..., Any], taken: "TakenCall") -> CompiledCode | None:
         """The code of a call; None where it has to run as eager code."""
         place = self._recorder.default_place
         # What stands for the call's tensors is unknown to the recorder, and lies on the device as they do.
@@ -99,7 +99,7 @@ class Regions:
             self._compiling, self._recorder.default_place = False, place
 
 
-class Taken:
+class TakenCall:
     """A call taken apart."""
 
     def __init__(self, modules: list[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -115,12 +115,12 @@ class Taken:
             _state(),
         )
 
-    def slot(self, tensor: torch.Tensor) -> Slot:
+    def slot(self, tensor: torch.Tensor) -> TensorSlot:
         """The slot of a tensor, which has one from here on."""
         if id(tensor) not in self._index:
             self._index[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
-        return Slot(self._index[id(tensor)])
+        return TensorSlot(self._index[id(tensor)])
 
 
 def _state() -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ def _state() -> tuple[Any, ...]:
     )
 
 
-def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits, lowered: Known) -> Code:
+def _code(function: Callable[..., Any], taken: TakenCall, device: DeviceTraits, lowered: Known) -> CompiledCode:
     """Compile a call. Tensors are given in order of their first use, as Dynamo finds them."""
     if any(isinstance(each, torch.nn.RNNBase) for root in taken.modules for each in root.modules()):
         raise TypeError(RECURRENT)
@@ -156,11 +156,11 @@ def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits, lowe
         known = {id(tensor): index for index, tensor in enumerate(tensors)}
         results: list[torch.Tensor] = []
 
-        def slot(tensor: torch.Tensor) -> Slot:
+        def slot(tensor: torch.Tensor) -> TensorSlot:
             if id(tensor) not in known:
                 known[id(tensor)] = len(tensors) + len(results)
                 results.append(tensor)
-            return Slot(known[id(tensor)])
+            return TensorSlot(known[id(tensor)])
 
         result = emptied(returned, slot)
         states = [emptied(vars(each), slot) for each in stateful((args, kwargs))]
@@ -169,7 +169,7 @@ def _code(function: Callable[..., Any], taken: Taken, device: DeviceTraits, lowe
     used, results = rehearsed(flat, likes)
     order = used
     run = captured(flat, [likes[index] for index in order], results, device, lowered)
-    return Code(run, tuple(order), result, states)
+    return CompiledCode(run, tuple(order), result, states)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -24,21 +24,21 @@ PLAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TensorSlot:
     """Where a tensor stood."""
 
     index: int
     """Its position among the call's tensors."""
 
 
-def emptied(value: Any, slot_of: Callable[[torch.Tensor], Slot]) -> Any:
+def emptied(value: Any, slot_of: Callable[[torch.Tensor], TensorSlot]) -> Any:
     """A copy with slots for tensors."""
     return _mapped(value, torch.Tensor, slot_of, {})
 
 
 def filled(value: Any, tensors: Any) -> Any:
     """A copy with tensors for slots."""
-    return _mapped(value, Slot, lambda slot: tensors[slot.index], {})
+    return _mapped(value, TensorSlot, lambda slot: tensors[slot.index], {})
 
 
 def _mapped(value: Any, kind: type, change: Callable[[Any], Any], done: dict[int, Any]) -> Any:
@@ -78,7 +78,7 @@ def _refilled(value: MutableMapping[Any, Any], items: Mapping[Any, Any]) -> Muta
 
 def described(value: Any) -> Hashable:
     """All of a value that is not a tensor, as a key. What cannot be looked into counts by identity."""
-    if isinstance(value, (Slot, *PLAIN)):
+    if isinstance(value, (TensorSlot, *PLAIN)):
         return type(value), value
     if isinstance(value, Mapping):
         return type(value), tuple((key, described(item)) for key, item in value.items())
@@ -95,5 +95,5 @@ def stateful(value: Any) -> list[Any]:
         return [found for item in value.values() for found in stateful(item)]
     if isinstance(value, list | tuple):
         return [found for item in value for found in stateful(item)]
-    is_state = not isinstance(value, (torch.Tensor, torch.nn.Module, Slot, *PLAIN)) and not is_dataclass(value)
+    is_state = not isinstance(value, (torch.Tensor, torch.nn.Module, TensorSlot, *PLAIN)) and not is_dataclass(value)
     return [value] if is_state and not callable(value) and hasattr(value, "__dict__") else []

@@ -13,7 +13,7 @@ from memplan.tracing.scratch import cpu_convolution_own as own
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
-    Convolution,
+    CpuConvolution,
     block,
     by_onednn,
     columns_bytes,
@@ -32,7 +32,7 @@ _AVX2_PIXELS = 3
 """Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
 
 
-def _forward_onednn(conv: Convolution) -> Script | None:
+def _forward_onednn(conv: CpuConvolution) -> Script | None:
     if conv.channels_last:
         return channels_last.forward(conv)
     if conv.transposed and conv.strided and conv.groups == 1:
@@ -64,7 +64,7 @@ def _forward_onednn(conv: Convolution) -> Script | None:
     return around(before, {}, keeps=("result",))
 
 
-def _beyond_avx2(conv: Convolution) -> bool:
+def _beyond_avx2(conv: CpuConvolution) -> bool:
     """Rows padded by more pixels than the AVX2 kernel computes at once (jit_avx2_conv_kernel_f32.cpp init_conf)."""
     return lanes() == AVX2_LANES and conv.margin > _AVX2_PIXELS and not conv.transposed
 
@@ -80,7 +80,7 @@ def around(
     return Script(before=tuple(first), after=tuple(Scratch("alloc", key, size) for key, size in after.items() if size))
 
 
-def dense_first(script: Script | None, conv: Convolution, *tensors: torch.Tensor) -> Script:
+def dense_first(script: Script | None, conv: CpuConvolution, *tensors: torch.Tensor) -> Script:
     """Tensors that lie otherwise than the convolution wants are copied before anything else.
 
     Convolution.cpp ``_convolution`` and ``convolution_backward``: ``contiguous(backend_memory_format)``.
@@ -102,7 +102,7 @@ def forward(call: Call) -> Script | None:
     return dense_first(own.forward(conv), conv, source, weight)
 
 
-def _is_unmeasured(conv: Convolution) -> bool:
+def _is_unmeasured(conv: CpuConvolution) -> bool:
     """Strided transposed convolutions in one dimension take a scratchpad that no formula was found for."""
     return conv.transposed and conv.strided and len(conv.kernel) == 1
 

@@ -14,7 +14,7 @@ from memplan.tracing.scratch.cpu_convolution import bounded, dense_first
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
-    Convolution,
+    CpuConvolution,
     block,
     by_onednn,
     columns_bytes,
@@ -57,7 +57,7 @@ class _Pass:
     """A second copy on the way out."""
 
 
-def _to_source(conv: Convolution) -> _Pass:
+def _to_source(conv: CpuConvolution) -> _Pass:
     """The gradient of the source."""
     width = block(conv)
     if width == 1:
@@ -92,7 +92,7 @@ def _to_source(conv: Convolution) -> _Pass:
     )
 
 
-def _to_weight(conv: Convolution) -> _Pass:
+def _to_weight(conv: CpuConvolution) -> _Pass:
     """The gradients of weight and bias."""
     width = block(conv)
     bias = conv.outputs * conv.itemsize if conv.bias else 0
@@ -183,7 +183,7 @@ def _second_pass(work: _Pass, counted: int) -> list[Scratch]:
     return [*steps, Scratch("alloc", "copied out", min(work.result, counted))]
 
 
-def _of_images(call: Call, conv: Convolution) -> Script:
+def _of_images(call: Call, conv: CpuConvolution) -> Script:
     """Of channels-last images."""
     weights = _to_weight(conv)
     of_source, *others = [0 if each is None else nbytes(each) for each in results(call)]

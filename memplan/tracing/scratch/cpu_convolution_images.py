@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
-    Convolution,
+    CpuConvolution,
     filters_bytes,
     strided_backward_bytes,
 )
@@ -24,7 +24,7 @@ _FEWEST_STRIDED_PAGES = 9
 """Of the scratchpad of a strided gradient; larger ones are known between bounds (measured up to half as much again)."""
 
 
-def forward(conv: Convolution) -> Script | None:
+def forward(conv: CpuConvolution) -> Script | None:
     """The convolution itself, its result allocated."""
     packed = Scratch("alloc", "packed", filters_bytes(conv, 1, lanes()))
     if lanes() != AVX2_LANES:
@@ -33,7 +33,7 @@ def forward(conv: Convolution) -> Script | None:
 
 
 def backward(
-    conv: Convolution, weights: Mapping[str, int], *, source_bytes: int, weight_bytes: int, result_bytes: int
+    conv: CpuConvolution, weights: Mapping[str, int], *, source_bytes: int, weight_bytes: int, result_bytes: int
 ) -> Script:
     """Its gradients.
 
@@ -63,7 +63,7 @@ def backward(
     return Script(before=before, after=(*inside, *_freed(computing), *_held(copies)))
 
 
-def _products(conv: Convolution, *, backward: bool) -> tuple[Scratch, ...]:
+def _products(conv: CpuConvolution, *, backward: bool) -> tuple[Scratch, ...]:
     """The scratchpad of the small products.
 
     Args:
@@ -81,7 +81,7 @@ def _products(conv: Convolution, *, backward: bool) -> tuple[Scratch, ...]:
     return (Scratch("alloc", "products", likely, most=2 * likely),)
 
 
-def _turned_image_bytes(conv: Convolution) -> int:
+def _turned_image_bytes(conv: CpuConvolution) -> int:
     """One image and group, turned around."""
     channels, area = (conv.outputs, conv.result_area) if conv.transposed else (conv.inputs, conv.source_area)
     return channels // conv.groups * area * conv.itemsize + SCRATCH_ALIGNMENT

@@ -8,7 +8,7 @@ Convolution.cpp ``_convolution``, which runs groups one after the other and join
 
 from dataclasses import replace
 
-from memplan.tracing.scratch.cpu_convolution_shape import Convolution
+from memplan.tracing.scratch.cpu_convolution_shape import CpuConvolution
 from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES
 from memplan.tracing.scratch.rules import Scratch, Script
 
@@ -16,12 +16,12 @@ _IMAGE = 2
 """Dimensions of an image."""
 
 
-def as_it_wants(conv: Convolution) -> Convolution:
+def as_it_wants(conv: CpuConvolution) -> CpuConvolution:
     """The convolution as these kernels want it: images may be channels-last, volumes may not (ConvUtils.h)."""
     return replace(conv, channels_last=conv.channels_last and len(conv.kernel) == _IMAGE)
 
 
-def forward(conv: Convolution) -> Script:
+def forward(conv: CpuConvolution) -> Script:
     """The convolution itself."""
     if conv.groups == 1:
         return Script(before=_held({"columns": columns_bytes(conv)}))
@@ -32,7 +32,7 @@ def forward(conv: Convolution) -> Script:
 
 
 def backward(
-    conv: Convolution, *, half: bool, wants_source: bool, wants_weight: bool, gradient_copy: int = 0
+    conv: CpuConvolution, *, half: bool, wants_source: bool, wants_weight: bool, gradient_copy: int = 0
 ) -> Script:
     """Its gradients.
 
@@ -68,7 +68,7 @@ def backward(
     return Script(before=(*_held(held), *_freed(held, "columns", "source", "gradient")))
 
 
-def columns_bytes(conv: Convolution) -> int:
+def columns_bytes(conv: CpuConvolution) -> int:
     """What the forward unrolls."""
     if conv.transposed:
         return conv.batch * conv.outputs * conv.taps * conv.source_area * conv.itemsize
@@ -78,7 +78,7 @@ def columns_bytes(conv: Convolution) -> int:
     return images * conv.inputs * conv.taps * conv.result_area * conv.itemsize
 
 
-def _columns_of_weight(conv: Convolution) -> int:
+def _columns_of_weight(conv: CpuConvolution) -> int:
     if conv.transposed:
         return conv.outputs * conv.taps * conv.source_area * conv.itemsize
     if conv.pointwise and len(conv.kernel) == 3:
@@ -87,15 +87,15 @@ def _columns_of_weight(conv: Convolution) -> int:
     return columns_bytes(conv)
 
 
-def _of_one_group(conv: Convolution) -> Convolution:
+def _of_one_group(conv: CpuConvolution) -> CpuConvolution:
     return replace(conv, inputs=conv.inputs // conv.groups, outputs=conv.outputs // conv.groups, groups=1)
 
 
-def _source_bytes(conv: Convolution) -> int:
+def _source_bytes(conv: CpuConvolution) -> int:
     return conv.batch * conv.inputs * conv.source_area * conv.itemsize
 
 
-def _result_bytes(conv: Convolution) -> int:
+def _result_bytes(conv: CpuConvolution) -> int:
     return conv.batch * conv.outputs * conv.result_area * conv.itemsize
 
 

@@ -38,7 +38,7 @@ _ONEDNN_TYPES: dict[torch.dtype, Callable[[], bool]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution:
+class CpuConvolution:
     """One convolution, transposed or not: sources have ``inputs`` channels, results ``outputs``."""
 
     batch: int
@@ -103,7 +103,7 @@ class Convolution:
 
 def parse(
     source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, call: Call, *, offset: int, bias: bool
-) -> Convolution:
+) -> CpuConvolution:
     """Read a call of ``convolution`` (offset 0) or ``convolution_backward`` (offset 1).
 
     Args:
@@ -116,7 +116,7 @@ def parse(
     """
     stride, padding, dilation = (call.args[position + offset] for position in (3, 4, 5))
     groups = call.args[8 + offset]
-    return Convolution(
+    return CpuConvolution(
         batch=source.shape[0],
         inputs=source.shape[1],
         outputs=result.shape[1],
@@ -144,7 +144,7 @@ def lies_channels_last(tensor: torch.Tensor) -> bool:
     return memory_format(tensor) is not torch.contiguous_format
 
 
-def by_onednn(source: torch.Tensor, conv: Convolution) -> bool:
+def by_onednn(source: torch.Tensor, conv: CpuConvolution) -> bool:
     """Does oneDNN compute it (Convolution.cpp ConvParams::use_mkldnn)?"""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not available or source.dtype not in _ONEDNN_TYPES:
@@ -165,7 +165,7 @@ def by_onednn(source: torch.Tensor, conv: Convolution) -> bool:
     return pays and (conv.groups > 1 or wide or conv.batch > 1 or large)
 
 
-def block(conv: Convolution) -> int:
+def block(conv: CpuConvolution) -> int:
     """Channels that oneDNN lays out together; 1 where it falls back to a matrix product on plain layouts."""
     if conv.groups == 1 or conv.depthwise:
         return lanes()
@@ -179,12 +179,12 @@ _GROUP_WIDTHS = {16: (16, 8, 4), AVX2_LANES: (AVX2_LANES,)}
 """Channels in one block of this machine → blocks that kernels for groups know (measured on AVX-512 and on AVX2)."""
 
 
-def image_bytes(conv: Convolution, channels: int, area: int, width: int) -> int:
+def image_bytes(conv: CpuConvolution, channels: int, area: int, width: int) -> int:
     """A batch of images in blocks of ``width`` channels."""
     return conv.batch * round_up(channels, width) * area * conv.itemsize
 
 
-def filters_bytes(conv: Convolution, inputs_block: int, outputs_block: int) -> int:
+def filters_bytes(conv: CpuConvolution, inputs_block: int, outputs_block: int) -> int:
     """Weights in blocks of input and output channels."""
     if conv.depthwise:
         return round_up(conv.groups, outputs_block) * conv.taps * conv.itemsize
@@ -194,7 +194,7 @@ def filters_bytes(conv: Convolution, inputs_block: int, outputs_block: int) -> i
     return conv.groups * per_group * conv.taps * conv.itemsize
 
 
-def columns_bytes(conv: Convolution) -> int:
+def columns_bytes(conv: CpuConvolution) -> int:
     """Unrolled source patches of one image (of one slice, where there are several) and group, per thread."""
     # A transposed convolution unrolls its result.
     channels, area = (conv.outputs, conv.source_area) if conv.transposed else (conv.inputs, conv.result_area)
@@ -204,7 +204,7 @@ def columns_bytes(conv: Convolution) -> int:
     return torch.get_num_threads() * unrolled + SCRATCH_ALIGNMENT + nested
 
 
-def reduced_source_bytes(conv: Convolution) -> int:
+def reduced_source_bytes(conv: CpuConvolution) -> int:
     """A strided 1x1 kernel gathers the pixels that it reads, per thread.
 
     oneDNN's src/cpu/x64/jit_uni_1x1_conv_utils.hpp books ``key_conv_rtus_space`` for ``rtus_driver_t``.
@@ -215,14 +215,14 @@ def reduced_source_bytes(conv: Convolution) -> int:
     return torch.get_num_threads() * gathered + SCRATCH_ALIGNMENT
 
 
-def padded_bias_bytes(conv: Convolution, width: int) -> int:
+def padded_bias_bytes(conv: CpuConvolution, width: int) -> int:
     """A bias is padded to whole blocks of channels."""
     if not conv.bias or conv.outputs % width == 0:
         return 0
     return round_up(conv.outputs, width) * conv.itemsize + SCRATCH_ALIGNMENT
 
 
-def strided_backward_bytes(conv: Convolution, channels: int, area: int) -> int:
+def strided_backward_bytes(conv: CpuConvolution, channels: int, area: int) -> int:
     """One image's gradient, kept by oneDNN's strided backward (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
     copy = area * max(channels, _NARROW_OUTPUT) * conv.itemsize
     return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES

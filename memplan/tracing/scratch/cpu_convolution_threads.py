@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from memplan.tracing.scratch.cpu_convolution_shape import AVX2_LANES, SCRATCH_ALIGNMENT, Convolution
+from memplan.tracing.scratch.cpu_convolution_shape import AVX2_LANES, SCRATCH_ALIGNMENT, CpuConvolution
 from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, round_up
 
 _FEWEST_ROWS = 9
@@ -55,7 +55,7 @@ class _Blocks(NamedTuple):
     inputs_width: int
 
 
-def sharing_bytes(conv: Convolution, threads: int, width: int) -> int:
+def sharing_bytes(conv: CpuConvolution, threads: int, width: int) -> int:
     """Scratchpad of weight gradients beyond what one thread takes.
 
     Args:
@@ -72,7 +72,7 @@ def sharing_bytes(conv: Convolution, threads: int, width: int) -> int:
     return _by_avx2(conv, threads) if width == AVX2_LANES else _by_avx512(conv, threads, width)
 
 
-def _by_avx512(conv: Convolution, threads: int, width: int) -> int:
+def _by_avx512(conv: CpuConvolution, threads: int, width: int) -> int:
     narrow = conv.inputs if conv.flat_source else width
     blocks = _Blocks(_share(conv.outputs, width), _share(conv.inputs, narrow), width, narrow)
     split = (_by_images if conv.by_pointwise_kernel else _by_rows)(conv, blocks, threads)
@@ -86,7 +86,7 @@ def _by_avx512(conv: Convolution, threads: int, width: int) -> int:
     return floats * (split.images - 1) * conv.itemsize + SCRATCH_ALIGNMENT + _BARRIER_BYTES + PAGE_BYTES + bias
 
 
-def _mirrored(conv: Convolution) -> Convolution:
+def _mirrored(conv: CpuConvolution) -> CpuConvolution:
     """The convolution from a transposed one's results to its sources, whose weights have the same gradients."""
     return replace(
         conv,
@@ -101,7 +101,7 @@ def _mirrored(conv: Convolution) -> Convolution:
     )
 
 
-def _by_avx2(conv: Convolution, threads: int) -> int:
+def _by_avx2(conv: CpuConvolution, threads: int) -> int:
     outputs, inputs = _share(conv.outputs, AVX2_LANES), _share(conv.inputs, AVX2_LANES)
     row = AVX2_LANES * conv.itemsize
     weights = _reducer_bytes(outputs * inputs, conv.taps * AVX2_LANES * row, conv.batch * conv.slices, threads)
@@ -144,7 +144,7 @@ def _cheapest(threads: int, most_images: int, blocks: _Blocks, cost: _Cost) -> _
     return min([_Split(1, 1, 1), *_splits(threads, most_images, blocks)][::-1], key=cost)
 
 
-def _traffic(blocks: _Blocks, conv: Convolution, source: _Areas, result: _Areas, weight: int) -> _Cost:
+def _traffic(blocks: _Blocks, conv: CpuConvolution, source: _Areas, result: _Areas, weight: int) -> _Cost:
     """What a thread reads and writes; ``weight`` is how often it touches a weight."""
 
     def cost(split: _Split) -> int:
@@ -156,7 +156,7 @@ def _traffic(blocks: _Blocks, conv: Convolution, source: _Areas, result: _Areas,
     return cost
 
 
-def _by_images(conv: Convolution, blocks: _Blocks, threads: int) -> _Split:
+def _by_images(conv: CpuConvolution, blocks: _Blocks, threads: int) -> _Split:
     """How the 1x1 kernel divides its work; where it is strided, its source has been gathered before."""
     pixels = _area_block(conv.result_area, conv.result_area // conv.result_rows)
     areas = _Areas(conv.batch * _share(conv.result_area, pixels), pixels, 1)
@@ -178,7 +178,7 @@ def _divider(value: int, least: int, most: int, *, largest: bool) -> int:
     return min(tried if largest else reversed(tried), key=lambda each: 1 - value / round_up(value, each))
 
 
-def _by_rows(conv: Convolution, blocks: _Blocks, threads: int) -> _Split:
+def _by_rows(conv: CpuConvolution, blocks: _Blocks, threads: int) -> _Split:
     """How the kernel for wider filters divides its work: by images, and by rows where there are many."""
     tall = not conv.dilated and len(conv.kernel) == 2 and conv.result_rows > _FEWEST_ROWS
     own, rows = (conv.source_rows, conv.result_rows) if tall else (1, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from memplan.tracing.scratch.cuda_convolution_workspace import Convolution, likely_bytes, most_bytes
+from memplan.tracing.scratch.cuda_convolution_workspace import CudaConvolution, likely_bytes, most_bytes
 from memplan.tracing.scratch.cuda_reduction import SUM, reduction_scratch
 from memplan.tracing.scratch.cuda_shapes import Layout, allocations, frees
 from memplan.tracing.scratch.layouts import format_copy_bytes, memory_format
@@ -65,7 +65,7 @@ def _work_space(  # noqa: PLR0917 (an op's operands)
         source, result = result, source
     # One spatial dimension is convolved as two (``view1d_as_2d``).
     flat = (1,) if source.dim() == 3 else ()
-    convolution = Convolution(
+    convolution = CudaConvolution(
         batch=source.shape[0],
         inputs=source.shape[1],
         outputs=result.shape[1],

@@ -39,7 +39,7 @@ _FFT_TILE_BYTES = _FFT_SIDE * (_FFT_SIDE // 2 + 1) * 2 * FLOAT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution:
+class CudaConvolution:
     """One convolution; a transposed one is read backwards, its result as the source."""
 
     batch: int
@@ -63,19 +63,19 @@ class Convolution:
         return self.inputs * product(self.kernel) * product(self.result)
 
 
-def likely_bytes(convolution: Convolution, device: DeviceTraits) -> int:
+def likely_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
     """Copies in tensor cores' layout for half types; nothing for others."""
     return _layout_copies(convolution, device) if convolution.dtype in HALF_TYPES else 0
 
 
-def most_bytes(convolution: Convolution, device: DeviceTraits) -> int:
+def most_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
     """The most that a documented algorithm takes."""
     tensor_cores = _layout_copies(convolution, device) + device.sm_count * _LARGEST_TILE_BYTES
     explicit = convolution.columns * convolution.dtype.itemsize
     return max(tensor_cores, explicit, _winograd(convolution), _fft(convolution))
 
 
-def _layout_copies(convolution: Convolution, device: DeviceTraits) -> int:
+def _layout_copies(convolution: CudaConvolution, device: DeviceTraits) -> int:
     least = _TENSOR_CORES.get(convolution.dtype)
     if least is None or device.capability < least or convolution.groups == convolution.inputs > 1:
         return 0
@@ -95,14 +95,14 @@ def _layout_copies(convolution: Convolution, device: DeviceTraits) -> int:
     )
 
 
-def _winograd(convolution: Convolution) -> int:
+def _winograd(convolution: CudaConvolution) -> int:
     if not convolution.dense or convolution.kernel not in _WINOGRAD_FILTERS:
         return 0
     tiles = convolution.batch * product(ceil_div(side, _WINOGRAD_OUTPUTS) for side in convolution.result)
     return FLOAT_BYTES * _transformed(convolution, tiles) * (_WINOGRAD_OUTPUTS + convolution.kernel[0] - 1) ** 2
 
 
-def _fft(convolution: Convolution) -> int:
+def _fft(convolution: CudaConvolution) -> int:
     kernel = convolution.kernel
     if not convolution.dense or len(kernel) != 2 or not _SMALL_FILTER < max(kernel) <= _FFT_SIDE:
         return 0
@@ -112,7 +112,7 @@ def _fft(convolution: Convolution) -> int:
     return _FFT_TILE_BYTES * _transformed(convolution, tiles)
 
 
-def _transformed(convolution: Convolution, tiles: int) -> int:
+def _transformed(convolution: CudaConvolution, tiles: int) -> int:
     """Transformed tiles of source, result and filters."""
     filters = convolution.inputs // convolution.groups * convolution.outputs
     return (convolution.inputs + convolution.outputs) * tiles + filters

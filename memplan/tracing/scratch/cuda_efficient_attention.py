@@ -35,7 +35,7 @@ _LARGE_SHARED_MEMORY = frozenset({(8, 0), (8, 7), (9, 0), (10, 0), (10, 3), (11,
 _HAS_96_KERNEL = frozenset({(8, 6), (8, 9)})
 
 
-class Block(NamedTuple):
+class Tile(NamedTuple):
     """Tile of one backward kernel."""
 
     queries: int
@@ -44,19 +44,19 @@ class Block(NamedTuple):
     """Do key and value gradients stay in registers (``kOutputInRF``)? Else half types accumulate in global memory."""
 
 
-def backward_block(head: int, *, half: bool, dropout: bool, capability: tuple[int, int]) -> Block:
+def backward_block(head: int, *, half: bool, dropout: bool, capability: tuple[int, int]) -> Tile:
     """The first kernel of cutlassB.h's list that takes a head size (``kMaxK``) and fits into shared memory."""
     if head <= 64:
-        return Block(64, 64, half)
+        return Tile(64, 64, half)
     large = capability in _LARGE_SHARED_MEMORY
     if half and head <= _LARGEST_RESIDENT_HEAD:
         if head <= 96 and capability in _HAS_96_KERNEL and not dropout:
-            return Block(128, 64, in_registers=True)
-        return Block(128, 128, in_registers=True) if large else Block(64, 64, in_registers=False)
-    return Block(128 if large else 64, 64, in_registers=False)
+            return Tile(128, 64, in_registers=True)
+        return Tile(128, 128, in_registers=True) if large else Tile(64, 64, in_registers=False)
+    return Tile(128 if large else 64, 64, in_registers=False)
 
 
-def workspace_bytes(query: Layout, key: Layout, value: Layout, block: Block) -> int:
+def workspace_bytes(query: Layout, key: Layout, value: Layout, block: Tile) -> int:
     """``Params::workspace_size``: query gradients by tile; key and value gradients where registers do not hold them.
 
     Args:
@@ -75,7 +75,7 @@ def workspace_bytes(query: Layout, key: Layout, value: Layout, block: Block) -> 
     return batch * heads * round_up(elements, 4) * FLOAT_BYTES
 
 
-def _key_splits(keys: int, blocks: int, block: Block) -> int:
+def _key_splits(keys: int, blocks: int, block: Tile) -> int:
     splits = ceil_div(keys, block.keys)
     if blocks >= _ENOUGH_BLOCKS and keys <= 2 * block.keys:
         splits = 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NOTHING = Script()
 
 
-class Player:
+class ScratchPlayer:
     """Plays the scripts of scratch rules.
 
     Args:

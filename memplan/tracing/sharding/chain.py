@@ -39,7 +39,7 @@ class Signature:
 
 
 @dataclass(slots=True, kw_only=True)
-class Chain:
+class BlockChain:
     """Blocks in order, and the modules around them that have parameters."""
 
     blocks: tuple[str, ...]
@@ -61,7 +61,7 @@ def first_tensor(value: Any) -> torch.Tensor | None:
     return next((leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
 
 
-def find_chain(model: nn.Module, run: Callable[[], Iterable[torch.Tensor]]) -> Chain:
+def find_chain(model: nn.Module, run: Callable[[], Iterable[torch.Tensor]]) -> BlockChain:
     """Run the model once and see its chain.
 
     Args:
@@ -71,7 +71,7 @@ def find_chain(model: nn.Module, run: Callable[[], Iterable[torch.Tensor]]) -> C
     Raises:
         UsageError: The model has no chain of blocks.
     """
-    chain = Chain(blocks=_blocks(model))
+    chain = BlockChain(blocks=_blocks(model))
     seen = _Seen(model, chain)
     with seen.watching():
         chain.ending = tuple(Signature.of(tensor) for tensor in run())
@@ -93,7 +93,7 @@ def _blocks(model: nn.Module) -> tuple[str, ...]:
 class _Seen:
     """Watches one forward, by hooks."""
 
-    def __init__(self, model: nn.Module, chain: Chain) -> None:
+    def __init__(self, model: nn.Module, chain: BlockChain) -> None:
         self.count = 0
         self.others = dict(_others(model, "", chain.blocks))
         self._model, self._chain = model, chain

@@ -18,7 +18,7 @@ from memplan.errors import UsageError
 from memplan.job.defaults import caller, default_loss
 from memplan.job.parallel import Parallel
 from memplan.seam.pytree import tree_leaves
-from memplan.tracing.sharding.chain import Chain, Signature
+from memplan.tracing.sharding.chain import BlockChain, Signature
 from memplan.tracing.sharding.stand_ins import Crossing, Earlier, Later, Left
 
 STAGES_PER_RANK = 2
@@ -66,7 +66,7 @@ class Stage(nn.Module):
 
 
 def split(
-    model: nn.Module, chain: Chain, parallel: Parallel, rank: int
+    model: nn.Module, chain: BlockChain, parallel: Parallel, rank: int
 ) -> tuple[nn.Module, tuple[tuple[str, ...], ...]]:
     """Cut a model into stages and keep those of one rank.
 
@@ -144,14 +144,14 @@ def balanced_cuts(weights: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def _weights(model: nn.Module, chain: Chain) -> list[int]:
+def _weights(model: nn.Module, chain: BlockChain) -> list[int]:
     def size(names: Sequence[str]) -> int:
         return sum(parameter.numel() for name in names for parameter in model.get_submodule(name).parameters())
 
     return [size(chain.before), *(size([block]) for block in chain.blocks), size(chain.after)]
 
 
-def _stage(model: nn.Module, chain: Chain, index: int, pieces: Sequence[tuple[int, int]]) -> Stage:
+def _stage(model: nn.Module, chain: BlockChain, index: int, pieces: Sequence[tuple[int, int]]) -> Stage:
     (start, end), is_last = pieces[index], index == len(pieces) - 1
     crossing = Crossing()
     earlier = [*(chain.before if start else ()), *chain.blocks[:start]]

@@ -16,7 +16,7 @@ from memplan.job.usercode import user_code
 from memplan.tracing import precision
 from memplan.tracing.place import cast_floats
 from memplan.tracing.sharding import world
-from memplan.tracing.sharding.chain import Chain, find_chain
+from memplan.tracing.sharding.chain import BlockChain, find_chain
 from memplan.tracing.sharding.context_parallel import sequence_shared
 from memplan.tracing.sharding.fsdp import REDUCED_IN
 from memplan.tracing.sharding.pipeline import Stage, running, split
@@ -56,7 +56,7 @@ def each_stage(
     return share(model, spec, mesh)
 
 
-def _chain(model: nn.Module, source: ModelSource, spec: JobSpec, here: world.World) -> Chain:
+def _chain(model: nn.Module, source: ModelSource, spec: JobSpec, here: world.World) -> BlockChain:
     seq_len = spec.seq_len or source.default_seq_len
     autocast = precision.autocast(spec.precision, here.mesh.device_type)
     run = running(caller(source.loss_items), source.loss or default_loss, autocast)
@@ -78,7 +78,7 @@ def _micro_batch(source: ModelSource, spec: JobSpec, seq_len: int | None) -> Any
     return batch if dtype is None else cast_floats(batch, dtype)
 
 
-def _in_gathered_dtype(chain: Chain, spec: JobSpec) -> Chain:
+def _in_gathered_dtype(chain: BlockChain, spec: JobSpec) -> BlockChain:
     """FSDP, which casts what goes into blocks, comes later than this forward."""
     if spec.parallel.data == "fsdp2" and spec.precision in REDUCED_IN:
         chain.sent = [replace(each, dtype=REDUCED_IN[spec.precision]) for each in chain.sent]

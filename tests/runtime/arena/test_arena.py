@@ -13,7 +13,7 @@ from memplan.plan.reuse.arena import plan_arena, plan_recording
 from memplan.runtime.arena import arena as arenas
 from memplan.runtime.arena import native
 from memplan.runtime.arena.arena import Arena, record
-from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, Recording
+from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaPlan, StepRecording
 from memplan.units import Bytes
 from tests.tracing.real_memory import real_allocations
 
@@ -215,7 +215,7 @@ def test_a_recording_says_who_is_alive_when() -> None:
 
 
 def test_a_plan_of_a_recording_aligns_and_leaves_out_what_outlives_it() -> None:
-    recording = Recording(events=((0, 100), (1, 70), (2, 30), (0, -1), (1, -1)))
+    recording = StepRecording(events=((0, 100), (1, 70), (2, 30), (0, -1), (1, -1)))
     plan = plan_recording(recording)
     assert plan.sizes == (100, 70, 30)
     assert plan.offsets[2] is None

@@ -17,7 +17,7 @@ from memplan.errors import MemplanError
 from memplan.runtime.arena.arena import record
 from memplan.runtime.meters import cpu
 from memplan.runtime.meters.records import CpuCounters
-from memplan.runtime.profile.counters import CpuCounters as Looks
+from memplan.runtime.profile.counters import CpuAllocationCounters as Looks
 from tests.tracing.real_memory import peak, real_allocations
 
 

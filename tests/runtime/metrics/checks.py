@@ -4,11 +4,11 @@ from typing import Any
 
 from memplan.findings.records import Finding
 from memplan.runtime.meters.records import DeviceReading, HostReading, Reading
-from memplan.runtime.monitor.records import Check, Health, Level, Plan, Region, Trend
+from memplan.runtime.monitor.records import Check, Health, Level, RegionUse, RunPlan, Trend
 from memplan.units import Bytes
 
 GIB = 1 << 30
-PLAN = Plan(
+PLAN = RunPlan(
     target="model.py",
     gpu="H100 80GB",
     verdict="fits",
@@ -85,7 +85,7 @@ def check(number: int = 0, *devices: DeviceReading, seconds: float = 1_700_000_0
         "host": host_health(),
         "level": Level.WARNING,
         "recommendations": (REASON,),
-        "regions": (Region(name="forward", bytes=20 * GIB), Region(name="optimizer", bytes=5 * GIB)),
+        "regions": (RegionUse(name="forward", bytes=20 * GIB), RegionUse(name="optimizer", bytes=5 * GIB)),
     }
     return Check(**told | changes)
 

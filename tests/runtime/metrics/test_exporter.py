@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from memplan.errors import UsageError
 from memplan.runtime.metrics.collector import MOST_REGIONS, Collector
 from memplan.runtime.metrics.exporter import export_metrics, start
-from memplan.runtime.monitor.records import Check, Level, Region
+from memplan.runtime.monitor.records import Check, Level, RegionUse
 from tests.runtime.metrics.checks import GIB, PLAN, check, device, health
 from tests.runtime.metrics.scraping import OPENMETRICS, of, samples, scraped
 
@@ -136,7 +136,7 @@ ANY_TEXT = st.text(max_size=30)
 def test_whatever_names_hold_they_come_back_as_they_are(job: str, region: str, card: str) -> None:
     plan = dataclasses.replace(PLAN, target=region)
     read = device(device=card, uuid=job)
-    found = collected(check(0, read, regions=(Region(name=region, bytes=7),)), job=job, plan=plan)
+    found = collected(check(0, read, regions=(RegionUse(name=region, bytes=7),)), job=job, plan=plan)
     job, region, card = (text.encode("utf-8", "replace").decode() for text in (job, region, card))
     labels = [dict(labels) for name, labels in found if name == "memplan_region_peak_bytes"]
     assert labels == [{key: value for key, value in (("job", job), ("region", region)) if value}]
@@ -145,7 +145,7 @@ def test_whatever_names_hold_they_come_back_as_they_are(job: str, region: str, c
 
 
 def test_however_many_regions_there_are_few_have_a_series() -> None:
-    many = tuple(Region(name=f"layer {number}", bytes=number) for number in range(5000))
+    many = tuple(RegionUse(name=f"layer {number}", bytes=number) for number in range(5000))
     found = collected(check(0, regions=many))
     peaks = sorted(value for (name, _), value in found.items() if name == "memplan_region_peak_bytes")
     assert peaks == [*range(5000 - MOST_REGIONS, 5000)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from memplan.runtime.meters.records import DeviceReading, HostReading, Reading
 from memplan.runtime.monitor.judge import DEFAULTS, judge
-from memplan.runtime.monitor.records import Check, Plan, Thresholds
+from memplan.runtime.monitor.records import Check, RunPlan, Thresholds
 from memplan.units import GIB
 
 TOTAL = 80 * GIB
@@ -46,9 +46,9 @@ def reading(*devices: DeviceReading, seconds: float = 0.0, host: HostReading = H
     return Reading(seconds=seconds, devices=devices or (card(),), host=host)
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: object) -> RunPlan:
     """13 GiB of which 12 are segments, 14 at most."""
-    made = Plan(
+    made = RunPlan(
         target="model.py",
         gpu="h100-80g",
         verdict="fits",
@@ -68,7 +68,7 @@ def plan(**changes: object) -> Plan:
 
 
 def judged(
-    devices: list[DeviceReading], *, plan: Plan | None = None, thresholds: Thresholds = DEFAULTS, steps: bool = True
+    devices: list[DeviceReading], *, plan: RunPlan | None = None, thresholds: Thresholds = DEFAULTS, steps: bool = True
 ) -> list[Check]:
     """One check after another, each of one device, a second and a step apart."""
     history: list[Check] = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.runtime.monitor.judge import judge
-from memplan.runtime.monitor.records import Level, Region, Thresholds
+from memplan.runtime.monitor.records import Level, RegionUse, Thresholds
 from memplan.units import GIB, MIB
 from tests.runtime.monitor.readings import HOST, TOTAL, card, codes, filled, from_outside, judged, plan, reading
 
@@ -163,7 +163,7 @@ def test_ranks_are_kept_and_named() -> None:
 
 def test_one_recommendation_for_each_code_worst_first() -> None:
     cards = [filled(0.86), filled(0.98, device="cuda:1", uuid="GPU-1"), card(2, inactive=5 * GIB)]
-    check = judge(reading(*cards), regions=[Region(name="forward", bytes=7)])
+    check = judge(reading(*cards), regions=[RegionUse(name="forward", bytes=7)])
     assert [each.code for each in check.recommendations] == ["MM001", "MM005", "MM007"]
     assert "cuda:1" in check.recommendations[0].message
     assert check.regions[0].name == "forward"

@@ -17,7 +17,7 @@ from memplan.runtime.meters import cpu
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.callbacks import lightning_callback, transformers_callback
 from memplan.runtime.monitor.monitor import MemoryMonitor
-from memplan.runtime.monitor.records import Check, Level, Region
+from memplan.runtime.monitor.records import Check, Level, RegionUse
 from memplan.units import GIB
 from tests.runtime.monitor.readings import filled, plan, reading
 
@@ -27,7 +27,7 @@ def _shares(*shares: float) -> Iterator[Reading]:
 
 
 def test_a_check_of_this_process() -> None:
-    with MemoryMonitor(regions=lambda: [Region(name="forward", bytes=5)]) as monitor:
+    with MemoryMonitor(regions=lambda: [RegionUse(name="forward", bytes=5)]) as monitor:
         assert monitor.latest() is None
         check = monitor.check(step=3)
     assert monitor.latest() is check

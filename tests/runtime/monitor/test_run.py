@@ -18,7 +18,7 @@ from memplan.runtime.monitor import run as run_module
 from memplan.runtime.monitor import wire
 from memplan.runtime.monitor.child import Wanted
 from memplan.runtime.monitor.inside import __file__ as inside
-from memplan.runtime.monitor.outcome import Outcome
+from memplan.runtime.monitor.outcome import RunOutcome
 from memplan.runtime.monitor.run import Watch
 from memplan.units import GIB
 
@@ -35,7 +35,7 @@ time.sleep(0.3)
 """
 
 
-def watched(code: str, told: Callable[..., None] | None = None, **how: Any) -> Outcome:
+def watched(code: str, told: Callable[..., None] | None = None, **how: Any) -> RunOutcome:
     return Watch(Wanted(command=(sys.executable, "-c", code), interval=0.1, **how), told).run()
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from memplan.runtime.monitor.judge import judge
 from memplan.runtime.monitor.records import Level
-from memplan.runtime.monitor.tally import Tally
+from memplan.runtime.monitor.tally import CheckTally
 from memplan.units import GIB
 from tests.runtime.monitor.readings import card, filled, from_outside, judged, reading
 
 
-def tally_of(checks: list) -> Tally:
-    tally = Tally(started=0.0, window=256)
+def tally_of(checks: list) -> CheckTally:
+    tally = CheckTally(started=0.0, window=256)
     for check in checks:
         tally.add(check)
     return tally
@@ -46,7 +46,7 @@ def test_what_was_seen_before_a_process_spoke_stands_back() -> None:
 
 @given(sizes=st.lists(st.integers(0, 60), min_size=1, max_size=2000))
 def test_a_curve_stays_small_and_its_times_rise(sizes: list[int]) -> None:
-    tally = Tally(started=0.0, window=4)
+    tally = CheckTally(started=0.0, window=4)
     check = judge(reading(card()))
     for number, size in enumerate(sizes):
         read = reading(card(allocated=size), seconds=float(number))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memplan.runtime.numa.commands import commands, joined, rank_words, script, wrapped
 from memplan.runtime.numa.cpulist import format_list, mask
-from memplan.runtime.numa.placement import Demand, Placement
+from memplan.runtime.numa.placement import Demand, MachinePlacement
 from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.records import Topology
 from memplan.runtime.numa.system_files import SystemFiles
@@ -35,20 +35,20 @@ TELL = (
 )
 
 
-def planned(trees: Trees, machine: Machine, **demand: int) -> tuple[Topology, Placement]:
+def planned(trees: Trees, machine: Machine, **demand: int) -> tuple[Topology, MachinePlacement]:
     topology = read_topology(SystemFiles(trees(machine)))
     return topology, place(topology, Demand(**demand))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def here() -> tuple[Topology, Placement]:
+def here() -> tuple[Topology, MachinePlacement]:
     topology = this_machine()
     return topology, place(topology, Demand(ranks=min(2, len(topology.allowed_cpus)), workers=1))
 
 
 @needs_numactl
 @pytest.mark.parametrize(("strict", "policy"), [(False, "preferred"), (True, "bind")])
-def test_a_line_binds(here: tuple[Topology, Placement], strict: bool, policy: str) -> None:
+def test_a_line_binds(here: tuple[Topology, MachinePlacement], strict: bool, policy: str) -> None:
     topology, placement = here
     for rank in placement.ranks:
         line = joined(rank_words(topology, rank, [sys.executable, "-c", TELL], strict=strict))
@@ -60,7 +60,7 @@ def test_a_line_binds(here: tuple[Topology, Placement], strict: bool, policy: st
 
 
 @needs_numactl
-def test_the_script_binds_by_rank(here: tuple[Topology, Placement], tmp_path: Path) -> None:
+def test_the_script_binds_by_rank(here: tuple[Topology, MachinePlacement], tmp_path: Path) -> None:
     topology, placement = here
     file = tmp_path / "numa.sh"
     file.write_text(script(topology, placement))
@@ -80,7 +80,7 @@ def test_the_script_binds_by_rank(here: tuple[Topology, Placement], tmp_path: Pa
 
 @needs_numactl
 @pytest.mark.slow
-def test_torchrun_starts_the_script(here: tuple[Topology, Placement], tmp_path: Path) -> None:
+def test_torchrun_starts_the_script(here: tuple[Topology, MachinePlacement], tmp_path: Path) -> None:
     topology, placement = here
     (tmp_path / "numa.sh").write_text(script(topology, placement))
     (tmp_path / "numa.sh").chmod(0o755)

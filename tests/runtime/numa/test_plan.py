@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from memplan.errors import UsageError
 from memplan.runtime.numa.check import check
-from memplan.runtime.numa.placement import Demand, Placement, RankPlacement
+from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement
 from memplan.runtime.numa.plan import place
-from memplan.runtime.numa.records import Core, Device, Node, Topology
+from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
 from memplan.runtime.numa.system_files import SystemFiles
 from memplan.runtime.numa.topology import read_topology
 from memplan.units import GIB, Bytes
@@ -128,7 +128,7 @@ def topologies(draw: st.DrawFn) -> Topology:
             kept = draw(st.lists(st.sampled_from(own), unique=True).map(sorted))
             cores.append((own, kept))
         nodes.append(
-            Node(
+            NumaNode(
                 index=number,
                 cpus=tuple(one for own, _ in cores for one in own),
                 cores=tuple(
@@ -167,7 +167,7 @@ def test_any_placement_is_sound(topology: Topology, ranks: int, workers: int, pi
     assert place(topology, demand) == placement
 
 
-def broken(placement: Placement, which: int, **changes: object) -> Placement:
+def broken(placement: MachinePlacement, which: int, **changes: object) -> MachinePlacement:
     ranks = list(placement.ranks)
     ranks[which] = replace(ranks[which], **changes)
     return replace(placement, ranks=tuple(ranks))
@@ -180,7 +180,7 @@ def test_the_validator_finds_what_is_wrong(trees: Trees) -> None:
     good = place(topology, demand)
     first, second, last = good.ranks[0], good.ranks[1], good.ranks[7]
 
-    def complaint(placement: Placement, asked: Demand = demand) -> str:
+    def complaint(placement: MachinePlacement, asked: Demand = demand) -> str:
         return "\n".join(check(topology, placement, asked))
 
     assert complaint(good) == ""
@@ -207,10 +207,10 @@ def test_the_validator_finds_what_is_wrong(trees: Trees) -> None:
 
 
 def test_the_validator_wants_the_nearest_node() -> None:
-    def node(index: int, cpus: tuple[int, ...], distances: dict[int, int]) -> Node:
+    def node(index: int, cpus: tuple[int, ...], distances: dict[int, int]) -> NumaNode:
         cores = tuple(Core(cpus=(cpu,), first=cpu, package=0, cache=0) for cpu in cpus)
         none = Bytes(0)
-        return Node(index=index, cpus=cpus, cores=cores, total_bytes=none, free_bytes=none, cache_bytes=none,
+        return NumaNode(index=index, cpus=cpus, cores=cores, total_bytes=none, free_bytes=none, cache_bytes=none,
                     huge_free_bytes=none, memory_allowed=True, distances=distances)  # fmt: skip
 
     nodes = (node(0, (), {0: 10, 1: 30, 2: 20}), node(1, (1,), {}), node(2, (2,), {}))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.runtime.profile import ledger as module
-from memplan.runtime.profile.ledger import Ledger, Taken
+from memplan.runtime.profile.ledger import CounterReading, RegionLedger
 
 LAW = settings(max_examples=150, deadline=None)
 ACTIONS = st.lists(
@@ -43,9 +43,9 @@ class Allocator:
         if self.sizes:
             self.level -= self.sizes.pop(which % len(self.sizes))
 
-    def take(self) -> Taken:
+    def take(self) -> CounterReading:
         peak, self.peak = self.peak, self.level
-        return Taken(self.level, max(peak, self.level), self.total, self.allocations)
+        return CounterReading(self.level, max(peak, self.level), self.total, self.allocations)
 
 
 @dataclass
@@ -81,9 +81,9 @@ def as_thread(number: int) -> Iterator[None]:
         yield
 
 
-def run(actions: list[tuple[str, int, object]]) -> tuple[Ledger, Model]:
+def run(actions: list[tuple[str, int, object]]) -> tuple[RegionLedger, Model]:
     allocator, model = Allocator(), Model()
-    ledger = Ledger(allocator.take, 0)
+    ledger = RegionLedger(allocator.take, 0)
 
     def state() -> tuple[int, int, int]:
         return allocator.level, allocator.total, allocator.allocations
@@ -151,7 +151,7 @@ def test_times_add_up(actions: list[tuple[str, int, object]]) -> None:
 
 def test_a_handle_that_was_never_entered_leaves_nothing() -> None:
     allocator = Allocator()
-    ledger = Ledger(allocator.take, 0)
+    ledger = RegionLedger(allocator.take, 0)
     ledger.leave(object())
     ledger.enter("outer", "outer")
     ledger.leave(object())
@@ -160,7 +160,7 @@ def test_a_handle_that_was_never_entered_leaves_nothing() -> None:
 
 
 def test_an_allocator_that_counts_no_requests_gives_none() -> None:
-    ledger = Ledger(lambda: Taken(7, 9), 0)
+    ledger = RegionLedger(lambda: CounterReading(7, 9), 0)
     ledger.enter("a", "a")
     ledger.leave("a", failed=True)
     (region,) = ledger.regions()

@@ -9,7 +9,7 @@ import pytest
 
 from memplan.findings.records import Finding
 from memplan.page import policy as shared
-from memplan.runtime.monitor.records import Check, Level, Plan, Region
+from memplan.runtime.monitor.records import Check, Level, RegionUse, RunPlan
 from memplan.runtime.web.server import Dashboard, start
 from memplan.units import format_bytes
 from tests.report.html.chromium import Chromium
@@ -41,7 +41,7 @@ CONTRAST = """(() => {
 class Run:
     """Checks that come when a test says so."""
 
-    def __init__(self, plan: Plan | None = PLAN, job: str = "gpt2") -> None:
+    def __init__(self, plan: RunPlan | None = PLAN, job: str = "gpt2") -> None:
         self.checks: list[Check] = []
         self.dashboard: Dashboard = start(lambda: self.checks[-1] if self.checks else None, port=0, job=job, plan=plan)
         self.address = f"http://{self.dashboard.address}/"
@@ -285,7 +285,7 @@ def test_names_from_outside_are_only_ever_text(chromium: Chromium) -> None:
     read = device(0, device=HOSTILE, name=HOSTILE, uuid=HOSTILE)
     judged = health(read, reasons=(reason,), figure=HOSTILE)
     told = Finding(code=HOSTILE, severity="warning", message=HOSTILE, fix=HOSTILE)
-    regions = (Region(name=HOSTILE, bytes=1), Region(name="__proto__", bytes=2))
+    regions = (RegionUse(name=HOSTILE, bytes=1), RegionUse(name="__proto__", bytes=2))
     run.add(
         check(
             0,

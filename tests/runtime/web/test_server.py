@@ -14,8 +14,8 @@ import pytest
 from memplan.errors import UsageError
 from memplan.runtime import web
 from memplan.runtime.monitor.records import Check, Level
-from memplan.runtime.web.listener import Answer, Listener
-from memplan.runtime.web.recorder import MOST_COLUMNS, MOST_POINTS, MOST_TURNS, Recorder
+from memplan.runtime.web.listener import HttpListener, Response
+from memplan.runtime.web.recorder import MOST_COLUMNS, MOST_POINTS, MOST_TURNS, SeriesRecorder
 from memplan.runtime.web.server import SCRIPTS, Dashboard, page, start
 from tests.runtime.metrics.checks import GIB, PLAN, REASON, SIZES, check, device, health
 from tests.runtime.web.asking import asked
@@ -91,16 +91,16 @@ def test_data_is_what_was_checked(dashboard: Dashboard) -> None:
 
 
 def test_before_the_first_check_the_page_waits() -> None:
-    told = Recorder(lambda: None, job="", plan=None).document()
+    told = SeriesRecorder(lambda: None, job="", plan=None).document()
     assert told["last"] is None
     assert told["plan"] is None
     assert told["points"]["seconds"] == []
 
 
-def followed(checks: list[Check]) -> Iterator[tuple[Recorder, Check]]:
+def followed(checks: list[Check]) -> Iterator[tuple[SeriesRecorder, Check]]:
     """A recorder, after each of these checks."""
     last: list[Check] = []
-    recorder = Recorder(lambda: last[-1] if last else None, job="", plan=None)
+    recorder = SeriesRecorder(lambda: last[-1] if last else None, job="", plan=None)
     for each in checks:
         last.append(each)
         recorder.look()
@@ -175,7 +175,7 @@ def test_a_source_that_fails_leaves_the_page_with_what_it_had(caplog: pytest.Log
 def test_an_answer_that_fails_is_an_error_500_and_nothing_more(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    listener = Listener({"/": lambda _: 1 / 0}, host="127.0.0.1", port=0)
+    listener = HttpListener({"/": lambda _: 1 / 0}, host="127.0.0.1", port=0)
     try:
         assert asked(listener.address)[0] == 500
     finally:
@@ -185,7 +185,9 @@ def test_an_answer_that_fails_is_an_error_500_and_nothing_more(
 
 
 def test_a_client_that_hangs_up_is_nobodys_business(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = Listener({"/": lambda _: Answer(body=b"x" * (1 << 24), kind="text/plain")}, host="127.0.0.1", port=0)
+    listener = HttpListener(
+        {"/": lambda _: Response(body=b"x" * (1 << 24), kind="text/plain")}, host="127.0.0.1", port=0
+    )
     host, port = listener.address.split(":")
     for sent in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET / HTTP/9.9\r\n", b""):
         with socket.create_connection((host, int(port))) as client:
@@ -196,7 +198,7 @@ def test_a_client_that_hangs_up_is_nobodys_business(capsys: pytest.CaptureFixtur
 
 
 def test_beyond_loopback_every_name_is_answered_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    listener = Listener({"/": lambda _: Answer(body=b"here", kind="text/plain")}, host="0.0.0.0", port=0)
+    listener = HttpListener({"/": lambda _: Response(body=b"here", kind="text/plain")}, host="0.0.0.0", port=0)
     port = listener.address.rsplit(":", 1)[1]
     assert asked(f"127.0.0.1:{port}", Host="gpu-node-7")[0] == 200
     listener.close()
@@ -206,7 +208,7 @@ def test_beyond_loopback_every_name_is_answered_and_it_is_said(caplog: pytest.Lo
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_version_6_of_the_protocol(host: str) -> None:
     try:
-        listener = Listener({"/": lambda _: Answer(body=b"here", kind="text/plain")}, host=host, port=0)
+        listener = HttpListener({"/": lambda _: Response(body=b"here", kind="text/plain")}, host=host, port=0)
     except UsageError:
         pytest.skip("no IPv6 here")
     assert re.fullmatch(r"\[::1\]:\d+", listener.address)
@@ -222,7 +224,7 @@ def _nap(began: Any, over: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_that_are_forked_do_not_keep_the_port() -> None:
-    listener = Listener({}, host="127.0.0.1", port=0)
+    listener = HttpListener({}, host="127.0.0.1", port=0)
     port = int(listener.address.split(":")[1])
     context = multiprocessing.get_context("fork")
     began, over = context.Event(), context.Event()
@@ -231,7 +233,7 @@ def test_workers_that_are_forked_do_not_keep_the_port() -> None:
     assert began.wait(20)
     try:
         listener.close()
-        Listener({}, host="127.0.0.1", port=port).close()
+        HttpListener({}, host="127.0.0.1", port=port).close()
     finally:
         over.set()
         worker.join()

@@ -15,7 +15,7 @@ from memplan.measure.interval import ResidualTable
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Verdict
 from memplan.tracing.records import DeviceTraits
-from memplan.tracing.scratch.cuda_convolution_workspace import Convolution, likely_bytes, most_bytes
+from memplan.tracing.scratch.cuda_convolution_workspace import CudaConvolution, likely_bytes, most_bytes
 from tests.tracing.scratch.calls import A100, allocated, meta, script
 
 BRAIN = torch.bfloat16
@@ -94,7 +94,7 @@ def test_one_image_may_be_unfolded_into_columns():
 def _convolution(**changes):
     shape = {"batch": 1, "inputs": 64, "outputs": 64, "groups": 1, "source": (64, 64), "result": (64, 64)}
     options = {"kernel": (3, 3), "dense": True, "channels_last": False, "dtype": torch.float32}
-    return Convolution(**(shape | options | changes))
+    return CudaConvolution(**(shape | options | changes))
 
 
 sizes = st.sampled_from([1, 3, 8, 64, 200])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes
-from memplan.tracing.scratch.cuda_efficient_attention import Block, backward_block
+from memplan.tracing.scratch.cuda_efficient_attention import Tile, backward_block
 from tests.tracing.scratch.calls import A100, allocated, meta, played, script, strided
 
 BF16 = torch.bfloat16
@@ -149,11 +149,11 @@ def test_flash_decoding_splits_long_keys():
 @pytest.mark.parametrize(
     ("head", "half", "capability", "block"),
     [
-        (64, True, (8, 0), Block(64, 64, in_registers=True)),
-        (128, True, (8, 0), Block(128, 128, in_registers=True)),
-        (80, True, (8, 6), Block(128, 64, in_registers=True)),
-        (128, True, (8, 6), Block(64, 64, in_registers=False)),
-        (64, False, (8, 0), Block(64, 64, in_registers=False)),
+        (64, True, (8, 0), Tile(64, 64, in_registers=True)),
+        (128, True, (8, 0), Tile(128, 128, in_registers=True)),
+        (80, True, (8, 6), Tile(128, 64, in_registers=True)),
+        (128, True, (8, 6), Tile(64, 64, in_registers=False)),
+        (64, False, (8, 0), Tile(64, 64, in_registers=False)),
     ],
 )
 def test_backward_tiles_of_efficient_attention(head, half, capability, block):

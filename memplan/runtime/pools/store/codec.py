@@ -17,7 +17,7 @@ Found: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TensorPart:
     """One tensor of an item."""
 
     name: str | None
@@ -31,10 +31,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ItemLayout:
     """What an item's bytes mean."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TensorPart, ...]
     """In the order of the bytes."""
     is_compressed: bool
     """Are they compressed, all together?"""
@@ -60,7 +60,7 @@ class Codec:
         if level is not None:
             self._compressor()
 
-    def encode(self, item: Item) -> tuple[Layout, bytes]:
+    def encode(self, item: Item) -> tuple[ItemLayout, bytes]:
         """An item's bytes, apart from the tensors' own.
 
         Raises:
@@ -70,16 +70,16 @@ class Codec:
         parts, pieces = [], []
         for name, tensor in named:
             flat = _flat(tensor)
-            parts.append(Part(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape), nbytes=flat.numel()))
+            parts.append(TensorPart(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape), nbytes=flat.numel()))
             pieces.append(flat.numpy().tobytes())
         payload = b"".join(pieces)
         if self._level is None:
-            return Layout(parts=tuple(parts), is_compressed=False), payload
+            return ItemLayout(parts=tuple(parts), is_compressed=False), payload
         small: bytes = self._compressor().compress(payload)
         is_smaller = len(small) < len(payload)
-        return Layout(parts=tuple(parts), is_compressed=is_smaller), small if is_smaller else payload
+        return ItemLayout(parts=tuple(parts), is_compressed=is_smaller), small if is_smaller else payload
 
-    def decode(self, layout: Layout, payload: bytes | memoryview) -> Found:
+    def decode(self, layout: ItemLayout, payload: bytes | memoryview) -> Found:
         """The tensors, in memory of their own."""
         content = payload
         if layout.is_compressed:

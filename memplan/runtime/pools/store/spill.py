@@ -15,7 +15,7 @@ SEGMENT = 64 << 20
 """Bytes of a file: the space of items that are gone comes back file by file."""
 
 
-class Segment:
+class SpillFile:
     """One file."""
 
     def __init__(self, directory: Path | None, size: int) -> None:
@@ -34,10 +34,10 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteSpan:
     """Bytes in a file."""
 
-    segment: Segment
+    segment: SpillFile
     """Which."""
     offset: int
     """The first of them."""
@@ -62,14 +62,14 @@ class Spill:
         self, directory: Path | None, write: Callable[[int, memoryview, int], int] = os.pwrite, size: int = SEGMENT
     ) -> None:
         self._directory, self._write, self._size = directory, write, size
-        self._segments: list[Segment] = []
+        self._segments: list[SpillFile] = []
 
     @property
     def file_bytes(self) -> int:
         """Bytes written to files that are there."""
         return sum(segment.used for segment in self._segments)
 
-    def write(self, payload: bytes) -> Span:
+    def write(self, payload: bytes) -> ByteSpan:
         """Write bytes.
 
         Raises:
@@ -79,7 +79,7 @@ class Spill:
         if last is not None and last.used + len(payload) <= last.size:
             self._append(last, payload)
         else:
-            fresh = Segment(self._directory, max(self._size, len(payload), 1))
+            fresh = SpillFile(self._directory, max(self._size, len(payload), 1))
             try:
                 self._append(fresh, payload)
             except BaseException:
@@ -91,9 +91,9 @@ class Spill:
         segment = self._segments[-1]
         segment.used += len(payload)
         segment.live += 1
-        return Span(segment, segment.used - len(payload), len(payload))
+        return ByteSpan(segment, segment.used - len(payload), len(payload))
 
-    def free(self, span: Span) -> None:
+    def free(self, span: ByteSpan) -> None:
         """Nobody needs a span any more; a file that is full and of which none is needed goes."""
         span.segment.live -= 1
         self._drop(span.segment)
@@ -103,12 +103,12 @@ class Spill:
         while self._segments:
             self._segments.pop().file.close()
 
-    def _append(self, segment: Segment, payload: bytes) -> None:
+    def _append(self, segment: SpillFile, payload: bytes) -> None:
         done, view = 0, memoryview(payload)
         while done < len(payload):
             done += self._write(segment.file.fileno(), view[done:], segment.used + done)
 
-    def _drop(self, segment: Segment) -> None:
+    def _drop(self, segment: SpillFile) -> None:
         if not segment.live and segment in self._segments[:-1]:
             self._segments.remove(segment)
             segment.file.close()

@@ -12,16 +12,16 @@ import torch
 
 from memplan.errors import UsageError, several
 from memplan.runtime.pools.store.ahead import ahead
-from memplan.runtime.pools.store.codec import Codec, Found, Item, Layout
+from memplan.runtime.pools.store.codec import Codec, Found, Item, ItemLayout
 from memplan.runtime.pools.store.records import SpillError, StoreStatistics
-from memplan.runtime.pools.store.spill import Span, Spill
+from memplan.runtime.pools.store.spill import ByteSpan, Spill
 from memplan.units import GIB, Bytes, format_bytes, parse_size
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    layout: Layout
-    where: bytes | Span
+    layout: ItemLayout
+    where: bytes | ByteSpan
 
     @property
     def nbytes(self) -> int:
