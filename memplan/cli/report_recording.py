@@ -8,6 +8,7 @@ from memplan.cli import outputs
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
+    from memplan.report.profile.plan import PlannedRun
     from memplan.report.profile.records import Overlay
     from memplan.runtime.profile.recording import Recording
 
