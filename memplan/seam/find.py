@@ -3,7 +3,8 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from memplan.errors import EstimateError
@@ -86,10 +87,29 @@ def missing(row: Patch) -> SeamError:
     """What to tell where a library lacks an attribute."""
     verb = "uses" if row.kind == "used" else "replaces"
     end = "there is no figure without it" if row.kind == "used" else "figures would be wrong"
-    return SeamError(
+    error = SeamError(
         f"{row.package} {installed(row.package)} has no {row.path}, which memplan {verb} so that {row.why}: {end}",
         hint=f"install {_tried(row.package)}, or a newer memplan",
     )
+    _LOSSES.append(error)
+    return error
+
+
+_LOSSES: list[SeamError] = []
+"""What libraries were found to lack since ``no_loss_is_hidden`` was entered."""
+
+
+@contextmanager
+def no_loss_is_hidden() -> Iterator[None]:
+    """Raise at the end what a library was found to lack, though the code between has caught it (``except Exception``).
+
+    Raises:
+        SeamError: The first such loss.
+    """
+    _LOSSES.clear()
+    yield
+    if _LOSSES:
+        raise _LOSSES[0]
 
 
 def _tried(package: str) -> str:

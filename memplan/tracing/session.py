@@ -9,6 +9,7 @@ import torch
 
 from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec
+from memplan.seam.find import no_loss_is_hidden
 from memplan.seam.releases import untried
 from memplan.tracing.causal import causal_ops
 from memplan.tracing.compiled import Compiling, compiling
@@ -113,7 +114,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
     """
     started = time.perf_counter()
     values = Values(worst_case=spec.data_dependent == "worst", decisions=decisions)
-    with ExitStack() as stack:
+    with no_loss_is_hidden(), ExitStack() as stack:
         disk = stack.enter_context(_deepspeed(spec))
         stack.enter_context(fake_world())
         stack.enter_context(fakes_pass_for_real())

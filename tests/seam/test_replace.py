@@ -1,20 +1,26 @@
 """What a library lacks is an error that says so, never a figure; everything is put back as it was."""
 
 import ast
+import contextlib
 import importlib
 import inspect
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memplan.errors import ExitCode
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.seam import find, pytree
 from memplan.seam.find import SeamError
 from memplan.seam.patch import Patch, patch, patches, used
 from memplan.seam.patches import PATCHES
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.seam.table import LENDERS, ROWS
+from memplan.tracing import late_imports
 
 HERE = "memplan.versions"
 """A module that these tests replace names of; it stands for a library."""
@@ -146,3 +152,26 @@ def test_what_is_added_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> No
     with replaced([Replacement(row.path, 1)]):
         assert find.imported(HERE).added == 1
     assert not hasattr(find.imported(HERE), "added")
+
+
+def test_a_loss_that_other_code_catches_is_raised_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = listed(monkeypatch, "no_such_name")
+    with pytest.raises(SeamError, match="no_such_name"), find.no_loss_is_hidden(), contextlib.suppress(Exception):
+        attribute(path)
+    with find.no_loss_is_hidden():
+        pass
+
+
+def test_an_estimate_does_not_hide_a_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = listed(monkeypatch, "no_such_name")
+    monkeypatch.setattr(late_imports, "lost_here", lambda: attribute(path), raising=False)
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom memplan.tracing import late_imports\n"
+        "class Net(torch.nn.Linear):\n    def forward(self, x):\n        try:\n            late_imports.lost_here()\n"
+        "        except Exception:\n            pass\n        return super().forward(x)\n"
+        "def model():\n    return Net(4, 4)\ndef batch(batch_size):\n    return torch.randn(batch_size, 4)\n"
+        "def loss(output, batch):\n    return output.mean()\n"
+    )
+    spec = JobSpec(target=FileTarget(path=tmp_path / "net.py"))
+    with pytest.raises(SeamError, match="no_such_name"):
+        estimate_here(spec, [load_profile("t4")], advice=False)
