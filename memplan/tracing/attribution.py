@@ -19,8 +19,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memplan.job.usercode import display
-from memplan.seam.autograd import get_sequence_nr
+from memplan.seam.autograd import current_graph_task_id, get_sequence_nr
 from memplan.tracing.records import Phase
+
+_NO_BACKWARD = -1
+"""What autograd answers where none runs."""
 
 _TORCH = str(Path(torch.__file__).parent)
 _MEMPLAN = str(Path(__file__).parents[1])
@@ -54,6 +57,7 @@ class Attribution:
         self._forward: dict[int, OpOwner] = {}
         self._shown: dict[str, str] = {}
         self._in_optimizer = 0
+        self._backward_before = _NO_BACKWARD
         self._after_backward = False
 
     def name_modules(self, model: torch.nn.Module) -> None:
@@ -102,6 +106,12 @@ class Attribution:
     def steps_optimizer(self) -> bool:
         """Does an optimizer run now?"""
         return self._in_optimizer > 0
+
+    @property
+    def runs_backward(self) -> bool:
+        """Does a node of backward run now, if need be in the closure that an optimizer calls?"""
+        task = current_graph_task_id()
+        return task != _NO_BACKWARD and not (self._in_optimizer and task == self._backward_before)
 
     def phase(self, *, in_backward: bool) -> Phase:
         """The phase of the op that runs now."""
@@ -153,6 +163,8 @@ class Attribution:
             pass
 
     def _enter_optimizer(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        if not self._in_optimizer:
+            self._backward_before = current_graph_task_id()
         self._in_optimizer += 1
         if not any(known is optimizer for known in self.optimizers):
             self.optimizers.append(optimizer)

@@ -337,9 +337,11 @@ class Recorder(TorchDispatchMode):
         node = current_autograd_node() if running.in_backward else None
         running.owner = self.attribution.forward_owner() if node is None else self.attribution.backward_owner(node)
         running.phase = self.attribution.phase(in_backward=running.in_backward)
+        # A closure runs backward within the optimizer's step: what is done in place there is so all the same.
+        node = current_autograd_node() if self.attribution.runs_backward else None
         self._formulas.follow(node)
         if node is not None:
-            if node.name() == "torch::autograd::AccumulateGrad":
+            if running.in_backward and node.name() == "torch::autograd::AccumulateGrad":
                 running.role = "gradient"
             running.overwritten = self._overwritten(running, node)
         early = self._early_results.overwritten(node, running.operator.name, running.args)

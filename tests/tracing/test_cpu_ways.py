@@ -155,3 +155,21 @@ def test_an_lstm_keeps_a_workspace_only_for_gradients(sizes, mode):
 
     body()
     assert peak(recorded_allocations(body)) == pytest.approx(peak(real_allocations(body)), abs=SMALL)
+
+
+def test_what_backward_does_in_place_it_does_in_a_closure_too():
+    def body():
+        weight = torch.randn(40, 50, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+
+        def closure():
+            doubled = weight * 2
+            value = doubled.quantile(0.5, dim=-1).sum() + doubled.sum()
+            value.backward()
+            return value
+
+        optimizer.step(closure)
+        return weight
+
+    body()
+    assert peak(recorded_allocations(body)) == pytest.approx(peak(real_allocations(body)), abs=SMALL)
