@@ -13,7 +13,7 @@ import torch
 
 from memplan.seam.autograd import current_autograd_node, current_graph_task_id
 from memplan.seam.dispatcher import decompose
-from memplan.seam.fake import FakeTensor
+from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 from memplan.seam.modes import (
     DisableTorchFunction,
     TorchDispatchMode,
@@ -117,6 +117,8 @@ class Recorder(TorchDispatchMode):
         """Of the tensors that ops of the steps made."""
         self.default_place: Place = "device"
         """Where tensors go that nothing else places."""
+        self.host_is_real = False
+        """Are ops on real tensors run for real, where their results stay on the host?"""
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
         """The context of user code that runs inside an operator."""
         self.unknown_sparse: dict[str, None] = {}
@@ -250,6 +252,9 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._muted:
             return func(*args, **kwargs)
+        if self.host_is_real and self._stays_real(func, args, kwargs):
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func, self._rules, self._bodies)
@@ -274,6 +279,13 @@ class Recorder(TorchDispatchMode):
             with DisableTorchFunction(), self:
                 return operator.sparse(self.values, func, args, kwargs)
         return NotImplemented
+
+    def _stays_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is an op one of the host's own, on tensors with data?"""
+        tensors = tensors_in([*args, *kwargs.values()])
+        if not tensors or any(isinstance(tensor, FakeTensor) or is_wrapper(tensor) for tensor in tensors):
+            return False
+        return self._place_rule is None or self._place_rule(func, args, kwargs) in (None, "host")
 
     def _random_state(self) -> torch.Tensor:
         """A state of the random generator, as an op that makes it."""

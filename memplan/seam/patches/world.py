@@ -65,10 +65,22 @@ PATCHES: tuple[Patch, ...] = (
         "torch.distributed",
         "init_process_group",
         "barrier",
-        "destroy_process_group",
         required=False,
         why="a program finds the ranks that memplan plays",
         source="torch/distributed/distributed_c10d.py",
+    ),
+    *patches(
+        "torch.hub",
+        "load_state_dict_from_url",
+        "list",
+        why="a program's models are built without downloads",
+        source="torch/hub.py",
+    ),
+    *patches(
+        "torch.nn.Module",
+        "load_state_dict",
+        why="weights that were not downloaded are not missed",
+        source="torch/nn/modules/module.py Module.load_state_dict",
     ),
     *patches(
         "torch.optim.Optimizer",

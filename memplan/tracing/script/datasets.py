@@ -8,6 +8,8 @@ from unittest import mock
 
 import torch
 
+from memplan.seam.modes import disable_current_modes
+
 
 class Pictures(NamedTuple):
     """A data set of pictures, by its own page."""
@@ -73,10 +75,9 @@ def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], Non
             self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
             self.classes = [str(label) for label in range(known.classes)]
             self.class_to_idx = {label: index for index, label in enumerate(self.classes)}
-            tensors = name.endswith("MNIST")
-            self.targets = (
-                torch.zeros(1, dtype=torch.long).expand(known.samples) if tensors else _Repeated(0, known.samples)
-            )
+            with disable_current_modes():
+                labels = torch.arange(known.samples) % known.classes
+            self.targets = labels if name.endswith("MNIST") else labels.tolist()
             self.samples = self.imgs = _Repeated(("picture", 0), known.samples)
             self.loader = lambda _: _black(known)
 
@@ -94,7 +95,7 @@ def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], Non
         def __getitem__(self, index: int) -> tuple[Any, Any]:
             if not 0 <= index < known.samples:
                 raise IndexError(index)
-            picture, label = _black(known), 0
+            picture, label = _black(known), index % known.classes
             if self.transforms is not None:
                 return self.transforms(picture, label)  # type: ignore[no-any-return]
             return (

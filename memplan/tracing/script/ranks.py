@@ -1,48 +1,52 @@
 """Process groups of a program: the ranks that memplan plays are there already."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import distributed
 
-from memplan.seam.distributed import FakeStore
+from memplan.job.parallel import Parallel
 from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.recorder import Recorder
 
-ALONE = "init_process_group() makes a group of one rank, and sends nothing"
+ONE_RANK = "init_process_group() makes a group of one rank (torchrun before the program, or --parallel, says how many)"
 
 
 @contextmanager
-def played_ranks(assume: Callable[[str], None]) -> Iterator[None]:
+def played_ranks(recorder: Recorder) -> Iterator[None]:
     """Let a program set up its process group, which exists where ``--parallel`` or a launcher says how many ranks.
 
     Args:
-        assume: Told where it is of one rank.
+        recorder: Watches the program.
     """
     if not distributed.is_available():
         yield
         return
-    begin = distributed.init_process_group
-    made: list[bool] = []
+    begin, entering = distributed.init_process_group, False
 
-    def init_process_group(*_: Any, **__: Any) -> None:
-        if not distributed.is_initialized():
-            assume(ALONE)
-            begin("fake", store=FakeStore(), rank=0, world_size=1)
-            made.append(True)
+    with ExitStack() as stack:
 
-    def nothing(*_: Any, **__: Any) -> None:
-        """Nobody else is there to wait for."""
+        def init_process_group(*args: Any, **kwargs: Any) -> None:
+            nonlocal entering
+            if entering:
+                begin(*args, **kwargs)
+            elif not distributed.is_initialized():
+                # Importing what follows takes half a second, and not every torch has it.
+                from memplan.tracing.sharding.world import world
 
-    table = (
-        Replacement("torch.distributed.init_process_group", init_process_group),
-        Replacement("torch.distributed.barrier", nothing),
-        Replacement("torch.distributed.destroy_process_group", nothing),
-    )
-    end = distributed.destroy_process_group
-    with replaced(table):
-        try:
-            yield
-        finally:
-            if made and distributed.is_initialized():
-                end()
+                recorder.values.assume(ONE_RANK)
+                entering = True
+                stack.enter_context(world(Parallel(data="ddp"), 0, recorder))
+                entering = False
+
+        table = (
+            Replacement("torch.distributed.init_process_group", init_process_group),
+            Replacement("torch.distributed.barrier", _nothing),
+        )
+        stack.enter_context(replaced(table))
+        yield
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Nobody else is there to wait for."""

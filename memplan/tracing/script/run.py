@@ -18,6 +18,7 @@ from memplan.tracing.script.effects import no_side_effects
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.periods import Periods, StepRepeated
 from memplan.tracing.script.ranks import played_ranks
+from memplan.tracing.script.weights import weights_left_out
 from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
 
@@ -50,10 +51,11 @@ def trace_script(
     with session(spec, device, rank=rank, decisions=decisions) as here:
         assume, steppers = here.recorder.values.assume, Steppers()
         periods = Periods(here.recorder, progress)
+        here.recorder.host_is_real = device.kind == "cuda"
         progress(f"running {target.name}")
         with (
-            absent(assume), played_ranks(assume), real_loaders(), no_side_effects(assume), steppers.watching(),
-            periods.watching(),
+            absent(assume), weights_left_out(assume), played_ranks(here.recorder), real_loaders(),
+            no_side_effects(assume), steppers.watching(), periods.watching(),
         ):  # fmt: skip
             try:
                 _run(target)

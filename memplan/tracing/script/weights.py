@@ -1,0 +1,45 @@
+"""Weights on the net: a model keeps those that it was built with, which take as much memory."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from memplan.seam.replace import Replacement, attribute, replaced
+
+_LOAD = "torch.nn.Module.load_state_dict"
+
+
+class Unread(dict[str, Any]):
+    """A state that was never downloaded."""
+
+
+@contextmanager
+def weights_left_out(assume: Callable[[str], None]) -> Iterator[None]:
+    """Let what ``torch.hub`` would download be loaded by doing nothing.
+
+    Args:
+        assume: Told whose weights were not read.
+    """
+    load = attribute(_LOAD)
+
+    def download(url: str, *_: Any, **__: Any) -> Unread:
+        assume(f"weights are not downloaded ({url.rpartition('/')[2]}): the model keeps those it was built with")
+        return Unread()
+
+    def load_state_dict(module: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(state, Unread):
+            return SimpleNamespace(missing_keys=[], unexpected_keys=[])
+        return load(module, state, *args, **kwargs)
+
+    def names(*_: Any, **__: Any) -> list[str]:
+        assume("torch.hub.list() names nothing: it would ask the net")
+        return []
+
+    table = (
+        Replacement("torch.hub.load_state_dict_from_url", download),
+        Replacement("torch.hub.list", names),
+        Replacement(_LOAD, load_state_dict),
+    )
+    with replaced(table):
+        yield
