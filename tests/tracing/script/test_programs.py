@@ -221,3 +221,35 @@ def test_modules_and_process_are_as_before(estimated: Callable[..., Estimate]) -
     assert (sys.argv, sys.path) == (argv, path)
     assert "train" not in set(sys.modules) - modules
     assert not torch.distributed.is_initialized()
+
+
+def test_a_model_among_ranks_of_its_own_runs_alone(estimated: Callable[..., Estimate]) -> None:
+    wrapped = FROM_RANDOM.replace(
+        "optimizer =",
+        "torch.distributed.init_process_group('nccl')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])\n"
+        "torch.distributed.barrier()\noptimizer =",
+    )
+    estimate = estimated(wrapped)
+    assert any("group of one rank" in sentence for sentence in estimate.assumptions)
+    assert estimate.parameters == estimated(FROM_RANDOM).parameters
+    assert not torch.distributed.is_initialized()
+
+
+def test_weights_of_the_net_are_left_out(estimated: Callable[..., Estimate]) -> None:
+    load = "model.load_state_dict(torch.hub.load_state_dict_from_url('https://example.org/net.pth'))\noptimizer ="
+    estimate = estimated(FROM_RANDOM.replace("optimizer =", load))
+    assert any("net.pth" in sentence for sentence in estimate.assumptions)
+    assert estimate.peak.requested_bytes == estimated(FROM_RANDOM).peak.requested_bytes
+
+
+@pytest.mark.parametrize("size", [8, 2000])
+def test_values_of_the_host_decide(size: int, estimated: Callable[..., Estimate]) -> None:
+    read = f"""
+import numpy
+lengths = torch.from_numpy(numpy.array([3, {size}, 5]))
+size = (lengths + 0).max().item()
+"""
+    by_value = FROM_RANDOM.replace("optimizer =", read + "optimizer =").replace("options.batch_size", "size")
+    expected = estimated(FROM_RANDOM, "--batch-size", str(size)).peak.requested_bytes
+    assert estimated(by_value).peak.requested_bytes == expected
