@@ -261,6 +261,7 @@ ELSEWHERE = {
     "memplan/job/places.py": "the source of a module that is imported",
     "memplan/cli/monitor_display.py": "a method of this name",
     "memplan/cli/monitor_rows.py": "a method of this name",
+    "memplan/tracing/script/effects.py": "what programs open",
     "memplan/job/presets/catalog.py": "the package's own files",
 }
 

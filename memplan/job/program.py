@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memplan.errors import UsageError
+from memplan.errors import MemplanError, UsageError
+from memplan.files.read import read_bytes
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.spec import FileTarget, ScriptTarget, Target
 from memplan.job.target import existing_file, parse_target
@@ -70,8 +71,8 @@ def parse_words(words: Sequence[str], *, folder: Path = Path()) -> ParsedWords:
 def trains(path: Path) -> bool:
     """Does a file train when it is run, and define no ``model``?"""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(read_bytes(path))
+    except (MemplanError, OSError, SyntaxError, ValueError):
         return False
     if any(_defines_model(node) for node in tree.body):
         return False

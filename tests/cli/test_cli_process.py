@@ -92,7 +92,6 @@ def told_as_wrong(done: Done | subprocess.CompletedProcess[str]) -> bool:
     [
         ("estimate",),
         ("estimate", "no-such-file.py", "--gpu", "h100-80g"),
-        ("estimate", "preset:gpt2"),
         ("no-such-command",),
         ("--no-such-option",),
     ],

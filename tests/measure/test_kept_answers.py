@@ -82,6 +82,8 @@ def test_another_kind_of_device_and_no_cache_trace_anew(folder: Path, memplan: C
         assert runs(folder) == min(count, 3)
 
 
+@pytest.mark.slow  # Children that begin with nothing: what a forked server has imported, nobody reads again.
+@pytest.mark.usefixtures("fresh_children")
 @pytest.mark.parametrize("words", [
     ("batch", "net.py", "--gpu", "t4"), ("simulate", "net.py", "--gpu", "t4", "--steps", "3"),
     ("reuse-plan", "net.py", "--gpu", "t4", "--time-limit", "1"),

@@ -94,7 +94,7 @@ def _details(each: RowChange, width: int) -> Iterator[Text]:
 def render_markdown(diff: Diff) -> str:
     """Write what changed as GitHub's Markdown."""
     lines = [f"### memplan: {sentence(diff.base)} → {sentence(diff.head)}", "", f"**{sentence(answer(diff))}**", ""]
-    lines += table(("Job", "GPU", "Peak before", "Peak after", "RowChange", "Verdict"), map(_cells, diff.changes))
+    lines += table(("Job", "GPU", "Peak before", "Peak after", "Change", "Verdict"), map(_cells, diff.changes))
     for each in diff.changes:
         lines += _markdown_details(each)
     return "\n".join(lines) + "\n"
@@ -112,10 +112,10 @@ def _markdown_details(each: RowChange) -> Iterator[str]:
     yield from ("", f"<details><summary>{html_code(each.job)} on {html_code(each.gpu)}</summary>", "")
     changes = category_changes(comparison).items()
     rows = ((words, format_bytes(old), format_bytes(new), change(new - old)) for words, (old, new) in changes)
-    yield from table(("Category", "Before", "After", "RowChange"), rows)
+    yield from table(("Category", "Before", "After", "Change"), rows)
     yield ""
     groups = grouped_growth(comparison.growth)
-    yield from table(("RowChange", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
+    yield from table(("Change", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
     rest = groups[SHOWN:]
     yield from ["", f"… and {change(sum(one.grown for one in rest))} in {len(rest)} further places"] if rest else []
     yield from ("", "</details>")

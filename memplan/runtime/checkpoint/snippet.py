@@ -6,11 +6,14 @@ It is put together out of the modules that ``memplan.apply`` runs, as far as a p
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.resources import files
+from itertools import takewhile
 
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.check import check_plan
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan, is_for_gpu
+from memplan.seam.patch import Patch
 
 _PACKAGE = "memplan.runtime.checkpoint"
 _RECORDS = ("Action", "SavedOp", "BlockPlan", "Segment")
@@ -55,8 +58,10 @@ def stand_alone_code(plan: CheckpointPlan) -> str:
         raise UsageError(f"stand-alone code needs exact names: {', '.join(patterns)}", hint="name modules one by one")
     sources = [_Source(module) for module in _modules(plan)]
     imports = "\n".join(sorted({line for source in sources for line in source.imports()}))
+    names = "\n".join(sorted({line for source in sources for line in source.names_of_torch()}))
     bodies = [text for source in sources for text in source.definitions()]
-    return "\n\n\n".join([_HEAD, f"from __future__ import annotations\n\n{imports}", _MISMATCH, *bodies, _end(plan)])
+    head = f"from __future__ import annotations\n\n{imports}\n\n{names}".rstrip()
+    return "\n\n\n".join([_HEAD, head, _MISMATCH, *bodies, _end(plan)])
 
 
 def _modules(plan: CheckpointPlan) -> Iterator[str]:
@@ -87,6 +92,17 @@ class _Source:
                 yield from (f"import {alias.name}" for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith("memplan"):
                 yield from (f"from {node.module} import {alias.name}" for alias in node.names)
+        yield from (f"import {_module_of(row)}" for row in self._lent())
+
+    def names_of_torch(self) -> Iterator[str]:
+        """One line for each name that the seam hands out under another."""
+        yield from (f"{row.name.lstrip('_')} = {row.owner}.{row.name}" for row in self._lent())
+
+    def _lent(self) -> Iterator[Patch]:
+        for node in self._body:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("memplan.seam."):
+                rows = {row.name.lstrip("_"): row for row in import_module(str(node.module)).USED}
+                yield from (rows[alias.name] for alias in node.names)
 
     def definitions(self) -> Iterator[str]:
         """Classes, functions and constants, with the first paragraph of each docstring."""
@@ -108,6 +124,11 @@ class _Source:
         begin = min([node.lineno, *decorators])
         kept = [_LINTERS_NOTES.sub("", lines[number]) for number in range(begin, (node.end_lineno or begin) + 1)]
         return re.sub(r"\n{3,}", "\n\n", "\n".join(kept))
+
+
+def _module_of(row: Patch) -> str:
+    """The module that has a name, or the class that has it."""
+    return ".".join(takewhile(lambda part: not part[:1].isupper(), row.owner.split(".")))
 
 
 def _strings(definition: ast.stmt) -> Iterator[ast.Constant]:

@@ -213,9 +213,9 @@ PURE = """
 import json, sys
 sys.modules["numba"] = None
 from memplan.plan.reuse import compiled, search
-from memplan.plan.reuse.records import Buffer, Problem
+from memplan.plan.reuse.records import ArenaBuffer, Problem
 assert not compiled.HAS_NUMBA
-buffers = tuple(Buffer(**row) for row in json.load(sys.stdin))
+buffers = tuple(ArenaBuffer(**row) for row in json.load(sys.stdin))
 print(json.dumps(search.solve(Problem(buffers=buffers), time_limit=60).placement.offsets))
 """
 
