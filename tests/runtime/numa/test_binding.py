@@ -49,9 +49,9 @@ def rank() -> RankPlacement:
 
 @pytest.fixture
 def affinity() -> Iterator[set[int]]:
-    before = os.sched_getaffinity(0)
+    before, put_back = os.sched_getaffinity(0), os.sched_setaffinity
     yield before
-    os.sched_setaffinity(0, before)
+    put_back(0, before)
 
 
 def refuse(*_: object, **__: object) -> None:
