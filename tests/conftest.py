@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -34,6 +35,15 @@ def forked_children() -> Iterator[None]:
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is found that another test measured, nor what whoever runs the tests did."""
     monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / f"cache-{secrets.token_hex(8)}"))
+
+
+@pytest.fixture(autouse=True)
+def collector_as_before() -> Iterator[None]:
+    """Functions of child processes switch the garbage collector off for good; some tests call them in this process."""
+    was_on = gc.isenabled()
+    yield
+    if was_on:
+        gc.enable()
 
 
 @pytest.fixture
