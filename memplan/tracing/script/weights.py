@@ -10,7 +10,7 @@ from memplan.seam.replace import Replacement, attribute, replaced
 _LOAD = "torch.nn.Module.load_state_dict"
 
 
-class Unread(dict[str, Any]):
+class NoWeights(dict[str, Any]):
     """A state that was never downloaded."""
 
 
@@ -23,12 +23,12 @@ def weights_left_out(assume: Callable[[str], None]) -> Iterator[None]:
     """
     load = attribute(_LOAD)
 
-    def download(url: str, *_: Any, **__: Any) -> Unread:
+    def download(url: str, *_: Any, **__: Any) -> NoWeights:
         assume(f"weights are not downloaded ({url.rpartition('/')[2]}): the model keeps those it was built with")
-        return Unread()
+        return NoWeights()
 
     def load_state_dict(module: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(state, Unread):
+        if isinstance(state, NoWeights):
             return SimpleNamespace(missing_keys=[], unexpected_keys=[])
         return load(module, state, *args, **kwargs)
 

@@ -15,6 +15,7 @@ def small_heap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     Otherwise a search among a million objects takes minutes, and ends unsuccessfully after the seconds it may take.
     """
     monkeypatch.setattr(detector, "SECONDS", 300.0)
+    gc.enable()  # Fixtures of others may have switched it off.
     gc.collect()
     # Chains of modules' variables go through what was there before.
     if request.path.stem != "test_chains":
