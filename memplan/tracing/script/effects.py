@@ -116,8 +116,10 @@ class _Files:
         name = os.path.abspath(os.fsdecode(file))  # noqa: PTH100 - the path need not exist.
         inside = Path(name).is_relative_to(self._scratch)
         if not inside and (set(mode) & set("wax+") or name in self._written):
-            self._written.add(name)
             file = self._scratch / name.lstrip("/").replace("/", "%")
+            if name not in self._written and set(mode) & set("ra") and Path(name).is_file():
+                shutil.copyfile(name, file)  # What is appended to, or changed in place, begins as it is.
+            self._written.add(name)
         return self._open(file, mode, *args, **kwargs)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:

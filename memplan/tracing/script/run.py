@@ -22,6 +22,8 @@ from memplan.tracing.script.weights import weights_left_out
 from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
 
+LOADERS = "batches that the program's data loaders make are not counted: a real run on the CPU has them besides"
+
 
 def trace_script(
     target: ScriptTarget,
@@ -52,6 +54,8 @@ def trace_script(
         assume, steppers = here.recorder.values.assume, Steppers()
         periods = Periods(here.recorder, progress)
         here.recorder.host_is_real = device.kind == "cuda"
+        if device.kind == "cpu":
+            assume(LOADERS)
         progress(f"running {target.name}")
         with (
             absent(assume), weights_left_out(assume), played_ranks(here.recorder), real_loaders(),
@@ -65,7 +69,7 @@ def trace_script(
         periods.steps.give_up()
         if not periods.steps.ranges:
             raise _nothing_learnt(target, periods)
-        assume(f"{target.name} ended by itself after {len(periods.steps.ranges)} steps")
+        assume(f"{target.name} ended by itself after {len(periods.steps.ranges)} traced steps")
         return _trace(here, target, periods, steppers)
 
 

@@ -149,6 +149,10 @@ with open("out/log.txt", "w") as file:
     file.write("hello")
 with open("out/log.txt") as file:
     assert file.read() == "hello"
+with open("kept.txt", "a") as file:
+    file.write(" and more")
+with open("kept.txt") as file:
+    assert file.read() == "kept and more"
 torch.save(model.state_dict(), "out/model.pt")
 for dangerous in (lambda: os.remove("kept.txt"), lambda: shutil.rmtree("."), lambda: subprocess.run(["true"])):
     try:
@@ -253,3 +257,15 @@ size = (lengths + 0).max().item()
     by_value = FROM_RANDOM.replace("optimizer =", read + "optimizer =").replace("options.batch_size", "size")
     expected = estimated(FROM_RANDOM, "--batch-size", str(size)).peak.requested_bytes
     assert estimated(by_value).peak.requested_bytes == expected
+
+
+def test_a_program_that_ends_by_itself_is_answered_by_its_steps(estimated: Callable[..., Estimate]) -> None:
+    short = (
+        FROM_RANDOM.replace("range(10_000)", "range(1)") + "    model(torch.randn(65536, 64, device=options.device))\n"
+    )
+    estimate = estimated(short)
+    assert any("ended by itself after 1 traced step" in sentence for sentence in estimate.assumptions)
+
+
+def test_what_a_cpu_estimate_leaves_out_is_said(estimated: Callable[..., Estimate]) -> None:
+    assert any("data loaders" in said for said in estimated(WITH_LOADER, "--device", "cpu", gpu="cpu").assumptions)
