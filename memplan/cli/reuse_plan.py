@@ -41,8 +41,15 @@ Capacity = Annotated[
     option("capacity", PANEL, "Bytes that the arena may have: 16MiB. Exit 3 where nothing fits.", metavar="BYTES",
            default="as few as possible"),
 ]  # fmt: skip
+METHODS = ("auto", "search", "cp-sat", "ilp", "colour", "greedy", "improve", "all")
+"""As in ``memplan.plan.reuse.methods``, which takes time to import; a test compares them."""
+Method = Annotated[
+    str,
+    option("method", PANEL, f"Who places the buffers: {', '.join(METHODS)} (each, side by side).", metavar="NAME",
+           default="auto"),
+]  # fmt: skip
 TimeLimit = Annotated[
-    float, option("time_limit", PANEL, "For the solvers.", metavar="TIME", default="10s", parser=options.seconds)
+    float, option("time_limit", PANEL, "For each method.", metavar="TIME", default="10s", parser=options.seconds)
 ]
 Formats = Annotated[
     list[str] | None,
@@ -56,6 +63,7 @@ class ArenaOptions:
     """What is asked of the solvers."""
 
     capacity: Capacity = None
+    method: Method = "auto"
     time_limit: TimeLimit = 10.0
 
 
@@ -86,7 +94,7 @@ def reuse_plan(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     capacity = problems.of(_capacity, asked.capacity)
-    problems.add(*_wrong_time(asked.time_limit))
+    problems.add(*_wrong_time(asked.time_limit), *_wrong_method(asked.method))
     profiles = None
     if is_file(target):
         source: JobSpec | Path = problems.of(_file, target, gpu, job)
@@ -100,6 +108,7 @@ def reuse_plan(
             source,
             profiles[0] if profiles else None,
             capacity=capacity,
+            method=asked.method,
             time_limit=asked.time_limit,
             timeout=job.timeout,
             cache=cache.opened(),
@@ -137,6 +146,11 @@ def _capacity(text: str | None) -> int | None:
 def _wrong_time(time_limit: float) -> Iterator[str]:
     if not 0 < time_limit < math.inf:
         yield f"--time-limit must be a number of seconds above 0, not {time_limit}"
+
+
+def _wrong_method(method: str) -> Iterator[str]:
+    if method not in METHODS:
+        yield f"--method must be one of {', '.join(METHODS)}, not '{method}'"
 
 
 def _file(target: str, gpu: str | None, job: groups.JobOptions) -> Path:

@@ -75,6 +75,17 @@ def test_a_file_of_buffers(buffers: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "OPTIMAL  arena 12 B" in capsys.readouterr().out
 
 
+def test_methods_side_by_side(buffers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reuse-plan", str(buffers), "--method", "all", "--json", "--time-limit", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    obey("reuse-plan", found)
+    rows = {row["method"]: row for row in found["methods"]}
+    assert rows["ilp"]["height_bytes"] == rows["search"]["height_bytes"] == found["height_bytes"] == 12
+    assert rows["colour"]["height_bytes"] == 12
+    assert main(["reuse-plan", str(buffers), "--method", "colour"]) == 0
+    assert "found by whole slots" in capsys.readouterr().out
+
+
 def test_a_capacity_too_small_exits_3_and_says_why(buffers: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reuse-plan", str(buffers), "--capacity", "11"]) == 3
     out = capsys.readouterr().out
@@ -97,6 +108,7 @@ def test_a_real_snapshot_in_less_than_was_reserved(capsys: pytest.CaptureFixture
         (["nowhere.csv"], "there is no file 'nowhere.csv'"),
         (["{buffers}", "--gpu", "h100-80g", "--batch-size", "2"], "--gpu, --batch-size would change nothing"),
         (["{buffers}", "--capacity", "much"], "--capacity"),
+        (["{buffers}", "--method", "color"], "--method must be one of auto, search,"),
         (["{buffers}", "--time-limit", "nan"], "--time-limit must be a number of seconds above 0"),
         (["{buffers}", "-f", "png"], "--format must be one of"),
         (["{target}", "--gpu", "h9000"], "h9000"),

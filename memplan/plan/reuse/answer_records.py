@@ -13,6 +13,7 @@ from memplan.plan.reuse.records import (
     Problem,
     Result,
 )
+from memplan.plan.reuse.result import best_of, bound_of
 from memplan.units import Bytes
 
 Outcome = Literal["optimal", "feasible", "infeasible", "timed_out"]
@@ -58,6 +59,38 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MethodOutcome:
+    """How one method did."""
+
+    name: str
+    """As typed after ``--method``."""
+    result: Result | None
+    """How its search ended; None where it could not take the problem."""
+    refusal: str
+    """Why it could not; empty otherwise."""
+    note: str
+    """What is to be said beside heights; empty: nothing."""
+    seconds: float
+    """Wall clock time."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How its search ended."""
+        return None if self.result is None else outcome_of(self.result)
+
+    @property
+    def height_bytes(self) -> Bytes | None:
+        """End of its lowest placement's highest buffer, even over the capacity."""
+        found = None if self.result is None else best_of(self.result)
+        return None if found is None else found.height
+
+    @property
+    def bound_bytes(self) -> Bytes | None:
+        """No placement is lower than this, as far as it knows."""
+        return None if self.result is None else Bytes(bound_of(self.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReuseAnswer:
     """What was placed, and how good that is."""
 
@@ -76,19 +109,13 @@ class ReuseAnswer:
     solve_seconds: float
     """In solvers."""
     memplan_version: str
+    methods: tuple[MethodOutcome, ...] = ()
+    """A row for each method that ran."""
 
     @property
     def outcome(self) -> Outcome:
         """How the search ended."""
-        match self.result:
-            case OptimalPlacement():
-                return "optimal"
-            case FeasiblePlacement():
-                return "feasible"
-            case InfeasiblePlacement():
-                return "infeasible"
-            case PlacementTimedOut():
-                return "timed_out"
+        return outcome_of(self.result)
 
     @property
     def fits(self) -> bool:
@@ -98,9 +125,7 @@ class ReuseAnswer:
     @property
     def placement(self) -> ArenaPlacement | None:
         """The best placement known, even if it is over the capacity."""
-        return (
-            self.result.placement if isinstance(self.result, OptimalPlacement | FeasiblePlacement) else self.result.best
-        )
+        return best_of(self.result)
 
     @property
     def method(self) -> str:
@@ -115,10 +140,23 @@ class ReuseAnswer:
     @property
     def bound_bytes(self) -> Bytes:
         """No placement is lower than this."""
-        return self.result.placement.height if isinstance(self.result, OptimalPlacement) else self.result.bound
+        return Bytes(bound_of(self.result))
 
     @property
     def total_bytes(self) -> Bytes:
         """All buffers of one step side by side: the memory without any reuse."""
         steps = self.surroundings.repetitions if self.surroundings else 1
         return Bytes(sum(buffer.size for buffer in self.problem.buffers) // steps)
+
+
+def outcome_of(result: Result) -> Outcome:
+    """How a search ended, in a word."""
+    match result:
+        case OptimalPlacement():
+            return "optimal"
+        case FeasiblePlacement():
+            return "feasible"
+        case InfeasiblePlacement():
+            return "infeasible"
+        case PlacementTimedOut():
+            return "timed_out"

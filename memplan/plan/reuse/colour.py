@@ -113,6 +113,25 @@ def _colourings(graph: "nx.Graph[int]", buffers: Sequence[ArenaBuffer]) -> Itera
 
     for strategy in STRATEGIES:
         yield greedy_color(graph, strategy=by_size if strategy == "size" else strategy)
+    yield _equal_sizes(graph, buffers)
+
+
+def _equal_sizes(graph: "nx.Graph[int]", buffers: Sequence[ArenaBuffer]) -> dict[int, int]:
+    """Slots for buffers of one size each, as compilers reuse whole tensors; fewest, but where lifespans have gaps.
+
+    Lifespans of one size are an interval graph, which greedy colouring in order of birth colours with as few as meet.
+    """
+    from networkx.algorithms.coloring import greedy_color
+
+    def by_birth(graph: Any, colours: Any) -> list[int]:  # noqa: ARG001 - networkx calls it so.
+        return sorted(graph, key=lambda i: (buffers[i].start, i))
+
+    colours: dict[int, int] = {}
+    for size in sorted({buffers[i].size for i in graph}):
+        alike = graph.subgraph([i for i in graph if buffers[i].size == size])
+        first = max(colours.values(), default=-1) + 1
+        colours |= {i: first + colour for i, colour in greedy_color(alike, strategy=by_birth).items()}
+    return colours
 
 
 def _slots(buffers: Sequence[ArenaBuffer], colours: dict[int, int], bound: Bytes) -> Slots:

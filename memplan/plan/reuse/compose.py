@@ -27,6 +27,7 @@ def plan_reuse(
     profile: GpuProfile | None = None,
     *,
     capacity: int | None = None,
+    method: str = "auto",
     time_limit: float = DEFAULT_TIME_LIMIT,
     timeout: float = DEFAULT_TIMEOUT,
     cache: Cache | None = None,
@@ -40,7 +41,8 @@ def plan_reuse(
         profile: The device that a job is traced for; files need none.
         capacity: Bytes that the arena may have; the search ends with the first placement within it. None: as few as
             possible are wanted.
-        time_limit: Seconds for the solvers.
+        method: Who places them, of ``memplan.plan.reuse.methods.NAMES``; ``all``: each, side by side.
+        time_limit: Seconds for each method.
         timeout: Seconds after which the child is killed.
         cache: Where traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
@@ -49,7 +51,7 @@ def plan_reuse(
         The answer; ``result`` says how it ended. A capacity that is too small is an answer, not an error.
 
     Raises:
-        UsageError: The file, the target or an option is wrong.
+        UsageError: The file, the target or an option is wrong, or the method cannot take so many buffers.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
     started = time.perf_counter()
@@ -61,12 +63,12 @@ def plan_reuse(
         kind, folder = "step", cache.folder if cache is not None else None
         gathered = run_isolated(_in_child, source, profile, capacity, folder, timeout=timeout, progress=progress)
     read_seconds = time.perf_counter() - started
-    from memplan.plan.reuse import portfolio
+    from memplan.plan.reuse.methods import place
 
     if progress is not None:
         progress("placing")
     started = time.perf_counter()
-    result = portfolio.solve(gathered.problem, time_limit=time_limit)
+    result, methods = place(gathered.problem, method=method, time_limit=time_limit)
     return ReuseAnswer(
         target=str(source) if isinstance(source, Path) else format_target(source.target),
         kind=kind,
@@ -76,6 +78,7 @@ def plan_reuse(
         read_seconds=read_seconds,
         solve_seconds=time.perf_counter() - started,
         memplan_version=installed("memplan"),
+        methods=methods,
     )
 
 

@@ -1,4 +1,4 @@
-"""The placement as an integer program, written with PuLP and solved by HiGHS: an oracle for few buffers.
+"""The placement as an integer program, written with PuLP and solved by HiGHS: exact, for few buffers.
 
     offset(a) + size(a) ≤ offset(b) + M · above(a, b)
     offset(b) + size(b) ≤ offset(a) + M · (1 - above(a, b))
@@ -7,8 +7,10 @@ Of every two that meet in time, one lies above the other; M is a height that is 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
+from memplan.errors import UsageError
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.fit import place_in_order
@@ -17,13 +19,19 @@ from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Res
 from memplan.plan.reuse.result import best_of, ended
 from memplan.plan.reuse.table import table_of
 
+MOST_PAIRS = 20_000
+"""Of buffers that meet: each is a binary variable with two rules, and HiGHS looks at the clock only between phases."""
+
 
 def solve(problem: Problem, *, time_limit: float) -> Result:
     """The lowest placement, as HiGHS proves it.
 
     Args:
-        problem: What is to be placed; beyond some 40 buffers there is seldom an answer in time.
+        problem: What is to be placed; beyond some 40 buffers there is seldom a proof in time.
         time_limit: Seconds for HiGHS.
+
+    Raises:
+        UsageError: More than ``MOST_PAIRS`` buffers meet.
     """
     import pulp
 
@@ -31,6 +39,8 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     assert start is not None  # noqa: S101 - greedy always places.
     if start.height <= bound.bytes:
         return ended(problem, start, bound, method="greedy")
+    if (pairs := sum(1 for _ in islice(_pairs(problem), MOST_PAIRS + 1))) > MOST_PAIRS:
+        raise UsageError(f"more than {pairs - 1:,} pairs of buffers meet, too many for an integer program")
     unit = grain_of(problem)
     model = pulp.LpProblem("placement", pulp.LpMinimize)
     height = model.add_variable("height", bound.bytes / unit, start.height / unit)
@@ -67,13 +77,18 @@ def _offsets(model: Any, problem: Problem, most: int, unit: int) -> list[Any]:
 
 
 def _rules(model: Any, problem: Problem, offsets: Sequence[Any], most: int, unit: int) -> Iterator[Any]:
+    for i, j in _pairs(problem):
+        one, other = problem.buffers[i], problem.buffers[j]
+        above = model.add_variable(f"above{i}_{j}", cat="Binary")
+        yield offsets[i] + one.size / unit <= offsets[j] + most * above
+        yield offsets[j] + other.size / unit <= offsets[i] + most * (1 - above)
+
+
+def _pairs(problem: Problem) -> Iterator[tuple[int, int]]:
+    """Buffers with bytes that meet in time."""
     sized = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
     for at, (i, one) in enumerate(sized):
-        for j, other in sized[:at]:
-            if _meet(one, other):
-                above = model.add_variable(f"above{i}_{j}", cat="Binary")
-                yield offsets[i] + one.size / unit <= offsets[j] + most * above
-                yield offsets[j] + other.size / unit <= offsets[i] + most * (1 - above)
+        yield from ((i, j) for j, other in sized[:at] if _meet(one, other))
 
 
 def _meet(one: ArenaBuffer, other: ArenaBuffer) -> bool:

@@ -5,16 +5,18 @@ the goal and the lowest known, and all of it again with twice the steps, until t
 """
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from memplan.plan.reuse.bound import lower_bound
 from memplan.plan.reuse.ejection import push, state_of
 from memplan.plan.reuse.fit import place_in_order
 from memplan.plan.reuse.greedy import ALL, GreedyPlacement, area, height_of, placements
-from memplan.plan.reuse.records import ArenaPlacement, Problem, Result
+from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
 from memplan.plan.reuse.result import ended
 from memplan.plan.reuse.table import BufferTable, table_of
 
@@ -60,12 +62,22 @@ def solve(
         start: A placement that is known already.
         rounds: How often all heights between are tried; 0: only the goal, from every start. None: until the deadline.
     """
+    compile_once()
     deadline = time.monotonic() + time_limit
     table, bound = table_of(problem), lower_bound(problem)
     starts = itertools.chain([] if start is None else [_known(table, start)], placements(table))
     goal = max(bound.bytes, problem.capacity or 0)
     best = improved(table, starts, goal=goal, deadline=deadline, rounds=rounds)
     return ended(problem, table.placement(best.lows), bound, method=best.ordering)
+
+
+@cache
+def compile_once() -> None:
+    """Compile the loops, which takes some seconds after an installation: a time limit is for searching."""
+    pair = Problem(buffers=tuple(ArenaBuffer(name=name, start=0, end=1, size=1) for name in "ab"))
+    table = table_of(pair)
+    start = next(placements(table))
+    _below(table, start, area(table), start.height, _Until(steps=1, deadline=math.inf))
 
 
 def improved(

@@ -90,12 +90,23 @@ def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = MET
     parts: list[ProblemPart] = []
     if problem.capacity is None or bound.bytes <= problem.capacity:
         parts = _above(problem, first, goal)
-        _lower(parts, goal, methods, deadline)
+        _lower(parts, goal, methods, deadline + (_compiled(len(problem.buffers) <= FEW) if parts else 0.0))
     placement = joined(problem, [part.section for part in parts], [part.best for part in parts], first.placement)
     if wrong := problems_of(replace(problem, capacity=None), placement):
         raise MemplanError(f"a placement is wrong: {wrong[0]}")
     method = max(parts, key=lambda part: part.best.height).method if parts else first.method
     return ended(problem, placement, max([bound, *(part.bound for part in parts)], key=_bytes), method=method)
+
+
+def _compiled(search_too: bool) -> float:
+    """Have the loops compiled that will be needed, which takes long only after an installation; return the seconds."""
+    from memplan.plan.reuse import improve, search
+
+    started = time.monotonic()
+    improve.compile_once()
+    if search_too:
+        search.compile_once()
+    return time.monotonic() - started
 
 
 def _bytes(bound: HeightBound) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from memplan.contract.document import Document, head
 from memplan.contract.table import Table
-from memplan.plan.reuse.answer_records import ReuseAnswer
+from memplan.plan.reuse.answer_records import MethodOutcome, ReuseAnswer
 from memplan.plan.reuse.records import ArenaBuffer
 
 
@@ -76,9 +76,22 @@ DOCUMENT = Document(
                 "persistent_bytes": "surroundings.persistent_bytes",
                 "other_streams_bytes": "surroundings.outside_bytes",
                 "assumptions": _assumptions,
+                "methods": "methods",
                 "solve_seconds": "solve_seconds",
                 "timings": {"read_seconds": "read_seconds", "solve_seconds": "solve_seconds"},
                 "versions": {"memplan": "memplan_version"},
+            },
+            omit=("result",),
+        ),
+        MethodOutcome: Table(
+            keys={
+                "method": "name",
+                "result": "outcome",
+                "height_bytes": "height_bytes",
+                "lower_bound_bytes": "bound_bytes",
+                "seconds": "seconds",
+                "refusal": "refusal",
+                "note": "note",
             },
             omit=("result",),
         ),

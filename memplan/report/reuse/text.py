@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from memplan.plan.reuse.answer_records import ReuseAnswer
+from memplan.plan.reuse.answer_records import MethodOutcome, ReuseAnswer
 from memplan.report.draw.layout import bounded, flow, head_line, pad, paragraphs, stacked
 from memplan.report.endings import STYLES, ending
 from memplan.report.labels import LABELS
@@ -41,6 +41,8 @@ def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet
     blocks = [verdict_lines(answer, width)]
     if not quiet:
         blocks = [head_lines(answer, width), *blocks, compared_lines(answer), picture_lines(answer, width)]
+        if len(answer.methods) > 1:
+            blocks.insert(3, method_lines(answer, width))
         if explain and answer.surroundings:
             blocks.append(paragraphs("assumptions", answer.surroundings.assumptions, width))
     return stacked(blocks, width)
@@ -112,6 +114,24 @@ def compared(answer: ReuseAnswer) -> list[tuple[str, int]]:
             rows.append(("together", answer.placement.height + beside))
         rows.append(("reserved by the caching allocator", around.reserved_bytes))
     return rows
+
+
+def method_lines(answer: ReuseAnswer, width: int) -> list[Text]:
+    """A row for each method: how it ended, its arena and bound, and its time."""
+    head = f"  {'method':<10}{'ended':<12}{'arena':>12}{'bound':>12}{'seconds':>9}"
+    return [Text(head, style="dim"), *(line for row in answer.methods for line in _method_row(row, width))]
+
+
+def _method_row(row: MethodOutcome, width: int) -> list[Text]:
+    if row.outcome is None:
+        return [Text(f"  {row.name:<10}{shorten('did not run: ' + row.refusal, width - 12)}", style="dim")]
+    height, bound = ("-" if each is None else format_bytes(each) for each in (row.height_bytes, row.bound_bytes))
+    line = Text.assemble(
+        f"  {row.name:<10}",
+        (f"{ending(row.outcome):<12}", STYLES[row.outcome]),
+        f"{height:>12}{bound:>12}{row.seconds:>9.2f}",
+    )
+    return [line, *([Text(f"  {'':<10}{shorten(row.note, width - 12)}", style="dim")] if row.note else [])]
 
 
 def picture_lines(answer: ReuseAnswer, width: int) -> list[Text]:
