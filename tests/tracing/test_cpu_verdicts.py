@@ -247,6 +247,28 @@ def convolution(
     return source, weight, bias, *pairs
 
 
+@pytest.mark.parametrize("width", [8, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("whole", [True, False], ids=["one index a row", "one index an element"])
+def test_rows_that_are_scattered_and_gathered(whole, dtype, width):
+    source = torch.randn(64, width).to(dtype)
+    index = (torch.arange(64) // 2)[:, None].expand(64, width)
+    index = index if whole else index.contiguous()
+    compare(aten.gather.default, source, 0, index)
+    compare(aten.scatter_add.default, torch.zeros_like(source), 0, index, source)
+    compare(aten.scatter_add_.default, torch.zeros_like(source), 0, index, source)
+    for reduction in ("mean", "amax", "sum"):
+        compare(aten.scatter_reduce.two, torch.zeros_like(source), 0, index, source, reduction)
+
+
+def test_rows_that_are_scattered_from_a_turned_matrix_are_not_sorted():
+    source = torch.randn(40, 64).T.bfloat16()
+    index = (torch.arange(64) // 2)[:, None].expand(64, 40)
+    compare(aten.scatter_add.default, torch.zeros(64, 40).bfloat16(), 0, index, source)
+    compare(aten.gather.default, source, 0, index)
+    compare(aten.scatter_add.default, torch.zeros(64, 40).bfloat16(), 1, index % 40, torch.randn(64, 40).bfloat16())
+
+
 DOUBLE = {"dtype": torch.float64}
 OWN_CONVOLUTIONS = {
     "plain": convolution(2, 8, 16, 20, 24, 3, **DOUBLE),

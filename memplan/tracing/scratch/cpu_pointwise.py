@@ -9,8 +9,6 @@ import math
 import torch
 
 from memplan.tracing.scratch.cpu_shapes import (
-    FLOAT_BYTES,
-    HALF_TYPES,
     INDEX_BYTES,
     allocations,
     argument,
@@ -52,23 +50,6 @@ def kth_value(call: Call) -> Script:
     """Sorting.cpp kthvalue_out_impl_cpu: a copy that is sorted in place, and its indices."""
     source = call.args[0]
     return within({"copy": nbytes(source), "indices": source.numel() * INDEX_BYTES})
-
-
-def _sums(call: Call) -> int:
-    """cpu/ScatterGatherKernel.cpp create_acc_buffer: half types are moved and added up as floats."""
-    return call.out.numel() * FLOAT_BYTES if call.out.dtype in HALF_TYPES else 0
-
-
-def moved(call: Call) -> Script:
-    """TensorAdvancedIndexing.cpp gather and scatter: indices of 4 bytes become those of 8."""
-    index = call.args[2]
-    narrow = index.numel() * INDEX_BYTES if index.dtype is torch.int32 else 0
-    return within({"indices": narrow, "sums": _sums(call)})
-
-
-def index_add(call: Call) -> Script | None:
-    """TensorAdvancedIndexing.cpp index_add_cpu_: half types are scattered as floats where slices lie apart."""
-    return Script(after=(Scratch("alloc", "sums", _sums(call), most=_sums(call)),)) if _sums(call) else None
 
 
 def phase(call: Call) -> Script | None:
@@ -215,14 +196,6 @@ def rolled(call: Call) -> Script | None:
     return allocations({"rolled": nbytes(call.args[0])}) if len(argument(call, 2, "dims", ())) > 1 else None
 
 
-def reduced(call: Call) -> Script | None:
-    """TensorAdvancedIndexing.cpp scatter_reduce_two: means are sums, divided by how many there are."""
-    if argument(call, 4, "reduce") != "mean":
-        return within({"sums": _sums(call)})
-    empty = max(call.out.numel(), _sums(call))
-    return within({"ones": nbytes(call.args[3]), "counts": nbytes(call.out), "empty": empty})
-
-
 def alignments(call: Call) -> Script:
     """LossCTC.cpp ctc_loss_backward_cpu_template: the sums from the end, as large as those from the beginning."""
     return within({"log beta": nbytes(call.args[6])})
@@ -248,15 +221,6 @@ RULES: dict[str, Rule] = {
     "aten.cumprod.default": cumulated,
     "aten.linalg_vector_norm.default": vector_norm,
     "aten.kthvalue.default": kth_value,
-    "aten.gather.default": moved,
-    "aten.scatter.src": moved,
-    "aten.scatter.value": moved,
-    "aten.scatter_.src": moved,
-    "aten.scatter_.value": moved,
-    "aten.scatter_add.default": moved,
-    "aten.scatter_add_.default": moved,
-    "aten.index_add.default": index_add,
-    "aten.index_add_.default": index_add,
     "aten.median.default": median,
     "aten.nanmedian.default": median,
     "aten.median.dim": median_along,
@@ -288,8 +252,6 @@ RULES: dict[str, Rule] = {
     "aten.soft_margin_loss_backward.default": margin_backward,
     "aten.native_dropout_backward.default": dropout_backward,
     "aten.roll.default": rolled,
-    "aten.scatter_reduce.two": reduced,
-    "aten.scatter_reduce_.two": reduced,
     "aten._ctc_loss_backward.default": alignments,
     "aten._ctc_loss_backward.Tensor": alignments,
     "aten._embedding_bag_per_sample_weights_backward.default": weights_of_samples,

@@ -24,6 +24,7 @@ from memplan.tracing.scratch import (
     cpu_mixed_types,
     cpu_pointwise,
     cpu_recurrent,
+    cpu_scatter,
     cpu_spectral,
     cpu_transposition,
 )
@@ -42,6 +43,7 @@ CPU_RULES: RuleTable = {
     **cpu_convolution.RULES,
     **cpu_convolution_backward.RULES,
     **cpu_recurrent.RULES,
+    **cpu_scatter.RULES,
     **cpu_spectral.RULES,
     **cpu_linear_algebra.RULES,
     **cpu_transposition.RULES,
