@@ -253,6 +253,50 @@ def test_any_convolution_and_its_gradients(batch, inputs, outputs, kernel, size)
     compare(aten.convolution_backward.default, *gradients(arguments), slack=1024)
 
 
+OWN_TYPES = [torch.float64, torch.bfloat16, torch.float16]
+FORMATS = {
+    1: [torch.contiguous_format],
+    2: [torch.contiguous_format, torch.channels_last],
+    3: [torch.contiguous_format, torch.channels_last_3d],
+}
+
+
+@st.composite
+def own_convolutions(draw):
+    """Arguments of a convolution in a type that oneDNN does not serve here, and a gradient of its result."""
+    dtype = draw(st.sampled_from(OWN_TYPES))
+    assume(not (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+    assume(not (dtype is torch.float16 and torch.ops.mkldnn._is_mkldnn_fp16_supported()))
+    dims, groups, kernel = draw(st.integers(1, 3)), draw(st.sampled_from((1, 1, 2, 4))), draw(st.integers(1, 3))
+    inputs, outputs = (groups * draw(st.sampled_from((1, 2, 8))) for _ in range(2))
+    transposed, dilation, stride = draw(st.booleans()), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    shape = (inputs, outputs // groups) if transposed else (outputs, inputs // groups)
+    formats = st.sampled_from(FORMATS[dims])
+    source = torch.randn(draw(st.sampled_from((1, 3))), inputs, *[(60, 12, 6)[dims - 1]] * dims).to(dtype)
+    source = source.contiguous(memory_format=draw(formats))
+    weight = torch.randn(*shape, *[kernel] * dims).to(dtype).contiguous(memory_format=draw(formats))
+    margin = draw(st.sampled_from((0, kernel // 2 * dilation)))
+    rest = ([stride] * dims, [margin] * dims, [dilation] * dims, transposed, [0] * dims, groups)
+    bias = torch.randn(outputs).to(dtype) if draw(st.booleans()) else None
+    result = aten.convolution(source, weight, bias, *rest)
+    gradient = torch.randn_like(result).contiguous(memory_format=draw(formats))
+    if draw(st.booleans()):
+        gradient = torch.ones((), dtype=dtype).expand(result.shape)
+    return (source, weight, bias, *rest), gradient
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="stated for the kernels of torch 2.13")
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=own_convolutions(), wants_source=st.booleans(), wants_weight=st.booleans())
+def test_any_convolution_that_onednn_does_not_serve(case, wants_source, wants_weight):
+    (source, weight, bias, *rest), gradient = case
+    mask = [wants_source, wants_weight, bias is not None]
+    assume(any(mask))
+    compare(aten.convolution.default, source, weight, bias, *rest, slack=32)
+    sizes = None if bias is None else list(bias.shape)
+    compare(aten.convolution_backward.default, gradient, source, weight, sizes, *rest, mask, slack=32)
+
+
 @measured_machine
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

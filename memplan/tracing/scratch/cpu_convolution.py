@@ -99,7 +99,7 @@ def forward(call: Call) -> Script | None:
         script = dense_first(_forward_onednn(conv), conv, source, weight)
         return bounded(script, source, call.out) if _is_unmeasured(conv) else script
     conv = own.as_it_wants(conv)
-    return dense_first(own.forward(conv), conv, source, weight)
+    return dense_first(own.forward(conv, call.out), conv, source, weight)
 
 
 def _is_unmeasured(conv: CpuConvolution) -> bool:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from memplan.tracing.scratch import cpu_convolution_images as channels_last
-from memplan.tracing.scratch import cpu_convolution_own as own
+from memplan.tracing.scratch import cpu_convolution_own_backward as own
 from memplan.tracing.scratch.cpu_convolution import bounded, dense_first
+from memplan.tracing.scratch.cpu_convolution_own import as_it_wants
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
@@ -26,8 +27,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     strided_backward_bytes,
 )
 from memplan.tracing.scratch.cpu_convolution_threads import sharing_bytes
-from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, HALF_TYPES, copy_bytes, lanes, nbytes, results
-from memplan.tracing.scratch.layouts import format_copy_bytes
+from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, copy_bytes, lanes, nbytes, results
 from memplan.tracing.scratch.rules import Call, Scratch, Script
 
 _FEWEST_INPUTS_BLOCKED = 3
@@ -39,8 +39,8 @@ _NARROWEST_WEIGHT_BLOCK = 8
 _WIDEST_BLOCKED = 14
 """Width of filters up to which blocked kernels compute weight gradients; beyond they are a matrix product, too
 (src/cpu/x64/jit_avx512_common_conv_kernel.cpp init_conf)."""
-_IMAGE = 2
-"""Dimensions of an image."""
+_IMAGE, _VOLUME = 2, 3
+"""Dimensions of an image, of a volume."""
 _WIDEST_DEPTHWISE = 3
 """Filter side up to which oneDNN's depthwise kernel computes weight gradients by itself (measured)."""
 
@@ -134,15 +134,11 @@ def backward(call: Call) -> Script | None:
     wants_source, wants_weight, wants_bias = call.args[10]
     conv = parse(source, weight, gradient, call, offset=1, bias=wants_bias)
     if not by_onednn(source, conv):
-        conv = own.as_it_wants(conv)
-        work = own.backward(
-            conv,
-            half=source.dtype in HALF_TYPES,
-            wants_source=wants_source,
-            wants_weight=wants_weight,
-            gradient_copy=format_copy_bytes(gradient, conv.layout),
-        )
-        return dense_first(work, conv, source, weight)
+        conv = as_it_wants(conv)
+        work = own.backward(conv, gradient, source, weight, wants_source=wants_source, wants_weight=wants_weight)
+        # The kernel of volumes brings what it reads to its layout pass by pass.
+        by_itself = len(conv.kernel) == _VOLUME and not conv.transposed and not conv.dilated
+        return work if by_itself else dense_first(work, conv, source, weight)
     if conv.channels_last:
         return dense_first(_of_images(call, conv), conv, source, weight, gradient)
     # The trace enters all results at once, between the two passes. Where only the first is there yet, oneDNN's copies

@@ -1,19 +1,22 @@
 """Scratch of PyTorch's own convolutions on CPU, which serve types and sizes that oneDNN does not.
 
-Follows aten/src/ATen/native: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp (columns of the whole batch),
-NaiveConvolutionTranspose2d.cpp (the same for the result), NaiveDilatedConvolution.cpp (columns of one image), and
-Convolution.cpp ``_convolution``, which runs groups one after the other and joins what they leave. Measured with torch
-2.13.0, November 2026.
+Follows aten/src/ATen/native: ConvolutionMM2d.cpp and ConvolutionMM3d.cpp (patches of the whole batch as columns),
+NaiveConvolutionTranspose2d.cpp and 3d.cpp, NaiveDilatedConvolution.cpp (columns of one image), and Convolution.cpp
+``_convolution``, which runs groups one after the other and joins what they leave (volumes have groups of their own).
+Measured with torch 2.13.0, November 2026.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+import torch
+
 from memplan.tracing.scratch.cpu_convolution_shape import CpuConvolution
-from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES
+from memplan.tracing.scratch.cpu_shapes import enlarge
 from memplan.tracing.scratch.rules import Scratch, Script
 
-_IMAGE = 2
-"""Dimensions of an image."""
+_IMAGE, _VOLUME = 2, 3
+"""Dimensions of an image, of a volume."""
 
 
 def as_it_wants(conv: CpuConvolution) -> CpuConvolution:
@@ -21,87 +24,111 @@ def as_it_wants(conv: CpuConvolution) -> CpuConvolution:
     return replace(conv, channels_last=conv.channels_last and len(conv.kernel) == _IMAGE)
 
 
-def forward(conv: CpuConvolution) -> Script:
-    """The convolution itself."""
-    if conv.groups == 1:
-        return Script(before=_held({"columns": columns_bytes(conv)}))
-    one = _of_one_group(conv)
-    source, result = _source_bytes(one), _result_bytes(one)
-    held = {"results": (conv.groups - 1) * result, "source": source, "columns": columns_bytes(one), "last": result}
-    return Script(before=(*_held(held), *_freed(held, "columns", "source")))
-
-
-def backward(
-    conv: CpuConvolution, *, half: bool, wants_source: bool, wants_weight: bool, gradient_copy: int = 0
-) -> Script:
-    """Its gradients.
+def forward(conv: CpuConvolution, out: torch.Tensor) -> Script:
+    """The convolution itself.
 
     Args:
         conv: The convolution.
-        half: Is it computed in a type of two bytes, whose sums are those of a copy in single precision?
-        wants_source: Is the gradient of the source wanted?
-        wants_weight: Is that of the weight?
-        gradient_copy: Bytes of the gradient brought to the layout, which each of these two passes does for itself.
+        out: Its fake result, whose storage may be larger than it is.
     """
-    columns = _columns_of_weight(conv) if wants_weight else 0
-    if conv.groups == 1:
-        cast = _result_bytes(conv) * FLOAT_BYTES // conv.itemsize if half and conv.bias else 0
-        transient = {"cast": cast} if conv.bias else {}
-        first = {"gradient": gradient_copy if wants_source else 0}
-        last = {"gradient": gradient_copy if wants_weight else 0, "columns": columns}
-        return Script(
-            before=(*_held(first), *_freed(first, "gradient")),
-            after=(*_held(transient), *_freed(transient, "cast"), *_held(last)),
-        )
-    one = _of_one_group(conv)
-    columns = _columns_of_weight(one) if wants_weight else 0
-    source = _source_bytes(one) if wants_source else 0
-    held = {
-        "contiguous gradient": gradient_copy,
-        "gradients": (conv.groups - 1) * source,
-        "weights": conv.groups * one.outputs * (one.inputs * one.taps + 1) * one.itemsize if wants_weight else 0,
-        "gradient": _result_bytes(one),
-        "source": _source_bytes(one),
-        "last": source,
-        "columns": columns,
-    }
-    return Script(before=(*_held(held), *_freed(held, "columns", "source", "gradient")))
+    if not takes_groups_apart(conv):
+        if is_transposed_volume(conv):
+            enlarge(out, source_bytes(conv))
+        return entered(_forward_of_one(conv), frozenset({"result"}))
+    one = of_one_group(conv)
+    storage = max(result_bytes(one), source_bytes(one) if is_transposed_volume(one) else 0)
+    lines = (
+        *held({"other results": (conv.groups - 1) * storage, "source": group_source_bytes(conv)}),
+        *_forward_of_one(one),
+        *freed("source"),
+        *held({"joined": result_bytes(conv)}),
+    )
+    return entered(lines, frozenset({"joined"}))
 
 
-def columns_bytes(conv: CpuConvolution) -> int:
-    """What the forward unrolls."""
+def _forward_of_one(conv: CpuConvolution) -> tuple[Scratch, ...]:
+    result, columns = {"result": result_bytes(conv)}, {"columns": _forward_columns(conv)}
+    if is_transposed_volume(conv):
+        # The result begins as large as the source; what is too small for it is given back.
+        fits = source_bytes(conv) >= result_bytes(conv)
+        first = held({"result": source_bytes(conv)}) if fits else held({"too small": source_bytes(conv)} | result)
+        ones = {"ones": result_bytes(conv) // conv.batch // conv.outputs if conv.bias else 0}
+        return (*first, *freed("too small"), *held(columns | ones), *freed("ones", "columns"))
+    if conv.transposed or is_dilated(conv):
+        return (*held(result | columns), *freed("columns"))
+    return (*held(columns | result), *freed("columns"))
+
+
+def _forward_columns(conv: CpuConvolution) -> int:
     if conv.transposed:
-        return conv.batch * conv.outputs * conv.taps * conv.source_area * conv.itemsize
-    if conv.pointwise and not conv.strided:
+        images = 1 if is_transposed_volume(conv) else conv.batch
+        return images * patches_bytes(conv)
+    if conv.pointwise and not conv.strided and not conv.dilated:
         return 0
-    images = 1 if conv.dilated else conv.batch
-    return images * conv.inputs * conv.taps * conv.result_area * conv.itemsize
+    return (1 if is_dilated(conv) else conv.batch) * patches_bytes(conv)
 
 
-def _columns_of_weight(conv: CpuConvolution) -> int:
-    if conv.transposed:
-        return conv.outputs * conv.taps * conv.source_area * conv.itemsize
-    if conv.pointwise and len(conv.kernel) == 3:
-        # ConvolutionMM3d.cpp slow_conv3d_backward_out_cpu_template makes them in any case.
-        return conv.batch * conv.inputs * conv.result_area * conv.itemsize
-    return columns_bytes(conv)
+def patches_bytes(conv: CpuConvolution) -> int:
+    """One image unrolled; a transposed convolution unrolls its result."""
+    channels, area = (conv.outputs, conv.source_area) if conv.transposed else (conv.inputs, conv.result_area)
+    return channels * conv.taps * area * conv.itemsize
 
 
-def _of_one_group(conv: CpuConvolution) -> CpuConvolution:
+def takes_groups_apart(conv: CpuConvolution) -> bool:
+    """Are groups run one after the other? The kernel of volumes takes them at once."""
+    return conv.groups > 1 and (len(conv.kernel) != _VOLUME or conv.transposed or conv.dilated)
+
+
+def is_dilated(conv: CpuConvolution) -> bool:
+    """Is it the dilated kernel's (Convolution.cpp ``_select_conv_backend``)? Transposed ones have theirs."""
+    return conv.dilated and not conv.transposed
+
+
+def is_transposed_volume(conv: CpuConvolution) -> bool:
+    """Is it the kernel's of transposed volumes?"""
+    return conv.transposed and len(conv.kernel) == _VOLUME
+
+
+def of_one_group(conv: CpuConvolution) -> CpuConvolution:
+    """What is run for each group."""
     return replace(conv, inputs=conv.inputs // conv.groups, outputs=conv.outputs // conv.groups, groups=1)
 
 
-def _source_bytes(conv: CpuConvolution) -> int:
+def group_source_bytes(conv: CpuConvolution) -> int:
+    """What cutting one group's channels out copies (Convolution.cpp ``subtensor``): nothing of a single dense image."""
+    return 0 if conv.batch == 1 and not conv.channels_last else source_bytes(conv) // conv.groups
+
+
+def source_bytes(conv: CpuConvolution) -> int:
+    """Bytes of the source."""
     return conv.batch * conv.inputs * conv.source_area * conv.itemsize
 
 
-def _result_bytes(conv: CpuConvolution) -> int:
+def result_bytes(conv: CpuConvolution) -> int:
+    """Bytes of the result."""
     return conv.batch * conv.outputs * conv.result_area * conv.itemsize
 
 
-def _held(sizes: dict[str, int]) -> tuple[Scratch, ...]:
-    return tuple(Scratch("alloc", key, size) for key, size in sizes.items() if size)
+def held(sizes: dict[str, int]) -> tuple[Scratch, ...]:
+    """Allocate these in order."""
+    return tuple(Scratch("alloc", key, size) for key, size in sizes.items())
 
 
-def _freed(sizes: dict[str, int], *keys: str) -> tuple[Scratch, ...]:
-    return tuple(Scratch("free", key) for key in keys if sizes.get(key))
+def freed(*keys: str) -> tuple[Scratch, ...]:
+    """Free these in order."""
+    return tuple(Scratch("free", key) for key in keys)
+
+
+def entered(lines: Iterable[Scratch], results: frozenset[str]) -> Script:
+    """The script of what a kernel does, its results among it, which the trace enters all at once.
+
+    Args:
+        lines: Allocations and frees; empty ones count for nothing.
+        results: Keys of results: until the last of them is made, others stand in for them.
+    """
+    made = {line.key for line in lines if line.nbytes}
+    kept = [line for line in lines if line.key in made and (line.nbytes or line.action == "free")]
+    places = [place for place, line in enumerate(kept) if line.key in results]
+    first = max(places, default=-1) + 1
+    stand_ins = freed(*(kept[place].key for place in reversed(places)))
+    return Script(before=(*kept[:first], *stand_ins), after=tuple(kept[first:]))

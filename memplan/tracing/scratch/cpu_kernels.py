@@ -5,9 +5,6 @@ Each rule names the file under aten/src/ATen/native that it follows. Buffers per
 torch 2.13.0, one thread, November 2026.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import torch
 
 from memplan.tracing.scratch.common_kernels import (
@@ -26,6 +23,7 @@ from memplan.tracing.scratch.cpu_shapes import (
     argument,
     contiguous_copies,
     copy_bytes,
+    is_one_run,
     nbytes,
     product,
 )
@@ -48,16 +46,9 @@ def total(call: Call) -> Script | None:
     source = call.args[0]
     if source.dtype is not call.out.dtype:
         return within({"cast": source.numel() * call.out.element_size()})
-    if source.dtype in HALF_TYPES and not _is_one_run(source, argument(call, 1, "dim")):
+    if source.dtype in HALF_TYPES and not is_one_run(source, argument(call, 1, "dim")):
         return within({"sums": call.out.numel() * FLOAT_BYTES, "floats": source.numel() * FLOAT_BYTES})
     return None
-
-
-def _is_one_run(source: torch.Tensor, dims: Sequence[int] | None) -> bool:
-    """Do the summed dimensions become one? Half types are summed as floats elsewhere (should_use_acc_buffer)."""
-    summed = {dim % source.ndim for dim in dims} if dims and source.ndim else range(source.ndim)
-    found = sorted((source.stride(dim), source.shape[dim]) for dim in summed if source.shape[dim] > 1)
-    return all(below[0] * below[1] == above[0] for below, above in pairwise(found))
 
 
 def logsumexp(call: Call) -> Script:

@@ -1,7 +1,8 @@
 """Sizes that the CPU scratch rules work with."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -75,3 +76,10 @@ def allocations(before: Mapping[str, int], after: Mapping[str, int] | None = Non
 def contiguous_copies(call: Call, positions: tuple[int, ...]) -> dict[str, int]:
     """Contiguous copies of these arguments, made first."""
     return {f"contiguous {position}": copy_bytes(call.args[position]) for position in positions}
+
+
+def is_one_run(source: torch.Tensor, dims: Sequence[int] | None) -> bool:
+    """Do the summed dimensions become one? Half types are summed as floats elsewhere (should_use_acc_buffer)."""
+    summed = {dim % source.ndim for dim in dims} if dims and source.ndim else range(source.ndim)
+    found = sorted((source.stride(dim), source.shape[dim]) for dim in summed if source.shape[dim] > 1)
+    return all(below[0] * below[1] == above[0] for below, above in pairwise(found))
