@@ -16,9 +16,13 @@ from memplan.job.limits import MAX_COUNT
 RUN = "Run"
 DEFAULT_SECONDS = 60.0
 
-Target = Annotated[
-    str | None,
-    typer.Argument(metavar="TARGET", help="As for estimate; none with --calibrate.", show_default=False),
+TargetWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="As for estimate: a target, or a program, train.py -- ARGS; none with --calibrate.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[str, option("device", options.DEVICE, "auto, cpu, cuda or cuda:N.", metavar="NAME", default="auto")]
 Calibrate = Annotated[
@@ -56,7 +60,7 @@ class RunOptions:
 
 @groups.spread
 def validate(
-    target: Target = None,
+    target: TargetWords = None,
     *,
     device: Device = "auto",
     real: RunOptions,
@@ -81,7 +85,7 @@ def validate(
         return
     if profile_out is not None:
         problems.add("--profile-out goes with --calibrate alone")
-    if target is None:
+    if not target:
         raise UsageError("a target is missing", hint="memplan validate TARGET, or memplan validate --calibrate")
     spec = check.job_spec(target, job, problems)
     problems.raise_if_any()
@@ -128,8 +132,8 @@ def _wrong_run(real: RunOptions) -> Iterator[str]:
     yield from _unwritable("keep_snapshot", real.keep_snapshot)
 
 
-def _wrong_calibration(target: str | None, idle: list[str], profile_out: Path | None) -> Iterator[str]:
-    if target is not None:
+def _wrong_calibration(target: list[str] | None, idle: list[str], profile_out: Path | None) -> Iterator[str]:
+    if target:
         yield "--calibrate measures the device and takes no target"
     if idle:
         flags = ", ".join(options.flag(name) for name in idle)

@@ -55,6 +55,7 @@ from memplan.tracing.step_graph import StepGraph
 from memplan.tracing.values import TEACHERS, Values
 from memplan.units import Bytes, OpIndex, StorageId
 
+_TO = "aten._to_copy.default"
 _ASK_DEVICE = torch.ops.prim.device.default
 _RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
     # aten/src/ATen/native/cuda/Dropout.cu dropout_cuda: the mask comes first.
@@ -119,6 +120,8 @@ class Recorder(TorchDispatchMode):
         """Where tensors go that nothing else places."""
         self.host_is_real = False
         """Are ops on real tensors run for real, where their results stay on the host?"""
+        self.role_of_copies: Role = "intermediate"
+        """What tensors are that are copied from the host to the device."""
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
         """The context of user code that runs inside an operator."""
         self.unknown_sparse: dict[str, None] = {}
@@ -306,12 +309,14 @@ class Recorder(TorchDispatchMode):
         tensors = tensors_in([*running.args, *running.kwargs.values()])
         place = self._place(running, (self._identity(tensor) for tensor in tensors))
         # Of a GPU's kernels only what lives beyond set-up counts; on the CPU a batch is made where the step runs.
+        if place == "device" and running.operator.name == _TO and self.is_host(running.args[0]):
+            running.role = self.role_of_copies
         script = self._player.script(running, result) if self.device.kind == "cpu" else Script()
         self._player.play(script.before)
         for tensor in tensors_in(result):
             storage = storage_of(tensor)
             if storage is not None and self.ledger.find(storage) is None:
-                self.ledger.allocate(storage, place=place, borrowed=self._borrows(running))
+                self.ledger.allocate(storage, place=place, role=running.role, borrowed=self._borrows(running))
         self._player.play(script.after)
         self._player.end()
         if self._teaches(running.func, running.operator) or any(
@@ -331,6 +336,8 @@ class Recorder(TorchDispatchMode):
         result = None if operator.is_silent else self.values.run(running.func, args, kwargs)
         running.node = self.step_graph.call(running.func, node_args, node_kwargs, f"{operator.label}_{self.ledger.op}")
         running.place = self._place(running, (ref.storage for ref in running.reads))
+        if running.place == "device" and operator.name == _TO and self.is_host(args[0]):
+            running.role = self.role_of_copies
         script = self._player.script(running, result)
         self._player.play(script.before)
         writes = self._enter_results(running, result)

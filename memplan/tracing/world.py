@@ -42,7 +42,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
                     Replacement(f"{FAKE_TENSOR}.__deepcopy__", _deepcopy),
                     Replacement(f"{FAKE_TENSOR}.__format__", _format),
                     Replacement(f"{FAKE_TENSOR}.get_nested_int", _ragged_size),
-                    Replacement(LOADER_ITERATOR.path, _iterate_here),
+                    Replacement(LOADER_ITERATOR.path, iterate_here),
                     Replacement("torch.tensor", _tensor),
                     Replacement(PAD_PACKED_SEQUENCE.path, pad_packed_sequence),
                 ),
@@ -165,7 +165,7 @@ def _tensor(data: Any, **options: Any) -> torch.Tensor:
     return _make_tensor([each.tolist() if isinstance(each, FakeTensor) else each for each in data], **options)
 
 
-def _iterate_here(loader: DataLoader[Any]) -> SingleProcessDataLoaderIter:
+def iterate_here(loader: DataLoader[Any]) -> SingleProcessDataLoaderIter:
     """``DataLoader._get_iterator`` without worker processes: fake tensors cannot leave theirs."""
     loader.num_workers, loader.timeout = 0, 0
     return SingleProcessDataLoaderIter(loader)

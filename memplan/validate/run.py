@@ -12,7 +12,7 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.job.load import load_source
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.usercode import user_code
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
@@ -36,6 +36,20 @@ class Meter(Protocol):
 
     def finish(self) -> MeasuredRun:
         """End, while the loop and all that it holds still live."""
+
+
+class Run(Protocol):
+    """A job and how far it has come; it keeps what the job holds alive until it is forgotten itself."""
+
+    done: int
+    """Steps run to their end."""
+    seconds: float
+    """Their wall time."""
+    out_of_memory: str
+    """The allocator's message, where that ended the run."""
+
+    def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
+        """Build the job and run its steps."""
 
 
 def run_here(
@@ -68,7 +82,7 @@ def run_here(
     random.seed(0)
     place = torch.device(device)
     least = min(traced_steps, steps)
-    run = _Run(spec, place, progress)
+    run: Run = _program(spec, progress) if isinstance(spec.target, ScriptTarget) else _Run(spec, place, progress)
     meter = _meter(place, free_before, least, keep)
     meter.start()
     with compiling(spec.compile) as compiled:
@@ -92,6 +106,12 @@ def _meter(device: torch.device, free_before: int | None, recorded_steps: int, k
         torch.set_num_threads(CPU_THREADS)
         return CpuMeter()
     return CudaMeter(device.index or 0, free_before, recorded_steps=recorded_steps, keep=keep)
+
+
+def _program(spec: JobSpec, progress: Callable[[str], None]) -> Run:
+    from memplan.validate.program import ProgramRun
+
+    return ProgramRun(spec, progress)
 
 
 class _Run:

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import torch
 
 from memplan.seam.modes import disable_current_modes
@@ -76,7 +77,8 @@ def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], Non
             self.classes = [str(label) for label in range(known.classes)]
             self.class_to_idx = {label: index for index, label in enumerate(self.classes)}
             with disable_current_modes():
-                labels = torch.arange(known.samples) % known.classes
+                # In NumPy's memory, as torchvision reads them: torch's allocator has no part in it.
+                labels = torch.from_numpy(np.arange(known.samples) % known.classes)
             self.targets = labels if name.endswith("MNIST") else labels.tolist()
             self.samples = self.imgs = _Repeated(("picture", 0), known.samples)
             self.loader = lambda _: _black(known)

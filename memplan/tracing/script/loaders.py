@@ -1,28 +1,75 @@
 """Data loaders run for real: what they hand over are tensors with data, on the host, as in a real run."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from memplan.seam.modes import disable_current_modes
+import torch
+
+from memplan.seam.modes import TorchDispatchMode, disable_current_modes
 from memplan.seam.patches.world import LOADER_FETCH
 from memplan.seam.replace import Replacement, attribute, replaced
+from memplan.tracing.nested import tensors_in
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.refs import is_borrowed, storage_of
 
 _ITER = "torch.utils.data.DataLoader.__iter__"
 
 
 @contextmanager
-def real_loaders() -> Iterator[None]:
-    """Let loaders fetch, transform and collate outside of the fake world."""
+def real_loaders(recorder: Recorder) -> Iterator[None]:
+    """Let loaders fetch, transform and collate outside of the fake world.
+
+    Args:
+        recorder: Its ledger takes what they allocate, where the host's memory is the device's.
+    """
     fetch, begin = attribute(LOADER_FETCH), attribute(_ITER)
 
     def real_fetch(loader: Any) -> Any:
-        with disable_current_modes():
-            return fetch(loader)
+        with disable_current_modes(), _counted(recorder):
+            batch = fetch(loader)
+        _name_inputs(recorder, batch)
+        return batch
 
     def real_begin(loader: Any) -> Any:
-        with disable_current_modes():
+        with disable_current_modes(), _counted(recorder):
             return begin(loader)
 
     with replaced((Replacement(LOADER_FETCH, real_fetch), Replacement(_ITER, real_begin))):
         yield
+
+
+def _counted(recorder: Recorder) -> AbstractContextManager[object]:
+    return _RealOps(recorder) if recorder.device.kind == "cpu" else nullcontext()
+
+
+class _RealOps(TorchDispatchMode):
+    """Runs ops for real and enters what they allocate."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._ledger = recorder.ledger
+
+    def __torch_dispatch__(
+        self, func: Any, _: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one op."""
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(result):
+            storage = storage_of(tensor)
+            if storage is not None and self._ledger.find(storage) is None:
+                self._ledger.allocate(storage, place="device", borrowed=is_borrowed(tensor))
+        return result
+
+
+def _name_inputs(recorder: Recorder, batch: Any) -> None:
+    """A batch that was counted is the step's input, and no constant that its graph keeps."""
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple):
+        for item in batch:
+            _name_inputs(recorder, item)
+    if isinstance(batch, torch.Tensor):
+        storage = storage_of(batch)
+        if storage is not None and recorder.ledger.find(storage) is not None:
+            recorder.adopt(batch, role="input", name="batch", moves=False)

@@ -267,5 +267,17 @@ def test_a_program_that_ends_by_itself_is_answered_by_its_steps(estimated: Calla
     assert any("ended by itself after 1 traced step" in sentence for sentence in estimate.assumptions)
 
 
-def test_what_a_cpu_estimate_leaves_out_is_said(estimated: Callable[..., Estimate]) -> None:
-    assert any("data loaders" in said for said in estimated(WITH_LOADER, "--device", "cpu", gpu="cpu").assumptions)
+@pytest.mark.parametrize("text", [FROM_RANDOM, WITH_LOADER], ids=["random", "loader"])
+def test_a_batch_that_goes_to_the_device_is_input(text: str, estimated: Callable[..., Estimate]) -> None:
+    breakdown = estimated(text, "--batch-size", "16").breakdown
+    assert breakdown["input"] == 16 * 64 * 4 + 16 * 8
+
+
+def test_a_loaders_batches_are_counted_once_on_the_cpu(estimated: Callable[..., Estimate]) -> None:
+    small, large = (
+        estimated(WITH_LOADER, "--device", "cpu", "--batch-size", size, gpu="cpu").breakdown["input"]
+        for size in ("32", "64")
+    )
+    assert large == 2 * small
+    # The batch and the one before, which the loop's variables hold until they are bound again.
+    assert small in (32 * (64 * 4 + 8), 2 * 32 * (64 * 4 + 8))

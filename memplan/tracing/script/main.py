@@ -1,0 +1,76 @@
+"""A program run as ``__main__``, as Python or a launcher would run it."""
+
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
+
+from memplan.errors import EstimateError, MemplanError
+from memplan.job.spec import ScriptTarget
+from memplan.job.usercode import explain, location
+from memplan.tracing.script.absent import absent
+from memplan.tracing.script.boundaries import Boundaries, StepRepeated
+from memplan.tracing.script.effects import no_side_effects
+from memplan.tracing.script.weights import weights_left_out
+
+
+@contextmanager
+def surroundings(assume: Callable[[str], None]) -> Iterator[None]:
+    """Let what runs in the context find what it needs, and change nothing; the same for traces and for real runs.
+
+    Args:
+        assume: Told what stands in for what.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(absent(assume))
+        stack.enter_context(weights_left_out(assume))
+        stack.enter_context(no_side_effects(assume))
+        yield
+
+
+def run_as_main(target: ScriptTarget) -> None:
+    """Run a program as Python would.
+
+    Raises:
+        EstimateError: It fails, or exits with an error.
+        StepRepeated: There are enough steps.
+    """
+    try:
+        with _as_main(target):
+            if target.module is not None:
+                runpy.run_module(target.module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(target.path), run_name="__main__")
+    except (StepRepeated, MemplanError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            what, hint = f"{target.name} ended the program: sys.exit({error.code!r})", "check its arguments, behind --"
+            raise EstimateError(what, where=location(error), hint=hint) from error
+    except BaseException as error:
+        raise explain(error, target.name) from error
+
+
+def nothing_learnt(target: ScriptTarget, boundaries: Boundaries) -> EstimateError:
+    """The error of a program that ended before its optimizer stepped."""
+    made = "an optimizer was made, but none stepped" if boundaries.optimizers else "no optimizer was made"
+    return EstimateError(
+        f"{target.name} ended without a training step: {made}",
+        hint="give it the arguments with which it trains, behind --",
+    )
+
+
+@contextmanager
+def _as_main(target: ScriptTarget) -> Iterator[None]:
+    """Arguments, import path and environment as ``python`` (or a launcher) would set them."""
+    folder = Path.cwd() if target.path is None else target.path.resolve().parent
+    argv = [target.module or str(target.path), *target.arguments]
+    with (
+        mock.patch.object(sys, "argv", argv),
+        mock.patch.object(sys, "path", [str(folder), *sys.path]),
+        mock.patch.dict(os.environ, target.environment),
+    ):
+        yield

@@ -1,0 +1,134 @@
+"""Runs a program as it is, for real, and ends it after some steps. Called in a child process."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import distributed
+
+from memplan.errors import UsageError
+from memplan.job.parallel import ALONE
+from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.seam.patches.world import LOADER_ITERATOR
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.script.boundaries import Boundaries, StepRepeated
+from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
+from memplan.tracing.world import iterate_here
+from memplan.validate.compiled import RealCompiling
+from memplan.validate.run import Meter
+
+
+class ProgramRun:
+    """A program and how far it has come; it keeps what the program's variables hold alive until it is forgotten itself.
+
+    Args:
+        spec: The job, whose target is a program.
+        progress: Told what happens now.
+    """
+
+    def __init__(self, spec: JobSpec, progress: Callable[[str], None]) -> None:
+        self._spec, self._progress = spec, progress
+        self._ended: BaseException | None = None
+        self.done = 0
+        """Steps run to their end."""
+        self.seconds = 0.0
+        """Their wall time."""
+        self.out_of_memory = ""
+        """The allocator's message, where that ended the run."""
+
+    def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
+        """Run the program until it has done its steps, or ends by itself.
+
+        Args:
+            meter: Told where steps begin and end.
+            compiled: Not needed: what a program compiles it asks for itself.
+            steps: How many.
+            least: How many of them run whatever the time.
+            limit_seconds: No further step begins after so long.
+
+        Raises:
+            UsageError: The program is one of several ranks.
+            EstimateError: It fails, or takes no step.
+        """
+        del compiled
+        target = self._spec.target
+        assert isinstance(target, ScriptTarget)  # noqa: S101 - others have no program.
+        if self._spec.parallel != ALONE:
+            raise UsageError(f"{target.name} runs on one rank here", hint="leave the launcher out")
+        boundaries = _RealSteps(self, meter, lambda: self._goes_on(steps, least, limit_seconds), self._progress)
+        self._progress(f"running {target.name} for real")
+        with _here(), surroundings(lambda _: None), boundaries.watching():
+            try:
+                run_as_main(target)
+            except StepRepeated as error:
+                # The frames of the program live on in its traceback.
+                self._ended = error
+        boundaries.close()
+        if not self.done:
+            raise nothing_learnt(target, boundaries)
+
+    def _goes_on(self, steps: int, least: int, limit_seconds: float) -> bool:
+        return self.done < steps and (self.done < least or self.seconds < limit_seconds)
+
+
+class _RealSteps(Boundaries):
+    """Marks a program's steps on a meter."""
+
+    def __init__(
+        self, run: ProgramRun, meter: Meter, goes_on: Callable[[], bool], progress: Callable[[str], None]
+    ) -> None:
+        super().__init__()
+        self._run, self._meter, self._goes_on, self._progress = run, meter, goes_on, progress
+        self._step = ExitStack()
+        self._started = 0.0
+
+    def called(self, module: torch.nn.Module) -> None:
+        """Nobody asks which modules run."""
+
+    def made(self) -> None:
+        """Nobody asks which optimizers there are."""
+
+    def begin_step(self) -> None:
+        """A step begins."""
+        self._progress(f"running step {self._run.done + 1}")
+        self._started = time.perf_counter()
+        self._step.enter_context(self._meter.step())
+
+    def end_step(self) -> bool:
+        """A step ends; is there to be another?"""
+        self.close()
+        self._run.seconds += time.perf_counter() - self._started
+        self._run.done += 1
+        return self._goes_on()
+
+    def close(self) -> None:
+        """What has begun, and did not end as a step, ends."""
+        self._step.close()
+
+
+@contextmanager
+def _here() -> Iterator[None]:
+    """One process: batches are loaded in it, it is a rank of its own, and nothing is saved."""
+    begin = distributed.init_process_group if distributed.is_available() else _nothing
+
+    def init_process_group(*_: Any, **__: Any) -> None:
+        if not distributed.is_initialized():
+            begin("gloo", store=distributed.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+
+    alone = (
+        Replacement("torch.distributed.init_process_group", init_process_group),
+        Replacement(LOADER_ITERATOR.path, iterate_here),
+        Replacement("torch.save", _nothing),
+    )
+    with replaced(alone):
+        try:
+            yield
+        finally:
+            if distributed.is_available() and distributed.is_initialized():
+                distributed.destroy_process_group()
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Nothing is done."""

@@ -1,0 +1,95 @@
+"""A program run for real beside what was predicted of it."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from memplan.errors import EstimateError
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.validate.predict import predict_here
+from memplan.validate.records import AllocationStream
+from memplan.validate.run import run_here
+
+LOADED = """
+import pathlib
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+optimizer = torch.optim.AdamW(model.parameters())
+data = TensorDataset(torch.randn(1000, 64), torch.randint(10, (1000,)))
+with torch.no_grad():
+    print(float(model(data[:500][0]).sum()))
+for epoch in range(100):
+    for x, y in DataLoader(data, batch_size=32, shuffle=True, num_workers=2):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+WRITES = (
+    LOADED
+    + """
+        torch.save(model.state_dict(), "model.pt")
+        pathlib.Path("log.txt").write_text("x")
+"""
+)
+RANKS = LOADED.replace(
+    "optimizer =",
+    "torch.distributed.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
+    "optimizer =",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def spec_of(text: str) -> JobSpec:
+    Path("train.py").write_text(text)
+    return JobSpec(target=ScriptTarget(path=Path("train.py")))
+
+
+def real_stream(text: str) -> AllocationStream:
+    run = run_here(spec_of(text), device="cpu", steps=4, traced_steps=4, seconds=60)
+    assert run.steps == 4
+    assert run.measured.stream is not None
+    return run.measured.stream
+
+
+def peaks(stream: AllocationStream) -> list[int]:
+    """The most of set-up and of each step."""
+    found, live = [], 0
+    cuts = [0, *stream.marks, len(stream)]
+    for start, end in itertools.pairwise(cuts):
+        most = live
+        for size in stream.sizes[start:end]:
+            live += size
+            most = max(most, live)
+        found.append(most)
+    return found
+
+
+@pytest.mark.parametrize("text", [LOADED, WRITES], ids=["loader", "writes"])
+def test_a_real_run_is_as_predicted(text: str, folder: Path) -> None:
+    prediction = predict_here(spec_of(text), load_profile("cpu"), steps=4)
+    real = real_stream(text)
+    # Python's numbers become tensors of up to 16 bytes, which traces leave out.
+    assert peaks(real)[1:5] == pytest.approx(peaks(prediction.stream)[1:5], abs=32)
+    assert {path.name for path in folder.iterdir()} <= {"train.py", "__pycache__"}
+
+
+def test_a_program_is_a_rank_of_its_own(folder: Path) -> None:
+    del folder
+    assert len(real_stream(RANKS).marks) >= 4
+
+
+def test_what_trains_nothing_is_said(folder: Path) -> None:
+    del folder
+    with pytest.raises(EstimateError, match="without a training step"):
+        run_here(spec_of("print('nothing')"), device="cpu", steps=2, traced_steps=2, seconds=60)
