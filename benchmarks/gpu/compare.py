@@ -4,12 +4,14 @@
 
 FILE is what ``run.py`` wrote; without one, all of ``benchmarks/gpu/results``. A row of the table is one workload on one
 device: the errors of the peaks, and the share of the run's events that the predicted stream has in the same order and
-with the same size. The traces are made with the torch at hand; results name the torch that they were measured with.
+with the same size. The traces are made with the torch at hand; what CUDA does below its operators
+is that of the torch that the results were measured with.
 """
 
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from workloads import WORKLOADS, Workload, set_size
 
 from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
+from memplan.tracing.cuda.release import VARIABLE
 from memplan.validate.compare import compare
 from memplan.validate.compose import SCALAR_BYTES, predict
 from memplan.validate.records import JobPrediction, Peaks
@@ -140,6 +143,7 @@ def main() -> None:
     for path in options.files or sorted(RESULTS.glob("*.json")):
         content = load(path)
         versions = content["device"]["versions"]
+        os.environ[VARIABLE] = versions["torch"]
         print(f"{path.name}: {content['device']['name']}, {versions}, {content['environment']['date']}")
         print(f"{'workload':<30}{'requested':>10}{'allocated':>10}{'reserved':>10}{'device':>10}{'events':>10}")
         found = []

@@ -39,7 +39,10 @@ LONGEST_UNUSED = 60 * 24 * 3600
 """Seconds after which an entry that nobody asked for is forgotten."""
 ABANDONED = 3600
 """Seconds after which a file that was never finished is one of a process that was killed."""
-STEERING = ("PYTORCH_", "TORCH", "CUBLAS", "CUDA_", "TRANSFORMERS_", "HF_", "DS_", "PYTHONPATH", "OMP_", "MKL_")
+STEERING = (
+    "PYTORCH_", "TORCH", "MEMPLAN_TORCH", "DISABLE_ADDMM", "CUBLAS", "CUDA_", "TRANSFORMERS_", "HF_", "DS_",
+    "PYTHONPATH", "OMP_", "MKL_",
+)  # fmt: skip
 """How names of variables begin that torch and the libraries above it read."""
 
 _DISTRIBUTION = (".dist-info", ".egg-info", ".egg-link")

@@ -51,7 +51,13 @@ OVERWRITES = frozenset(
     }
 )
 
-OVERWRITING = frozenset(name for _, name in OVERWRITES)
+OVERWRITES_ITS_OWN = frozenset({
+    ("BinaryCrossEntropyWithLogitsBackward", "aten.sub.Tensor"),
+    ("BinaryCrossEntropyWithLogitsBackward", "aten.mul.Tensor"),
+})  # fmt: skip
+"""The same where the first argument is what the node itself has made; weights that a program gave stay as they are."""
+
+OVERWRITING = frozenset(name for _, name in OVERWRITES | OVERWRITES_ITS_OWN)
 """The ops among them."""
 
 # What Python sees on a gradient that only the engine's input buffer holds: measured on eleven tiny graphs (fresh,

@@ -24,6 +24,7 @@ from memplan.seam.modes import (
 from memplan.tracing import aliasing, random_states
 from memplan.tracing.attribution import Attribution
 from memplan.tracing.calls import Operator, describe
+from memplan.tracing.cuda.kernel_results import RESULT_ORDER, places_apart
 from memplan.tracing.early_results import EarlyResults
 from memplan.tracing.formulas import Formulas
 from memplan.tracing.knowledge import NOTHING
@@ -57,14 +58,6 @@ from memplan.units import Bytes, OpIndex, StorageId
 
 _TO = "aten._to_copy.default"
 _ASK_DEVICE = torch.ops.prim.device.default
-_RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
-    # aten/src/ATen/native/cuda/Dropout.cu dropout_cuda: the mask comes first.
-    "aten.native_dropout.default": (1, 0),
-}
-"""Kernels that allocate their results in another order than they return them."""
-_HOST_RESULTS = frozenset({("aten._pack_padded_sequence.default", (1,))})
-"""Ops and results that lie on the host wherever the operands lie (aten/src/ATen/native/PackedSequence.cpp)."""
-
 _WAIT = "_c10d_functional.wait_tensor.default"
 """Returns its argument; its fake kernel returns a new tensor."""
 
@@ -376,10 +369,18 @@ class Recorder(TorchDispatchMode):
         if name == "aten.add.Tensor":
             replaced = aliasing.accumulates_in_place(args, self._asked_device)
         elif name in aliasing.OVERWRITING:
-            replaced = (aliasing.node_kind(node), name) in aliasing.OVERWRITES
+            kind = aliasing.node_kind(node)
+            replaced = (kind, name) in aliasing.OVERWRITES or (
+                (kind, name) in aliasing.OVERWRITES_ITS_OWN and self._is_made_by(args[0], running)
+            )
         else:
             return None
         return self._ref(args[0]).storage if replaced else None
+
+    def _is_made_by(self, tensor: torch.Tensor, running: Running) -> bool:
+        """Is a tensor a result of the phase that now runs, and not one that the program handed in?"""
+        maker = self._ref(tensor).node.op
+        return maker is not None and maker.phase == running.phase
 
     def _adds_in_place(self, args: tuple[Any, ...]) -> bool:
         """Is an ``add`` one of those that torch's own forward code does in place?"""
@@ -392,7 +393,7 @@ class Recorder(TorchDispatchMode):
     def _enter_results(self, running: Running, result: Any) -> list[StorageId]:
         """Enter an op's new storages; ids of all that it wrote."""
         leaves = leaves_of(result)
-        order = _RESULT_ORDER.get(running.operator.name)
+        order = RESULT_ORDER.get(running.operator.name)
         if order is not None:
             leaves = [leaves[position] for position in order]
         writes = [self._enter_result(running, tensor, path) for path, tensor in leaves]
@@ -424,11 +425,16 @@ class Recorder(TorchDispatchMode):
         if running.overwritten is not None:
             self.ledger.join(storage, running.overwritten)
             return running.overwritten
-        place: Place = "host" if (running.operator.name, path) in _HOST_RESULTS else running.place
+        place = self._place_of_result(running, path)
         if on_meta:
             # What adds such zeros asks tensors without memory for the result's shape (BinaryOps.cpp add_zerotensor).
             place = "meta"
         return self.ledger.allocate(storage, place=place, role=running.role, borrowed=self._borrows(running))
+
+    def _place_of_result(self, running: Running, path: Path) -> Place:
+        if self.device.kind == "cpu" or len(path) != 1:
+            return running.place
+        return places_apart(running.operator.name, running.args).get(path[0], running.place)
 
     def _borrows(self, running: Running) -> bool:
         """Does an op's result show memory that is not of torch's allocator? On a CUDA job's host all of it counts."""

@@ -27,6 +27,7 @@ from memplan.tracing.cuda.attention_choice import (
     default_order,
     objection,
 )
+from memplan.tracing.cuda.release import torch_release
 
 FLASH_ALIGNMENT = 8
 """attention.cpp ``pad_last_dim<8>``: head sizes are padded to a multiple."""
@@ -67,7 +68,7 @@ def cuda_attention(
     Yields:
         Nothing.
     """
-    cudnn_version = default_cudnn_version(torch.__version__)
+    cudnn_version = default_cudnn_version(torch_release())
 
     def scaled_dot_product_attention(  # noqa: PLR0917 (the schema's order)
         query: torch.Tensor,

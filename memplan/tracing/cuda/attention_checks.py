@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from memplan.tracing.cuda.attention_call import AttentionCall, AttentionKernel, Capability
+from memplan.tracing.cuda.release import since
 
 _HALF = (torch.float16, torch.bfloat16)
 _CUDNN_LARGEST_DIM = 65_535
@@ -180,8 +181,10 @@ def _cudnn_deterministic(call: AttentionCall) -> str | None:
 
 
 def _cudnn_dropout(call: AttentionCall) -> str | None:
-    """check_cudnn_dropout (2026; the resolution is cuDNN's own)."""
-    return None if (call.dropout * 16).is_integer() else "cuDNN rounds dropout to multiples of 1/16"
+    """check_cudnn_dropout (pull request 174245, torch 2.12; before it, cuDNN rounded)."""
+    if not since("2.12") or (call.dropout * 16).is_integer():
+        return None
+    return "cuDNN rounds dropout to multiples of 1/16"
 
 
 def _cudnn_sizes(call: AttentionCall) -> str | None:

@@ -5,13 +5,17 @@ PyTorch's ATen/cuda/cub.cuh. The radix sort of 8-byte keys and values was held a
 72,191 bytes (torch 2.11), 8192 keys on another machine exactly the 138,751 that then follow, 512 to 2048 keys 1 byte.
 """
 
+from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch.cuda_shapes import ceil_div, round_up
 from memplan.tracing.scratch.rules import Scratch
 
-# Onesweep policy of sm80 and newer: threads, and items per thread of 4 bytes; fewer for 4-byte keys with values, where
-# offsets take 64 bits.
+# Onesweep policies of sm80 and of sm90 (tuning_radix_sort.cuh), with offsets of 64 bits: threads, and items per thread
+# of 4 bytes, which larger keys and values have fewer of.
 _THREADS = 384
+_HOPPER = (9, 0)
 _ITEMS, _ITEMS_OF_FLOAT_PAIRS = 21, 17
+_HOPPER_KEYS_ALONE, _HOPPER_FLOAT_PAIRS, _HOPPER_FLOATS_AND_INDICES = 19, 17, 29
+_HOPPER_INDICES, _HOPPER_INDEX_PAIRS = 30, 24
 # SingleTilePolicy: one block sorts this much at once.
 _SINGLE_THREADS, _SINGLE_ITEMS = 256, 19
 _NOMINAL_BYTES = 4
@@ -25,9 +29,17 @@ _ALIGNMENT = 256
 # 128 threads of 15 4-byte items are the default of sm60 and newer: a state for some two thousand elements.
 _TILE_THREADS, _TILE_ITEMS = 128, 15
 _TILE_PADDING = 32
+# On an H100 (torch 2.11, CUDA 13.0, 2026-11-23) one tile took 768 bytes in a sum of 4-byte numbers and in a selection,
+# 1,024 in a sum of 8-byte ones, and 163,840 of those 1,536: 22 to 32 tiles, of which this is the middle.
+_HOPPER_STATUS_BYTES = 8
+_HOPPER_TILE_BYTES = 8 * 6144
+# DeviceReduce: blocks that fill the device five times (tuning of dispatch_reduce.cuh), 256 threads each.
+_REDUCE_SUBSCRIPTION, _REDUCE_THREADS = 5, 256
 
 
-def radix_sort_pairs_bytes(items: int, key_bits: int, *, key_bytes: int = 8, value_bytes: int = 8) -> int:
+def radix_sort_pairs_bytes(
+    items: int, key_bits: int, *, key_bytes: int = 8, value_bytes: int = 8, capability: tuple[int, int] = (8, 0)
+) -> int:
     """Temporary storage of ``cub::DeviceRadixSort::SortPairs``.
 
     Args:
@@ -35,6 +47,7 @@ def radix_sort_pairs_bytes(items: int, key_bits: int, *, key_bytes: int = 8, val
         key_bits: Bits of the largest key.
         key_bytes: Bytes of a key.
         value_bytes: Bytes of a value; 0 for ``SortKeys``.
+        capability: Compute capability, by which tiles are tuned.
 
     Returns:
         Bytes that CUB asks for.
@@ -43,7 +56,7 @@ def radix_sort_pairs_bytes(items: int, key_bits: int, *, key_bytes: int = 8, val
     if items <= _SINGLE_THREADS * _per_thread(_SINGLE_ITEMS, widest):
         return 1
     passes = ceil_div(key_bits, _RADIX_BITS)
-    nominal = _ITEMS_OF_FLOAT_PAIRS if key_bytes == _NOMINAL_BYTES and value_bytes else _ITEMS
+    nominal = (_hopper_items if capability >= _HOPPER else _ampere_items)(key_bytes, value_bytes)
     tile = _THREADS * _per_thread(nominal, widest)
     parts = [
         passes * _DIGITS * _OFFSET_BYTES,
@@ -55,23 +68,50 @@ def radix_sort_pairs_bytes(items: int, key_bits: int, *, key_bytes: int = 8, val
     return _aligned(*parts)
 
 
+def _ampere_items(key_bytes: int, value_bytes: int) -> int:
+    return _ITEMS_OF_FLOAT_PAIRS if key_bytes == _NOMINAL_BYTES and value_bytes else _ITEMS
+
+
+def _hopper_items(key_bytes: int, value_bytes: int) -> int:
+    if key_bytes > _NOMINAL_BYTES:
+        return _HOPPER_INDEX_PAIRS if value_bytes > _NOMINAL_BYTES else _HOPPER_INDICES
+    if not value_bytes:
+        return _HOPPER_KEYS_ALONE
+    return _HOPPER_FLOATS_AND_INDICES if value_bytes > _NOMINAL_BYTES else _HOPPER_FLOAT_PAIRS
+
+
 def segmented_sort_pairs_bytes(items: int, *, key_bytes: int, value_bytes: int) -> int:
     """Temporary storage of ``cub::DeviceSegmentedRadixSort::SortPairs``: a second copy of keys and values."""
     return _aligned(items * key_bytes, items * value_bytes)
 
 
-def tile_states(key: str, items: int, value_bytes: int) -> Scratch:
+def tile_states(key: str, items: int, value_bytes: int, device: DeviceTraits) -> Scratch:
     """Temporary storage of a scan or selection (``cub::DeviceScan``, ``DeviceSelect``): one state per tile.
 
     Args:
         key: Names the allocation.
         items: Elements.
         value_bytes: Bytes of what is summed up.
+        device: Whose tiles.
     """
-    # A state and its value move in one transaction.
-    word = max(8, 2 * value_bytes)
-    tiles = ceil_div(items, _TILE_THREADS * _per_thread(_TILE_ITEMS, value_bytes))
-    return Scratch("alloc", key, _aligned((tiles + _TILE_PADDING) * word))
+    if device.capability >= _HOPPER:
+        word, tile = _HOPPER_STATUS_BYTES + 2 * value_bytes, _HOPPER_TILE_BYTES // value_bytes
+    else:
+        # A state and its value move in one transaction.
+        word, tile = max(8, 2 * value_bytes), _TILE_THREADS * _per_thread(_TILE_ITEMS, value_bytes)
+    return Scratch("alloc", key, _aligned((ceil_div(items, tile) + _TILE_PADDING) * word))
+
+
+def reduction_sums(key: str, value_bytes: int, device: DeviceTraits) -> Scratch:
+    """Temporary storage of ``cub::DeviceReduce::Sum``: a sum for each block of a full grid.
+
+    Args:
+        key: Names the allocation.
+        value_bytes: Bytes of a sum.
+        device: How many blocks fill it.
+    """
+    blocks = device.sm_count * (device.threads_per_sm // _REDUCE_THREADS) * _REDUCE_SUBSCRIPTION
+    return Scratch("alloc", key, _aligned(blocks * value_bytes))
 
 
 def key_bits(largest: int) -> int:

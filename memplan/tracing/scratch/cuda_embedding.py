@@ -1,8 +1,7 @@
 """Scratch of the backward of embeddings: many indices are sorted and their gradients summed by segments.
 
 Follows aten/src/ATen/native/cuda/Embedding.cu (``embedding_dense_backward_cuda``), EmbeddingBag.cu
-(``_embedding_bag_dense_backward_cuda``) and EmbeddingBackwardKernel.cu as of 2026. Left out: the temporaries of CUB's
-unique-by-key and scan, about 8 bytes per tile of some thousand indices, whose tile sizes are tuned by architecture.
+(``_embedding_bag_dense_backward_cuda``) and EmbeddingBackwardKernel.cu as of 2026.
 Older releases lack the fused branch, which only serves tables with few rows.
 """
 
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from memplan.tracing.scratch.cuda_cub import key_bits, radix_sort_pairs_bytes
+from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes, tile_states
 from memplan.tracing.scratch.cuda_shapes import (
     INDEX_BYTES,
     allocations,
@@ -43,7 +42,7 @@ def dense_backward(call: Call) -> Script | None:
     count = indices.numel()
     if count <= _DIRECT_INDICES and not by_frequency:
         return Script(before=copies) if copies else None
-    before = (*copies, *_sorting(call, indices))
+    before = (*copies, *_sorted_indices(call, indices))
     if by_frequency:
         before = (*before, Scratch("alloc", "frequency", nbytes(indices)))
     return Script(before=before, after=_segments(call, gradient, indices, argument(call, 2, "num_weights")))
@@ -64,7 +63,7 @@ def _bag_backward(rows_position: int) -> Rule:
         copies = copy_if_strided("gradient", gradient)
         if mode == _MAX_MODE or not indices.numel():
             return Script(before=copies) if copies else None
-        before = (*copies, *copy_if_strided("indices", indices), *_sorted_indices(indices, key_bits(rows)))
+        before = (*copies, *copy_if_strided("indices", indices), *_sorted_indices(call, indices))
         if by_frequency:
             before = (*before, Scratch("alloc", "frequency", nbytes(indices)))
         return Script(before=before, after=_segments(call, gradient, indices, rows))
@@ -72,14 +71,12 @@ def _bag_backward(rows_position: int) -> Rule:
     return rule
 
 
-def _sorting(call: Call, indices: torch.Tensor) -> tuple[Scratch, ...]:
-    padding, rows = argument(call, 3, "padding_idx"), argument(call, 2, "num_weights")
-    return _sorted_indices(indices, key_bits(rows if padding >= 0 else rows - 1 - padding))
-
-
-def _sorted_indices(indices: torch.Tensor, bits: int) -> tuple[Scratch, ...]:
+def _sorted_indices(call: Call, indices: torch.Tensor) -> tuple[Scratch, ...]:
     size, item = nbytes(indices), indices.element_size()
-    temporary = radix_sort_pairs_bytes(indices.numel(), bits, key_bytes=item, value_bytes=item)
+    # All bits are sorted, whatever the largest index.
+    temporary = radix_sort_pairs_bytes(
+        indices.numel(), 8 * item, key_bytes=item, value_bytes=item, capability=call.device.capability
+    )
     sizes = (("sorted", size), ("original", size), ("range", size), ("sort", temporary))
     return (*allocations(sizes), *frees("sort", "range"))
 
@@ -91,8 +88,11 @@ def _segments(call: Call, gradient: torch.Tensor, indices: torch.Tensor, rows: i
     accumulator = width * opmath_bytes(gradient.dtype)
     tables = (
         *allocations((("offsets", count * item), ("segments", INDEX_BYTES), ("unique", count * item))),
-        *frees("unique"),
+        tile_states("runs", count, item, call.device),
+        *frees("runs", "unique"),
         *allocations((("partials", segments * item), ("partial_offsets", segments * item))),
+        tile_states("scan", segments, item, call.device),
+        *frees("scan"),
         *allocations((("partial_count", INDEX_BYTES), ("starts", partials * item))),
     )
     if not _fuses(call, segments, partials, width):

@@ -1,12 +1,8 @@
-"""Scratch of matrix products: operands that cuBLAS cannot address are cloned; each thread's handle keeps a workspace.
+"""Scratch of matrix products: operands that cuBLAS cannot address are cloned; libraries keep or borrow work spaces.
 
 Follows aten/src/ATen/native/cuda/cuBlasCommonArgs.h (``prepare_matrix_for_cublas``) and Blas.cpp
-(``prepare_batch_matrix_for_cublas``), which for a row-major result prepare the second operand first, and
-aten/src/ATen/cuda/CublasHandlePool.cpp. The workspace comes right after the
-output of the first product on a handle, before which nothing else has used it, and stays: the forward thread has one,
-the autograd thread another. cublasLt (``addmm`` with a bias) shares it wherever TORCH_CUBLASLT_UNIFIED_WORKSPACE is on,
-the default of torch 2.13's CUDA builds (torch/backends/cuda/__init__.py ``blas_workspace_size``); releases that do not
-unify take CUBLASLT_WORKSPACE_SIZE more during such a call, which is left out.
+(``prepare_batch_matrix_for_cublas``), which for a row-major result prepare the second operand first.
+``cuda_workspaces`` has the work spaces.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +11,7 @@ import torch
 
 from memplan.tracing.refs import is_dense
 from memplan.tracing.scratch.cuda_shapes import frees, nbytes
+from memplan.tracing.scratch.cuda_workspaces import adds_bias_through_lt, product_workspaces
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
 
@@ -41,7 +38,19 @@ def _always(_: torch.Tensor) -> bool:
     return True
 
 
-def _rule(first_operand: int, addressable: Callable[[torch.Tensor], bool]) -> Rule:
+def _never(_: Call) -> bool:
+    return False
+
+
+def _always_through_lt(_: Call) -> bool:
+    return True
+
+
+def _rule(
+    first_operand: int,
+    addressable: Callable[[torch.Tensor], bool],
+    through_lt: Callable[[Call], bool] = _never,
+) -> Rule:
     def rule(call: Call) -> Script | None:
         operands = call.args[first_operand : first_operand + 2]
         clones = [
@@ -49,18 +58,18 @@ def _rule(first_operand: int, addressable: Callable[[torch.Tensor], bool]) -> Ru
             for position, operand in reversed(list(enumerate(operands)))
             if not addressable(operand)
         ]
-        thread = "backward" if call.in_backward else "forward"
-        workspace = Scratch("keep", f"cublas:{thread}", call.device.cublas_workspace_bytes)
-        return Script(after=(*clones, workspace, *frees(*(clone.key for clone in reversed(clones)))))
+        workspaces = product_workspaces(call, through_lt=through_lt(call))
+        return Script(after=(*clones, *workspaces, *frees(*(clone.key for clone in reversed(clones)))))
 
     return rule
 
 
 _MATRICES = _rule(0, matrix_is_addressable)
-_ADDED_MATRICES = _rule(1, matrix_is_addressable)
+_ADDED_MATRICES = _rule(1, matrix_is_addressable, adds_bias_through_lt)
 _BATCHES = _rule(0, batch_is_addressable)
 _ADDED_BATCHES = _rule(1, batch_is_addressable)
 _WORKSPACE_ONLY = _rule(0, _always)
+_LT_ONLY = _rule(0, _always, _always_through_lt)
 
 GEMM_RULES: Mapping[str, Rule] = {
     "aten.mm.default": _MATRICES,
@@ -79,9 +88,9 @@ GEMM_RULES: Mapping[str, Rule] = {
     "aten.addmv.default": _WORKSPACE_ONLY,
     "aten.dot.default": _WORKSPACE_ONLY,
     "aten.vdot.default": _WORKSPACE_ONLY,
-    "aten._int_mm.default": _WORKSPACE_ONLY,
-    "aten._scaled_mm.default": _WORKSPACE_ONLY,
-    "aten._scaled_mm_v2.default": _WORKSPACE_ONLY,
+    "aten._int_mm.default": _LT_ONLY,
+    "aten._scaled_mm.default": _LT_ONLY,
+    "aten._scaled_mm_v2.default": _LT_ONLY,
     "aten.mm.dtype": _MATRICES,
     "aten.addmm.dtype": _ADDED_MATRICES,
     "aten.bmm.dtype": _BATCHES,

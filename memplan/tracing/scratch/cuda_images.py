@@ -12,6 +12,7 @@ import torch
 from memplan.tracing.scratch.common_kernels import distances
 from memplan.tracing.scratch.cuda_reduction import SUM, reduction_scratch
 from memplan.tracing.scratch.cuda_shapes import Layout, allocations, argument, copy_if_strided, nbytes
+from memplan.tracing.scratch.cuda_workspaces import product_workspaces
 from memplan.tracing.scratch.layouts import format_copy_bytes, memory_format
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
@@ -60,9 +61,8 @@ def distance_backward(call: Call) -> Script | None:
 def euclidean_distance(call: Call) -> Script | None:
     """``_euclidean_dist(x1, x2)``: as on every device, and cuBLAS's workspace."""
     script = distances(call)
-    thread = "backward" if call.in_backward else "forward"
-    workspace = Scratch("keep", f"cublas:{thread}", call.device.cublas_workspace_bytes)
-    return script and Script(before=script.before, after=(workspace, *script.after))
+    workspaces = product_workspaces(call, through_lt=False)
+    return script and Script(before=script.before, after=(*workspaces, *script.after))
 
 
 IMAGE_RULES: Mapping[str, Rule] = {

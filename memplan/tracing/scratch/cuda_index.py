@@ -32,7 +32,7 @@ def index(call: Call) -> Script | None:
     if len(given) != 1 or given[0][1].dtype not in _BOOLEAN or call.is_host(given[0][1]):
         return host_copies(call)
     position, mask = given[0]
-    return selected(Layout.of(mask), call.out.shape[position])
+    return selected(Layout.of(mask), call.out.shape[position], call.device)
 
 
 def accumulate(call: Call) -> Script | None:
@@ -53,7 +53,7 @@ def accumulate(call: Call) -> Script | None:
     copied = not values.is_contiguous() or values.numel() != expanded
     if copied:
         script.append(Scratch("alloc", "values", expanded * values.element_size()))
-    script += _sort(target, indices, count)
+    script += _sort(target, indices, count, call.device.capability)
     script += frees(*(["values"] if copied else []), "index0", *(["target"] if dense else []))
     return Script(after=tuple(script))
 
@@ -69,7 +69,7 @@ def _put_by_mask(call: Call, given: Sequence[torch.Tensor]) -> Script | None:
         return None
     # The mask names the leading dimensions; what is left of the target is put whole.
     rest = product(target.shape[mask.dim() :])
-    return selected(Layout.of(mask), values.numel() // max(rest, 1))
+    return selected(Layout.of(mask), values.numel() // max(rest, 1), call.device)
 
 
 def _sorts(call: Call) -> bool:
@@ -105,7 +105,9 @@ def _expanded_values(target: torch.Tensor, indices: Sequence[torch.Tensor | None
     return count * product(size for dim, size in enumerate(target.shape) if dim >= len(indices) or indices[dim] is None)
 
 
-def _sort(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int) -> list[Scratch]:
+def _sort(
+    target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, capability: tuple[int, int]
+) -> list[Scratch]:
     defined = [dim for dim, index in enumerate(indices) if index is not None]
     adjacent = defined[-1] - defined[0] + 1 == len(defined)
     # Indexed dimensions that are not adjacent are transposed to the front; a slice is what follows them.
@@ -115,7 +117,8 @@ def _sort(target: torch.Tensor, indices: Sequence[torch.Tensor | None], count: i
     script = [] if adjacent else [Scratch("alloc", "permuted", nbytes(target))]
     names = ("sorted", "original", "range")
     script += [Scratch("alloc", name, count * INDEX_BYTES) for name in names]
-    script += [Scratch("alloc", "sort", radix_sort_pairs_bytes(count, bits)), *frees("sort", *reversed(names))]
+    temporary = radix_sort_pairs_bytes(count, bits, capability=capability)
+    script += [Scratch("alloc", "sort", temporary), *frees("sort", *reversed(names))]
     return script + ([] if adjacent else list(frees("permuted")))
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import torch
 
-from memplan.tracing.scratch.cuda_cub import tile_states
+from memplan.tracing.records import DeviceTraits
+from memplan.tracing.scratch.cuda_cub import reduction_sums, tile_states
 from memplan.tracing.scratch.cuda_reduction import INDEXED_EXTREMUM, reduction_scratch
 from memplan.tracing.scratch.cuda_shapes import (
     FLOAT_BYTES,
@@ -38,7 +39,7 @@ def running(call: Call) -> Script | None:
     else:
         after = copy_if_strided("source", layout)
     if source.shape[argument(call, 1, "dim")] == source.numel():
-        after += (tile_states("scan", source.numel(), dtype.itemsize),)
+        after += (tile_states("scan", source.numel(), dtype.itemsize, call.device),)
     return Script(after=after) if after else None
 
 
@@ -48,33 +49,38 @@ def running_extremum(call: Call) -> Script | None:
     return Script(before=copies) if copies else None
 
 
-def selection_scratch(mask: Layout) -> tuple[Scratch, ...]:
-    """What ``nonzero`` takes beside its result: a dense copy, the count, states of the selection."""
+def selection_scratch(mask: Layout, device: DeviceTraits) -> tuple[Scratch, ...]:
+    """What ``nonzero`` takes before its result: a dense copy, and how many there are."""
     if not mask.numel:
         return ()
     count = Scratch("alloc", "count", FLOAT_BYTES)
-    return (*copy_if_strided("dense mask", mask), count, tile_states("selection", mask.numel, FLOAT_BYTES))
+    return (*copy_if_strided("dense mask", mask), count, reduction_sums("sums", FLOAT_BYTES, device), *frees("sums"))
 
 
 def nonzero(call: Call) -> Script | None:
-    """``nonzero(self)``."""
-    lines = selection_scratch(Layout.of(call.args[0]))
-    return Script(before=lines) if lines else None
+    """``nonzero(self)``: positions are counted, and then selected."""
+    mask = Layout.of(call.args[0])
+    lines = selection_scratch(mask, call.device)
+    return Script(before=lines, after=(_selection(mask, call.device),)) if lines else None
+
+
+def _selection(mask: Layout, device: DeviceTraits) -> Scratch:
+    return tile_states("selection", mask.numel, FLOAT_BYTES, device)
 
 
 def masked_select(call: Call) -> Script | None:
     """``masked_select(self, mask)`` is an index by the mask's positions, one for each dimension."""
     shape: torch.Size = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)  # type: ignore[no-untyped-call]
     mask = Layout.of(call.args[1].expand(shape))
-    return selected(mask, call.out.numel())
+    return selected(mask, call.out.numel(), call.device)
 
 
-def selected(mask: Layout, count: int) -> Script | None:
+def selected(mask: Layout, count: int, device: DeviceTraits) -> Script | None:
     """An index by a mask: its positions, which ``nonzero`` finds first, live until the result is filled."""
-    lines = selection_scratch(mask)
+    lines = selection_scratch(mask, device)
     positions = Scratch("alloc", "positions", count * len(mask.shape) * INDEX_BYTES)
-    released = frees(*(line.key for line in reversed(lines)))
-    return Script(before=(*lines, positions, *released)) if lines else None
+    held = ["selection", *(line.key for line in reversed(lines) if line.action == "alloc" and line.key != "sums")]
+    return Script(before=(*lines, positions, _selection(mask, device), *frees(*held))) if lines else None
 
 
 def masked_scatter(call: Call) -> Script | None:
@@ -86,7 +92,7 @@ def masked_scatter(call: Call) -> Script | None:
         after=(
             Scratch("alloc", "running sum", elements * INDEX_BYTES),
             *copy_if_strided("dense mask", Layout.of(mask.expand(call.out.shape))),
-            tile_states("scan", elements, INDEX_BYTES),
+            tile_states("scan", elements, INDEX_BYTES, call.device),
             *frees("scan"),
             *copy_if_strided("dense source", source),
         )
@@ -96,7 +102,7 @@ def masked_scatter(call: Call) -> Script | None:
 def masked_scatter_backward(call: Call) -> Script | None:
     """``masked_scatter_backward(grad, mask, sizes)``: what the mask selects, taken to be all that the source had."""
     gradient, mask = call.args[:2]
-    return selected(Layout.of(mask.expand(gradient.shape)), call.out.numel())
+    return selected(Layout.of(mask.expand(gradient.shape)), call.out.numel(), call.device)
 
 
 def repeats(call: Call) -> Script | None:
@@ -104,7 +110,7 @@ def repeats(call: Call) -> Script | None:
     counts = call.args[0]
     if not counts.numel():
         return None
-    states = tile_states("scan", counts.numel(), INDEX_BYTES)
+    states = tile_states("scan", counts.numel(), INDEX_BYTES, call.device)
     ends = Scratch("alloc", "ends", counts.numel() * INDEX_BYTES)
     return Script(before=(*copy_if_strided("counts", counts), ends, states, *frees("scan")))
 

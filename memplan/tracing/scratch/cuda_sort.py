@@ -8,6 +8,7 @@ shared memory.
 
 from collections.abc import Mapping
 
+from memplan.tracing.records import DeviceTraits
 from memplan.tracing.refs import is_dense
 from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes, segmented_sort_pairs_bytes, tile_states
 from memplan.tracing.scratch.cuda_shapes import (
@@ -22,6 +23,8 @@ from memplan.tracing.scratch.cuda_shapes import (
     frees,
 )
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
+
+Capability = tuple[int, int]
 
 # Sort.h should_use_small_sort.
 SMALL_SORT = 4096
@@ -39,12 +42,13 @@ _SHARED_ROWS = ((20, 20_000), (40, 10_000), (80, 8_000), (199, 5_000), (799, 3_0
 _SHARED_BY_MANY = 400
 
 
-def sort_scratch(tensor: Layout, dim: int, *, dense: bool) -> tuple[Scratch, ...]:
+def sort_scratch(tensor: Layout, dim: int, capability: Capability, *, dense: bool) -> tuple[Scratch, ...]:
     """Everything that sorting one tensor takes and returns, its results apart.
 
     Args:
         tensor: What is sorted.
         dim: Along which dimension.
+        capability: Compute capability.
         dense: Do the elements fill their memory, in whatever order?
     """
     length = tensor.shape[dim]
@@ -59,14 +63,14 @@ def sort_scratch(tensor: Layout, dim: int, *, dense: bool) -> tuple[Scratch, ...
         # The results lie as the tensor does, so rows are sorted into copies of them too.
         copies += [("values", tensor.nbytes), ("indices", tensor.numel * INDEX_BYTES)]
     at_once = min(tensor.numel, _MOST_AT_ONCE // length * length)
-    rows = _sorted_rows(length, at_once // length, item)
+    rows = _sorted_rows(length, at_once // length, item, capability)
     return (*allocations(copies), *rows, *frees(*(key for key, _ in reversed(copies))))
 
 
-def _sorted_rows(length: int, rows: int, item: int) -> tuple[Scratch, ...]:
+def _sorted_rows(length: int, rows: int, item: int, capability: Capability) -> tuple[Scratch, ...]:
     count, bits = length * rows, 8 * item
     if rows == 1 or length >= _LARGE_ROW:
-        temporary = radix_sort_pairs_bytes(length, bits, key_bytes=item)
+        temporary = radix_sort_pairs_bytes(length, bits, key_bytes=item, capability=capability)
         each = (Scratch("alloc", "sort", temporary), *frees("sort"))
         return (Scratch("alloc", "range", length * INDEX_BYTES), *(each * rows), *frees("range"))
     if rows >= _FEW_ROWS:
@@ -75,13 +79,13 @@ def _sorted_rows(length: int, rows: int, item: int) -> tuple[Scratch, ...]:
             ("sort", segmented_sort_pairs_bytes(count, key_bytes=item, value_bytes=8)),
         )
         return (*allocations(sizes), *frees("sort", "range"))
-    return _rows_as_one(count, rows, item)
+    return _rows_as_one(count, rows, item, capability)
 
 
-def _rows_as_one(count: int, rows: int, item: int) -> tuple[Scratch, ...]:
+def _rows_as_one(count: int, rows: int, item: int, capability: Capability) -> tuple[Scratch, ...]:
     """All rows sorted together, then stably by row."""
-    pairs = radix_sort_pairs_bytes(count, 8 * item, key_bytes=item)
-    by_row = radix_sort_pairs_bytes(count, (rows - 1).bit_length(), value_bytes=0)
+    pairs = radix_sort_pairs_bytes(count, 8 * item, key_bytes=item, capability=capability)
+    by_row = radix_sort_pairs_bytes(count, (rows - 1).bit_length(), value_bytes=0, capability=capability)
     tables = (("rows", count * INDEX_BYTES), ("sorted rows", count * INDEX_BYTES))
     return (
         *allocations((*tables, ("keys", count * item), ("sort", pairs))),
@@ -96,7 +100,8 @@ def _sort(dim_position: int) -> Rule:
         tensor = first_tensor(call)
         if tensor is None or not tensor.dim():
             return None
-        after = sort_scratch(Layout.of(tensor), argument(call, dim_position, "dim", -1), dense=is_dense(tensor))
+        dim = argument(call, dim_position, "dim", -1)
+        after = sort_scratch(Layout.of(tensor), dim, call.device.capability, dense=is_dense(tensor))
         return Script(after=after) if after else None
 
     return rule
@@ -110,7 +115,7 @@ def median(call: Call) -> Script | None:
     flat = Layout.dense((layout.numel,), layout.dtype)
     copies = copy_if_strided("flat", layout)
     sizes = (("sorted", flat.nbytes), ("order", flat.numel * INDEX_BYTES))
-    return Script(before=(*copies, *allocations(sizes), *sort_scratch(flat, 0, dense=True)))
+    return Script(before=(*copies, *allocations(sizes), *sort_scratch(flat, 0, call.device.capability, dense=True)))
 
 
 def top(call: Call) -> Script | None:
@@ -123,10 +128,10 @@ def top(call: Call) -> Script | None:
     after = copy_if_strided("source", source)
     rows = source.numel() // length
     if shares_rows(rows, length):
-        counts = _digit_counts(call.device.sm_count, rows, length, source.element_size())
+        counts = _digit_counts(call.device, rows, length, source.element_size())
         after += (*counts, *frees(*(line.key for line in reversed(counts))))
     if argument(call, 4, "sorted", default=True) and source.dim() and values.shape[dim] > SMALL_SORT:
-        after += _sorted_apart(Layout.of(values), dim)
+        after += _sorted_apart(Layout.of(values), dim, call.device.capability)
     return Script(after=after) if after else None
 
 
@@ -135,9 +140,9 @@ def shares_rows(rows: int, length: int) -> bool:
     return length >= next((least for most, least in _SHARED_ROWS if rows <= most), _SHARED_BY_MANY)
 
 
-def _digit_counts(processors: int, rows: int, length: int, item: int) -> tuple[Scratch, ...]:
+def _digit_counts(device: DeviceTraits, rows: int, length: int, item: int) -> tuple[Scratch, ...]:
     least, most = _ITEMS_PER_THREAD
-    per_thread = ceil_div(rows * length, processors * _BLOCKS_PER_PROCESSOR * _BLOCK)
+    per_thread = ceil_div(rows * length, device.sm_count * _BLOCKS_PER_PROCESSOR * _BLOCK)
     blocks = rows * ceil_div(length, min(max(per_thread, least), most) * _BLOCK)
     radix = max(item, FLOAT_BYTES)
     return (
@@ -152,15 +157,16 @@ def _digit_counts(processors: int, rows: int, length: int, item: int) -> tuple[S
                 ("kth", blocks * FLOAT_BYTES),
             )
         ),
-        tile_states("scan", blocks, FLOAT_BYTES),
+        tile_states("scan", blocks, FLOAT_BYTES, device),
     )
 
 
-def _sorted_apart(values: Layout, dim: int) -> tuple[Scratch, ...]:
+def _sorted_apart(values: Layout, dim: int, capability: Capability) -> tuple[Scratch, ...]:
     indices = values.numel * INDEX_BYTES
     sizes = (("top indices", indices), ("top values", values.nbytes))
     gathered = (Scratch("alloc", "gathered", indices), *frees("gathered"))
-    return (*allocations(sizes), *sort_scratch(values, dim, dense=True), *gathered, *frees("top values", "top indices"))
+    ordered = sort_scratch(values, dim, capability, dense=True)
+    return (*allocations(sizes), *ordered, *gathered, *frees("top values", "top indices"))
 
 
 SORT_RULES: Mapping[str, Rule] = {

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 
 from memplan.tracing.scratch.cuda_batch_norm import BATCH_NORM_RULES
 from memplan.tracing.scratch.cuda_convolution import CONVOLUTION_RULES
+from memplan.tracing.scratch.cuda_cudnn_attention import CUDNN_ATTENTION_RULES
 from memplan.tracing.scratch.cuda_efficient_attention import EFFICIENT_ATTENTION_RULES
 from memplan.tracing.scratch.cuda_embedding import EMBEDDING_RULES
 from memplan.tracing.scratch.cuda_flash_attention import FLASH_ATTENTION_RULES
 from memplan.tracing.scratch.cuda_gemm import GEMM_RULES
+from memplan.tracing.scratch.cuda_grouped import GROUPED_RULES
 from memplan.tracing.scratch.cuda_images import IMAGE_RULES
 from memplan.tracing.scratch.cuda_index import INDEX_RULES
 from memplan.tracing.scratch.cuda_loss import LOSS_RULES
@@ -42,6 +44,8 @@ _FAMILIES: tuple[RuleTable, ...] = (
     CONVOLUTION_RULES,
     FLASH_ATTENTION_RULES,
     EFFICIENT_ATTENTION_RULES,
+    CUDNN_ATTENTION_RULES,
+    GROUPED_RULES,
     NORM_RULES,
     LOSS_RULES,
     SORT_RULES,
@@ -60,7 +64,6 @@ _CLOSED = """
     cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu cudnn_convolution_add_relu
     _cudnn_rnn _cudnn_rnn_backward _cudnn_rnn_flatten_weight _cudnn_init_dropout_state
     cudnn_batch_norm cudnn_batch_norm_backward _batch_norm_with_update batch_norm_backward _cudnn_ctc_loss
-    _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward
     _cudnn_attention_forward _cudnn_attention_backward
     miopen_batch_norm miopen_batch_norm_backward miopen_convolution miopen_convolution_add_relu
     miopen_convolution_relu miopen_convolution_transpose miopen_ctc_loss miopen_depthwise_convolution miopen_rnn
@@ -83,7 +86,7 @@ _UNREAD = """
     _cslt_compress _cslt_sparse_mm _cslt_sparse_mm_search _to_sparse_semi_structured
     _sparse_semi_structured_addmm _sparse_semi_structured_apply _sparse_semi_structured_apply_dense
     _sparse_semi_structured_linear _sparse_semi_structured_mm _sparse_semi_structured_tile
-    _grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2
+    _scaled_grouped_mm _scaled_grouped_mm_v2
 """
 """Kernels of PyTorch and CUTLASS whose scratch has not been worked out, or depends on the data."""
 

@@ -173,3 +173,8 @@ def test_what_runs_in_training_runs_in_inference(case):
     for kernel in DEFAULT_ORDER:
         if objection(kernel, case) is None:
             assert objection(kernel, replace(case, grad_enabled=False)) is None
+
+
+def test_cudnn_rounded_dropout_before_torch_2_12(monkeypatch):
+    monkeypatch.setenv("MEMPLAN_TORCH_RELEASE", "2.11.0+cu130")
+    assert objection("cudnn", call(capability=SM90, dropout=0.1)) is None

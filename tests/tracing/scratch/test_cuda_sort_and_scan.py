@@ -47,7 +47,7 @@ def test_sorting_along_an_outer_dimension_copies_the_tensor_and_both_results():
 
 @given(st.integers(1, 300), st.sampled_from([1, 100, 4096, 4097, 20_000]), st.sampled_from([HALF, torch.float32, LONG]))
 def test_what_sorting_takes_it_gives_back(rows, length, dtype):
-    lines = sort_scratch(Layout.dense((rows, length), dtype), 1, dense=True)
+    lines = sort_scratch(Layout.dense((rows, length), dtype), 1, (9, 0), dense=True)
     held = set()
     for line in lines:
         assert (line.key in held) == (line.action == "free")
@@ -103,7 +103,7 @@ def test_running_sums_of_booleans_are_cast_first():
 def test_a_running_sum_over_one_row_takes_a_state_per_tile():
     found = script("aten.cumsum.default", meta(1_000_000), 0, out=meta(1_000_000))
     (states,) = found.after
-    assert states == tile_states("scan", 1_000_000, 4)
+    assert states == tile_states("scan", 1_000_000, 4, A100)
     # 8 bytes for each of 521 tiles of 1920 and 32 more.
     assert states.nbytes == 255 + 4608
 
@@ -121,7 +121,7 @@ def test_a_mask_as_index_is_turned_into_positions():
     found = script("aten.index.Tensor", table, [mask], out=meta(100, 16))
     keys = {line.key: line.nbytes for line in found.before if line.action == "alloc"}
     assert keys["positions"] == 100 * 2 * 8
-    assert set(keys) == {"count", "selection", "positions"}
+    assert set(keys) == {"count", "sums", "selection", "positions"}
     picked = script("aten.masked_select.default", meta(64, 32), meta(32, dtype=torch.bool), out=meta(100))
     sizes = {line.key: line.nbytes for line in picked.before if line.action == "alloc"}
     assert sizes["dense mask"] == 64 * 32
