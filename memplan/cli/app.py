@@ -23,6 +23,7 @@ from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
 from memplan.cli.gate import gate
 from memplan.cli.gpus import gpus
+from memplan.cli.graph import graph
 from memplan.cli.init import init
 from memplan.cli.monitor import monitor
 from memplan.cli.numa import numa
@@ -51,8 +52,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = (
-    estimate, checkpoint_plan, recommend, batch, reuse_plan, init, gate, audit, diff, report, sweep, snapshot, simulate,
-    validate, emit, monitor, gpus, numa, presets, explain, schema, doctor,
+    estimate, checkpoint_plan, recommend, batch, reuse_plan, graph, init, gate, audit, diff, report, sweep, snapshot,
+    simulate, validate, emit, monitor, gpus, numa, presets, explain, schema, doctor,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

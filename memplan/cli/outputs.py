@@ -190,6 +190,16 @@ def write_export(output: Output, history: "Snapshot", name: str) -> None:
     _write_file(output.file, content)
 
 
+def write_file(output: Output, content: bytes) -> None:
+    """Write what is no text; it always has a file.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    assert output.file is not None  # noqa: S101 - commands refuse it without.
+    _write_file(output.file, content)
+
+
 def _write_file(file: Path, content: bytes) -> None:
     try:
         write_whole(file, content)

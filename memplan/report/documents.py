@@ -13,6 +13,7 @@ WHERE: Final = {
     "doctor": "memplan.report.doctor.json",
     "estimate": "memplan.report.estimate.json",
     "gate": "memplan.report.gate.json",
+    "graph": "memplan.report.graph.json",
     "monitor": "memplan.report.monitor.json",
     "numa": "memplan.report.numa.json",
     "profile": "memplan.report.profile.json",

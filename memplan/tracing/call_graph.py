@@ -3,6 +3,7 @@
 A call is written down in a tenth of the time that an fx node takes to make, and few readers want the nodes.
 """
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -17,7 +18,7 @@ Record = TypeVar("Record")
 class CallNode(Generic[Record]):
     """One node of the graph: a call, or a tensor from outside."""
 
-    __slots__ = ("args", "kind", "kwargs", "name", "op", "target")
+    __slots__ = ("args", "kind", "kwargs", "op", "target")
 
     def __init__(
         self,
@@ -25,7 +26,6 @@ class CallNode(Generic[Record]):
         target: Any,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] = {},
-        name: str | None = None,
     ) -> None:
         self.kind = kind
         """What fx calls a node's op."""
@@ -33,8 +33,6 @@ class CallNode(Generic[Record]):
         """The function; the name of a tensor from outside."""
         self.args, self.kwargs = args, kwargs
         """Calls stand for the tensors that they return."""
-        self.name = name
-        """The node's; None leaves it to fx."""
         self.op: Record | None = None
         """Its record; None for what is no op (a tensor picked from a result of several)."""
 
@@ -54,23 +52,37 @@ class CallGraph(Generic[Record]):
         return call
 
     def fx(self) -> "torch.fx.Graph":
-        """The calls as an fx graph, each node's ``meta["op"]`` its record."""
+        """The calls as an fx graph.
+
+        Each node's ``meta["op"]`` is its record; a placeholder's ``meta["tensor"]`` is the name of its parameter,
+        buffer or batch, of which the node's own name is made.
+        """
         import torch.fx
 
         graph = torch.fx.Graph()
         made: dict[CallNode[Record], torch.fx.Node] = {}
         for call in self.nodes:
+            # Marks of torch.profiler.record_function compute nothing, and what they hand on is no value of a graph's.
+            if getattr(call.target, "namespace", "") == "profiler":
+                continue
             args = tuple(_with_nodes(value, made) for value in call.args)
             kwargs = {key: _with_nodes(value, made) for key, value in call.kwargs.items()}
-            node = (
-                graph.placeholder(call.target)
-                if call.kind == "placeholder"
-                else graph.create_node(call.kind, call.target, args, kwargs, call.name)
-            )
+            if call.kind == "placeholder":
+                node = _placeholder(graph, call.target)
+            else:
+                node = graph.create_node(call.kind, call.target, args, kwargs)
             made[call] = node
             if call.op is not None:
                 node.meta["op"] = call.op
         return graph
+
+
+def _placeholder(graph: "torch.fx.Graph", tensor: str) -> "torch.fx.Node":
+    """Placeholders are arguments of a function: each needs a name that Python takes, and that no other has."""
+    node = graph.placeholder(re.sub(r"\W", "_", tensor))
+    node.target = node.name
+    node.meta["tensor"] = tensor
+    return node
 
 
 def _with_nodes(value: Any, made: "Mapping[CallNode[Any], torch.fx.Node]") -> Any:

@@ -21,8 +21,6 @@ class Operator:
 
     name: str
     """``aten.mm.default``."""
-    label: str
-    """Its name as a node's: ``mm_default``."""
     composite: bool
     """Is it made of other ops under autograd (CompositeImplicitAutograd)?"""
     is_view: bool
@@ -58,7 +56,6 @@ def describe(func: OpOverload, rules: RuleTable, bodies: Mapping[str, Body] = BO
     is_view = shares and not any(written)
     return Operator(
         name=str(func),
-        label=func.__name__.replace(".", "_"),
         composite=_is_composite(func),
         is_view=is_view,
         is_silent=any(written) and not func._schema.returns,

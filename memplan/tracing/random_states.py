@@ -15,7 +15,6 @@ from memplan.tracing.calls import Operator
 
 OPERATOR = Operator(
     name="torch.get_rng_state",
-    label="get_rng_state",
     composite=False,
     is_view=False,
     is_silent=False,

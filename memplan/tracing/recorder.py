@@ -327,7 +327,7 @@ class Recorder(TorchDispatchMode):
         self.ledger.op, self.now = len(self.ops), operator.name
         node_args, node_kwargs = self.step_graph.arguments(args, kwargs, running.reads)
         result = None if operator.is_silent else self.values.run(running.func, args, kwargs)
-        running.node = self.step_graph.call(running.func, node_args, node_kwargs, f"{operator.label}_{self.ledger.op}")
+        running.node = self.step_graph.call(running.func, node_args, node_kwargs)
         running.place = self._place(running, (ref.storage for ref in running.reads))
         if running.place == "device" and operator.name == _TO and self.is_host(args[0]):
             running.role = self.role_of_copies

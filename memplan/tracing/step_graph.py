@@ -24,11 +24,11 @@ class StepGraph:
 
     def placeholder(self, name: str) -> CallNode[Op]:
         """A tensor from outside: parameter, buffer or input."""
-        return self.graph.add(CallNode("placeholder", name.replace(".", "_")))
+        return self.graph.add(CallNode("placeholder", name))
 
-    def call(self, func: Any, args: Any, kwargs: Any, label: str) -> CallNode[Op]:
+    def call(self, func: Any, args: Any, kwargs: Any) -> CallNode[Op]:
         """An op; arguments as ``arguments`` returns them."""
-        return self.graph.add(CallNode("call_function", func, args, kwargs, label))
+        return self.graph.add(CallNode("call_function", func, args, kwargs))
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], reads: list[Ref]) -> tuple[Any, Any]:
         """An op's arguments with calls for tensors.

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.lifetime.build import build_lifetimes
-from memplan.lifetime.graph import to_networkx
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.lifetime.sweep import alive_after, live_curve
@@ -174,12 +173,3 @@ def test_moving_a_storage_to_the_host_takes_it_off_the_peak(given_trace: Trace, 
     on_host = dataclasses.replace(given_trace, storages=storages)
     before, after = (max(live_curve(each, build_lifetimes(each).buffers)) for each in (given_trace, on_host))
     assert before - given_trace.storages[moved].nbytes <= after <= before
-
-
-def test_the_graph_joins_who_writes_to_who_reads() -> None:
-    lifetimes = block()
-    graph = to_networkx(lifetimes)
-    tanh = next(op for op in lifetimes.trace.ops if op.name == "aten.tanh.default")
-    made = next(iter(graph.successors(("op", tanh.index))))
-    readers = {lifetimes.trace.ops[node[1]].name for node in graph.successors(made)}
-    assert {"aten.mm.default", "aten.tanh_backward.default"} <= readers

@@ -1,5 +1,6 @@
-"""The recorded graph, run again on real tensors, does what eager PyTorch does: bit for bit."""
+"""The recorded graph, saved, loaded and run again on real tensors, does what eager PyTorch does: bit for bit."""
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from memplan.job.source import ModelSource
+from memplan.tracing.graph_module import graph_module, saved
 from tests.tracing.jobs import source, trace
 
 
@@ -135,22 +137,14 @@ def test_two_steps_of_the_graph_leave_the_same_parameters_as_eager(case: str, op
     batches = [make_batch(4) for _ in recorded.steps]
     eager(given, batches, model, seed=7)
 
-    values: dict[str, torch.Tensor] = {
-        name.replace(".", "_"): value for name, value in [*twin.named_parameters(), *twin.named_buffers()]
-    }
-    graph = recorded.graph.fx()
+    values = dict([*twin.named_parameters(), *twin.named_buffers()])
+    module = graph_module(recorded)
     remaining = iter(batches)
-    inputs = [
-        next(remaining) if node.name.startswith("batch") else values[str(node.target)].detach()
-        for node in graph.nodes
-        if node.op == "placeholder"
-    ]
-    root = nn.Module()
-    for name, constant in recorded.constants.items():
-        setattr(root, name, constant)
+    names = [node.meta["tensor"] for node in module.graph.nodes if node.op == "placeholder"]
+    inputs = [next(remaining) if name.startswith("batch") else values[name].detach() for name in names]
     torch.manual_seed(7)
     with torch.no_grad():
-        torch.fx.Interpreter(root, graph=graph).run(*inputs)
+        torch.fx.Interpreter(torch.load(io.BytesIO(saved(module)), weights_only=False)).run(*inputs)
     assert len(recorded.steps) == 2
     for (name, expected), (_, actual) in zip(model.named_parameters(), twin.named_parameters(), strict=True):
         assert torch.equal(expected, actual), name

@@ -1,0 +1,101 @@
+"""``memplan graph``: a step as an fx graph, and the lifetimes of its tensors as a graph of their own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memplan.cli import check, console, groups, options, outputs
+from memplan.cli.estimate import load_profiles
+from memplan.cli.options import option
+from memplan.errors import ExitCode
+
+if TYPE_CHECKING:
+    from memplan.measure.graphs import JobGraphs
+
+FORMATS = ("text", "code", "json", "dot", "graphml", "html", "fx")
+Gpu = Annotated[
+    str | None,
+    option("gpu", options.DEVICE, "GPU profile that it is traced for.", metavar="NAME", default=options.DEFAULT_GPU),
+]
+Largest = Annotated[
+    int | None,
+    option("largest", options.REPORT, "Keep the N tensors with the most bytes.", metavar="N", default="all"),
+]
+Formats = Annotated[
+    list[str] | None,
+    option("formats", options.REPORT, "text; code of the fx graph; json (node-link), dot, graphml or html of the "
+           "lifetimes; fx=FILE.pt, which torch.load reads. With =FILE not to standard output. Repeatable.",
+           metavar="FORMAT[=FILE]", default="text", short="-f"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphReportOptions(groups.ReportOptions):
+    """Reports, with the formats of this command."""
+
+    formats: Formats = None
+
+
+@groups.spread
+def graph(
+    target: options.TargetWords,
+    *,
+    gpu: Gpu = None,
+    job: groups.JobOptions,
+    profile_dir: options.ProfileDirs = None,
+    largest: Largest = None,
+    report: GraphReportOptions,
+) -> None:
+    """Show a step as a torch.fx graph, and who is alive when as a graph of tensors.
+
+    The step is always traced in full. Of several ranks it is the first.
+    """
+    problems = check.Problems()
+    wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
+    problems.add(*_wrong(wanted, largest))
+    spec = check.job_spec(target, job, problems)
+    profiles = problems.of(load_profiles, [gpu or options.DEFAULT_GPU], profile_dir or [])
+    problems.raise_if_any()
+    from memplan.measure.graphs import job_graphs
+
+    assert profiles is not None  # noqa: S101 - else there was a problem.
+    with console.progress(enabled=not report.quiet) as tell:
+        found = job_graphs(
+            spec,
+            profiles[0],
+            code=any(output.format == "code" for output in wanted),
+            module=any(output.format == "fx" for output in wanted),
+            largest=largest,
+            timeout=job.timeout,
+            progress=tell,
+        )
+    for output in wanted:
+        _write(output, found, report)
+    raise typer.Exit(ExitCode.DONE)
+
+
+def _wrong(wanted: "tuple[outputs.Output, ...]", largest: int | None) -> Iterator[str]:
+    if largest is not None and largest < 1:
+        yield f"--largest must be at least 1, not {largest}"
+    if any(output.format == "fx" and output.file is None for output in wanted):
+        yield "--format fx is no text: name a file, -f fx=step.pt"
+
+
+def _write(output: outputs.Output, found: "JobGraphs", report: GraphReportOptions) -> None:
+    from memplan.report.graph import dot, html, text
+    from memplan.report.graph import json as graph_json
+
+    if output.format == "fx":
+        outputs.write_file(output, found.module)
+        return
+    outputs.write_rendered(
+        output,
+        text=lambda width: text.render(found, width=width, explain=report.explain, quiet=report.quiet),
+        code=lambda: found.code,
+        json=lambda: graph_json.render(found),
+        dot=lambda: dot.render(found),
+        graphml=lambda: dot.graphml(found),
+        html=lambda: html.render(found),
+    )
