@@ -49,17 +49,20 @@ def collector_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_mode_left() -> Iterator[None]:
-    """No test hands the next one a thread on which torch looks for a mode that is gone: in a whole run one does so.
+    """No test hands the next one a thread on which torch looks for a mode that is gone: every real op would fail.
 
-    Which one is not known (docs/development/status.md): without this every real op after it fails.
+    What ends inside of a mode and began outside of it leaves such a thread, or the reverse: a generator that waits in
+    ``torch.inference_mode()``.
     """
     yield
     torch = sys.modules.get("torch")
     if torch is None or torch._C._len_torch_dispatch_stack():
         return
-    for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
-        if torch._C._dispatch_tls_is_dispatch_key_included(key):
-            torch._C._dispatch_tls_set_dispatch_key_included(key, False)
+    keys = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+    left = [key for key in keys if torch._C._dispatch_tls_is_dispatch_key_included(key)]
+    for key in left:
+        torch._C._dispatch_tls_set_dispatch_key_included(key, False)
+    assert not left
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The known programs as generators: set-up up to the first yield, what the snapshot saw up to the second."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -134,9 +134,12 @@ def recording(device: DeviceTraits) -> Iterator[Recorder]:
 
 
 def predict(program: Program) -> Stream:
-    """The stream of what a program does between its two yields."""
-    with recording(program.device) as recorder:
-        steps = program.run(recorder)
+    """The stream of what a program does between its two yields.
+
+    It ends before the recorder leaves: one that waits inside of ``torch.inference_mode()`` puts back, when it ends, the
+    dispatcher's state from before, in which the recorder is looked for.
+    """
+    with recording(program.device) as recorder, closing(program.run(recorder)) as steps:
         next(steps)
         first = len(recorder.ledger.events)
         next(steps)
