@@ -22,6 +22,8 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 _FRESH = isolate._start
+_SMALL = 200_000
+"""Objects: less than torch alone brings, more than any test leaves."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,13 +40,28 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / f"cache-{secrets.token_hex(8)}"))
 
 
-@pytest.fixture(autouse=True)
-def collector_as_before() -> Iterator[None]:
-    """Functions of child processes switch the garbage collector off for good; some tests call them in this process."""
-    was_on = gc.isenabled()
-    yield
-    if was_on:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collecting tests imports torch and makes no garbage: the collector would walk a growing heap for nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def small_heap() -> None:
+    """The garbage collector walks what the test itself makes, and is on.
+
+    Each fake world begins with a collection, which would walk all that was ever imported: a second of processor time in
+    a whole run, more than the trace. What an earlier test left is collected first, unless that test gave the frozen
+    heap back: then it is frozen with the rest.
+    """
+    gc.enable()  # Functions of child processes switch it off for good; some tests call them in this process.
+    if len(gc.get_objects()) < _SMALL:
+        gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """What tests of leaks share."""
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,16 +8,11 @@ from memplan.runtime.leaks import detector
 
 
 @pytest.fixture(autouse=True)
-def small_heap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hide what other tests of the process left from the collector: a chain is searched among all it knows.
+def searched_heap(small_heap: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain is searched among all that the collector knows, for as long as it takes on a busy machine.
 
-    Otherwise a search among a million objects takes minutes, and ends unsuccessfully after the seconds it may take.
+    That is what the test made; but chains of modules' variables go through what was there before.
     """
     monkeypatch.setattr(detector, "SECONDS", 300.0)
-    gc.enable()  # Fixtures of others may have switched it off.
-    gc.collect()
-    # Chains of modules' variables go through what was there before.
-    if request.path.stem != "test_chains":
-        gc.freeze()
-    yield
-    gc.unfreeze()
+    if request.path.stem == "test_chains":
+        gc.unfreeze()
