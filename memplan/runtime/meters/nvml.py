@@ -1,5 +1,6 @@
 """GPUs as their driver sees them (NVML): all processes together, no allocator. Torch-free; needs ``nvidia-ml-py``."""
 
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +30,7 @@ class Nvml:
     def _reading(self, index: int, handle: Any) -> DeviceReading | None:
         nvml = self._nvml
         try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            used, total = self._memory(handle)
             name, uuid = (_text(ask(handle)) for ask in (nvml.nvmlDeviceGetName, nvml.nvmlDeviceGetUUID))
         except nvml.NVMLError:
             return None
@@ -43,9 +44,25 @@ class Nvml:
             inactive=None,
             peak_allocated=None,
             peak_reserved=None,
-            used=int(memory.used),
-            total=int(memory.total),
+            used=used,
+            total=total,
         )
+
+    def _memory(self, handle: Any) -> tuple[int, int]:
+        """Bytes used and there, as CUDA counts them: without what the driver keeps for itself, hundreds of MiB.
+
+        The first version of the call counts that as used. Whether the second does so, too, NVIDIA's guides disagree on;
+        what is free is the same in all of them.
+        """
+        nvml = self._nvml
+        second = getattr(nvml, "nvmlMemory_v2", None)  # nvidia-ml-py 11.515
+        if second is not None:
+            with suppress(nvml.NVMLError):  # Drivers before 510, and WSL.
+                memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=second)
+                total = int(memory.total) - int(memory.reserved)
+                return total - int(memory.free), total
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(memory.used), int(memory.total)
 
 
 def connect() -> tuple[Nvml | None, str]:

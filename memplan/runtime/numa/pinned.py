@@ -12,6 +12,7 @@ from threading import Thread
 import torch
 
 from memplan.errors import UsageError
+from memplan.runtime.meters.cuda import device_count, has_context
 from memplan.runtime.numa import syscalls
 from memplan.runtime.numa.system_files import SystemFiles
 
@@ -135,7 +136,16 @@ def _register(region: _Region, address: int, size: int, reasons: list[str]) -> b
     if code:
         reasons.append(f"not page-locked: cudaHostRegister answers {code}")
         return False
-    region.release = lambda: runtime.cudaHostUnregister(address)
+
+    def release() -> None:
+        # PyTorch waits for copies of memory that it pinned itself; of this it does not know.
+        for index in range(device_count()):
+            if has_context(index):
+                with suppress(RuntimeError):  # A device that has failed copies nothing any more.
+                    torch.cuda.synchronize(index)
+        runtime.cudaHostUnregister(address)
+
+    region.release = release
     return True
 
 

@@ -21,6 +21,7 @@ from memplan.runtime.numa.pinned import pinned_empty
 from memplan.runtime.numa.placement import Demand, RankPlacement
 from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.topology import this_machine
+from memplan.seam import memory
 
 
 def may(call: str) -> bool:
@@ -205,12 +206,18 @@ class Runtime:
     def __init__(self, code: int = 0) -> None:
         self.code = code
         self.held: dict[int, int] = {}
+        self.waited: set[int] = set()
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802 - CUDA's name.
         self.held |= {} if self.code else {address: size}
         return self.code
 
+    def synchronize(self, device: int) -> None:
+        assert device == 0
+        self.waited = set(self.held)
+
     def cudaHostUnregister(self, address: int) -> int:  # noqa: N802 - CUDA's name.
+        assert address in self.waited  # A copy that nobody waits for may still read or write the memory.
         assert os.path.exists(f"/proc/{os.getpid()}")  # noqa: PTH110 - the process lives; so must the mapping.
         syscalls_told.append(mapped(address))
         del self.held[address]
@@ -230,6 +237,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     runtime = Runtime()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(torch.cuda, "synchronize", runtime.synchronize)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(memory, "cuda_hasPrimaryContext", None)
     return runtime
 
 

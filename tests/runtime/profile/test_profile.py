@@ -321,9 +321,10 @@ class Card:
         self.trace: list[dict[str, Any]] = []
         self.recording: Any = None
 
-    def allocate(self, size: int, address: int) -> None:
-        self.allocated += size
-        self.total += size
+    def allocate(self, size: int, address: int, *, block: int | None = None) -> None:
+        """Counters are of blocks, events of what was asked for (``alloc_found_block``, CUDACachingAllocator.cpp)."""
+        self.allocated += block or size
+        self.total += block or size
         self.count += 1
         self.peak = max(self.peak, self.allocated)
         self._note("alloc", address, size)
@@ -387,6 +388,18 @@ def test_a_card_is_read_by_its_own_counters(card: Card) -> None:
     assert recording.peak_bytes == 4 * MIB
     assert list(recording.events.sizes)[-3:] == [3 * MIB, -3 * MIB, 512]
     assert card.recording[0] is None
+
+
+def test_events_of_a_card_are_what_was_asked_for_and_the_recording_says_so(card: Card) -> None:
+    with memplan.profile("run", depth="full") as run:
+        card.allocate(10 * MIB + 100, 0, block=12 * MIB)
+    recording = run.recording
+    assert recording.peak_bytes == 12 * MIB
+    assert list(recording.events.levels()) == [10 * MIB + 100]
+    assert any("asked for" in note for note in recording.notes)
+    with memplan.profile("run", depth="counters") as run:
+        card.allocate(512, 1)
+    assert run.recording.notes == ()
 
 
 def test_a_recording_takes_no_peak_of_a_card_away(card: Card) -> None:
