@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from memplan.cli import check, console, outputs
 from memplan.cli.checkpoint_options import DEFAULT_GPU, DEFAULT_METHOD, PlanCommand
-from memplan.cli.estimate import load_profiles
+from memplan.cli.estimate import load_named
 from memplan.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def run(command: PlanCommand) -> ExitCode:
     if command.gpu is None and asked.budget is None:
         problems.add("a budget is missing: give --gpu, --budget or both")
     spec = check.job_spec(command.target, command.job, problems)
-    profiles = problems.of(load_profiles, [command.gpu or DEFAULT_GPU], command.profile_dir or [])
+    profiles = problems.of(load_named, [command.gpu or DEFAULT_GPU], command.profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.checkpoint.blocks.call import plan_checkpoints
     from memplan.runtime.checkpoint.plan_file import write_plan

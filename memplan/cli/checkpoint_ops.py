@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memplan.cli import check, console, options, outputs
 from memplan.cli.checkpoint_options import PlanCommand
-from memplan.cli.estimate import load_profiles
+from memplan.cli.estimate import load_named
 from memplan.errors import ExitCode
 
 OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "inputs", "precision", "mode")
@@ -16,7 +16,7 @@ def run(command: PlanCommand) -> ExitCode:
     asked, problems = command.plan, command.problems
     problems.add(*_wrong(command))
     spec = check.job_spec(command.target, command.job, problems)
-    profiles = problems.of(load_profiles, [command.gpu] if command.gpu else [], command.profile_dir or [])
+    profiles = problems.of(load_named, [command.gpu] if command.gpu else [], command.profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.checkpoint.ops.call import plan_step
     from memplan.report.checkpoint import graph as checkpoint_graph

@@ -101,11 +101,17 @@ def _detail(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Detail":
 
 
 def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":
-    """The profiles of all GPUs asked for, each once however often and by whatever alias it was named."""
+    """The profiles of all GPUs asked for; ``all`` and patterns stand for several."""
+    from memplan.hardware.catalog import load_profiles as found
+
+    return found(names, profile_dirs=folders)
+
+
+def load_named(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":
+    """The profiles of commands that answer for one GPU: a pattern names none."""
     from memplan.hardware.catalog import load_profile
 
-    profiles = [load_profile(name, profile_dirs=folders) for name in names]
-    return tuple({profile.name: profile for profile in profiles}.values())
+    return tuple(load_profile(name, profile_dirs=folders) for name in names)
 
 
 def exit_code(estimates: "Sequence[Estimate]", fail_on: str | None) -> ExitCode:

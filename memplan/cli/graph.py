@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
-from memplan.cli.estimate import load_profiles
+from memplan.cli.estimate import load_named
 from memplan.cli.options import option
 from memplan.errors import ExitCode
 
@@ -56,7 +56,7 @@ def graph(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(wanted, largest))
     spec = check.job_spec(target, job, problems)
-    profiles = problems.of(load_profiles, [gpu or options.DEFAULT_GPU], profile_dir or [])
+    profiles = problems.of(load_named, [gpu or options.DEFAULT_GPU], profile_dir or [])
     problems.raise_if_any()
     from memplan.measure.graphs import job_graphs
 

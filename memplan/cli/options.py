@@ -131,7 +131,7 @@ DEFAULT_GPU = "h100-80g"
 """What an estimate is for where nobody says it."""
 Gpus = Annotated[
     list[str] | None,
-    option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME",
+    option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them; '*24g' or 'all'. Repeatable.", metavar="NAME",
            default=DEFAULT_GPU),
 ]  # fmt: skip
 ProfileDirs = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
-from memplan.cli.estimate import load_profiles
+from memplan.cli.estimate import load_named
 from memplan.cli.recommend_options import FORMATS, GROUPS, DeviceOptions, RecommendReportOptions, SearchOptions
 from memplan.errors import ExitCode, UsageError
 from memplan.job.limits import MAX_COUNT
@@ -43,7 +43,7 @@ def recommend(
     problems.add(*_wrong(device, asked))
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
-    profiles = problems.of(load_profiles, [device.gpu] if device.gpu else [], profile_dir or [])
+    profiles = problems.of(load_named, [device.gpu] if device.gpu else [], profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.recommend.compose import recommend as find
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
-from memplan.cli.estimate import load_profiles
+from memplan.cli.estimate import load_named
 from memplan.cli.options import option
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file as readable
@@ -101,7 +101,7 @@ def reuse_plan(
         problems.add(*check.wrong_values({"timeout": job.timeout}))
     else:
         source = check.job_spec(target, job, problems)
-        profiles = problems.of(load_profiles, [gpu or DEFAULT_GPU], profile_dir or [])
+        profiles = problems.of(load_named, [gpu or DEFAULT_GPU], profile_dir or [])
     problems.raise_if_any()
     with console.progress(enabled=not report.quiet) as tell:
         answer = plan_reuse(

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from memplan.files.read import UnreadableError
 from memplan.hardware.profile import GpuProfile
 from memplan.hardware.schema import make_profile
 
+ALL = "all"
+"""Every GPU that there is a profile of; the CPU is none."""
 _VENDOR_PREFIX = re.compile(r"^(nvidia-|amd-|tesla-|geforce-|instinct-)+")
 
 
@@ -42,6 +45,21 @@ def load_profile(name: str, *, profile_dirs: Sequence[Path] = ()) -> GpuProfile:
     raise _unknown(name, known | {name: name for name in profiles})
 
 
+def load_profiles(names: Sequence[str], *, profile_dirs: Sequence[Path] = ()) -> tuple[GpuProfile, ...]:
+    """Look up several profiles, each once however often and by whatever alias it is named.
+
+    Args:
+        names: As for ``load_profile``; ``all`` is every GPU, and ``*24g`` every one whose name or alias is like that
+            (``fnmatch``).
+        profile_dirs: As for ``load_profile``.
+
+    Raises:
+        UsageError: No such profile, nothing is like a pattern, or a file is not valid.
+    """
+    found = [profile for name in names for profile in _meant(name, profile_dirs)]
+    return tuple({profile.name: profile for profile in found}.values())
+
+
 def list_profiles(*, profile_dirs: Sequence[Path] = ()) -> tuple[GpuProfile, ...]:
     """Every profile that ``load_profile`` finds by file stem, sorted by name with numbers in numeric order.
 
@@ -54,6 +72,20 @@ def list_profiles(*, profile_dirs: Sequence[Path] = ()) -> tuple[GpuProfile, ...
     folders = _folders(profile_dirs)
     files = _files(folders)
     return tuple(_load(files[name], folders) for name in sorted(files, key=_natural))
+
+
+def _meant(name: str, profile_dirs: Sequence[Path]) -> tuple[GpuProfile, ...]:
+    pattern = "*" if name.strip().lower() == ALL else normalise(name)
+    if not set(pattern) & set("*?["):
+        return (load_profile(name, profile_dirs=profile_dirs),)
+    found = tuple(
+        profile
+        for profile in list_profiles(profile_dirs=profile_dirs)
+        if profile.kind != "cpu" and any(fnmatch(normalise(each), pattern) for each in (profile.name, *profile.aliases))
+    )
+    if not found:
+        raise UsageError(f"no GPU is like '{name}'", hint="`memplan gpus` lists every profile")
+    return found
 
 
 def normalise(name: str) -> str:

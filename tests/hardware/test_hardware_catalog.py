@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import ExitCode, UsageError
-from memplan.hardware.catalog import list_profiles, load_profile, normalise, packaged_folder, user_folder
+from memplan.hardware.catalog import list_profiles, load_profile, load_profiles, normalise, packaged_folder, user_folder
 
 REPOSITORY = Path(__file__).parents[2]
 T4 = (REPOSITORY / "hardware_profiles" / "t4.toml").read_text()
@@ -45,6 +45,24 @@ T4 = (REPOSITORY / "hardware_profiles" / "t4.toml").read_text()
 )
 def test_names_as_people_and_tools_write_them(typed: str, name: str) -> None:
     assert load_profile(typed).name == name
+
+
+@pytest.mark.parametrize(
+    ("typed", "some"),
+    [("*24g", {"rtx-3090", "rtx-4090", "a10", "l4"}), ("A100*", {"a100-40g", "a100-80g"}), ("all", {"t4", "mi300x"})],
+)
+def test_patterns_and_all_stand_for_several(typed: str, some: set[str]) -> None:
+    found = load_profiles([typed, "h100"])
+    names = [profile.name for profile in found]
+    assert some <= set(names)
+    assert len(names) == len(set(names))
+    assert "cpu" not in names
+    assert "h100-80g" in names
+
+
+def test_a_pattern_that_nothing_is_like() -> None:
+    with pytest.raises(UsageError, match=r"no GPU is like '\*7g'"):
+        load_profiles(["*7g"])
 
 
 @given(st.text())

@@ -268,3 +268,13 @@ def test_multiprocessors_hold_the_advertised_cores(name: str, cores: int) -> Non
 def test_totals_agree_with_out_of_memory_messages(name: str, gib: float) -> None:
     # Never above what a user saw (bar the message's rounding), and within what drivers differ by.
     assert 0.99 * gib <= load_profile(name).total_bytes / GIB <= gib + 0.005
+
+
+@pytest.mark.parametrize(
+    "profile", [each for each in list_profiles() if each.kind != "cpu"], ids=lambda each: each.name
+)
+def test_every_gpu_has_a_name_with_its_size(profile: GpuProfile) -> None:
+    sizes = [int(found[1]) for name in (profile.name, *profile.aliases) if (found := re.search(r"-(\d+)g$", name))]
+    assert sizes
+    # Advertised as 10^9 or 2^30 bytes, of which a driver keeps some.
+    assert all(0.85 * size * GIB < profile.total_bytes <= size * GIB for size in sizes)
