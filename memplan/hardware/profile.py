@@ -25,11 +25,16 @@ class GpuProfile:
     usable_bytes: int
     """What a fresh process can allocate in all, its CUDA context included."""
     context_bytes: int
-    """CUDA context plus lazily loaded modules: device memory outside the caching allocator."""
+    """CUDA context plus lazily loaded modules: device memory outside the caching allocator. Where handles are known, of
+    a step that uses cuBLAS and cuDNN in forward and backward."""
     context_low_bytes: int = 0
     """The least that was measured on cards of this class; 0: not known."""
     context_high_bytes: int = 0
     """The most that was measured on cards of this class; 0: not known."""
+    cublas_handle_bytes: int = 0
+    """Of the context, what each thread that uses cuBLAS adds; 0: not known."""
+    cudnn_handle_bytes: int = 0
+    """The same of cuDNN."""
     cublas_workspace_bytes: int
     """One cuBLAS workspace (per thread and stream), taken from the caching allocator."""
     compute_capability: tuple[int, int] | None

@@ -137,6 +137,8 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "context_bytes": _size,
     "context_low_bytes": _size,
     "context_high_bytes": _size,
+    "cublas_handle_bytes": _size,
+    "cudnn_handle_bytes": _size,
     "cublas_workspace_bytes": _size,
     "compute_capability": _capability,
     "sm_count": _count,
@@ -147,7 +149,10 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "peer_link_bandwidth": _rate,
     "sources": _sources,
 }
-_OPTIONAL = {"aliases", "context_low_bytes", "context_high_bytes", "compute_capability", "sources"}
+_OPTIONAL = {
+    "aliases", "context_low_bytes", "context_high_bytes", "cublas_handle_bytes", "cudnn_handle_bytes",
+    "compute_capability", "sources",
+}  # fmt: skip
 _REQUIRED = _READERS.keys() - _OPTIONAL
 
 
@@ -164,5 +169,7 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[str]:
     low, high = values.get("context_low_bytes", 0), values.get("context_high_bytes", 0)
     if low > values["context_bytes"] or (high and high < values["context_bytes"]):
         yield "context_bytes: outside context_low_bytes to context_high_bytes"
+    if 2 * (values.get("cublas_handle_bytes", 0) + values.get("cudnn_handle_bytes", 0)) > values["context_bytes"]:
+        yield "context_bytes: less than the handles of two threads"
     if values["kind"] == "cuda" and values["compute_capability"] is None:
         yield "compute_capability: missing, and kind 'cuda' needs it"

@@ -7,6 +7,7 @@ from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
+from memplan.measure.context import context_of
 from memplan.measure.interval import classify, interval, shipped_residuals
 from memplan.measure.kv_cache import kv_cache
 from memplan.measure.measured import Measured
@@ -22,6 +23,7 @@ from memplan.versions import installed
 def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     """Put the answer together."""
     trace, memory = measured.lifetimes.trace, measured.memory
+    profile = context_of(profile, trace)
     at, alive = _peak_moment(measured)
     context = profile.context_bytes
     device_bytes = memory.peak_reserved + context

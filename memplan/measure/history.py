@@ -2,6 +2,7 @@
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure.context import context_of
 from memplan.measure.digest import Digester
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.measured import Measured
@@ -28,7 +29,8 @@ def recorded(
     """
     memory = measured.memory
     # Only a replay under the device's limit can have given its cache back.
-    limit = profile.usable_bytes - profile.context_bytes if memory.retries else None
+    context = context_of(profile, measured.lifetimes.trace).context_bytes
+    limit = profile.usable_bytes - context if memory.retries else None
     policy = NoCaching() if profile.kind == "cpu" else measured.policy
     script = ReplayScript(measured.lifetimes, measured.stream, repetitions_to_peak(measured.stream, memory))
     allocator = make_allocator(policy, limit_bytes=limit, device_bytes=profile.total_bytes or None)

@@ -6,6 +6,7 @@ from functools import partial
 
 from memplan.hardware.profile import GpuProfile
 from memplan.lifetime.records import Lifetimes
+from memplan.measure.context import context_of
 from memplan.measure.jitter import jitter
 from memplan.measure.measured import Measured
 from memplan.replay.cpu import NoCaching
@@ -37,6 +38,7 @@ def play_on_device(
     started = time.perf_counter()
     stream = request_stream(lifetimes.trace)
     repeats = _repeats(lifetimes.trace, stream)
+    profile = context_of(profile, lifetimes.trace)
     play = partial(_replay, profile=profile, policy=policy, repeats=repeats)
     unlimited = memory = play(stream)
     limit = profile.usable_bytes - profile.context_bytes

@@ -91,7 +91,7 @@ def test_what_the_gpu_cannot_hold_fails_whatever_the_limit(tests: pytest.Pyteste
     tests.makepyfile(MARKED.format(limit="200 GiB", batch=100))
     result = run(tests)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["predicted 100.00 GiB on h100-80g, 20.84 GiB over the 79.16 GiB usable*"])
+    result.stdout.fnmatch_lines(["predicted 100.00 GiB on h100-80g, 20.82 GiB over the 79.18 GiB usable*"])
 
 
 def test_a_limit_may_be_left_out(tests: pytest.Pytester) -> None:

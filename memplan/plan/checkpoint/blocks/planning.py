@@ -9,6 +9,7 @@ from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import Roofline
+from memplan.measure.context import context_of
 from memplan.plan.checkpoint.blocks.answer.compose import compose_answer
 from memplan.plan.checkpoint.blocks.answer.curve import anchored
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
@@ -47,7 +48,9 @@ def plan_here(
     budget, roofline = request.budget(profile), Roofline.of(profile, spec.precision)
 
     tracer = Tracer(load or partial(load_source, spec), spec, profile, patterns=request.blocks, progress=progress)
-    probing = probe(tracer, tracer.trace(), roofline, offload=request.offload, progress=progress)
+    trace = tracer.trace()
+    profile = context_of(profile, trace)
+    probing = probe(tracer, trace, roofline, offload=request.offload, progress=progress)
     link = profile.host_link_bandwidth if request.offload else 0.0
     problem = build_problem(probing.probes, probing.kinds, probing.menus, roofline, host_link_bandwidth=link)
     probe_seconds = tracer.seconds
