@@ -27,6 +27,7 @@ USED = (
         source="torch/csrc/cuda/Module.cpp",
         required=False,
     ),
+    *used("torch.cuda", "_lazy_call", why="failed allocations are told from the first on", required=False),
     *used("torch.utils.cpp_extension", "_get_build_directory", why="what was compiled is found"),
 )
 """Rows of the table."""
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     dump_snapshot: Callable[..., Any]
     record_memory_history: Callable[..., Any]
     snapshot: Callable[..., Any]
+    lazy_call: Callable[[Callable[[], None]], None] | None
     cuda_hasPrimaryContext: Callable[[int], bool] | None  # noqa: N816
     cuda_attach_out_of_memory_observer: Callable[[Callable[[int, int, int, int], None]], None] | None
 else:

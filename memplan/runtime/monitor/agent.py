@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from memplan.runtime.meters.cuda import device_count
 from memplan.runtime.meters.read import read
 from memplan.runtime.meters.records import Reading
 from memplan.runtime.monitor.wire import INTERVAL, SNAPSHOTS, Message, encode
@@ -49,11 +48,13 @@ class Agent:
         self._socket.setblocking(False)
         self._steps: dict[int, int] = {}
         self._pid = os.getpid()
-        self._observes = False
 
     def attach(self) -> None:
-        """Hear of steps and of the end."""
+        """Hear of steps, of failed CUDA allocations, and of the end."""
         register_optimizer_step_post_hook(self._stepped)
+        when_cuda_begins = memory.lazy_call
+        if when_cuda_begins is not None:
+            when_cuda_begins(self._observe)
         atexit.register(self.last_words)
 
     def run(self) -> None:
@@ -65,16 +66,20 @@ class Agent:
 
     def _loop(self, interval: float) -> None:
         while self.send(self._message("reading", reading=read())):
-            self._observe()
             time.sleep(interval)
 
     def _observe(self) -> None:
-        """Hear of failed CUDA allocations, as soon as the process uses CUDA: to ask earlier would make it do so."""
-        if not self._observes and device_count():
-            self._observes = True
-            attach = memory.cuda_attach_out_of_memory_observer
-            if attach is not None:
-                attach(self.out_of_memory)
+        """Hear of failed CUDA allocations: when PyTorch begins to use CUDA.
+
+        To ask earlier would make it do so; at the next reading is too late, for a card is full in less than a second.
+        """
+        attach = memory.cuda_attach_out_of_memory_observer
+        if attach is None:
+            return
+        try:
+            attach(self.out_of_memory)
+        except Exception:  # noqa: BLE001 - CUDA is the process's own.
+            _LOG.debug("failed allocations are not heard of", exc_info=True)
 
     def send(self, message: Message) -> bool:
         """Send one message, or drop it; False when nobody listens, or this is a fork of the watched process."""
