@@ -21,6 +21,7 @@ from memplan.cli.doctor import doctor
 from memplan.cli.emit import emit
 from memplan.cli.estimate import estimate
 from memplan.cli.explain import explain
+from memplan.cli.formula import formula
 from memplan.cli.gate import gate
 from memplan.cli.gpus import gpus
 from memplan.cli.graph import graph
@@ -53,7 +54,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     estimate, checkpoint_plan, recommend, batch, reuse_plan, graph, init, gate, audit, diff, report, sweep, snapshot,
-    simulate, validate, emit, monitor, gpus, numa, presets, explain, schema, doctor,
+    simulate, validate, emit, formula, monitor, gpus, numa, presets, explain, schema, doctor,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)
