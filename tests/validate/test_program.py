@@ -37,6 +37,7 @@ WRITES = (
         pathlib.Path("log.txt").write_text("x")
 """
 )
+VIEWS = LOADED.replace("model(x)", "model(x.view(-1, 64) * 2)")
 RANKS = LOADED.replace(
     "optimizer =",
     "torch.distributed.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
@@ -75,10 +76,12 @@ def peaks(stream: AllocationStream) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("text", [LOADED, WRITES], ids=["loader", "writes"])
+@pytest.mark.parametrize("text", [LOADED, WRITES, VIEWS], ids=["loader", "writes", "views"])
 def test_a_real_run_is_as_predicted(text: str, folder: Path) -> None:
     prediction = predict_here(spec_of(text), load_profile("cpu"), steps=4)
     real = real_stream(text)
+    allocated = [sum(size for size in stream.sizes if size > 16) for stream in (prediction.stream, real)]
+    assert allocated[0] == allocated[1]
     # Python's numbers become tensors of up to 16 bytes, which traces leave out.
     assert peaks(real)[1:5] == pytest.approx(peaks(prediction.stream)[1:5], abs=32)
     assert {path.name for path in folder.iterdir()} <= {"train.py", "__pycache__"}

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from memplan.seam.fake import FakeTensor, detect_fake_mode
 from memplan.seam.modes import TorchDispatchMode, disable_current_modes
 from memplan.seam.patches.world import LOADER_FETCH
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.refs import is_borrowed, storage_of
+from memplan.units import StorageId
 
 _ITER = "torch.utils.data.DataLoader.__iter__"
 
@@ -71,5 +73,18 @@ def _name_inputs(recorder: Recorder, batch: Any) -> None:
             _name_inputs(recorder, item)
     if isinstance(batch, torch.Tensor):
         storage = storage_of(batch)
-        if storage is not None and recorder.ledger.find(storage) is not None:
+        identity = None if storage is None else recorder.ledger.find(storage)
+        if identity is not None:
             recorder.adopt(batch, role="input", name="batch", moves=False)
+            _join_twin(recorder, batch, identity)
+
+
+def _join_twin(recorder: Recorder, batch: torch.Tensor, identity: StorageId) -> None:
+    """Views of a real tensor show the storage of the fake one that the fake world takes for it: they are one."""
+    mode = detect_fake_mode()
+    if mode is None or isinstance(batch, FakeTensor):
+        return
+    with recorder.muted():
+        twin = storage_of(mode.from_tensor(batch))
+    if twin is not None and recorder.ledger.find(twin) is None:
+        recorder.ledger.join(twin, identity)
