@@ -1,7 +1,7 @@
 """``memplan batch``: the largest batch size, or sequence length, whose step fits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -9,7 +9,10 @@ import typer
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.options import option
-from memplan.errors import ExitCode
+from memplan.errors import ExitCode, UsageError
+from memplan.job.program_arguments import WORDS, Varied, at, varied_program
+from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.job.target import format_target
 from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ Room = Annotated[
 Enlarged = Annotated[
     str, option("of", options.STEP, f"What is enlarged: {', '.join(VARIABLES)}.", metavar="NAME", default="batch-size")
 ]
+Vary = Annotated[
+    str | None,
+    option("vary", options.STEP, "The argument of a program that decides it, as batch=--batch-size.",
+           metavar="NAME=ARGUMENT", default="found in the program's parser"),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +47,12 @@ class BatchOptions:
     gpu: Gpus = None
     utilization: Room = None
     of: Enlarged = VARIABLES[0]
+    vary: Vary = None
 
 
 @groups.spread
 def batch(
-    target: options.Target,
+    target: options.TargetWords,
     *,
     asked: BatchOptions,
     job: groups.JobOptions,
@@ -58,7 +67,7 @@ def batch(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
     problems.add(*_wrong(asked))
-    spec = check.job_spec(target, job, problems)
+    spec = problems.of(_varied, check.job_spec(target, job, problems), asked)
     profiles = problems.of(load_profiles, asked.gpu or [], profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.batch.compose import largest_batches
@@ -74,7 +83,7 @@ def batch(
             progress=tell,
         )
     for output in wanted:
-        _write(output, target, list(zip(profiles, answers, strict=True)), report)
+        _write(output, format_target(spec.target), list(zip(profiles, answers, strict=True)), report)
     raise typer.Exit(ExitCode.DONE if all(answer.value for answer in answers) else ExitCode.UNKNOWN)
 
 
@@ -92,6 +101,35 @@ def _write(
         text=lambda width: text.render(target, found, width=width, quiet=report.quiet, explain=report.explain),
         json=lambda: batch_json.render(target, found),
     )
+
+
+def _varied(spec: JobSpec, asked: BatchOptions) -> JobSpec:
+    """The job with the argument that decides what is enlarged, and with its value."""
+    variable = WORDS.get(asked.of, "batch_size")
+    typed = _vary(asked.vary)
+    if not isinstance(spec.target, ScriptTarget):
+        if typed is not None:
+            raise UsageError("--vary names an argument of a program, and this is none")
+        return spec
+    if typed is not None and typed[0] != variable:
+        raise UsageError(f"--vary {asked.vary} is not what is enlarged: --of {asked.of}")
+    target, now = varied_program(spec.target, variable, typed and typed[1])
+    known = replace(spec, target=target)
+    return known if now is None else at(known, variable, now)
+
+
+def _vary(text: str | None) -> tuple[Varied, str] | None:
+    """What ``--vary`` says.
+
+    Raises:
+        UsageError: It is of another form.
+    """
+    if text is None:
+        return None
+    word, _, name = text.partition("=")
+    if word not in WORDS or not name.startswith("-"):
+        raise UsageError(f"--vary takes batch=--ARGUMENT or seq-len=--ARGUMENT, not '{text}'")
+    return WORDS[word], name
 
 
 def _wrong(asked: BatchOptions) -> Iterator[str]:

@@ -72,6 +72,8 @@ class ScriptTarget:
     """Its own, as typed behind ``--``."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What a launcher sets."""
+    varied: Mapping[str, str] = field(default_factory=dict)
+    """Field of ``JobSpec`` → the argument that decides it; what is not in it is looked up in the program's parser."""
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from memplan.errors import MemplanError
-from memplan.job.spec import JobSpec, Precision
+from memplan.job.spec import JobSpec, Precision, ScriptTarget
 from memplan.measure.records import Advice, Estimate, Verdict
 
 Half = Literal["bf16", "fp16"]
@@ -34,7 +34,8 @@ def advise(spec: JobSpec, estimate: Estimate, attempt: Attempt, half: Half = "bf
     Returns:
         Only changes whose own estimate fits.
     """
-    if estimate.verdict not in (Verdict.OOM, Verdict.TIGHT):
+    if estimate.verdict not in (Verdict.OOM, Verdict.TIGHT) or isinstance(spec.target, ScriptTarget):
+        # What a program does its own arguments decide, not options.
         return ()
     found = [_advice(change, spec, estimate, attempt) for change in single_changes(spec, half)]
     found.append(_smaller_batch(spec, estimate, attempt))

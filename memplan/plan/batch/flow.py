@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
+from memplan.job.program_arguments import at
 from memplan.job.spec import JobSpec
 from memplan.lifetime.build import build_lifetimes
 from memplan.measure.answer import compose
@@ -55,10 +56,10 @@ def largest_here(
 
     def trace(value: int) -> Trace:
         words = f"{variable.replace('_', ' ')} {value}: "
-        return measurer.lifetimes(_at(spec, variable, value), profile, at=words).trace
+        return measurer.lifetimes(at(spec, variable, value), profile, at=words).trace
 
     def judge(value: int, traced: Trace) -> JudgedStep:
-        answer = compose(_at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))
+        answer = compose(at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))
         within = is_within(answer, utilization) if limit_bytes is None else answer.peak.device_bytes <= limit_bytes
         return JudgedStep(device_bytes=answer.peak.device_bytes, fits=within)
 
@@ -93,7 +94,3 @@ def answer_of(found: SearchEnd, variable: Variable, limit: int, seconds: float) 
         differing=found.differing,
         seconds=seconds,
     )
-
-
-def _at(spec: JobSpec, variable: Variable, value: int) -> JobSpec:
-    return replace(spec, batch_size=value) if variable == "batch_size" else replace(spec, seq_len=value)
