@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from memplan.cli import console
 from memplan.cli.groups import JobOptions
 from memplan.cli.options import CHOICES, flag
-from memplan.errors import MemplanError, several
+from memplan.errors import MemplanError, UsageError, several
 from memplan.job import limits
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.spec import JobSpec, ScriptTarget
@@ -30,7 +30,7 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
     """
     from memplan.job.config_files.merge import with_given
     from memplan.job.parallel import ALONE
-    from memplan.job.program import parse_words
+    from memplan.job.program import decided_by, parse_words
 
     given = {name: _read(OPTIONS[name], value, problems) for name, value in options.given.items()}
     problems.add(*wrong_values(given | {"timeout": options.timeout}))
@@ -39,20 +39,32 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
     problems.add(*missing)
     provenance = {**dict.fromkeys(OPTIONS, "default"), **files.provenance, **{name: flag(name) for name in given}}
     asked = problems.of(parse_words, [target] if isinstance(target, str) else target)
-    if asked is not None and isinstance(asked.target, ScriptTarget):
-        problems.add(*_of_program(asked.target, values))
+    if asked is not None:
+        decided = decided_by(asked.target, values)
+        problems.add(*(f"{flag(name)} {reason} (its own arguments follow --)" for name, reason in decided))
     if asked is not None and asked.parallel != ALONE:
         values["parallel"] = asked.parallel
     return JobSpec(target=asked and asked.target, provenance=provenance | {"target": "TARGET"}, **values)
 
 
-def _of_program(target: ScriptTarget, values: Mapping[str, Any]) -> list[str]:
-    """A sentence for each option that a program decides by itself."""
-    return [
-        f"{flag(name)} would change nothing: {target.name} decides it (its own arguments follow --)"
-        for name in values
-        if not OPTIONS[name].about.for_programs
-    ]
+def no_program(spec: JobSpec, why: str) -> None:
+    """Refuse a program where a command wants a target.
+
+    Args:
+        spec: The job.
+        why: Why it cannot do it with a program.
+
+    Raises:
+        UsageError: The target is one.
+    """
+    if isinstance(spec.target, ScriptTarget):
+        raise UsageError(f"{spec.target.name} is a program: {why}", hint=TARGET_FILE)
+
+
+APPLIED = "a plan is put on the model alone, and memplan.apply(model, plan) puts it on in the program"
+"""Why no checkpoint plan is made of a program."""
+TARGET_FILE = "write its model, batch and loss in a target file (docs/targets.md)"
+"""What to do where a program will not do."""
 
 
 def _read(option: OptionField, value: Any, problems: "Problems") -> Any:

@@ -20,6 +20,7 @@ def run(command: PlanCommand) -> ExitCode:
     if command.gpu is None and asked.budget is None:
         problems.add("a budget is missing: give --gpu, --budget or both")
     spec = check.job_spec(command.target, command.job, problems)
+    problems.of(check.no_program, spec, check.APPLIED)
     profiles = problems.of(load_named, [command.gpu or DEFAULT_GPU], command.profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.checkpoint.blocks.call import plan_checkpoints

@@ -18,7 +18,7 @@ def run(command: PlanCommand) -> ExitCode:
 
     asked = command.plan
     answer = plan_graph(
-        Path(command.target), budget=command.budget, ratio=asked.budget_ratio, time_limit=asked.time_limit
+        Path(command.target[0]), budget=command.budget, ratio=asked.budget_ratio, time_limit=asked.time_limit
     )
     for output in command.outputs:
         outputs.write_rendered(

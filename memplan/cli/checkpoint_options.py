@@ -19,8 +19,8 @@ DEFAULT_GPU = "a100-80g"
 """What the step is traced for where only a budget is given."""
 DEFAULT_SECONDS = 30.0
 
-Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="As for estimate; or GRAPH.json, an instance.", show_default=False)
+TargetWords = Annotated[
+    list[str], typer.Argument(metavar="TARGET", help="As for estimate; or GRAPH.json, an instance.", show_default=False)
 ]
 Gpu = Annotated[
     str | None,
@@ -89,7 +89,7 @@ class PlanReportOptions(groups.ReportOptions):
 class PlanCommand:
     """One call of ``memplan checkpoint-plan``: what was typed, as far as all of its levels share it."""
 
-    target: str
+    target: tuple[str, ...]
     gpu: str | None
     plan: PlanOptions
     job: groups.JobOptions

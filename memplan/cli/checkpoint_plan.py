@@ -14,7 +14,7 @@ from memplan.cli.checkpoint_options import (
     PlanCommand,
     PlanOptions,
     PlanReportOptions,
-    Target,
+    TargetWords,
 )
 from memplan.errors import UsageError
 from memplan.units import parse_size
@@ -22,7 +22,7 @@ from memplan.units import parse_size
 
 @groups.spread
 def checkpoint_plan(
-    target: Target,
+    target: TargetWords,
     *,
     gpu: Gpu = None,
     asked: PlanOptions,
@@ -40,7 +40,7 @@ def checkpoint_plan(
     budget = problems.of(_budget, asked.budget)
     problems.add(*_wrong_plan(asked))
     command = PlanCommand(
-        target=target,
+        target=tuple(target),
         gpu=gpu,
         plan=asked,
         job=job,
@@ -50,7 +50,7 @@ def checkpoint_plan(
         outputs=wanted,
         problems=problems,
     )
-    if is_graph(target):
+    if len(target) == 1 and is_graph(target[0]):
         raise typer.Exit(checkpoint_graph.run(command))
     if asked.level == "op":
         raise typer.Exit(checkpoint_ops.run(command))

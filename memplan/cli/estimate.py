@@ -57,8 +57,8 @@ def estimate(
     problems.add(*check.wrong_values({"fail_on": fail_on} if fail_on is not None else {}))
     spec = check.job_spec(target, job, problems)
     if not gpu:
-        gpu = [options.DEFAULT_GPU]
-        console.tell(f"note: no --gpu was given: this is for one {options.DEFAULT_GPU}\n")
+        gpu, folders = _default_gpus()
+        profile_dir = [*(profile_dir or []), *folders]
     profiles = problems.of(load_profiles, gpu, profile_dir or [])
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)
@@ -91,6 +91,19 @@ def estimate(
                 output, estimates, explain=report.explain, quiet=report.quiet, digests=digests, timeline=timeline
             )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
+
+
+def _default_gpus() -> tuple[list[str], tuple[Path, ...]]:
+    """GPUs that an estimate is for where nobody types one, and folders of their profiles: the project's own, if any."""
+    from memplan.project.find import gpus_of_project
+
+    found = gpus_of_project(Path())
+    if found is None:
+        console.tell(f"note: no --gpu was given: this is for one {options.DEFAULT_GPU}\n")
+        return [options.DEFAULT_GPU], ()
+    names, folders, file = found
+    console.tell(f"note: no --gpu was given: this is for {', '.join(names)}, as {file} says\n")
+    return list(names), folders
 
 
 def _detail(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Detail":

@@ -5,7 +5,7 @@ was not; the defaults themselves stand there. Choices are checked in ``memplan.c
 else. Options of one command alone stand in its file and are made by ``option`` too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
+from memplan.errors import UsageError
 from memplan.job.options import OPTIONS, OptionField
 from memplan.units import parse_seconds
 
@@ -117,6 +118,20 @@ TargetWords = Annotated[
         show_default=False,
     ),
 ]
+
+
+def alone(words: Sequence[str]) -> str:
+    """A target that takes no arguments.
+
+    Raises:
+        UsageError: Others follow it.
+    """
+    first, *rest = words
+    if rest:
+        raise UsageError(f"'{first}' takes no arguments of its own: {' '.join(rest)}")
+    return first
+
+
 Timeout = Annotated[
     float,
     option("timeout", TARGET, "Limit for running the target's code.", metavar="TIME", default="600s", parser=seconds),
@@ -132,7 +147,7 @@ DEFAULT_GPU = "h100-80g"
 Gpus = Annotated[
     list[str] | None,
     option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them; '*24g' or 'all'. Repeatable.", metavar="NAME",
-           default=DEFAULT_GPU),
+           default=f"the project's, else {DEFAULT_GPU}"),
 ]  # fmt: skip
 ProfileDirs = Annotated[
     list[Path] | None,

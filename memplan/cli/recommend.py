@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @groups.spread
 def recommend(
-    target: options.Target,
+    target: options.TargetWords,
     *,
     device: DeviceOptions,
     asked: SearchOptions,
@@ -43,6 +43,9 @@ def recommend(
     problems.add(*_wrong(device, asked))
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
+    problems.of(
+        check.no_program, spec, "precision, optimizer and the rest it decides itself; memplan batch varies its batch"
+    )
     profiles = problems.of(load_named, [device.gpu] if device.gpu else [], profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.recommend.compose import recommend as find

@@ -24,8 +24,8 @@ FORMATS = ("text", "json", "csv", "svg", "html")
 DEFAULT_GPU = "a100-80g"
 """What a job is traced for where none is named."""
 
-Target = Annotated[
-    str,
+TargetWords = Annotated[
+    list[str],
     typer.Argument(
         metavar="TARGET",
         help="As for estimate; buffers as FILE.csv (id,lower,upper,size); or a CUDA memory snapshot (*.pickle).",
@@ -76,7 +76,7 @@ class ReuseReportOptions(groups.ReportOptions):
 
 @groups.spread
 def reuse_plan(
-    target: Target,
+    target: TargetWords,
     *,
     gpu: Gpu = None,
     asked: ArenaOptions,
@@ -96,8 +96,8 @@ def reuse_plan(
     capacity = problems.of(_capacity, asked.capacity)
     problems.add(*_wrong_time(asked.time_limit), *_wrong_method(asked.method))
     profiles = None
-    if is_file(target):
-        source: JobSpec | Path = problems.of(_file, target, gpu, job)
+    if is_file(target[0]):
+        source: JobSpec | Path = problems.of(_file, options.alone(target), gpu, job)
         problems.add(*check.wrong_values({"timeout": job.timeout}))
     else:
         source = check.job_spec(target, job, problems)

@@ -23,8 +23,8 @@ PANEL = "Simulation"
 MOST_STEPS = 1_000_000
 """Most steps: figures of every step are kept."""
 
-Target = Annotated[
-    str,
+TargetWords = Annotated[
+    list[str],
     typer.Argument(metavar="TARGET", help="As for estimate; or a CUDA memory snapshot (*.pickle).", show_default=False),
 ]
 Gpu = Annotated[
@@ -76,7 +76,7 @@ class ScenarioOptions:
 
 @groups.spread
 def simulate(
-    target: Target,
+    target: TargetWords,
     *,
     gpu: Gpu = None,
     played: ScenarioOptions,
@@ -93,11 +93,15 @@ def simulate(
 
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
-    if is_snapshot(target):
-        source: JobSpec | Path = problems.of(_snapshot, target, job, played.seq_len_dist)
+    if is_snapshot(target[0]):
+        source: JobSpec | Path = problems.of(_snapshot, options.alone(target), job, played.seq_len_dist)
         problems.add(*check.wrong_values({"timeout": job.timeout}))
     else:
         source = check.job_spec(target, job, problems)
+        if played.seq_len_dist is not None:
+            problems.of(
+                check.no_program, source, "its own arguments say how long sequences are: leave --seq-len-dist out"
+            )
         problems.add(*_wrong_for_a_job(gpu, job.given.get("seq_len"), played.seq_len_dist))
     profiles = problems.of(load_profiles, gpu or [], profile_dir or []) or ()
     problems.add(*_wrong_profiles(profiles))

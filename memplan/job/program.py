@@ -1,12 +1,13 @@
 """Words that name a program and its arguments: ``train.py -- --lr 1e-3``, ``-- torchrun --nproc-per-node 8 x.py``."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from memplan.errors import MemplanError, UsageError
 from memplan.files.read import read_bytes
+from memplan.job.options import OPTIONS
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.spec import FileTarget, ScriptTarget, Target
 from memplan.job.target import existing_file, parse_target
@@ -66,6 +67,27 @@ def parse_words(words: Sequence[str], *, folder: Path = Path()) -> ParsedWords:
             f"'{first}' takes no arguments of its own: {' '.join(rest)}", hint="only programs (train.py) do"
         )
     return ParsedWords(target=target)
+
+
+def parse_program(words: Sequence[str], *, folder: Path = Path()) -> ParsedWords:
+    """Read words that name a program, whether its file looks like one or not; arguments are those of ``parse_words``.
+
+    Raises:
+        UsageError: They name none.
+    """
+    if not words:
+        raise UsageError("no program is named", hint="write a Python file")
+    if words[0] in (*_PYTHON, *_STARTERS):
+        return parse_words(words, folder=folder)
+    return ParsedWords(target=_python(words, folder))
+
+
+def decided_by(target: Target, fields: Iterable[str]) -> list[tuple[str, str]]:
+    """Fields of ``JobSpec`` that a program decides by itself, each with a reason; a target decides none."""
+    if not isinstance(target, ScriptTarget):
+        return []
+    reason = f"would change nothing: {target.name} decides it"
+    return [(name, reason) for name in fields if not OPTIONS[name].about.for_programs]
 
 
 def trains(path: Path) -> bool:

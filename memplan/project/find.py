@@ -44,6 +44,20 @@ def from_here(path: Path) -> Path:
         return path.absolute()
 
 
+def gpus_of_project(start: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path] | None:
+    """GPUs that the project of a folder names for all its jobs, folders of their profiles, and its file.
+
+    None where there is no project, or it names none; what is wrong in it ``memplan gate`` tells.
+    """
+    try:
+        file = find_project(start)
+        table, _ = read_table(file)
+    except UsageError:
+        return None
+    names, folders = (tuple(map(str, table.get(key) or ())) for key in ("gpus", "profile-dirs"))
+    return (names, tuple(file.parent / each for each in folders), file) if names else None
+
+
 def has_section(file: Path) -> bool:
     """Does a ``pyproject.toml`` say anything of memplan?"""
     return "memplan" in _tools(read_toml(file)[0])

@@ -1,5 +1,6 @@
 """One ``[[job]]``: its own keys over the defaults of the file, what wins over the file above both."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,11 @@ from memplan.job.config_files.merge import merge, with_given
 from memplan.job.config_files.read import FileSettings, read_config
 from memplan.job.limits import wrong_values
 from memplan.job.options import OPTIONS
+from memplan.job.parallel import ALONE
+from memplan.job.program import ParsedWords, decided_by, parse_program
 from memplan.job.spec import JobSpec
 from memplan.job.strict import values_of
-from memplan.project.keys import ONCE, POLICY, REQUIRED, field_of, job_keys, key_of
+from memplan.project.keys import ONCE, POLICY, PROGRAM, REQUIRED, field_of, job_keys, key_of
 from memplan.project.records import Policy, ProjectJob
 from memplan.project.values import in_one_line
 
@@ -44,11 +47,17 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
     """
     misplaced = [f"{key}: belongs at the top of the file, it is for all jobs" for key in content if key in ONCE]
     own = {key: value for key, value in content.items() if key not in ONCE}
-    values, problems = values_of(own, job_keys(around.file.parent), REQUIRED)
+    program, required, problems = _program(own, around.file.parent)
+    values, wrong = values_of(own, job_keys(around.file.parent), required)
+    problems += wrong
     fields = {field: values[key_of(field)] for field in OPTIONS if key_of(field) in values}
     problems += [*misplaced, *wrong_values(fields, key_of)]
     files, unread = _config(values.get("config", ()))
     spec_values, missing = with_given(files, fields)
+    if program is not None:
+        problems += [f"{key_of(field)}: {reason}" for field, reason in decided_by(program.target, spec_values)]
+        values["target"] = program.target
+        spec_values |= {} if program.parallel == ALONE else {"parallel": program.parallel}
     problems += [*unread, *(() if unread else missing)]
     if "gpus" in values and "gpus" not in around.winning:
         values["gpus"], unknown = gpu_names(values["gpus"], around.gpu_name)
@@ -73,6 +82,28 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
         notes=files.notes,
         **run,
     ), []
+
+
+def _program(own: Mapping[str, Any], folder: Path) -> tuple[ParsedWords | None, frozenset[str], list[str]]:
+    """The program that a job names instead of a target; which keys it must have, and what is wrong."""
+    if not PROGRAM & own.keys():
+        return None, REQUIRED, []
+    required = REQUIRED - {"target"} | {"script"}
+    if "target" in own:
+        return None, required, ["script: the job has a target already"]
+    script, arguments = own.get("script"), own.get("args", [])
+    if (
+        not isinstance(script, str)
+        or not isinstance(arguments, list)
+        or not all(isinstance(each, str) for each in arguments)
+    ):
+        return None, required, []  # What they must be their readers say.
+    try:
+        return parse_program([*shlex.split(script), *arguments], folder=folder), required, []
+    except MemplanError as error:
+        return None, required, [f"script: {in_one_line(error)}"]
+    except ValueError as error:  # A quotation mark that is not closed.
+        return None, required, [f"script: {error}"]
 
 
 def _config(paths: tuple[Path, ...]) -> tuple[FileSettings, list[str]]:

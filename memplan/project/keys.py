@@ -13,7 +13,9 @@ from memplan.project.records import FailOn
 
 _KEYS = {name: option.called for name, option in OPTIONS.items()}
 REQUIRED = frozenset({"name", "target"})
-"""Of a job."""
+"""Of a job, but that a program stands for a target."""
+PROGRAM = frozenset({"script", "args"})
+"""Keys that name a program and its arguments instead of a target."""
 
 
 def key_of(field: str) -> str:
@@ -63,6 +65,8 @@ def job_keys(folder: Path = Path()) -> Mapping[str, Reader]:
     return {
         "name": values.one_line.described("What reports and baselines call the job"),
         "target": target.described("model.py:factory, package.module:factory, hf:DIR or preset:NAME"),
+        "script": text.described("Instead of a target, a program that trains: train.py, or torchrun … train.py"),
+        "args": each(text).described("Its arguments"),
         "config": values.paths(folder).described(_CONFIGS),
         **SHARED,
         **{option.called: _reader(option, folder) for option in OPTIONS.values()},
@@ -79,7 +83,7 @@ def _reader(option: OptionField, folder: Path) -> Reader:
     return (read if option.item is option.kind else each(read)).described(option.summary)
 
 
-_JOBS = each(record(job_keys(), REQUIRED))
+_JOBS = each(record(job_keys(), REQUIRED - {"target"}))
 DOCUMENT = record({**TOP, "job": Reader(_JOBS.read, {**_JOBS.schema, "minItems": 1})}, frozenset({"job"})).document(
     "memplan.toml 1.0, and [tool.memplan] of pyproject.toml",
     "Keys of a job that stand at the top are defaults for all jobs.",

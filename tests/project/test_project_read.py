@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from memplan.cli import check
 from memplan.cli.groups import JobOptions
 from memplan.cli.options import flag
-from memplan.errors import UsageError
+from memplan.errors import MemplanError, UsageError
 from memplan.job.options import OPTIONS
-from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget
+from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget
 from memplan.project.keys import TOP, job_keys
 from memplan.project.lines import job_lines
 from memplan.project.overrides import Overrides
@@ -73,7 +73,7 @@ def test_both_files_take_the_same_keys(shared: bool) -> None:
 
 def test_every_option_of_a_job_is_a_key() -> None:
     options = {flag(name).removeprefix("--") for name in OPTIONS}
-    own = {"name", "target", "config", "gpus", "timeout", "alloc-conf"}
+    own = {"name", "target", "script", "args", "config", "gpus", "timeout", "alloc-conf"}
     policy = {name.replace("_", "-") for name in Policy.__slots__}
     assert set(job_keys()) == options | own | policy
 
@@ -334,3 +334,35 @@ def test_lines_are_where_the_parser_counts_one_job_more(parts: list[str]) -> Non
 def test_jobs_in_another_form_have_the_first_line() -> None:
     found = read('gpus = ["l4"]\njob = [{name = "a", target = "model.py"}, {name = "b", target = "model.py"}]')
     assert [each.line for each in found.jobs] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('script = "train.py"\ntarget = "model.py"', "script: the job has a target already"),
+        ('args = ["--lr", "1"]', "script: missing"),
+        ('script = "missing.py"', "script: there is no file"),
+        ('script = "train.py"\nbatch-size = 8', "batch-size: would change nothing"),
+        ('script = "\\"train.py"', "script: No closing quotation"),
+    ],
+)
+def test_what_is_wrong_of_a_program_is_told(
+    lines: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    Path("model.py").touch()
+    Path("memplan.toml").write_text(f'gpus = ["t4"]\n[[job]]\nname = "job"\n{lines}\n')
+    with pytest.raises(MemplanError, match=problem):
+        load_project(None, Overrides())
+
+
+def test_a_job_may_be_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    launched = 'script = "torchrun --nproc-per-node 4 train.py"\nargs = ["--lr", "1"]\n'
+    Path("memplan.toml").write_text(f'gpus = ["t4"]\n[[job]]\nname = "job"\n{launched}')
+    [job] = load_project(None, Overrides()).jobs
+    assert isinstance(job.spec.target, ScriptTarget)
+    assert job.spec.target.arguments == ("--lr", "1")
+    assert job.spec.parallel.ranks == 4

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.source import ModelSource
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.answer import options
 from memplan.measure.kept_traces import KeptTraces
@@ -96,5 +96,7 @@ def _on_repetitions(repetitions: int) -> tuple[str, ...]:
 
 def _words(spec: JobSpec, trace: Trace) -> str:
     """``train · batch 8 x seq 2048 · bf16``."""
+    if isinstance(spec.target, ScriptTarget):
+        return spec.mode
     samples = f"batch {spec.batch_size}" if trace.seq_len is None else f"batch {spec.batch_size} x seq {trace.seq_len}"
     return " · ".join([spec.mode, samples, spec.precision])
