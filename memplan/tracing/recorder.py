@@ -333,7 +333,7 @@ class Recorder(TorchDispatchMode):
             running.role = self.role_of_copies
         script = self._player.script(running, result)
         self._player.play(script.before)
-        writes = self._enter_results(running, result)
+        writes = self._enter_results(running, result, script)
         self._player.play(script.after)
         self._player.end()
         if self._teaches(running.func, operator) or any(ref.knowledge is not NOTHING for ref in running.reads):
@@ -390,13 +390,16 @@ class Recorder(TorchDispatchMode):
 
     # ------------------------------------------------------------------ results
 
-    def _enter_results(self, running: Running, result: Any) -> list[StorageId]:
+    def _enter_results(self, running: Running, result: Any, script: Script) -> list[StorageId]:
         """Enter an op's new storages; ids of all that it wrote."""
         leaves = leaves_of(result)
         order = RESULT_ORDER.get(running.operator.name)
         if order is not None:
             leaves = [leaves[position] for position in order]
-        writes = [self._enter_result(running, tensor, path) for path, tensor in leaves]
+        writes = []
+        for path, tensor in leaves:
+            self._player.play(script.between.get(path, ()))
+            writes.append(self._enter_result(running, tensor, path))
         if running.operator.is_view:
             return []
         writes += [self._ref(tensor).storage for tensor in running.operator.written(running.args, running.kwargs)]

@@ -9,6 +9,7 @@ Weights count as flattened, as ``module.cuda()`` leaves them: the weight buffer 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -56,14 +57,35 @@ class Layers:
     """Steps of a packed batch; 0 for a padded one."""
 
 
+class _LowWeights(torch.autograd.Function):
+    """``copy_weights_to_flat_buf_views``: a buffer of low weights in every call, and gradients cast one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, low: torch.dtype, *weights: torch.Tensor) -> Tensors:
+        ctx.dtypes = [weight.dtype for weight in weights]
+        sizes = [weight.numel() for weight in weights]
+        parts = torch.split_with_sizes(weights[0].new_zeros(sum(sizes), dtype=low), sizes)
+        views = tuple(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
+        for view, weight in zip(views, weights, strict=True):
+            view.copy_(weight)
+        return views
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        pairs = reversed(list(zip(gradients, ctx.dtypes, strict=True)))
+        cast = [gradient.to(dtype) for gradient, dtype in pairs]
+        return None, *reversed(cast)
+
+
 def _run(data: torch.Tensor, states: tuple[torch.Tensor, Maybe], params: Tensors, layers: Layers) -> Tensors:
     """``_cudnn_impl``: one call of the library for all steps and layers."""
-    if torch.is_autocast_enabled("cuda"):
-        # AutocastRNN.cpp ``_cudnn_rnn_cast_reflatten``: the low weights are a buffer of their own in every call.
-        low = torch.get_autocast_dtype("cuda")
-        data, params = data.to(low), [weight.to(low) for weight in params]
-        states = states[0].to(low), None if states[1] is None else states[1].to(low)
     hx, cx = states
+    if torch.is_autocast_enabled("cuda"):
+        # AutocastRNN.cpp ``_cudnn_rnn_cast_reflatten``; the compiler evaluates its casts from the last to the first.
+        low = torch.get_autocast_dtype("cuda")
+        params = _LowWeights.apply(low, *params)  # type: ignore[no-untyped-call]
+        cx = None if cx is None else cx.to(low)
+        hx, data = hx.to(low), data.to(low)
     projected = hx.size(2) if cx is not None and cx.size(2) != hx.size(2) else 0
     hidden = cx.size(2) if cx is not None else hx.size(2)
     out: Tensors = torch.ops.aten._cudnn_rnn(

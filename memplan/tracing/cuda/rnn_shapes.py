@@ -1,8 +1,9 @@
 """Results of CUDA's recurrent kernels: shapes, reserve and gradients.
 
 Source: aten/src/ATen/native/cudnn/RNN.cpp ``_cudnn_rnn``, ``_cudnn_rnn_backward``; cuda/RNN.cu
-``_thnn_fused_gru_cell`` (torch 2.6 to 2.13). The reserve is the least that backward needs (``RESERVED``); cuDNN's own
-figure, its workspace and its dropout state only cuDNN knows.
+``_thnn_fused_gru_cell`` (torch 2.6 to 2.13). The reserve is what ``cudnnGetRNNTempSpaceSizes`` answered on an H100 with
+cuDNN 9.19 (two layers; LSTM in fp32 and half types, bidirectional GRU) and, but for its last bytes, on a P100 with
+cuDNN 7 (pytorch issue 2895: four layers of a GRU to an LSTM as 27 to 23). That of plain RNNs is the least they need.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,12 @@ from collections.abc import Sequence
 import torch
 
 from memplan.seam.dispatcher import Kernel
+from memplan.tracing.scratch.cuda_recurrent import WITH_BIASES
 
-RESERVED = {0: 1, 1: 1, 2: 6, 3: 5}
-"""Hidden-sized values that backward needs per step and layer: LSTM i, f, g, o, c, h; GRU r, z, n, hidden part, h."""
+RESERVED = {0: 1, 1: 1, 2: 5, 3: 6}
+"""Hidden-sized values that are kept by step, layer and direction, without what passes from layer to layer."""
+RESERVED_END = 256
+"""Bytes beyond them."""
 GRU_WORKSPACE = 5
 """cuda/RNN.cu ``GRU_WORKSPACE_MULTIPLIER``."""
 
@@ -50,7 +54,10 @@ def _cudnn_rnn_shape(  # noqa: PLR0917 (the schema's order)
     hy = torch.empty_like(hx, memory_format=torch.contiguous_format)
     cy = hx.new_empty(0) if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format)
     steps = input.numel() // input.size(-1)
-    reserved = steps * hidden_size * directions * num_layers * RESERVED[mode] * input.element_size()
+    by_step = num_layers * directions * hidden_size * RESERVED[mode] + (num_layers - 1) * width
+    # An LSTM's first cells are kept in float.
+    cells = 0 if cx is None else cx.numel() * torch.float32.itemsize
+    reserved = steps * by_step * input.element_size() + cells + RESERVED_END
     return output, hy, cy, input.new_empty(reserved if train else 0, dtype=torch.uint8), weight_buf
 
 
@@ -63,15 +70,20 @@ def _cudnn_rnn_backward_shape(  # noqa: PLR0917 (the schema's order)
     cx: Maybe,
     *rest: object,
 ) -> tuple[torch.Tensor, torch.Tensor, Maybe, list[torch.Tensor]]:
-    """``_cudnn_rnn_backward``: the weights' gradients are views of one buffer."""
-    del weight_stride0, weight_buf
-    wanted = rest[-1]
+    """``_cudnn_rnn_backward``: the weights' gradients are views of one buffer, but copies where it has biases alone."""
+    del weight_buf
+    batch_first, batch_sizes, wanted = rest[8], rest[12], rest[-1]
     assert isinstance(wanted, list | tuple)  # noqa: S101 (output_mask, the schema's last argument)
-    dx = torch.empty_like(input, memory_format=torch.contiguous_format)
+    if batch_first and not batch_sizes:
+        dx = torch.empty_like(input.transpose(0, 1), memory_format=torch.contiguous_format).transpose(0, 1)
+    else:
+        dx = torch.empty_like(input, memory_format=torch.contiguous_format)
     dhx = torch.empty_like(hx, memory_format=torch.contiguous_format)
     dcx = None if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format)
     if not wanted[3]:
         return dx, dhx, dcx, []
+    if weight_stride0 not in WITH_BIASES:
+        return dx, dhx, dcx, [torch.empty_like(each, memory_format=torch.contiguous_format) for each in weight]
     buffer = weight[0].new_zeros(sum(each.numel() for each in weight))
     parts = torch.split_with_sizes(buffer, [each.numel() for each in weight])
     return dx, dhx, dcx, [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]

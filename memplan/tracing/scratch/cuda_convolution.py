@@ -7,16 +7,21 @@ cuDNN is switched off PyTorch's own kernels run, whose columns of one image are 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memplan.tracing.scratch.cuda_convolution_workspace import CudaConvolution, likely_bytes, most_bytes
+from memplan.tracing.scratch.cuda_convolution_workspace import CudaConvolution, Purpose, likely_bytes, most_bytes
 from memplan.tracing.scratch.cuda_reduction import SUM, reduction_scratch
 from memplan.tracing.scratch.cuda_shapes import Layout, allocations, frees
 from memplan.tracing.scratch.layouts import format_copy_bytes, memory_format
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
+if TYPE_CHECKING:
+    from memplan.tracing.nested import Path
+
+_MIRRORED: Mapping[Purpose, Purpose] = {"result": "source", "source": "result", "filters": "filters"}
+"""What a transposed convolution's call computes for the plain one that it mirrors."""
 _DEPTHWISE_CHANNELS = 32
 """use_cudnn_depthwise: fewer stay with PyTorch's own kernel."""
 _CUDNN_TYPES = {torch.float16: (0, 0), torch.bfloat16: (8, 0), torch.float32: (0, 0), torch.float64: (0, 0)}
@@ -29,7 +34,7 @@ def forward(call: Call) -> Script | None:
     layout = _format(source, weight)
     if not _by_cudnn(call, source, weight, call.args[3:9]):
         return Script(before=_copies({"input": source, "weight": weight}, torch.contiguous_format))
-    work = _work_space(call, "forward", source, weight, call.out, call.args[3:9])
+    work = _work_space(call, "result", source, weight, call.out, call.args[3:9])
     weights = _copies({"weight": weight}, layout)
     return Script(before=_copies({"input": source}, layout), after=(*weights, *work))
 
@@ -44,25 +49,32 @@ def backward(call: Call) -> Script | None:
         return Script(before=copies, after=bias)
     layout = _format(source, weight)
     copies = _copies({"gradient": gradient, **({"input": source} if wants_weight else {})}, layout)
-    script: tuple[Scratch, ...] = ()
-    if wants_source:
-        weights = _copies({"weight": weight}, layout)
-        work = _work_space(call, "of the input", source, weight, gradient, options)
-        script += (*weights, *work, *frees(*(each.key for each in reversed((*weights, *work)))))
-    if wants_weight:
-        work = _work_space(call, "of the weight", source, weight, gradient, options)
-        script += (*work, *frees(*(each.key for each in work)))
-    return Script(before=copies, after=(*script, *bias))
+    held = (
+        (*_copies({"weight": weight}, layout), *_work_space(call, "source", source, weight, gradient, options))
+        if wants_source
+        else None,
+        _work_space(call, "filters", source, weight, gradient, options) if wants_weight else None,
+        bias if wants_bias else None,
+    )
+    # Each gradient is allocated just before the call that computes it, and what one holds is freed before the next.
+    between: dict[Path, tuple[Scratch, ...]] = {}
+    work: tuple[Scratch, ...] = ()
+    for place, lines in enumerate(held):
+        if lines is not None:
+            between[place,] = (*work, *frees(*(line.key for line in reversed(work))))
+            work = lines
+    return Script(before=copies, between=between, after=work)
 
 
 def _work_space(  # noqa: PLR0917 (an op's operands)
-    call: Call, key: str, source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, options: Any
+    call: Call, purpose: Purpose, source: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, options: Any
 ) -> tuple[Scratch, ...]:
     stride, _, dilation, transposed, _, groups = options
     if not result.numel() or not source.numel():
         return ()
     if transposed:
         source, result = result, source
+        purpose = _MIRRORED[purpose]
     # One spatial dimension is convolved as two (``view1d_as_2d``).
     flat = (1,) if source.dim() == 3 else ()
     convolution = CudaConvolution(
@@ -76,9 +88,17 @@ def _work_space(  # noqa: PLR0917 (an op's operands)
         dense=all(step == 1 for step in (*stride, *dilation)),
         channels_last=_format(source, weight) is not torch.contiguous_format,
         dtype=source.dtype,
+        purpose=purpose,
+        tf32=_allows_tf32(),
     )
     likely, most = likely_bytes(convolution, call.device), most_bytes(convolution, call.device)
-    return (Scratch("alloc", f"work space {key}", likely, most, spare=True),)
+    return (Scratch("alloc", f"work space of the {purpose}", likely, max(likely, most), spare=True),)
+
+
+def _allows_tf32() -> bool:
+    """May cuDNN's convolutions round fp32 numbers? Newer torch refuses the older question after the newer setting."""
+    setting = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
+    return torch.backends.cudnn.allow_tf32 if setting is None else setting == "tf32"
 
 
 def _bias_sum(call: Call, gradient: torch.Tensor) -> tuple[Scratch, ...]:

@@ -2,7 +2,9 @@
 
 PyTorch runs the first plan of cuDNN's heuristics that works (aten/src/ATen/native/cudnn/Conv_v8.cpp ``try_configs``)
 with the work space that the plan names, however large, and takes the next plan where that space cannot be had. Which
-plan comes first only cuDNN knows. Derived, not measured, from
+plan comes first only cuDNN knows. The likely size was measured on one card (``MEASURED``): an H100 with cuDNN 9.19
+under torch 2.11 (2026-11-23, ``benchmarks/gpu/convolutions.py`` has the calls). The rules were drawn from ResNet-50's
+calls and four other networks' first layers. Beyond that card the size is derived, as the most is everywhere, from
 
 * NVIDIA, Convolutional Layers User's Guide, *Tensor Layouts*: tensor cores work on NHWC; NCHW tensors are transposed
   on the way; cuDNN documentation, legacy API, *Tensor Transformations*: channels are padded where they do not fill
@@ -16,12 +18,30 @@ for 7x7 filters over 7x7 images, NVIDIA developer forum 111065), and what ``benc
 """
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import torch
 
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch.cuda_shapes import FLOAT_BYTES, HALF_TYPES, ceil_div, product, round_up
 
+Purpose = Literal["result", "source", "filters"]
+"""What a call computes: the convolution, or one of its two gradients."""
+MEASURED: Final = (9, 0)
+"""Compute capability of the card on which cuDNN was watched."""
+_PLAN_BYTES = 16
+"""What was asked for beyond the copies."""
+_DIRECT_INPUTS = 4
+_DIRECT_FILTER = 3
+"""Up to so many channels and so large filters, fp32 kernels read NCHW images as they are."""
+_POINTWISE_ALIGNMENT = {"result": 8, "source": 8, "filters": 16}
+"""Bytes of which an image's channel must be a multiple for 1x1 filters to be multiplied with images as they lie."""
+_LEAST_REDUCTION = {torch.float32: 1536, torch.float16: 6144, torch.bfloat16: 6144}
+"""Pixels that a share of a split reduction has at least."""
+_FEW_PRODUCTS, _LEAST_INPUTS, _LEAST_OUTPUTS = 512, 8, 64
+"""Of an fp32 convolution whose results were not copied."""
+_TILE = 128
+"""Side of a tile of the filters' gradient: tiles that leave multiprocessors idle are split along the pixels."""
 _VECTOR_BYTES = 16
 """What channels are padded to: eight half numbers, four floats."""
 _TENSOR_CORES = {torch.float16: (7, 0), torch.bfloat16: (8, 0), torch.float32: (8, 0)}
@@ -56,6 +76,19 @@ class CudaConvolution:
     """Neither stride nor dilation?"""
     channels_last: bool
     dtype: torch.dtype
+    purpose: Purpose = "result"
+    tf32: bool = True
+    """May tensor cores round fp32 numbers (``torch.backends.cudnn.allow_tf32``)?"""
+
+    @property
+    def pointwise(self) -> bool:
+        """Is it a product of each pixel's channels?"""
+        return product(self.kernel) == 1 and self.source == self.result
+
+    @property
+    def filters(self) -> int:
+        """Elements of all filters."""
+        return self.inputs // self.groups * self.outputs * product(self.kernel)
 
     @property
     def columns(self) -> int:
@@ -64,7 +97,9 @@ class CudaConvolution:
 
 
 def likely_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
-    """Copies in tensor cores' layout for half types; nothing for others."""
+    """Copies in tensor cores' layout; where cuDNN was never watched, for half types alone."""
+    if device.capability == MEASURED and convolution.groups == 1 and _on_tensor_cores(convolution, device):
+        return _as_measured(convolution, device)
     return _layout_copies(convolution, device) if convolution.dtype in HALF_TYPES else 0
 
 
@@ -72,24 +107,77 @@ def most_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
     """The most that a documented algorithm takes."""
     tensor_cores = _layout_copies(convolution, device) + device.sm_count * _LARGEST_TILE_BYTES
     explicit = convolution.columns * convolution.dtype.itemsize
-    return max(tensor_cores, explicit, _winograd(convolution), _fft(convolution))
+    sums = _image_sums(convolution) if convolution.pointwise and convolution.purpose == "filters" else 0
+    return max(tensor_cores, explicit, sums, _winograd(convolution), _fft(convolution))
+
+
+def _as_measured(convolution: CudaConvolution, device: DeviceTraits) -> int:
+    purpose, item, is_float = convolution.purpose, convolution.dtype.itemsize, convolution.dtype is torch.float32
+    small = convolution.inputs <= _DIRECT_INPUTS and max(convolution.kernel) <= _DIRECT_FILTER
+    if is_float and small and not convolution.channels_last and purpose != "source":
+        return 0
+    # Filters of 1x1 lie in both layouts alike; fp32 channels are not padded.
+    several = product(convolution.kernel) > 1
+    copies = _copies(convolution, _VECTOR_BYTES // item, padded=not is_float, filters=several)
+    copies += _PLAN_BYTES if copies else 0
+    if convolution.pointwise and not convolution.channels_last:
+        lies_well = product(convolution.source) * item % _POINTWISE_ALIGNMENT[purpose] == 0
+        if lies_well and purpose != "filters":
+            return 0
+        if lies_well and _image_sums(convolution) <= copies:
+            return _image_sums(convolution)
+    if is_float and _writes_as_wanted(convolution):
+        pixels = convolution.batch * product(convolution.source)
+        return item * (convolution.inputs * pixels + convolution.filters) + _PLAN_BYTES
+    return copies + (_split_sums(convolution, device) if purpose == "filters" else 0)
+
+
+def _writes_as_wanted(convolution: CudaConvolution) -> bool:
+    """Few products for each result: a copy of the results would cost more than a kernel that writes them as NCHW."""
+    products = convolution.inputs * product(convolution.kernel)
+    wide = convolution.inputs >= _LEAST_INPUTS and convolution.outputs >= _LEAST_OUTPUTS
+    return convolution.purpose == "result" and not convolution.channels_last and wide and products < _FEW_PRODUCTS
+
+
+def _image_sums(convolution: CudaConvolution) -> int:
+    """The filters' gradient of each image, before they are added."""
+    return convolution.batch * convolution.filters * FLOAT_BYTES
+
+
+def _split_sums(convolution: CudaConvolution, device: DeviceTraits) -> int:
+    """The filters' gradient of each share of the pixels, before they are added."""
+    columns = convolution.filters // convolution.outputs
+    tiles = ceil_div(convolution.outputs, _TILE) * ceil_div(columns, _TILE)
+    pixels = convolution.batch * product(convolution.result)
+    shares = min(device.sm_count // tiles, pixels // _LEAST_REDUCTION[convolution.dtype])
+    return shares * convolution.filters * FLOAT_BYTES if shares > 1 else 0
+
+
+def _on_tensor_cores(convolution: CudaConvolution, device: DeviceTraits) -> bool:
+    least = _TENSOR_CORES.get(convolution.dtype)
+    if least is None or device.capability < least:
+        return False
+    return convolution.tf32 or convolution.dtype is not torch.float32
 
 
 def _layout_copies(convolution: CudaConvolution, device: DeviceTraits) -> int:
-    least = _TENSOR_CORES.get(convolution.dtype)
-    if least is None or device.capability < least or convolution.groups == convolution.inputs > 1:
+    if not _on_tensor_cores(convolution, device) or convolution.groups == convolution.inputs > 1:
         return 0
+    return _copies(convolution, _VECTOR_BYTES // convolution.dtype.itemsize)
+
+
+def _copies(convolution: CudaConvolution, vector: int, *, padded: bool = True, filters: bool = True) -> int:
+    """NHWC copies of what does not lie so, or whose channels do not fill vectors."""
     inputs, outputs = convolution.inputs, convolution.outputs
-    item = convolution.dtype.itemsize
-    per_group = inputs // convolution.groups
     images = [
         (inputs, convolution.batch * product(convolution.source)),
         (outputs, convolution.batch * product(convolution.result)),
-        (per_group, outputs * product(convolution.kernel)),
     ]
-    vector = _VECTOR_BYTES // item
-    return item * sum(
-        round_up(channels, vector) * pixels
+    per_group = inputs // convolution.groups
+    if filters or per_group % vector:
+        images.append((per_group, outputs * product(convolution.kernel)))
+    return convolution.dtype.itemsize * sum(
+        (round_up(channels, vector) if padded else channels) * pixels
         for channels, pixels in images
         if channels % vector or not convolution.channels_last
     )
@@ -103,13 +191,20 @@ def _winograd(convolution: CudaConvolution) -> int:
 
 
 def _fft(convolution: CudaConvolution) -> int:
-    kernel = convolution.kernel
-    if not convolution.dense or len(kernel) != 2 or not _SMALL_FILTER < max(kernel) <= _FFT_SIDE:
+    kernel, batch = convolution.kernel, convolution.batch
+    if not convolution.dense or len(kernel) != 2 or not 1 < max(kernel) <= _FFT_SIDE:
         return 0
+    inputs, outputs = convolution.inputs, convolution.outputs
+    if max(kernel) <= _SMALL_FILTER:
+        # Seen for gradients of 3x3 filters where their spectra are fewer than about those of the images.
+        few = inputs * outputs <= 2 * batch * (inputs + outputs) and convolution.groups == 1
+        if convolution.purpose != "filters" or not few:
+            return 0
+        inputs, outputs = round_up(inputs, _TILE), round_up(outputs, _TILE)
     steps = [_FFT_SIDE - size + 1 for size in kernel]
     sides = zip(convolution.result, steps, strict=True)
-    tiles = convolution.batch * product(ceil_div(side, step) for side, step in sides)
-    return _FFT_TILE_BYTES * _transformed(convolution, tiles)
+    tiles = batch * product(ceil_div(side, step) for side, step in sides)
+    return _FFT_TILE_BYTES * ((inputs + outputs) * tiles + inputs // convolution.groups * outputs)
 
 
 def _transformed(convolution: CudaConvolution, tiles: int) -> int:

@@ -16,6 +16,7 @@ from memplan.tracing.scratch.cuda_loss import LOSS_RULES
 from memplan.tracing.scratch.cuda_norm import NORM_RULES
 from memplan.tracing.scratch.cuda_optimizer import OPTIMIZER_RULES
 from memplan.tracing.scratch.cuda_pointwise import POINTWISE_RULES
+from memplan.tracing.scratch.cuda_recurrent import RECURRENT_RULES
 from memplan.tracing.scratch.cuda_reduction import REDUCTION_RULES
 from memplan.tracing.scratch.cuda_scan import SCAN_RULES
 from memplan.tracing.scratch.cuda_shapes import first_tensor
@@ -55,6 +56,7 @@ _FAMILIES: tuple[RuleTable, ...] = (
     SPECTRAL_RULES,
     OPTIMIZER_RULES,
     POINTWISE_RULES,
+    RECURRENT_RULES,
 )
 
 CUDA_RULES: RuleTable = {name: _on_device(rule) for family in _FAMILIES for name, rule in family.items()}
@@ -62,7 +64,7 @@ CUDA_RULES: RuleTable = {name: _on_device(rule) for family in _FAMILIES for name
 
 _CLOSED = """
     cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu cudnn_convolution_add_relu
-    _cudnn_rnn _cudnn_rnn_backward _cudnn_rnn_flatten_weight _cudnn_init_dropout_state
+    _cudnn_rnn_flatten_weight _cudnn_init_dropout_state
     cudnn_batch_norm cudnn_batch_norm_backward _batch_norm_with_update batch_norm_backward _cudnn_ctc_loss
     _cudnn_attention_forward _cudnn_attention_backward
     miopen_batch_norm miopen_batch_norm_backward miopen_convolution miopen_convolution_add_relu

@@ -47,7 +47,7 @@ class ScratchPlayer:
             is_host=self._is_host,
         )
         script = rule(call) or _NOTHING
-        if any(line.most is not None for line in (*script.before, *script.after)):
+        if any(line.most is not None for line in script.lines):
             self.bounded.add(running.operator.name)
         return script
 

@@ -1,11 +1,12 @@
 """What a scratch rule is: a function from one op call to the allocations its kernel makes on the side."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
 
+from memplan.tracing.nested import Path
 from memplan.tracing.records import DeviceTraits
 
 
@@ -30,8 +31,15 @@ class Script:
 
     before: tuple[Scratch, ...] = ()
     """Made before the results are allocated."""
+    between: Mapping[Path, tuple[Scratch, ...]] = field(default_factory=dict)
+    """Made after the results that stand before the one at this place, and before that one."""
     after: tuple[Scratch, ...] = ()
     """Made after them. Whatever is still held at the end is freed there in reverse order."""
+
+    @property
+    def lines(self) -> tuple[Scratch, ...]:
+        """All of it."""
+        return *self.before, *(line for lines in self.between.values() for line in lines), *self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

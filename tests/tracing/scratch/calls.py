@@ -51,7 +51,7 @@ def played(found: Script | None) -> list[tuple[str, int]]:
         return []
     held: dict[str, int] = {}
     order: list[tuple[str, int]] = []
-    for action, key, size, *_ in (*found.before, *found.after):
+    for action, key, size, *_ in found.lines:
         if action == "alloc":
             assert key not in held
             held[key] = size

@@ -15,8 +15,8 @@ from memplan.measure.interval import ResidualTable
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Verdict
 from memplan.tracing.records import DeviceTraits
-from memplan.tracing.scratch.cuda_convolution_workspace import CudaConvolution, likely_bytes, most_bytes
-from tests.tracing.scratch.calls import A100, allocated, meta, script
+from memplan.tracing.scratch.cuda_convolution_workspace import MEASURED, CudaConvolution, likely_bytes, most_bytes
+from tests.tracing.scratch.calls import A100, H100, allocated, meta, script
 
 BRAIN = torch.bfloat16
 LAST = torch.channels_last
@@ -24,15 +24,15 @@ TILES = A100.sm_count * 256 * 128 * 4
 """One tile of partial sums per multiprocessor."""
 
 
-def plain(source, weight, out, *, stride=1, padding=1, groups=1, transposed=False):
+def plain(source, weight, out, *, stride=1, padding=1, groups=1, transposed=False, device=A100):
     return script(
         "aten.convolution.default",
-        source, weight, None, [stride] * 2, [padding] * 2, [1, 1], transposed, [0, 0], groups, out=out,
+        source, weight, None, [stride] * 2, [padding] * 2, [1, 1], transposed, [0, 0], groups, out=out, device=device,
     )  # fmt: skip
 
 
 def work(found):
-    (line,) = [line for line in (*found.before, *found.after) if line.most is not None]
+    (line,) = [line for line in found.lines if line.most is not None]
     return line.nbytes, line.most
 
 
@@ -111,14 +111,40 @@ sizes = st.sampled_from([1, 3, 8, 64, 200])
     channels_last=st.booleans(),
     dtype=st.sampled_from([torch.float16, BRAIN, torch.float32, torch.float64]),
     capability=st.sampled_from([(7, 0), (7, 5), (8, 0), (9, 0)]),
+    purpose=st.sampled_from(["result", "source", "filters"]),
 )
 def test_the_likely_size_is_within_the_range_and_channels_last_takes_no_more(capability, side, kernel, **changes):
-    device = DeviceTraits(kind="cuda", capability=capability)
+    device = DeviceTraits(kind="cuda", capability=capability, sm_count=132)
     images = (side,) * len(kernel)
     convolution = _convolution(kernel=kernel, source=images, result=images, **changes)
     assert 0 <= likely_bytes(convolution, device) <= most_bytes(convolution, device)
-    last = dataclasses.replace(convolution, channels_last=True)
-    assert likely_bytes(last, device) <= likely_bytes(dataclasses.replace(last, channels_last=False), device)
+    if capability != MEASURED:
+        last = dataclasses.replace(convolution, channels_last=True)
+        assert likely_bytes(last, device) <= likely_bytes(dataclasses.replace(last, channels_last=False), device)
+
+
+def test_floats_are_copied_into_tensor_cores_layout_where_it_was_measured():
+    x, w, y = meta(32, 3, 224, 224), meta(64, 3, 7, 7), meta(32, 64, 112, 112)
+    stem = plain(x, w, y, stride=2, padding=3, device=H100)
+    assert work(stem)[0] == 122_065_680
+    # Numbers that may not be rounded leave tensor cores out.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        assert work(plain(x, w, y, stride=2, padding=3, device=H100))[0] == 0
+
+
+def test_pixels_that_lie_well_are_multiplied_as_they_lie():
+    for side, taken in ((28, 0), (14, 0), (7, 4 * 32 * (512 + 128) * 49 + 16)):
+        x, w, y = meta(32, 512, side, side), meta(128, 512, 1, 1), meta(32, 128, side, side)
+        assert work(plain(x, w, y, padding=0, device=H100))[0] == taken
+
+
+def test_each_gradient_is_allocated_before_the_call_that_computes_it():
+    x, w = meta(32, 128, 28, 28), meta(128, 128, 3, 3)
+    found = backward(x, x, w, [True, True, False], device=H100)
+    copies = 2 * 32 * 128 * 784 * 4 + 128 * 128 * 9 * 4 + 16
+    assert [line.nbytes for line in found.between[1,]] == [copies, 0]
+    # Nine tiles of 128 x 128 leave room for fourteen shares of the pixels.
+    assert [line.nbytes for line in found.after] == [copies + 14 * 128 * 128 * 9 * 4]
 
 
 def test_a_transposed_convolution_is_its_mirror_image():
@@ -132,20 +158,20 @@ def test_a_transposed_convolution_is_its_mirror_image():
     assert work(up) == work(down)
 
 
-def backward(gradient, source, weight, mask):
+def backward(gradient, source, weight, mask, *, device=A100):
     out = tuple(tensor if wanted else None for tensor, wanted in zip((source, weight, meta(64)), mask, strict=True))
     return script(
         "aten.convolution_backward.default",
-        gradient, source, weight, [64], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask, out=out,
+        gradient, source, weight, [64], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask, out=out, device=device,
     )  # fmt: skip
 
 
 def test_backward_takes_a_work_space_for_each_gradient_and_the_reduction_of_the_bias():
     x, w = meta(8, 8, 512, 512), meta(8, 8, 3, 3)
     found = backward(x, x, w, [True, True, True])
-    assert [line.key for line in found.after if line.most is not None] == [
-        "work space of the input",
-        "work space of the weight",
+    assert [line.key for line in found.lines if line.most is not None] == [
+        "work space of the source",
+        "work space of the filters",
     ]
     bias = allocated(script("aten.sum.dim_IntList", x, [0, 2, 3], out=meta(8)))
     assert bias
