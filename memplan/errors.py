@@ -14,7 +14,9 @@ class ExitCode(IntEnum):
     USAGE = 2
     """Wrong usage or configuration, or an internal error."""
     UNKNOWN = 3
-    """No trustworthy estimate could be made."""
+    """No trustworthy estimate could be made, or it is proved that nothing fits."""
+    NOT_FOUND = 4
+    """A search ended without an answer, and it is not proved that there is none."""
     INTERRUPTED = 130
     """Ctrl-C; the shell's convention: 128 + SIGINT."""
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from memplan.cli import check, console, groups, options, outputs
+from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.options import option
-from memplan.errors import ExitCode, UsageError
+from memplan.errors import UsageError
 from memplan.job.program_arguments import WORDS, Varied, at, varied_program
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
@@ -58,11 +58,12 @@ def batch(
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     cache: groups.CacheOptions,
-    report: groups.ReportOptions,
+    report: groups.SearchReportOptions,
 ) -> None:
     """Find the largest batch, or sequence, that fits.
 
-    Traces at the answer and at one more confirm it. Exit 3 where not even 1 fits.
+    Traces at the answer and at one more confirm it. Exit 3 where not even 1 fits, 4 where no
+    value that fits was found.
     """
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
@@ -84,14 +85,16 @@ def batch(
         )
     for output in wanted:
         _write(output, format_target(spec.target), list(zip(profiles, answers, strict=True)), report)
-    raise typer.Exit(ExitCode.DONE if all(answer.value for answer in answers) else ExitCode.UNKNOWN)
+    left = [answer for answer in answers if not answer.value]
+    was_cut = any(answer.ended == "limit" for answer in left)
+    raise typer.Exit(endings.exit_code(found=not left, was_cut=was_cut, exit_zero=report.exit_zero))
 
 
 def _write(
     output: outputs.Output,
     target: str,
     found: "list[tuple[GpuProfile, BatchAnswer]]",
-    report: groups.ReportOptions,
+    report: groups.SearchReportOptions,
 ) -> None:
     from memplan.report.batch import json as batch_json
     from memplan.report.batch import text

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, cast
 
-from memplan.cli import check, console, outputs
+from memplan.cli import check, console, endings, outputs
 from memplan.cli.checkpoint_options import DEFAULT_GPU, DEFAULT_METHOD, PlanCommand
 from memplan.cli.estimate import load_named
 from memplan.errors import ExitCode
@@ -42,7 +42,8 @@ def run(command: PlanCommand) -> ExitCode:
         write_plan(answer.plan, asked.out)
     for output in command.outputs:
         _write(output, answer, command)
-    return ExitCode.DONE if answer.fits else ExitCode.UNKNOWN
+    was_cut = answer.outcome == "timed_out"
+    return endings.exit_code(found=answer.fits, was_cut=was_cut, exit_zero=command.report.exit_zero)
 
 
 def _write(output: outputs.Output, answer: "CheckpointAnswer", command: PlanCommand) -> None:

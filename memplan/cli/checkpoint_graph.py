@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from memplan.cli import options, outputs
+from memplan.cli import endings, options, outputs
 from memplan.cli.checkpoint_options import PlanCommand
 from memplan.errors import ExitCode
 
@@ -26,7 +26,8 @@ def run(command: PlanCommand) -> ExitCode:
             text=lambda width: checkpoint_graph.render(answer, width=width),
             json=lambda: checkpoint_json.render(answer),
         )
-    return ExitCode.DONE if answer.outcome in ("optimal", "feasible") else ExitCode.UNKNOWN
+    found, was_cut = answer.outcome in ("optimal", "feasible"), answer.outcome == "timed_out"
+    return endings.exit_code(found=found, was_cut=was_cut, exit_zero=command.report.exit_zero)
 
 
 def _wrong(command: PlanCommand) -> Iterator[str]:

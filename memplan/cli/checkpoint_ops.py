@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memplan.cli import check, console, options, outputs
+from memplan.cli import check, console, endings, options, outputs
 from memplan.cli.checkpoint_options import PlanCommand
 from memplan.cli.estimate import load_named
 from memplan.errors import ExitCode
@@ -45,7 +45,8 @@ def run(command: PlanCommand) -> ExitCode:
             ),
             json=lambda: checkpoint_json.render(plan.answer),
         )
-    return ExitCode.DONE if plan.order is not None else ExitCode.UNKNOWN
+    found, was_cut = plan.order is not None, plan.answer.outcome == "timed_out"
+    return endings.exit_code(found=found, was_cut=was_cut, exit_zero=command.report.exit_zero)
 
 
 def _wrong(command: PlanCommand) -> Iterator[str]:

@@ -78,7 +78,7 @@ class PlanOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReportOptions(groups.ReportOptions):
+class PlanReportOptions(groups.SearchReportOptions):
     """Reports, with the formats of this command."""
 
     formats: Formats = None

@@ -32,7 +32,8 @@ def checkpoint_plan(
 ) -> None:
     """Find where to checkpoint to meet a budget, at least cost.
 
-    The plan is proved: it is applied to the model and the step is traced again. Exit 3 where no plan fits.
+    The plan is proved: it is applied to the model and the step is traced again. Exit 3 where no plan fits, 4
+    where none was found in time.
     """
     problems = check.Problems()
     formats = [*(report.formats or []), *(["code"] if report.code else [])]

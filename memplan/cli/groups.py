@@ -52,6 +52,13 @@ class ReportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchReportOptions(ReportOptions):
+    """The same for commands that search, and may find nothing."""
+
+    exit_zero: options.ExitZero = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions(ReportOptions):
     """The same for commands that export memory histories too."""
 

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
-from memplan.cli import check, console, groups, options, outputs
+from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.estimate import load_named
-from memplan.cli.recommend_options import FORMATS, GROUPS, DeviceOptions, RecommendReportOptions, SearchOptions
+from memplan.cli.recommend_options import (
+    FORMATS,
+    GROUPS,
+    DeviceOptions,
+    RecommendReportOptions,
+    SearchOptions,
+    search_budget,
+)
 from memplan.errors import ExitCode, UsageError
 from memplan.job.limits import MAX_COUNT
 from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
@@ -36,11 +43,13 @@ def recommend(
 ) -> None:
     """Find the best way to run a job on the GPUs at hand.
 
-    Changes of the numerics are shown, and taken only with --allow. Exit 3 where nothing fits.
+    Changes of the numerics are shown, and taken only with --allow. Exit 3 where it is proved that
+    nothing fits, 4 where nothing was found in the budget.
     """
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(device, asked))
+    budget = problems.of(search_budget, asked.search_budget) or (0.0, None)
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
     problems.of(
@@ -51,16 +60,21 @@ def recommend(
     from memplan.plan.recommend.compose import recommend as find
 
     with _plan_file(asked.out) as plan_file, console.progress(enabled=not report.quiet) as tell:
-        search = _search(device, asked, host, plan_file)
+        search = _search(device, asked, host, plan_file, budget)
         answer = find(spec, profiles[0], search, timeout=job.timeout, cache=cache.opened(), progress=tell)
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
     for output in wanted:
         _write(output, answer, report, asked.out)
-    raise typer.Exit(ExitCode.DONE if answer.best is not None else ExitCode.UNKNOWN)
+    if answer.interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    was_cut = answer.proof.ending == "not_found"
+    raise typer.Exit(endings.exit_code(found=answer.best is not None, was_cut=was_cut, exit_zero=report.exit_zero))
 
 
-def _search(device: DeviceOptions, asked: SearchOptions, host: int | None, plan_file: Path) -> Search:
+def _search(
+    device: DeviceOptions, asked: SearchOptions, host: int | None, plan_file: Path, budget: tuple[float, int | None]
+) -> Search:
     return Search(
         gpus=device.gpus,
         target_batch=asked.target_batch,
@@ -68,7 +82,8 @@ def _search(device: DeviceOptions, asked: SearchOptions, host: int | None, plan_
         keep=cast("tuple[Group, ...]", _names(asked.keep)),
         alpha=asked.alpha,
         beta=asked.beta,
-        budget_seconds=asked.search_budget,
+        budget_seconds=budget[0],
+        budget_traces=budget[1],
         processes=asked.jobs,
         limits=StepLimits(
             utilization=cast("Utilization | None", device.utilization),
@@ -131,7 +146,6 @@ def _wrong_numbers(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]
         if count is not None and not least <= count <= MAX_COUNT:
             yield f"--{name} must be between {least} and {MAX_COUNT}, not {count}"
     for name, value in (
-        ("search-budget", asked.search_budget),
         ("step-time", asked.step_time),
         ("noise-scale", asked.noise_scale),
     ):

@@ -1,11 +1,16 @@
 """The options of ``memplan recommend``."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, get_args
 
+import typer
+
 from memplan.cli import groups, options
 from memplan.cli.options import option
+from memplan.errors import UsageError
+from memplan.job.limits import MAX_COUNT
 from memplan.plan.batch.headroom import UTILIZATIONS
 from memplan.plan.recommend.records import ALLOWABLE
 from memplan.plan.recommend.records import Group as GroupName
@@ -13,7 +18,8 @@ from memplan.plan.recommend.records import Group as GroupName
 SEARCH = "Search"
 FORMATS = ("text", "json", "html")
 GROUPS = get_args(GroupName)
-DEFAULT_BUDGET = 60.0
+DEFAULT_BUDGET = "60s"
+TRACES = "traces"
 
 Gpu = Annotated[str | None, option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them.", metavar="NAME")]
 Gpus = Annotated[int, option("gpus", options.DEVICE, "How many of them.", metavar="N", default="1")]
@@ -49,9 +55,9 @@ Alpha = Annotated[float, option("alpha", SEARCH, "Weight of memory, as a share o
 Beta = Annotated[float, option("beta", SEARCH, "Weight of time, as a multiple of the job's own.", metavar="X",
                                default="1")]  # fmt: skip
 SearchBudget = Annotated[
-    float,
-    option("search_budget", SEARCH, "Time for the search, at least half of it beyond the job as given.", metavar="TIME",
-           default="60s", parser=options.seconds),
+    str,
+    option("search_budget", SEARCH, "Time for the search, or how much it may trace: 60s, 40traces.",
+           metavar="TIME|TRACES", default="60s"),
 ]  # fmt: skip
 Jobs = Annotated[
     int | None, option("jobs", SEARCH, "Traces at once, at least 2.", metavar="N", default="as many as processors")
@@ -68,6 +74,25 @@ Formats = Annotated[
     option("formats", options.REPORT, "text, json or html; with =FILE not to standard output. Repeatable.",
            metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
+
+
+def search_budget(text: str) -> tuple[float, int | None]:
+    """Read ``--search-budget``: seconds, and how much may be traced; of the two one is without a limit.
+
+    Raises:
+        UsageError: It is neither a time nor a number of traces above 0.
+    """
+    number = text.strip().removesuffix(TRACES).strip()
+    if text.strip().endswith(TRACES) and number.isdecimal() and 0 < int(number) <= MAX_COUNT:
+        return math.inf, int(number)
+    try:
+        found = options.seconds(text)
+    except typer.BadParameter:
+        found = 0.0
+    if not 0 < found < math.inf:
+        what = f"--search-budget takes a time or a number of traces above 0, as 60s or 40traces, not '{text}'"
+        raise UsageError(what)
+    return found, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +122,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecommendReportOptions(groups.ReportOptions):
+class RecommendReportOptions(groups.SearchReportOptions):
     """Reports, with the formats of this command."""
 
     formats: Formats = None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memplan.cli import check, console, groups, options, outputs
+from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.estimate import load_named
 from memplan.cli.options import option
-from memplan.errors import ExitCode, UsageError
+from memplan.errors import UsageError
 from memplan.files.read import is_file as readable
 from memplan.units import parse_size
 
@@ -68,7 +68,7 @@ class ArenaOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReuseReportOptions(groups.ReportOptions):
+class ReuseReportOptions(groups.SearchReportOptions):
     """Reports, with the formats of this command."""
 
     formats: Formats = None
@@ -87,7 +87,8 @@ def reuse_plan(
 ) -> None:
     """Place all buffers of a step in one small arena.
 
-    The placement is checked on its own. Exit 3 where nothing fits the capacity.
+    The placement is checked on its own. Exit 3 where nothing fits the capacity, 4 where none was found in
+    time.
     """
     from memplan.plan.reuse.compose import is_file, plan_reuse
 
@@ -116,7 +117,8 @@ def reuse_plan(
         )
     for output in wanted:
         _write(output, answer, report)
-    raise typer.Exit(ExitCode.DONE if answer.fits else ExitCode.UNKNOWN)
+    was_cut = answer.outcome == "timed_out"
+    raise typer.Exit(endings.exit_code(found=answer.fits, was_cut=was_cut, exit_zero=report.exit_zero))
 
 
 def _write(output: outputs.Output, answer: "ReuseAnswer", report: ReuseReportOptions) -> None:

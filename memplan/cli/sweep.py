@@ -1,6 +1,5 @@
 """``memplan sweep``: the best way to run every job of a project on every GPU, searched here or on a cluster."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
@@ -9,7 +8,9 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.cli.options import option
-from memplan.cli.recommend_options import SEARCH, Allow, SearchBudget
+from memplan.cli.recommend_options import DEFAULT_BUDGET, SEARCH, Allow, SearchBudget
+from memplan.cli.recommend_options import search_budget as parse_budget
+from memplan.errors import ExitCode
 from memplan.job.limits import MAX_COUNT
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search
 from memplan.plan.sweep.records import PROCESSES, Backend, SweepRequest
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from memplan.project.records import Project
 
 BACKENDS = get_args(Backend)
-DEFAULT_BUDGET = 60.0
 
 File = Annotated[
     Path | None,
@@ -66,11 +66,12 @@ def sweep(
     formats: options.Formats = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
+    exit_zero: options.ExitZero = False,
 ) -> None:
     """Find the best way to run every job of a project file.
 
     Every search, of one job on one GPU, is a 'memplan recommend'; a cluster carries as many at once as it has
-    processors. Exit 3 where a job has no answer.
+    processors. Exit 3 where a job has no answer, 4 where none was found in the budget.
     """
     from memplan.project.overrides import Overrides
     from memplan.project.read import load_project
@@ -78,7 +79,8 @@ def sweep(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, formats or [], as_json) or ()
     allowed = tuple(part.strip() for part in allow.split(",")) if allow else ()
-    problems.add(*_wrong(backend, address, allowed), *_wrong_numbers(gpus, jobs, search_budget))
+    problems.add(*_wrong(backend, address, allowed), *_wrong_numbers(gpus, jobs))
+    time_budget, budget_traces = problems.of(parse_budget, search_budget) or (0.0, None)
     overrides = Overrides(gpus=gpu or (), profile_dirs=profile_dir or (), jobs=job or ())
     project: Project = problems.of(load_project, jobs_file, overrides)
     problems.raise_if_any()
@@ -86,7 +88,12 @@ def sweep(
         backend=cast("Backend", backend),
         address=address,
         gpus=gpus,
-        search=Search(allow=cast("tuple[Group, ...]", allowed), budget_seconds=search_budget, processes=jobs),
+        search=Search(
+            allow=cast("tuple[Group, ...]", allowed),
+            budget_seconds=time_budget,
+            budget_traces=budget_traces,
+            processes=jobs,
+        ),
     )
     from memplan.plan.sweep.flow import sweep as sweep_project
 
@@ -94,7 +101,7 @@ def sweep(
         answer = sweep_project(project, asked, tell)
     for output in wanted:
         _write(output, answer, quiet=quiet)
-    raise typer.Exit(answer.exit_code)
+    raise typer.Exit(ExitCode.DONE if exit_zero else answer.exit_code)
 
 
 def _wrong(backend: str, address: str | None, allowed: tuple[str, ...]) -> Iterator[str]:
@@ -107,12 +114,10 @@ def _wrong(backend: str, address: str | None, allowed: tuple[str, ...]) -> Itera
             yield f"--allow takes {', '.join(ALLOWABLE)}, not '{word}'"
 
 
-def _wrong_numbers(gpus: int | None, jobs: int | None, budget: float) -> Iterator[str]:
+def _wrong_numbers(gpus: int | None, jobs: int | None) -> Iterator[str]:
     for name, count in (("gpus", gpus), ("jobs", jobs)):
         if count is not None and not 1 <= count <= MAX_COUNT:
             yield f"--{name} must be between 1 and {MAX_COUNT}, not {count}"
-    if not 0 < budget < math.inf:
-        yield f"--search-budget must be a number above 0, not {budget}"
 
 
 def _write(output: outputs.Output, answer: "Sweep", *, quiet: bool) -> None:

@@ -1,6 +1,7 @@
 """``memplan recommend``: complaints all at once, exit codes, and the setup that it writes."""
 
 import dataclasses
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ import typer
 from memplan.cli.app import app, main
 from memplan.job.setup_file import load_setup
 from memplan.plan.recommend import compose
-from memplan.plan.recommend.records import Recommendation, Search
+from memplan.plan.recommend.records import Ending, Recommendation, Search
 from tests.cli.options import CACHE, ESTIMATE
 from tests.report.example_recommendations import answer
 
-RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
+RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {
     "--gpus", "--utilization", "--host-memory", "--target-batch", "--step-time", "--allow", "--keep", "--alpha",
     "--beta", "--search-budget", "--jobs", "--noise-scale", "--out", "-o",
 }  # fmt: skip
@@ -66,12 +67,40 @@ def test_the_best_is_written_as_a_setup(asked: list[Search], tmp_path: Path) -> 
     assert setup.predicted.device_bytes == best.device_bytes
 
 
-def test_that_nothing_fits_is_exit_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nothing = dataclasses.replace(answer(), rows=(), cheapest=None)
+@pytest.mark.parametrize(("ending", "code"), [("nothing_fits", 3), ("not_found", 4)])
+def test_that_nothing_fits_is_exit_3_and_that_nothing_was_found_4(
+    ending: Ending, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    proof = dataclasses.replace(answer().proof, ending=ending, gap=None)
+    nothing = dataclasses.replace(answer(), rows=(), cheapest=None, proof=proof)
     monkeypatch.setattr(compose, "recommend", lambda *_, **__: nothing)
     file = tmp_path / "setup.json"
-    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "-o", str(file)]) == 3
+    typed = ["recommend", "preset:gpt2", "--gpu", "rtx-4090", "-o", str(file)]
+    assert main(typed) == code
     assert not file.exists()
+    assert main([*typed, "--exit-zero"]) == 0
+
+
+def test_an_interrupt_prints_the_best_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proof = dataclasses.replace(answer().proof, ending="best_of_proved", proved=2, gap=0.1234)
+    found = dataclasses.replace(answer(), interrupted=True, ended="budget", proof=proof)
+    monkeypatch.setattr(compose, "recommend", lambda *_, **__: found)
+    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090"]) == 130
+    said = capsys.readouterr()
+    assert "BEST OF WHAT WAS PROVED" in said.out
+    assert "2 of 12, at most 12.4 % from the best" in said.out
+    assert said.err == "error: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "seconds", "traces"), [("90", 90.0, None), ("2m", 120.0, None), ("40traces", math.inf, 40)]
+)
+def test_a_budget_is_time_or_work(asked: list[Search], typed: str, seconds: float, traces: int | None) -> None:
+    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "--search-budget", typed]) == 0
+    (search,) = asked
+    assert (search.budget_seconds, search.budget_traces) == (seconds, traces)
 
 
 @pytest.mark.parametrize("planned", [True, False])

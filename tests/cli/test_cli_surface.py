@@ -68,7 +68,7 @@ def test_options_of_init() -> None:
 
 SWEEP = {
     "jobs_file", "--job", "--gpu", "--gpus", "--profile-dir", "--backend", "--address", "--search-budget", "--allow",
-    "--jobs", "--format", "-f", "--json", "--quiet", "-q",
+    "--jobs", "--format", "-f", "--json", "--quiet", "-q", "--exit-zero",
 }  # fmt: skip
 
 

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, SingleChange
+from memplan.plan.recommend.records import Candidate, Evaluated, Proof, Recommendation, Rejected, SingleChange
 from memplan.plan.time.records import StepTime
 from memplan.units import GIB, Bytes
 
 JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=8)
 LOST = "3.00 GiB over the 80.00 GiB for the step"
+
+
+BEST = Proof(ending="best", ways=12, proved=12, gap=0.0, least_bytes=None, is_least_reached=False, least_changes=1)
 
 
 def candidate(*changes: str) -> Candidate:
@@ -42,7 +45,8 @@ def answer() -> Recommendation:
         usable_bytes=Bytes(24 * GIB), limit_bytes=Bytes(24 * GIB), thresholds=None, global_batch=8, baseline=given,
         rows=rows, pareto=(rows[1], rows[0], given), what_ifs=(cheap, untold),
         rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap, remedies=(),
-        critical=critical_batch(64, 8), ended="complete", candidates=12, traces=3, seconds=4.0,
+        critical=critical_batch(64, 8), ended="complete", proof=BEST, interrupted=False, candidates=12,
+        traces=3, seconds=4.0,
         assumptions=("a sentence",), not_modelled=("a phrase",),
         options={"precision": "fp32", "batch_size": "8", "data_dependent": "balanced"},
         provenance={"precision": "--precision", "batch_size": "default", "data_dependent": "default"},

@@ -9,12 +9,12 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from memplan.plan.recommend.records import UNREACHED, Recommendation, Remedy
+from memplan.plan.recommend.records import UNREACHED, Ending, Recommendation, Remedy
 from memplan.report.recommend import html as recommend_html
 from memplan.report.recommend import json as recommend_json
 from memplan.report.recommend import svg as recommend_svg
 from memplan.report.recommend import text as recommend
-from memplan.units import format_bytes
+from memplan.units import GIB, Bytes, format_bytes
 from tests.contract.goldens import obey
 from tests.report.example_recommendations import JOB, LOST, answer, candidate, evaluated
 
@@ -33,7 +33,7 @@ def test_every_row_stands_with_its_figures() -> None:
         assert f"{row.samples_per_second:.2f}" in text
     assert "there is no linear layer" in text
     assert LOST in text
-    assert "cheapest single change that makes it fit: --checkpoint full (+20.0 % time)" in text
+    assert "a single change that makes it fit: --checkpoint full (+20.0 % time)" in text
 
 
 def test_the_job_is_told_as_estimate_tells_it() -> None:
@@ -60,8 +60,44 @@ def test_a_split_comes_with_what_it_takes_for_granted() -> None:
 
 
 def test_that_nothing_fits_is_said() -> None:
-    nothing = replace(answer(), rows=(), cheapest=None)
-    assert "NOTHING FITS" in recommend.render(nothing)[0].plain + recommend.render(nothing, quiet=True)[0].plain
+    proof = replace(answer().proof, ending="nothing_fits", gap=None, least_bytes=Bytes(46 * GIB))
+    nothing = replace(answer(), rows=(), cheapest=None, proof=proof)
+    said = "✗ NOTHING FITS (proved)  least peak of the whole space is at least 46.00 GiB"
+    assert recommend.render(nothing, quiet=True)[0].plain == said
+    reached = replace(nothing, proof=replace(proof, is_least_reached=True))
+    assert recommend.render(reached, quiet=True)[0].plain == said.replace("at least ", "")
+
+
+@pytest.mark.parametrize(
+    ("ending", "gap", "said"),
+    [
+        ("best", 0.0, "✓ BEST (proved)  20.00 GiB"),
+        ("best_of_proved", 0.0301, "3 of 12, at most 3.1 % from the best"),
+        ("best_of_proved", None, "✓ BEST OF WHAT WAS PROVED  20.00 GiB  6.67 samples/s\n  3 of 12\n"),
+    ],
+)
+def test_no_more_is_said_than_is_proved(ending: Ending, gap: float | None, said: str) -> None:
+    cut = replace(answer(), ended="budget", proof=replace(answer().proof, ending=ending, gap=gap, proved=3))
+    assert said in "\n".join(line.plain for line in recommend.render(cut, quiet=True))
+
+
+def test_a_search_that_was_cut_never_says_that_nothing_fits() -> None:
+    proof = replace(answer().proof, ending="not_found", gap=None, proved=3)
+    cut = replace(answer(), ended="budget", rows=(), cheapest=None, proof=proof)
+    text = "\n".join(line.plain for line in recommend.render(cut))
+    assert "? NOT FOUND  in 3 of 12" in text
+    assert "NOTHING FITS" not in text.upper()
+    assert "not found in 3 of 12" in recommend_html.render(cut).lower()
+
+
+def test_fewest_changes_are_said_only_where_fewer_are_proved_not_to_do() -> None:
+    cheapest = answer().cheapest
+    assert cheapest is not None
+    two = replace(cheapest, candidate=candidate("--checkpoint full", "--loss-chunks 8"))
+    for least, is_said in ((1, False), (2, True)):
+        proof = replace(answer().proof, least_changes=least)
+        text = "\n".join(recommend.remarks(replace(answer(), cheapest=two, proof=proof)))
+        assert ("fewest changes that make it fit" in text) == is_said
 
 
 def test_what_more_would_have_to_be_allowed_stands_at_the_top() -> None:

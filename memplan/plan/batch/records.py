@@ -11,8 +11,8 @@ Ended = Literal["exact", "confirmed", "refused", "limit", "none"]
 """``exact``: the answer and one more were traced, and every storage has the bytes that the polynomials of the traces
 before foretold; ``confirmed``: both were traced, and some storage differs; ``refused``: the answer was traced, and one
 more is refused by the program itself; ``limit``: the search ran out of traces, and
-the answer is the largest traced that fits; ``none``: not even 1 fits. Sizes alone do not prove that one more is too
-many: a padded one may stand still there."""
+the answer is the largest traced that fits, 0 where none was found; ``none``: not even 1 fits. Sizes alone do not prove
+that one more is too many: a padded one may stand still there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

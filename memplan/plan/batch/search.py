@@ -105,7 +105,7 @@ class ValueSearch:
                 return self._found(guess, "exact" if foreseen else "confirmed")
             else:
                 self._look(guess + 1)
-        return self._found(max(self._fitting, default=0), "limit" if self._fitting else "none")
+        return self._found(max(self._fitting, default=0), "limit")
 
     def at(self, value: int) -> JudgedStep:
         """Return the step at a value: traced, or as the nearest family of traces predicts it."""

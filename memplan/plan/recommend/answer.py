@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.target import format_target
@@ -15,6 +14,7 @@ from memplan.plan.recommend.records import (
     Candidate,
     Evaluated,
     Group,
+    Proof,
     Recommendation,
     Rejected,
     Remedy,
@@ -51,10 +51,10 @@ class SearchOutcome:
     """Single changes."""
     skipped: tuple[Rejected, ...]
     """What was not traced because it should not fit."""
-    considered: int
-    """Ways to run the job."""
-    ended: Literal["complete", "budget"]
-    """How the search ended."""
+    proof: Proof
+    """What is proved of all ways."""
+    interrupted: bool
+    """Did the user end the search?"""
     seconds: float
     """Wall time."""
     batch_statistics: bool
@@ -102,8 +102,10 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
         cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in same)], given.evaluated),
         remedies=remedies,
         critical=critical_batch(search.noise_scale, findings.given.global_batch) if search.noise_scale else None,
-        ended=findings.ended,
-        candidates=findings.considered,
+        ended="complete" if findings.proof.proved == findings.proof.ways else "budget",
+        proof=findings.proof,
+        interrupted=findings.interrupted,
+        candidates=findings.proof.ways,
         traces=len(evaluated),
         seconds=findings.seconds,
         assumptions=(*known.assumptions, ASSUMED, *((SPLIT,) if split else ())),

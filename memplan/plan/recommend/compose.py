@@ -1,5 +1,6 @@
 """The library call: the best way to run a job. User code runs in worker processes."""
 
+import time
 from collections.abc import Callable
 
 from memplan.hardware.profile import GpuProfile
@@ -37,6 +38,7 @@ def recommend(
         UsageError: The target, an option, or ranks and batch do not go together.
         EstimateError: The job cannot be traced.
     """
+    started = time.perf_counter()
     from memplan.plan.recommend.flow import search_here
 
     return search_here(
@@ -46,4 +48,5 @@ def recommend(
         timeout=timeout,
         folder=cache.folder if cache is not None else None,
         progress=progress or (lambda _: None),
+        started=started,
     )

@@ -20,6 +20,7 @@ from memplan.measure.measurer import measuring
 from memplan.measure.over import over
 from memplan.measure.records import Estimate
 from memplan.plan.batch.headroom import is_within, limit_of
+from memplan.plan.recommend.floors import Floor, floor_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.plan.time.clock import step_time, with_micro_batches
@@ -60,6 +61,8 @@ class Evaluation:
     """Those that learn."""
     peaks: Peaks = field(default_factory=dict)
     """Of each phase of the step, on the worst rank."""
+    floor: Floor = field(default_factory=Floor)
+    """What other ways hold and compute no less of."""
     experts: bool = False
     """Has the model a mixture of experts?"""
     batch_statistics: bool = False
@@ -119,7 +122,7 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
 def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, kept: KeptTraces | None) -> Evaluation:
     micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
     spec = replace(candidate.spec, grad_accum=micro_batches)
-    worst = _worst_rank(spec, profile, kept)
+    worst = _worst_rank(spec, profile, kept, repeated=candidate.spec.grad_accum / micro_batches)
     estimate, host = worst.estimate, worst.host_bytes
     time = with_micro_batches(worst.time, micro_batches, candidate.spec.grad_accum)
     reason = _reason(estimate, limits, profile, host_bytes=host, step_seconds=time.total)
@@ -147,6 +150,7 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, ke
         parameters=estimate.parameters,
         trainable_parameters=estimate.trainable_parameters,
         peaks=worst.peaks,
+        floor=worst.floor,
         experts=worst.experts,
         batch_statistics=worst.batch_statistics,
     )
@@ -158,16 +162,17 @@ class _Ranks:
 
     estimate: Estimate
     peaks: Peaks
+    floor: Floor
     host_bytes: int
     time: StepTime
     experts: bool
     batch_statistics: bool
 
 
-def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None) -> _Ranks:
+def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None, *, repeated: float) -> _Ranks:
     """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, its traits."""
     with measuring(kept=kept) as measurer:
-        ranks = [_of_rank(spec, profile, measured) for measured in measurer.ranks(spec, profile)]
+        ranks = [_of_rank(spec, profile, measured, repeated) for measured in measurer.ranks(spec, profile)]
     return replace(
         max(ranks, key=lambda rank: rank.estimate.peak.device_bytes),
         host_bytes=max(rank.host_bytes for rank in ranks),
@@ -177,11 +182,12 @@ def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None) -> 
     )
 
 
-def _of_rank(spec: JobSpec, profile: GpuProfile, measured: Measured) -> _Ranks:
+def _of_rank(spec: JobSpec, profile: GpuProfile, measured: Measured, repeated: float) -> _Ranks:
     estimate, lifetimes = compose(spec, profile, measured), measured.lifetimes
     return _Ranks(
         estimate=estimate,
         peaks=phase_peaks(lifetimes),
+        floor=floor_of(lifetimes, repeated),
         host_bytes=host_peak(lifetimes.trace) + estimate.peak.data_pipeline_bytes,
         time=step_time(lifetimes.trace, spec, profile),
         experts=has_experts(lifetimes),

@@ -79,24 +79,17 @@ class Predictor:
         """
         self._given, self._changes, self._context = given, changes, context_bytes
         self._known: dict[Texts, list[_Known]] = {}
-        self._impossible: list[Texts] = []
 
     def learn(self, outcome: Evaluation) -> None:
         """See what came of a candidate."""
         texts = self._texts(outcome.candidate)
         if outcome.evaluated is None:
-            self._impossible += [texts] if texts else []
             return
         most = max((sum(held.values()) for held in outcome.peaks.values()), default=0.0)
         if most and texts <= self._changes.keys():
             slack = max(0, outcome.evaluated.device_bytes - self._context) / most
             known = _Known(evaluated=outcome.evaluated, peaks=outcome.peaks, slack=slack)
             self._known.setdefault(texts, []).append(known)
-
-    def can_be(self, combination: Combination) -> bool:
-        """Is there no part of it that failed?"""
-        texts = {change.text for change in combination.changes}
-        return not any(each <= texts for each in self._impossible)
 
     def predict(self, combination: Combination) -> PredictedStep:
         """Return the predicted memory and time of a configuration."""

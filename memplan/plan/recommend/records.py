@@ -21,6 +21,12 @@ NUMERICS: tuple[Group, ...] = ("precision", "optimizer", "lora", "quantize")
 """Groups that change what is computed."""
 ALLOWABLE: tuple[Group, ...] = (*NUMERICS, "split")
 """What ``--allow`` names: a split of the batch changes what is computed where the model has batch statistics."""
+Ending = Literal["best", "best_of_proved", "nothing_fits", "not_found"]
+"""What a search comes to."""
+NOT_TRACED = "not traced"
+"""Why a way was not taken of which nothing is proved."""
+NO_BETTER = "no better than the best, by a bound"
+"""Why a way was not traced that cannot be better."""
 UNREACHED = "its turn did not come"
 """Why nothing is known of a single change that was not traced."""
 
@@ -54,7 +60,9 @@ class Search:
     beta: float = 1.0
     """Weight of time, as a multiple of the job's own time per sample."""
     budget_seconds: float = 60.0
-    """Wall time of the search; half of it is left for other traces, however long those of the job as given take."""
+    """Wall time of the search; the job as given is traced however long it takes."""
+    budget_traces: int | None = None
+    """Ways that are traced at most; None: no limit."""
     processes: int | None = None
     """Traces at once; None: as many as processors."""
     limits: StepLimits = field(default_factory=StepLimits)
@@ -166,6 +174,27 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What is proved of all ways, traced or not. Ways that were not traced are known by bounds."""
+
+    ending: Ending
+    """``best``: no way is better. ``best_of_proved``: one that was not proved might be. ``nothing_fits``: no way fits.
+    ``not_found``: one that was not proved might fit."""
+    ways: int
+    """Ways to run the job that may be taken. A checkpoint plan is one more, made in the place of the best."""
+    proved: int
+    """Those that were traced, cannot be, or are known by a bound to fit in no case, or to be no better."""
+    gap: float | None
+    """Share by which the best might cost more than the best of all; None where nothing fits, or nobody knows."""
+    least_bytes: Bytes | None
+    """Where nothing fits: no way has a lower device peak; None otherwise."""
+    is_least_reached: bool
+    """Has one that was traced that very peak?"""
+    least_changes: int | None
+    """No way with fewer changes fits; None where no way is left that may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """The answer. Every row was confirmed by its own trace."""
 
@@ -203,7 +232,11 @@ class Recommendation:
     critical: CriticalBatch | None
     """What the global batch costs in steps and samples, where the noise scale is known."""
     ended: Literal["complete", "budget"]
-    """Was everything traced that should have been better than what was found, or did the time run out?"""
+    """Is every way proved, or did time or traces run out?"""
+    proof: Proof
+    """What is proved of all ways."""
+    interrupted: bool
+    """Did the user end the search?"""
     candidates: int
     """Ways to run the job that were considered."""
     traces: int

@@ -29,7 +29,6 @@ class Workers:
         *,
         processes: int | None,
         timeout: float,
-        progress: Callable[[str], None],
     ) -> None:
         """Start nothing yet.
 
@@ -38,22 +37,27 @@ class Workers:
             limits: What candidates may take.
             processes: At once; None: as many as processors.
             timeout: Seconds for one candidate.
-            progress: Told what happens now.
         """
         self._profile, self._limits = profile, limits
-        self._timeout, self._progress = timeout, progress
+        self._timeout = timeout
         wanted = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
         self.processes = max(LEAST_PROCESSES, wanted)
-        self.count = 0
 
     def run(
-        self, candidates: Sequence[Candidate], function: Work = work, *, begin_until: float = inf, until: float = inf
+        self,
+        candidates: Sequence[Candidate],
+        function: Work = work,
+        *,
+        needed: int = 0,
+        begin_until: float = inf,
+        until: float = inf,
     ) -> Iterator[Evaluation]:
         """Outcomes as they come; the next candidate begins as soon as a process is free.
 
         Args:
             candidates: What to evaluate, the most wanted first.
             function: Evaluates one of them in a worker.
+            needed: So many of the first are waited for, whatever the time.
             begin_until: Time of ``time.perf_counter`` after which none begins any more.
             until: The same for those that run: they are abandoned.
 
@@ -63,13 +67,13 @@ class Workers:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        if not candidates or time.perf_counter() >= min(begin_until, until):
+        if not candidates or (not needed and time.perf_counter() >= min(begin_until, until)):
             return
-        first = candidates[0]
+        first, waited_for = candidates[0], list(candidates[:needed])
         jobs = (
             delayed(function)(candidate, self._profile, self._limits)
             for candidate in candidates
-            if candidate is first or time.perf_counter() < begin_until
+            if candidate is first or candidate in waited_for or time.perf_counter() < begin_until
         )
         run = Parallel(
             n_jobs=self.processes,
@@ -82,15 +86,15 @@ class Workers:
         try:
             while True:
                 # joblib looks at this as long as it waits for the next outcome.
-                run.timeout = max(0.0, min(self._timeout, until - time.perf_counter()))
+                end = inf if waited_for else until
+                run.timeout = max(0.0, min(self._timeout, end - time.perf_counter()))
                 outcome = next(outcomes, None)
                 if outcome is None:
                     return
-                self.count += outcome.evaluated is not None
-                self._progress(f"{self.count} traced: {outcome.candidate.words}")
+                waited_for = [each for each in waited_for if each != outcome.candidate]
                 yield outcome
         except (TimeoutError, multiprocessing.TimeoutError) as error:
-            if time.perf_counter() >= until:
+            if not waited_for and time.perf_counter() >= until:
                 return
             raise EstimateError(
                 f"a trace did not come to an end within {self._timeout:g} seconds", hint="allow more --timeout"

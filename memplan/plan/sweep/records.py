@@ -72,6 +72,11 @@ class SweepRow:
         return self.answer.best if self.answer is not None else None
 
     @property
+    def was_cut(self) -> bool:
+        """Did the search end before it was clear whether anything fits?"""
+        return self.answer is not None and self.answer.proof.ending == "not_found"
+
+    @property
     def state(self) -> State:
         """Does the job fit?"""
         if self.answer is None:
@@ -99,5 +104,8 @@ class Sweep:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 where a job has no answer on a GPU."""
-        return ExitCode.DONE if all(row.best is not None for row in self.rows) else ExitCode.UNKNOWN
+        """3 where a job has no answer on a GPU, or provably none; 4 where none was found in the budget."""
+        left = [row for row in self.rows if row.best is None]
+        if not left:
+            return ExitCode.DONE
+        return ExitCode.NOT_FOUND if all(row.was_cut for row in left) else ExitCode.UNKNOWN

@@ -19,7 +19,9 @@ PATIENCE = 8
 
 def limit_of(task: SweepTask) -> float:
     """Seconds after which a search is given up."""
-    return task.search.budget_seconds + PATIENCE * task.timeout
+    search = task.search
+    searched = search.budget_seconds if search.budget_traces is None else search.budget_traces * task.timeout
+    return searched + PATIENCE * task.timeout
 
 
 def run_task(task: SweepTask) -> SweepRow:

@@ -51,7 +51,8 @@ def verdict(profile: GpuProfile, answer: BatchAnswer) -> Text:
     """The answer in one line."""
     name = f"  {clean(profile.name)}"
     if not answer.value:
-        return Text.assemble(("✗ NOTHING FITS", "bold red"), name)
+        words, style = ("? NOT FOUND", "bold yellow") if answer.ended == "limit" else ("✗ NOTHING FITS", "bold red")
+        return Text.assemble((words, style), name)
     words = f"{OPTIONS[answer.variable]} {answer.value}"
     room = format_bytes(answer.limit_bytes)
     return Text.assemble(

@@ -6,7 +6,7 @@ from memplan.plan.recommend.records import Evaluated, Recommendation
 from memplan.report.draw.scatter_svg import STYLE
 from memplan.report.html.plain import page, table, text
 from memplan.report.recommend.svg import render as render_svg
-from memplan.report.recommend.text import NOTHING, percent, rate, remarks, state
+from memplan.report.recommend.text import ending_words, percent, rate, remarks, state
 from memplan.units import format_bytes
 
 
@@ -17,7 +17,8 @@ def render(answer: Recommendation) -> str:
 
 def _body(answer: Recommendation) -> Iterator[str]:
     best = answer.best
-    words = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else NOTHING
+    figures = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else ""
+    words = ": ".join(filter(None, [" ".join(ending_words(answer).split()), figures]))
     yield f'<p class="verdict">{text(words)}</p>'
     for remark in remarks(answer):
         yield f"<p>{text(remark)}</p>"

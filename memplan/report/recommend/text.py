@@ -1,11 +1,22 @@
 """The text report of ``memplan recommend``: the best, the ranking, memory against throughput, single changes."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
 from memplan.plan.batch.records import CriticalBatch
-from memplan.plan.recommend.records import UNREACHED, Candidate, Evaluated, Recommendation, Remedy, SingleChange
+from memplan.plan.recommend.records import (
+    NO_BETTER,
+    NOT_TRACED,
+    UNREACHED,
+    Candidate,
+    Ending,
+    Evaluated,
+    Recommendation,
+    Remedy,
+    SingleChange,
+)
 from memplan.report.draw.layout import (
     bounded,
     columns,
@@ -22,7 +33,6 @@ from memplan.units import format_bytes
 
 SHOWN = 8
 """Rows of the ranking, and of what lost; JSON has all."""
-NOTHING = "nothing fits"
 FIGURE_CELLS = 11
 """Width of a size or a rate."""
 
@@ -54,7 +64,8 @@ def head_lines(answer: Recommendation, width: int) -> list[Text]:
     """Versions and times, the job, the device."""
     left = f"memplan {answer.memplan_version}  torch {answer.torch_version}  searched {answer.seconds:.1f} s"
     limit = f"{format_bytes(answer.limit_bytes)} for the step" if answer.limit_bytes else "no fixed limit"
-    effort = f"{answer.traces} traced of {answer.candidates} ways" + (", out of time" if is_cut(answer) else "")
+    stop = ", interrupted" if answer.interrupted else ", out of budget" if answer.ended == "budget" else ""
+    effort = f"{answer.traces} traced of {answer.candidates} ways{stop}"
     return [
         head_line(left, answer.target, width),
         *flow("job", job_items(answer), width),
@@ -63,25 +74,48 @@ def head_lines(answer: Recommendation, width: int) -> list[Text]:
     ]
 
 
-def is_cut(answer: Recommendation) -> bool:
-    """Did the time end the search?"""
-    return answer.ended == "budget"
-
-
 def verdict_lines(answer: Recommendation, width: int) -> list[Text]:
-    """The best, or that there is none."""
+    """How the search ended, and the best, if something fits."""
+    mark, style = _MARKS[answer.proof.ending]
+    title, _, rest = ending_words(answer).partition("  ")
     if answer.best is None:
-        lines = [Text.assemble((f"✗ {NOTHING.upper()}", "bold red"), "  of what may be changed")]
-        lines += [
-            Text(line, style="bold")
-            for remedy in answer.remedies
-            for line in hanging("  ", remedy_words(remedy), width)
-        ]
+        told = [remedy_words(remedy) for remedy in answer.remedies]
     else:
         figures = f"{format_bytes(answer.best.device_bytes)}  {rate(answer.best)}"
-        lines = [Text.assemble(("✓ BEST", "bold green"), f"  {figures}")]
-        lines += [Text(line, style="bold") for line in hanging("  ", answer.best.candidate.words, width)]
+        rest, told = figures, [*filter(None, [rest]), answer.best.candidate.words]
+    lines = [Text.assemble((f"{mark} {title}", f"bold {style}"), f"  {rest}")]
+    lines += [Text(line, style="bold") for words in told for line in hanging("  ", words, width)]
     return [*lines, *(Text(line, style="dim") for words in remarks(answer) for line in hanging("  ", words, width))]
+
+
+_MARKS: Mapping[Ending, tuple[str, str]] = {
+    "best": ("✓", "green"), "best_of_proved": ("✓", "green"), "nothing_fits": ("✗", "red"), "not_found": ("?", "yellow")
+}  # fmt: skip
+
+
+def ending_words(answer: Recommendation) -> str:
+    """``BEST OF WHAT WAS PROVED  12 of 409, at most 3.1 % from the best``: what the search came to."""
+    proof = answer.proof
+    count = f"{proof.proved} of {proof.ways}"
+    match proof.ending:
+        case "best":
+            return "BEST (proved)"
+        case "best_of_proved":
+            far = "" if proof.gap is None else f", at most {math.ceil(1000 * proof.gap) / 10:.1f} % from the best"
+            return f"BEST OF WHAT WAS PROVED  {count}{far}"
+        case "nothing_fits":
+            return f"NOTHING FITS (proved)  {_least_words(answer)}"
+        case "not_found":
+            return f"NOT FOUND  in {count}"
+
+
+def _least_words(answer: Recommendation) -> str:
+    """The least peak of all ways, or that none can be."""
+    proof = answer.proof
+    if proof.least_bytes is None:
+        return "no way of what may be changed can be traced"
+    at_least = "" if proof.is_least_reached else "at least "
+    return f"least peak of the whole space is {at_least}{format_bytes(proof.least_bytes)}"
 
 
 def remedy_words(remedy: Remedy) -> str:
@@ -97,15 +131,22 @@ def remarks(answer: Recommendation) -> Iterator[str]:
     if given is not None:
         state = "fits" if given.fits else f"does not fit: {given.reason}"
         yield f"as given: {format_bytes(given.device_bytes)}, {rate(given)}, {state}"
-    if answer.cheapest is not None and not answer.remedies:
-        count = len(answer.cheapest.candidate.changes)
-        name = "cheapest single change that makes it fit" if count == 1 else "fewest changes that make it fit"
+    if answer.cheapest is not None and not answer.remedies and (name := _fewest(answer, answer.cheapest)):
         yield f"{name}: {answer.cheapest.candidate.words} ({percent(answer.cheapest.extra_time or 0.0)} time)"
         if not answer.cheapest.allowed:
             yield "it changes the numerics, and is taken only with --allow"
     parts = tuple(time_words(answer.best)) if answer.best is not None else ()
     if len(parts) > 1:
         yield "of the step: " + ", ".join(parts)
+
+
+def _fewest(answer: Recommendation, cheapest: SingleChange) -> str:
+    """What may be said of the fewest changes: more than one are the fewest where fewer are proved not to do."""
+    count, least = len(cheapest.candidate.changes), answer.proof.least_changes
+    if count == 1:
+        return "a single change that makes it fit"
+    is_proved = cheapest.allowed and least is not None and count <= least
+    return "fewest changes that make it fit" if is_proved else ""
 
 
 def time_words(evaluated: Evaluated) -> Iterator[str]:
@@ -176,9 +217,10 @@ def state(row: SingleChange) -> str:
 
 
 def lost_lines(answer: Recommendation, width: int) -> list[Text]:
-    """Why others lost; what cannot be made on its own is said with the single changes."""
+    """Why others lost; what cannot be made on its own is said with the single changes, how many are left above."""
     told = [each.candidate for each in answer.what_ifs if each.saved_bytes is None]
-    lost = [each for each in answer.rejected if each.candidate not in told]
+    fit = (NOT_TRACED, NO_BETTER)
+    lost = [each for each in answer.rejected if each.candidate not in told and each.reason not in fit]
     lines = [
         Text(line, style="dim")
         for row in lost[:SHOWN]

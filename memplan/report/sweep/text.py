@@ -7,7 +7,7 @@ from rich.text import Text
 
 from memplan.plan.sweep.records import State, Sweep, SweepRow
 from memplan.report.draw.layout import bounded, hanging, pad, paragraphs, spread, stacked
-from memplan.report.recommend.text import remedy_words
+from memplan.report.recommend.text import ending_words, remedy_words
 from memplan.text import clean
 from memplan.units import format_bytes
 from memplan.versions import installed
@@ -47,7 +47,7 @@ def _table(answer: Sweep, width: int, *, quiet: bool) -> Iterator[Text]:
     figures = f"{'fits':<{FITS_CELLS}}{'peak':>{PEAK_CELLS}}{'samples/s':>{RATE_CELLS}}"
     yield Text(f"  {pad('job', job)}  {pad('gpu', gpu)}  {figures}", style="dim")
     for row in answer.rows:
-        mark, style = _MARKS[row.state]
+        mark, style = _MARKS["unknown" if row.was_cut else row.state]
         yield Text.assemble((mark, style), f" {pad(row.job, job)}  {pad(_gpu(row), gpu)}  {_figures(row)}")
         if not quiet:
             yield from (Text(line, style="dim") for line in hanging("    ", _words(row), width))
@@ -62,7 +62,7 @@ def _gpu(row: SweepRow) -> str:
 
 
 def _figures(row: SweepRow) -> str:
-    state = f"{row.state:<{FITS_CELLS}}"
+    state = f"{'not found' if row.was_cut else row.state:<{FITS_CELLS}}"
     if row.best is None:
         return state
     peak = format_bytes(row.best.device_bytes)
@@ -75,8 +75,8 @@ def _words(row: SweepRow) -> str:
         return row.best.candidate.words
     if row.answer is None:
         return row.error
-    traced = f"nothing fits of {row.answer.traces} configurations that were traced"
-    return "; ".join([traced, *map(remedy_words, row.answer.remedies[:1])])
+    ending = " ".join(ending_words(row.answer).split())
+    return "; ".join([ending, *map(remedy_words, row.answer.remedies[:1])])
 
 
 def _summary(answer: Sweep) -> Text:

@@ -12,6 +12,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import Parallel, parse_parallel
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.lifetime.records import Category
+from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.changes import JobChange, layouts, single_changes
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, not_traced
 from memplan.plan.recommend.guesses import GUESSES, Guess, guess
@@ -92,9 +93,20 @@ def test_what_a_change_did_is_seen_wherever_two_traces_differ_by_it() -> None:
 
 def test_what_failed_is_not_tried_with_more() -> None:
     failed = not_traced(with_changes(GIVEN, [CHANGES["--loss-chunks 8"]]), "no logits")
-    predictor = _predictor(_outcome(_peaks(1.0, 1.0)), failed)
-    assert not predictor.can_be(_way("--loss-chunks 8", "--checkpoint full"))
-    assert predictor.can_be(_way("--checkpoint full"))
+    bounds = Bounds(load_profile("rtx-3060"))
+    bounds.learn(failed)
+    assert bounds.failure(_way("--loss-chunks 8", "--checkpoint full").candidate) == "no logits"
+    assert not bounds.failure(_way("--checkpoint full").candidate)
+
+
+def test_what_failed_may_work_with_other_ranks_or_larger_micro_batches() -> None:
+    failed = not_traced(with_changes(GIVEN, [CHANGES["--loss-chunks 8"]]), "no logits")
+    bounds = Bounds(load_profile("rtx-3060"))
+    bounds.learn(failed)
+    way = _way("--loss-chunks 8", "--checkpoint full").candidate
+    assert not bounds.failure(replace(way, spec=replace(way.spec, batch_size=2 * way.spec.batch_size)))
+    elsewhere = replace(way, changes=(*way.changes, "--precision bf16"), groups=(*way.groups, "precision"))
+    assert not bounds.failure(elsewhere)
 
 
 @each_of(

@@ -34,7 +34,7 @@ def _candidates(*seconds: float) -> list[Candidate]:
 
 
 def _workers(timeout: float = LONG) -> Workers:
-    workers = Workers(PROFILE, StepLimits(), processes=2, timeout=timeout, progress=lambda _: None)
+    workers = Workers(PROFILE, StepLimits(), processes=2, timeout=timeout)
     # Starting processes is no part of what is measured.
     assert len(list(workers.run(_candidates(0.0, 0.0), _lasting))) == 2
     return workers

@@ -1,0 +1,133 @@
+"""Small models of many kinds: target files, fields of their jobs, and what their searches leave alone."""
+
+from typing import Any
+
+_KEEP = ("offload", "loss", "precision", "optimizer", "lora", "quantize")
+_OFFLOADED = ("loss", "precision", "optimizer", "lora", "quantize")
+_BEGIN = "import torch\nfrom torch import nn\n"
+_IMAGES = "def batch(batch_size):\n    return torch.randn(batch_size, 3, 32, 32)\n"
+_MEAN = "def loss(output, batch):\n    return output.float().mean()\n"
+
+_MLP = f"""{_BEGIN}
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(128, 1024), nn.Linear(1024, 128)
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(x)))
+def model():
+    return nn.Sequential(*[Block() for _ in range(4)])
+def batch(batch_size):
+    return torch.randn(batch_size, 512, 128)
+{_MEAN}"""
+_WIDE = f"""{_BEGIN}
+def model():
+    return nn.Sequential(nn.Linear(2048, 8192), nn.ReLU(), nn.Linear(8192, 2048))
+def batch(batch_size):
+    return torch.randn(batch_size, 2048)
+{_MEAN}"""
+_ENCODER = f"""{_BEGIN}
+def model():
+    layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.1, batch_first=True)
+    return nn.TransformerEncoder(layer, 3)
+def batch(batch_size):
+    return torch.randn(batch_size, 256, 128)
+{_MEAN}"""
+_CONV = f"""{_BEGIN}
+def model():
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(128 * 256, 10))
+{_IMAGES}{_MEAN}"""
+_NORMED = f"""{_BEGIN}
+def model():
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+{_IMAGES}{_MEAN}"""
+_BATCH_NORM_1D = f"""{_BEGIN}
+def model():
+    return nn.Sequential(nn.Linear(256, 1024), nn.BatchNorm1d(1024), nn.ReLU(), nn.Linear(1024, 256))
+def batch(batch_size):
+    return torch.randn(batch_size, 256)
+{_MEAN}"""
+_LANGUAGE = f"""{_BEGIN}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(8192, 128)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(128, 8192)
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+def model():
+    return Model()
+def batch(batch_size):
+    return torch.randint(8192, (batch_size, 128))
+def loss(output, batch):
+    return nn.functional.cross_entropy(output.flatten(0, 1), batch.flatten())
+"""
+_CONTRASTIVE = f"""{_BEGIN}
+def model():
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+def batch(batch_size):
+    return torch.randn(batch_size, 64)
+def loss(output, batch):
+    return nn.functional.cross_entropy(output @ output.T, torch.arange(len(output), device=output.device))
+"""
+_RECURRENT = f"""{_BEGIN}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(64, 256, 2, batch_first=True), nn.Linear(256, 64)
+    def forward(self, x):
+        return self.head(self.lstm(x)[0])
+def model():
+    return Model()
+def batch(batch_size):
+    return torch.randn(batch_size, 128, 64)
+{_MEAN}"""
+_SCALED_BY_BATCH = f"""{_BEGIN}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Linear(512, 512), nn.Linear(512, 512)
+    def forward(self, x):
+        # What does not depend on the samples is computed once for each micro-batch.
+        positions = self.table(torch.ones(2048, 512, device=x.device)).mean(0)
+        return self.out(x + positions)
+def model():
+    return Model()
+def batch(batch_size):
+    return torch.randn(batch_size, 64, 512)
+{_MEAN}"""
+
+
+def _job(
+    name: str, text: str, batch: int, keep: tuple[str, ...] = _KEEP, allow: tuple[str, ...] = (), **fields: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    options = {"batch_size": batch, **fields}
+    return {"name": name, "text": text, "options": options}, {"keep": keep, "allow": allow}
+
+
+MODELS = (
+    _job("mlp", _MLP, 8, _OFFLOADED),
+    _job("mlp-full", _MLP, 4, _OFFLOADED, checkpoint="full"),
+    _job("mlp-accum", _MLP, 2, grad_accum=4),
+    _job("mlp-free", _MLP, 2, ("offload", "loss", "lora", "quantize"), ("precision", "optimizer")),
+    _job("wide", _WIDE, 16),
+    _job("encoder", _ENCODER, 4, _OFFLOADED),
+    _job("conv", _CONV, 8),
+    _job("normed", _NORMED, 8),
+    _job("norm-1d", _BATCH_NORM_1D, 4, allow=("split",)),
+    _job("language", _LANGUAGE, 4, ("precision", "optimizer", "lora", "quantize", "offload")),
+    _job("contrastive", _CONTRASTIVE, 1024),
+    _job("recurrent", _RECURRENT, 4),
+    _job("positions", _SCALED_BY_BATCH, 8),
+    _job("sgd", _CONV, 4, _OFFLOADED, optimizer="sgd"),
+)
+"""Fields of each job, and of its search."""

@@ -1,0 +1,67 @@
+"""What one traced way says of others: bytes and work that they cannot do without."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from memplan.lifetime.records import Category, Lifetimes
+from memplan.lifetime.sweep import live_curve
+from memplan.tracing.records import Phase, Trace
+
+UNSTEADY = ("scratch", "workspace")
+"""Roles of what kernels take for themselves: a smaller batch may need more of it."""
+PRODUCTS = ("aten.mm.", "aten.addmm.", "aten.convolution")
+"""Ops whose arithmetic stays the same however attention, the loss or the optimizer computes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """What a way holds and computes, as far as another way holds and computes no less."""
+
+    live: Mapping[Phase, int] = field(default_factory=dict)
+    """Most requested bytes of each phase, without what kernels take for themselves."""
+    live_without_gradients: Mapping[Phase, int] = field(default_factory=dict)
+    """The same without gradients of parameters, which wait between micro-batches and nowhere else."""
+    products: float = 0.0
+    """FLOPs of matrix products and convolutions in one step of one rank, the optimizer aside."""
+    forward_products: float = 0.0
+    """Those of them that are the forward's."""
+
+
+def floor_of(lifetimes: Lifetimes, repeated: float) -> Floor:
+    """Read a floor from a trace.
+
+    Args:
+        lifetimes: Of the trace of one rank.
+        repeated: Micro-batches of the step for each one that was traced.
+    """
+    trace = lifetimes.trace
+    products, forward = _products(trace)
+    return Floor(
+        live=_most_live(lifetimes, ()),
+        live_without_gradients=_most_live(lifetimes, (Category.GRADIENT,)),
+        products=products * repeated,
+        forward_products=forward * repeated,
+    )
+
+
+def _most_live(lifetimes: Lifetimes, without: tuple[Category, ...]) -> Mapping[Phase, int]:
+    trace = lifetimes.trace
+    steady = {
+        identity: buffer
+        for identity, buffer in lifetimes.buffers.items()
+        if buffer.category not in without and trace.storages[identity].role not in UNSTEADY
+    }
+    most: dict[Phase, int] = {}
+    for event, live in zip(trace.events, live_curve(trace, steady), strict=True):
+        if event.op >= 0:
+            phase = trace.ops[event.op].phase
+            most[phase] = max(most.get(phase, 0), live)
+    return most
+
+
+def _products(trace: Trace) -> tuple[float, float]:
+    """FLOPs of the products in the last step, and those of its forward."""
+    step = trace.steps[-1]
+    ops = [op for op in trace.ops[step.first_op : step.end_op] if op.name.startswith(PRODUCTS)]
+    forward = sum(op.flops for op in ops if op.phase == "forward")
+    return forward + sum(op.flops for op in ops if op.phase == "backward"), forward

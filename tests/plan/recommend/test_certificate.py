@@ -1,0 +1,147 @@
+"""What a search says is held against its whole space: is nothing better where it says BEST, does nothing fit?
+
+The space is traced once; searches are answered from those traces, on devices of every size, with every budget of work.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
+from memplan.measure.over import over
+from memplan.measure.records import Verdict
+from memplan.plan.recommend.bounds import Bounds
+from memplan.plan.recommend.evaluate import evaluate_here
+from memplan.plan.recommend.records import Search, StepLimits
+from memplan.plan.recommend.usual import usual_rank
+from memplan.units import format_bytes
+from tests.plan.recommend.brute import Traced, evaluated, judged, look_up, trace_all
+
+PROFILE = load_profile("rtx-3060")
+SEARCH = Search(processes=2, budget_seconds=1e9, keep=("offload", "optimizer", "lora", "quantize", "precision"))
+MODEL = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(128, 1024), torch.nn.Linear(1024, 128)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+def model():
+    return torch.nn.Sequential(*[Block() for _ in range(3)])
+
+def batch(batch_size):
+    return torch.randn(batch_size, 512, 128)
+
+def loss(output, batch):
+    return output.float().mean()
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> JobSpec:
+    path = tmp_path_factory.mktemp("certificate") / "deep.py"
+    path.write_text(MODEL, encoding="utf-8")
+    return JobSpec(target=FileTarget(path=path), batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def traced(job: JobSpec) -> Traced:
+    return trace_all(job, PROFILE, SEARCH)
+
+
+@pytest.fixture(scope="module")
+def limits(traced: Traced) -> list[int]:
+    """Devices on which all, some, one and none of the ways fit."""
+    highs = sorted({each.high_bytes for each in evaluated(traced)})
+    return [highs[0] - 1, highs[0], *highs[1::3], highs[-1]]
+
+
+def test_no_bound_is_above_what_it_bounds(traced: Traced) -> None:
+    for one in traced.values():
+        for other in traced.values():
+            if one.evaluated is None or other.evaluated is None:
+                continue
+            bounds = Bounds(PROFILE)
+            bounds.learn(one)
+            bounds.learn(other)
+            assert bounds.holds
+            for each in filter(None, (outcome.evaluated for outcome in traced.values())):
+                assert bounds.least_bytes(each.candidate) <= each.device_bytes
+                assert bounds.least_seconds(each.candidate) <= each.time.total * (1 + 1e-9)
+
+
+def test_a_trace_that_contradicts_a_bound_ends_all_bounds(traced: Traced) -> None:
+    bounds = Bounds(PROFILE)
+    for each in traced.values():
+        bounds.learn(each)
+    slow = next(each for each in traced.values() if each.evaluated and each.candidate.changes == ("--checkpoint full",))
+    assert bounds.least_seconds(slow.candidate) > 0
+    assert slow.evaluated is not None
+    quick = replace(slow.evaluated, time=replace(slow.evaluated.time, total=1e-6))
+    bounds.learn(replace(slow, evaluated=quick))
+    assert not bounds.holds
+    assert bounds.least_seconds(slow.candidate) == bounds.least_bytes(slow.candidate) == 0
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 6, 8, 12, 16, 24, 1000])
+def test_what_is_said_is_true_of_the_whole_space(traced: Traced, limits: list[int], job: JobSpec, most: int) -> None:
+    for limit in limits:
+        profile, known = replace(PROFILE, usable_bytes=limit), judged(traced, limit)
+        answer = look_up(known, job, profile, replace(SEARCH, budget_traces=most))
+        proof, best = answer.proof, next((each for each in evaluated(known) if each.fits), None)
+        assert proof.ways == len(known)
+        assert answer.traces <= max(most, 1)
+        match proof.ending:
+            case "best":
+                assert best is not None
+                assert answer.best is not None
+                assert answer.best.time.total <= best.time.total * (1 + 1e-9)
+            case "best_of_proved":
+                assert best is not None
+                assert answer.best is not None
+                assert proof.gap is None or answer.best.time.total <= best.time.total * (1 + proof.gap) * (1 + 1e-9)
+            case "nothing_fits":
+                assert best is None
+                sizes = [each.device_bytes for each in evaluated(known)]
+                assert proof.least_bytes is not None
+                assert proof.least_bytes <= min(sizes)
+                assert not proof.is_least_reached or proof.least_bytes == min(sizes)
+            case "not_found":
+                assert answer.best is None
+                assert proof.proved < proof.ways
+        if best is not None and proof.least_changes is not None:
+            fewest = min(len(each.candidate.changes) for each in evaluated(known) if each.fits)
+            assert proof.least_changes <= fewest
+        if most == 1000:
+            assert proof.ending == ("best" if best is not None else "nothing_fits")
+            assert answer.traces < proof.ways
+
+
+def test_no_figure_is_refuted_by_an_estimate_of_the_same_setup(traced: Traced, job: JobSpec, limits: list[int]) -> None:
+    """Peak, interval, verdict and "over by" of what fits and of what does not."""
+    profile = replace(PROFILE, usable_bytes=limits[len(limits) // 2])
+    looked_up = {key: evaluate_here(each.candidate, profile, StepLimits()) for key, each in [*traced.items()][::5]}
+    told = [each.evaluated for each in looked_up.values() if each.evaluated is not None]
+    assert {each.fits for each in told} == {True, False}
+    for each in told:
+        (alone,) = estimate_here(each.candidate.spec, [profile], advice=False)
+        peak = alone.peak
+        assert (each.device_bytes, each.high_bytes) == (peak.device_bytes, peak.high_bytes)
+        assert (each.allocated_bytes, each.reserved_bytes) == (peak.allocated_bytes, peak.reserved_bytes)
+        assert each.fits == (alone.verdict is Verdict.FITS)
+        beyond = over(peak.device_bytes, peak.high_bytes, profile.usable_bytes)
+        assert each.reason == (f"{beyond} the {format_bytes(profile.usable_bytes)} for the step" if beyond else "")
+
+
+def test_simple_ways_come_before_those_that_are_made_of_them(traced: Traced) -> None:
+    ways = [each.candidate for each in traced.values()]
+    for one in ways:
+        for other in ways:
+            if set(one.changes) < set(other.changes):
+                assert usual_rank(one) < usual_rank(other)
