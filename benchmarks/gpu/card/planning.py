@@ -3,6 +3,7 @@
 import functools
 import gc
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -215,6 +216,10 @@ def _arena(bench: Bench) -> Iterator[Fact]:
         model(torch.randn(32, 64, device=bench.device)).square().mean().backward()
         model.zero_grad(set_to_none=True)
 
+    said: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("memplan").addHandler(listener)
     try:
         arena = memplan.plan_arena(step)
         with arena:
@@ -227,6 +232,8 @@ def _arena(bench: Bench) -> Iterator[Fact]:
         )
     except MemplanError as error:
         yield figure("plan_arena of a step on the card", f"refused: {error.what}")
+        return
+    yield equal("plan_arena says that it holds CPU tensors alone", any("CUDA" in line for line in said), bench.cuda)
 
 
 def compiled(bench: Bench) -> Iterator[Fact]:

@@ -8,6 +8,7 @@ Kernels, autograd and user code run as ever and ask PyTorch for memory as ever: 
 that takes another way than the recorded one is served by PyTorch's allocator from there on, and ``counts`` says so.
 """
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -16,7 +17,10 @@ import torch
 
 from memplan.runtime.arena import native
 from memplan.runtime.arena.records import CPU_ALIGNMENT, ArenaCounts, ArenaPlan, StepRecording
+from memplan.runtime.meters.cuda import device_count
 from memplan.runtime.native import claim, release
+
+_log = logging.getLogger("memplan")
 
 _outlived: list[torch.Tensor] = []
 """Arenas in which somebody still has a tensor: their memory must stay."""
@@ -32,6 +36,7 @@ def record(step: Callable[[], object]) -> StepRecording:
         MemplanError: The allocator cannot be compiled, or is in use.
     """
     native.library()
+    on_cards = _requests_of_cards()
     _begin("recording")
     try:
         native.start_recording()
@@ -43,6 +48,12 @@ def record(step: Callable[[], object]) -> StepRecording:
         del result
     finally:
         release()
+    if on_cards := _requests_of_cards() - on_cards:
+        _log.warning(
+            "%d allocations of this step are on CUDA devices: "
+            "they stay with PyTorch's allocator, an arena is of CPU tensors",
+            on_cards,
+        )
     return found
 
 
@@ -83,6 +94,12 @@ class Arena:
         """Keep the memory where somebody still has a tensor in it."""
         if self.counts is not None and native.counts().alive:
             _outlived.append(self._buffer)
+
+
+def _requests_of_cards() -> int:
+    """How many the caching allocator has served so far; a device that nobody uses yet has none."""
+    stats = (torch.cuda.memory_stats(index) for index in range(device_count()))
+    return sum(each.get("allocation.all.allocated", 0) for each in stats)
 
 
 def _begin(what: str) -> None:

@@ -204,6 +204,21 @@ def test_one_at_a_time_and_errors_end_a_step() -> None:
     assert record(lambda: None).events == ()
 
 
+def test_a_step_that_allocates_on_a_card_is_told_that_this_stays_outside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = {"allocation.all.allocated": 7}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: dict(requests))
+    record(lambda: None)
+    assert caplog.messages == []
+    record(lambda: requests.update({"allocation.all.allocated": 10}))
+    assert caplog.messages == [
+        "3 allocations of this step are on CUDA devices: they stay with PyTorch's allocator, an arena is of CPU tensors"
+    ]
+
+
 def test_a_recording_says_who_is_alive_when() -> None:
     def step() -> torch.Tensor:
         first = torch.empty(10)
