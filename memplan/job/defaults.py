@@ -58,6 +58,27 @@ def _bound(
     return tuple(names[:end]), tuple(names[end:])
 
 
+class NoLossError(EstimateError):
+    """A model's output is no loss, and holds none."""
+
+
+def first_loss(output: object, *, anywhere: bool = False) -> "torch.Tensor | None":
+    """The loss that an output is or holds: ``loss``, itself, its first item.
+
+    Args:
+        output: What a model returned.
+        anywhere: May it be the only scalar of a tuple, wherever it stands (``logits, loss``)?
+    """
+    candidates: list[object] = [getattr(output, "loss", None), output]
+    if isinstance(output, Mapping):
+        candidates.insert(0, output.get("loss"))
+    if isinstance(output, tuple | list) and output:
+        candidates.append(output[0])
+        scalars = [each for each in output if _is_scalar(each) and each.dim() == 0]
+        candidates += scalars if anywhere and len(scalars) == 1 else []
+    return next((candidate for candidate in candidates if _is_scalar(candidate)), None)
+
+
 def default_loss(output: object, batch: object) -> "torch.Tensor":
     """The scalar to differentiate where the target defines no ``loss``.
 
@@ -69,17 +90,12 @@ def default_loss(output: object, batch: object) -> "torch.Tensor":
         The loss, a tensor of one element.
 
     Raises:
-        EstimateError: The output holds no such scalar.
+        NoLossError: The output holds no such scalar.
     """
-    candidates: list[object] = [getattr(output, "loss", None), output]
-    if isinstance(output, Mapping):
-        candidates.insert(0, output.get("loss"))
-    if isinstance(output, tuple | list) and output:
-        candidates.append(output[0])
-    for candidate in candidates:
-        if _is_scalar(candidate):
-            return candidate
-    raise EstimateError(f"the model returns {_describe(output)}, which is no loss", hint=_hint(output, batch))
+    loss = first_loss(output)
+    if loss is not None:
+        return loss
+    raise NoLossError(f"the model returns {_describe(output)}, which is no loss", hint=_hint(output, batch))
 
 
 def _positional(model: "torch.nn.Module") -> tuple[list[inspect.Parameter], str | None]:

@@ -1,29 +1,24 @@
 """Targets become callables. Runs in the child process, because it imports the user's code."""
 
 import dataclasses
-import importlib
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from memplan.errors import UsageError
-from memplan.job.candidates import model_builder, model_name
+from memplan.job.call import Name
+from memplan.job.candidates import model_builder, model_call
+from memplan.job.imports import import_file, import_module
 from memplan.job.inputs import batch_of
 from memplan.job.loss_items import loss_items
 from memplan.job.places import file_of, place
 from memplan.job.signatures import EXPECTED, check_takes, uniform_batch
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, HubTarget, JobSpec, ModuleTarget, PresetTarget, ScriptTarget
-from memplan.job.usercode import display, guarded, user_code
+from memplan.job.usercode import guarded
 
-_BATCH_EXAMPLE = """add to the file, for example (or give --input NAME=dtype[dims]):
-    import torch
-    def batch(batch_size):
-        return torch.randn(batch_size, 3, 224, 224)"""
+LOSSES = ("cross-entropy", "mse", "sum")
+"""What ``--loss`` takes beside a function."""
 
 
 def load_source(spec: JobSpec) -> ModelSource:
@@ -41,6 +36,8 @@ def load_source(spec: JobSpec) -> ModelSource:
         EstimateError: The user's code raised while it was imported (exit 3).
     """
     source = _unfed_source(spec)
+    if spec.loss is not None:
+        source = _with_loss(source, spec.loss)
     if not spec.inputs:
         return source
     if spec.seq_len is not None and not any("S" in given.dims for given in spec.inputs):
@@ -49,13 +46,33 @@ def load_source(spec: JobSpec) -> ModelSource:
     return dataclasses.replace(source, batch=batch_of(spec.inputs), provenance=provenance)
 
 
+def _with_loss(source: ModelSource, name: str) -> ModelSource:
+    """``--loss`` in place of the target's own; the kinds that memplan knows are fitted to the output later."""
+    if source.train_step is not None:
+        raise UsageError("--loss would change nothing: the target has a train_step", hint="leave out --loss")
+    if name in LOSSES:
+        return dataclasses.replace(source, loss=None, loss_items=())
+    module_name, colon, function_name = name.partition(":")
+    if not colon or not function_name:
+        raise UsageError(
+            f"there is no loss '{name}'", where="--loss", hint=f"one of {', '.join(LOSSES)}, or module:function"
+        )
+    module = import_module(module_name)
+    loss = getattr(module, function_name, None)
+    if loss is None:
+        raise UsageError(f"{file_of(module)} has no '{function_name}'", where="--loss")
+    check_takes(loss, "loss", 2, where=place(module, function_name))
+    provenance = {**source.provenance, "loss": place(module, function_name)}
+    return dataclasses.replace(source, loss=guarded(loss, "loss()"), loss_items=loss_items(loss), provenance=provenance)
+
+
 def _unfed_source(spec: JobSpec) -> ModelSource:
     """The target's own source; ``--input`` is not yet applied."""
     match spec.target:
         case FileTarget(path=path, factory=factory):
-            return _module_source(_import_file(path), factory, spec)
+            return _module_source(import_file(path), factory, spec)
         case ModuleTarget(module=module, factory=factory):
-            return _module_source(_import_module(module), factory, spec)
+            return _module_source(import_module(module), factory, spec)
         case HubTarget(location=location):
             from memplan.job.huggingface import hub_source
 
@@ -72,8 +89,8 @@ def _unfed_source(spec: JobSpec) -> ModelSource:
 
 def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> ModelSource:
     """Read the contract of a target file (docs: target files) out of an imported module."""
-    name = model_name(module, factory)
-    provenance = {"model": place(module, name)}
+    call = model_call(module, factory)
+    provenance = {"model": place(module, call.path[0])}
     provenance.update({field: place(module, field) for field in EXPECTED if getattr(module, field, None) is not None})
     batch, default_seq_len = _batch(module, spec)
     if spec.inputs:
@@ -82,7 +99,7 @@ def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> Mo
         provenance["seq_len"] = provenance["batch"]
     loss = _function(module, "loss", 2)
     return ModelSource(
-        model=model_builder(module, name),
+        model=model_builder(module, call),
         batch=batch,
         loss=loss,
         loss_items=loss_items(loss) if loss else (),
@@ -91,6 +108,7 @@ def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> Mo
         parallelize=_function(module, "parallelize", 2),
         generate=_function(module, "generate", 2),
         default_seq_len=default_seq_len,
+        arguments={name: value for name, value in call.keywords.items() if not isinstance(value, Name)},
         provenance=provenance,
     )
 
@@ -101,8 +119,7 @@ def _batch(module: ModuleType, spec: JobSpec) -> tuple[Callable[[int, int | None
         return None, None
     function = _callable(module, "batch")
     if function is None:
-        file = file_of(module)
-        raise UsageError(f"{file} has no batch(), so the model's input is unknown", where=file, hint=_BATCH_EXAMPLE)
+        return None, None
     uniform, default = uniform_batch(function, where=place(module, "batch"), seq_len=spec.seq_len)
     return guarded(uniform, "batch()"), default
 
@@ -123,58 +140,3 @@ def _callable(module: ModuleType, name: str) -> Callable[..., Any] | None:
         what = f"'{name}' in {file_of(module)} must be a function {EXPECTED[name]}, but is of type {kind}"
         raise UsageError(what, where=place(module, name))
     return function
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Import a file under its own name, its folder on ``sys.path``: siblings, dataclasses and pickles work."""
-    path = path.resolve()
-    _put_on_path(path.parent)
-    # A file that is called like a module already loaded (types.py) must not take that one's place.
-    namesake = sys.modules.get(path.stem)
-    is_free = namesake is None or getattr(namesake, "__file__", None) == str(path)
-    name = path.stem if is_free else f"{path.stem} (target)"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
-        raise UsageError(f"'{display(path)}' is not a Python file")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    try:
-        with _script_arguments(path), user_code(display(path)):
-            found.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _import_module(name: str) -> ModuleType:
-    """Import by name, the current folder first, as ``python -m`` does.
-
-    Raises:
-        UsageError: The module or a package above it does not exist.
-    """
-    _put_on_path(Path.cwd())
-    try:
-        with _script_arguments(Path(name)), user_code(name):
-            return importlib.import_module(name)
-    except Exception as error:
-        cause = error.__cause__
-        if isinstance(cause, ModuleNotFoundError) and cause.name and f"{name}.".startswith(f"{cause.name}."):
-            hint = f"run memplan in the folder that holds it ({Path.cwd()} does not), or install it"
-            raise UsageError(f"there is no module '{cause.name}'", hint=hint) from error
-        raise
-
-
-def _put_on_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-
-@contextmanager
-def _script_arguments(path: Path) -> Iterator[None]:
-    """Let user code that reads ``sys.argv`` while imported see a script without arguments, not memplan's own."""
-    before, sys.argv = sys.argv, [str(path)]
-    try:
-        yield
-    finally:
-        sys.argv = before

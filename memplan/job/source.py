@@ -18,7 +18,8 @@ class ModelSource:
     model: "Callable[[], torch.nn.Module]"
     """Builds the model (on CPU, in default dtype; memplan casts and places it)."""
     batch: Callable[[int, int | None], Any] | None = None
-    """``(batch_size, seq_len)`` → a tensor, a dict (keywords) or a tuple (leading positional items)."""
+    """``(batch_size, seq_len)`` → a tensor, a dict (keywords) or a tuple (leading positional items); None: the target
+    says nothing of its inputs, which are worked out."""
     loss: "Callable[[Any, Any], torch.Tensor] | None" = None
     """``(output, batch)`` → scalar; None takes ``output.loss`` or a scalar output."""
     loss_items: LossItems = ()
@@ -35,5 +36,7 @@ class ModelSource:
     """Extra keywords for a transformers model's ``generate``."""
     default_seq_len: int | None = None
     """Sequence length where none is given; None where the model has none."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords that the model's constructor is called with, as typed: sizes that its inputs must fit."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field (``model``, ``batch``, ``loss``…) → ``file:line`` it came from."""

@@ -26,12 +26,12 @@ DataDependent = Literal["balanced", "worst"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTarget:
-    """``model.py`` or ``model.py:factory``."""
+    """``model.py``, ``model.py:factory`` or ``model.py:Net(dim=512)``."""
 
     path: Path
     """The file, as typed."""
     factory: str | None = None
-    """The name to call; without one ``model`` or the only candidate is taken."""
+    """The name to call, or the call (``memplan.job.call``); without one ``model`` or the only candidate is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ModuleTarget:
     module: str
     """Dotted import path."""
     factory: str
-    """The name to call."""
+    """The name to call, or the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +132,12 @@ class JobSpec:
         by_hand="make it in the training script",
     )  # fmt: skip
     """None takes the target's own ``optimizer``, else adamw."""
+    loss: str | None = option(
+        None, help="Loss: cross-entropy, mse, sum or module:function.", metavar="NAME", training_only=True,
+        default="the target's own, else by what the model returns", names_code=True, page="targets.md#no-loss",
+        by_hand="compute it in the training script",
+    )  # fmt: skip
+    """``cross-entropy``, ``mse``, ``sum`` or ``module:function``; None takes the target's own, else one that fits."""
     optimizer_impl: OptimizerImpl = option(
         "auto", help="Its implementation:", default="auto, as on CUDA", on_job_line="always", training_only=True,
         by_hand="make the optimizer with foreach= or fused=",

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import assert_never
 
 from memplan.errors import UsageError
+from memplan.job.call import parse_call
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
 
-FORMS = "write model.py or model.py:factory, package.module:factory, hf:DIR (or hf:config.json), or preset:NAME"
+FORMS = (
+    "write model.py, model.py:factory or model.py:Net(dim=512), package.module:factory, hf:DIR (or hf:config.json), "
+    "or preset:NAME"
+)
 
 _NAME = r"[^\W\d]\w*"
-_FILE = re.compile(rf"(?P<path>.+\.py)(?:::?(?P<factory>{_NAME}))?", re.DOTALL)
-_MODULE = re.compile(rf"(?P<module>{_NAME}(?:\.{_NAME})*)::?(?P<factory>{_NAME})")
+_CALL = rf"{_NAME}\s*(?:\(.*\))?"
+_FILE = re.compile(rf"(?P<path>.+?\.py)(?:::?(?P<factory>{_CALL}))?", re.DOTALL)
+_MODULE = re.compile(rf"(?P<module>{_NAME}(?:\.{_NAME})*)::?(?P<factory>{_CALL})", re.DOTALL)
 _SCHEME = re.compile(r"(?P<scheme>hf|preset):(?P<rest>.*)", re.DOTALL)
 
 
@@ -22,7 +27,8 @@ def parse_target(text: str, folder: Path = Path()) -> Target:
     """Read a target.
 
     Args:
-        text: ``model.py``, ``model.py:factory`` (or ``::``), ``package.module:factory``, ``hf:…`` or ``preset:…``.
+        text: ``model.py``, ``model.py:factory`` (or ``::``, or a call as ``Net(dim=512)``), ``package.module:factory``,
+            ``hf:…`` or ``preset:…``.
         folder: Where its relative paths begin.
 
     Returns:
@@ -35,9 +41,10 @@ def parse_target(text: str, folder: Path = Path()) -> Target:
     if match := _SCHEME.fullmatch(text):
         return _named(match["scheme"], match["rest"].strip(), text, folder)
     if match := _FILE.fullmatch(text):
-        return FileTarget(path=existing_file(folder / match["path"]), factory=match["factory"])
+        factory = _checked_call(match["factory"])
+        return FileTarget(path=existing_file(folder / match["path"]), factory=factory)
     if match := _MODULE.fullmatch(text):
-        return ModuleTarget(module=match["module"], factory=match["factory"])
+        return ModuleTarget(module=match["module"], factory=_checked_call(match["factory"]) or "")
     raise UsageError(f"'{text}' is not a target", hint=_what_was_meant(text))
 
 
@@ -57,6 +64,13 @@ def format_target(target: Target) -> str:
         case ScriptTarget():
             return shlex.join([target.name, *(("--", *target.arguments) if target.arguments else ())])
     assert_never(target)
+
+
+def _checked_call(text: str | None) -> str | None:
+    """The factory as typed, which is a name or a call."""
+    if text is not None:
+        parse_call(text)
+    return text
 
 
 def _named(scheme: str, rest: str, text: str, folder: Path) -> Target:

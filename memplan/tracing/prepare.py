@@ -18,6 +18,7 @@ from memplan.tracing import in_backward, loop, precision, replay_buffer
 from memplan.tracing.adapted import adapt
 from memplan.tracing.checkpointing import apply_checkpointing, described
 from memplan.tracing.generation import generator
+from memplan.tracing.inferred.losses import unlabelled
 from memplan.tracing.parameter_kinds import optimizer_groups
 from memplan.tracing.place import cast_floats
 from memplan.tracing.saved import saving
@@ -123,7 +124,7 @@ def _autocast_precision(source: ModelSource, spec: JobSpec) -> Precision:
 
 
 def _call(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundings: Surroundings) -> Callable[..., Any]:
-    call = caller(source.loss_items, surroundings.called)
+    call = unlabelled(caller(source.loss_items, surroundings.called))
     if spec.mode == "train" and source.train_step is None:
         return saving(call, spec, surroundings.kind)
     if spec.mode != "generate":

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import torch
 
+from memplan.job.defaults import NoLossError
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.attempts import attempt
 from memplan.tracing.decisions import Decisions
+from memplan.tracing.inferred.complete import complete
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
@@ -50,11 +52,22 @@ def trace_job(
         return attempt(
             lambda decisions: trace_script(target, spec, device, rank=rank, decisions=decisions, progress=progress), way
         )
-    return attempt(lambda decisions: _trace(load, spec, device, rank=rank, decisions=decisions, progress=progress), way)
+
+    def run(completed: Callable[[ModelSource, Callable[[str], None]], ModelSource]) -> Trace:
+        return attempt(
+            lambda decisions: _trace(load, completed, spec, device, rank=rank, decisions=decisions, progress=progress),
+            way,
+        )
+
+    try:
+        return run(lambda source, assume: complete(source, spec, assume))
+    except NoLossError:
+        return run(lambda source, assume: complete(source, spec, assume, loss=True))
 
 
 def _trace(
     load: Callable[[], ModelSource],
+    completed: Callable[[ModelSource, Callable[[str], None]], ModelSource],
     spec: JobSpec,
     device: DeviceTraits,
     *,
@@ -64,7 +77,7 @@ def _trace(
 ) -> Trace:
     with session(spec, device, rank=rank, decisions=decisions) as here:
         progress("building the model")
-        source = load()
+        source = completed(load(), here.recorder.values.assume)
         surroundings = Recorded(here.recorder)
         model = build_model(source, spec, surroundings)
         facts = _facts(model, spec)

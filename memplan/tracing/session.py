@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from memplan.job.missing_packages import missing_packages
 from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec
 from memplan.seam.find import no_loss_is_hidden
@@ -117,6 +118,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
     with no_loss_is_hidden(), ExitStack() as stack:
         disk = stack.enter_context(_deepspeed(spec))
         stack.enter_context(fake_world())
+        stack.enter_context(missing_packages(values.assume))
         stack.enter_context(fakes_pass_for_real())
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))

@@ -104,7 +104,7 @@ class Steps:
             with user_code(f"step {len(self.ranges) + 1}"):
                 next(loop)
         except EstimateError as error:
-            raise EstimateError(error.what, where=self._where(error), hint=error.hint) from error.__cause__
+            raise type(error)(error.what, where=self._where(error), hint=error.hint) from error.__cause__
 
     def _where(self, error: EstimateError) -> str | None:
         """The user's line if there is one, else the module; and the op, where one failed."""

@@ -12,8 +12,9 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.job.load import load_source
-from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.job.spec import FileTarget, JobSpec, ModuleTarget, ScriptTarget
 from memplan.job.usercode import user_code
+from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cpu import CpuMeter
@@ -129,6 +130,8 @@ class _Run:
         self._progress("building the model for real")
         surroundings = RealDevice(self._device)
         source = load_source(self._spec)
+        is_of_user = isinstance(self._spec.target, FileTarget | ModuleTarget)
+        source = complete(source, self._spec, surroundings.assume, loss=is_of_user)
         model = build_model(source, self._spec, surroundings)
         compiled.whole(model)
         self._loop = make_loop(source, model, self._spec, surroundings)

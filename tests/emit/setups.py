@@ -70,7 +70,13 @@ loras = st.builds(
 
 CONFIGURATION = tuple(name for name, option in OPTIONS.items() if option.about.by_hand)
 """Options that a framework has to know; the others only a prediction needs."""
-_VALUES = {bool: st.booleans(), int: counts, float: st.floats(0.01, 100), Lora: loras}
+_VALUES = {
+    bool: st.booleans(),
+    int: counts,
+    float: st.floats(0.01, 100),
+    str: st.sampled_from(("cross-entropy", "losses:own")),
+    Lora: loras,
+}
 
 
 def values_of(option: OptionField) -> st.SearchStrategy[Any]:

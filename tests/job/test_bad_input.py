@@ -57,7 +57,7 @@ CASES = {
         "pip install no_such_package",
     ),
     "package with another name": ("import cv2\n", 3, "ModuleNotFoundError", "model.py:1", "pip install opencv-python"),
-    "relative import": ("from .layers import x\n", 3, "relative import", "model.py:1", "package.module:factory"),
+    "relative import": ("from .layers import x\n", 3, "No module named", "model.py:1", "beside the file"),
     "file missing": ("open('weights.bin')\n", 3, "FileNotFoundError", "model.py:1", "folder that memplan runs in"),
     "needs CUDA": (
         "raise RuntimeError('Found no NVIDIA driver on your system')\n",

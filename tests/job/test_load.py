@@ -106,7 +106,6 @@ def test_several_candidates_are_listed(load):
     "text",
     [
         "",
-        "class Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n",
         "def build():\n    pass\n",
     ],
 )
@@ -114,6 +113,16 @@ def test_no_candidate(load, text):
     error = refused(load, text + BATCH)
     assert "model.py has no model" in error.what
     assert "def model()" in (error.hint or "")
+
+
+def test_a_class_that_needs_arguments_is_shown_as_it_is_typed(load):
+    text = "class Net(nn.Module):\n    def __init__(self, width, depth: int = 2):\n        super().__init__()\n"
+    error = refused(load, text + BATCH)
+    assert "model.py has no model that needs no arguments" in error.what
+    assert "model.py:Net(width=512)" in (error.hint or "")
+    error = refused(load, text + BATCH, factory="Net")
+    assert "width, needed\n    depth: int = 2" in error.what
+    assert load(text + BATCH, factory="Net(width=3)").arguments == {"width": 3}
 
 
 def test_imported_classes_are_no_candidates(load):
@@ -153,14 +162,8 @@ def test_the_first_ready_instance_is_freed_before_the_next_is_built(load):
     assert sys.modules["tally"].COUNTS == [0, 0]
 
 
-def test_missing_batch_shows_three_lines_to_paste(load):
-    error = refused(load, NET)
-    assert "no batch()" in error.what
-    example = "\n".join(line[4:] for line in (error.hint or "").splitlines()[1:])
-    names = {}
-    exec(example, names)
-    assert len(example.splitlines()) == 3
-    assert names["batch"](2).shape == (2, 3, 224, 224)
+def test_without_a_batch_the_input_is_left_open(load):
+    assert load(NET).batch is None
 
 
 def test_inputs_take_the_place_of_batch(load):

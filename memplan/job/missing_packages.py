@@ -1,0 +1,131 @@
+"""Packages that are not installed and that a program imports without using them: the import passes, a use fails.
+
+Many a file of a package imports what only another of its functions needs. Where the program itself is prepared for the
+package to be missing (the import stands under ``try``, or it asks ``find_spec``), it is told so.
+"""
+
+import ast
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NoReturn
+
+from memplan.job.usercode import is_user_file
+
+Assume = Callable[[str], None]
+
+
+@contextmanager
+def missing_packages(assume: Assume) -> Iterator[None]:
+    """Let the user's files import packages that are not installed.
+
+    Args:
+        assume: Told which.
+    """
+    finder = _Finder(assume)
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in finder.made:
+            sys.modules.pop(name, None)
+
+
+class _Finder:
+    """Comes after all others (``importlib.abc.MetaPathFinder``)."""
+
+    def __init__(self, assume: Assume) -> None:
+        self.made: list[str] = []
+        self._assume = assume
+
+    def find_spec(self, name: str, _: Sequence[str] | None = None, __: Any = None) -> Any:
+        """A module that fails when it is used, for imports that nothing guards."""
+        top = name.partition(".")[0]
+        if top not in self.made and not _is_unguarded():
+            return None
+        if top == name:
+            self._assume(f"{name} is not installed: the program imports it, and has not used it")
+        self.made.append(name)
+        return importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)  # type: ignore[arg-type]
+
+
+class _Loader:
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Missing(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is to be run."""
+
+
+class _Missing(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Unusable(self.__name__, name)
+
+
+class _Unusable:
+    """A name of a package that is not there."""
+
+    def __init__(self, package: str, name: str) -> None:
+        self.__dict__["_missing"] = (package, name)
+
+    def _fail(self, *_: Any, **__: Any) -> NoReturn:
+        package, name = self.__dict__["_missing"]
+        raise ModuleNotFoundError(f"No module named '{package}', of which {name} is used", name=package)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        package, before = self.__dict__["_missing"]
+        return _Unusable(package, f"{before}.{name}")
+
+    __call__ = __iter__ = __len__ = __getitem__ = __enter__ = __bool__ = __mro_entries__ = _fail
+    # As annotations they may be joined: ``Tokenizer | None``.
+    __or__ = __ror__ = lambda self, _: self
+
+
+def _is_unguarded() -> bool:
+    """Does an import statement of the user's ask, with none on the way that is prepared for a failure?"""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - documented, in spite of its name.
+    asks = True
+    while frame is not None:
+        code, line = frame.f_code, frame.f_lineno
+        frame = frame.f_back
+        if code.co_filename.startswith("<frozen importlib"):
+            continue
+        if asks and not _imports(code, line):
+            return False
+        asks = False
+        if is_user_file(code.co_filename) and _is_guarded(code.co_filename, line):
+            return False
+    return True
+
+
+def _imports(code: CodeType, line: int) -> bool:
+    if not is_user_file(code.co_filename):
+        return False
+    return any(isinstance(node, ast.Import | ast.ImportFrom) and node.lineno <= line <= (node.end_lineno or line)
+               for node in _nodes(code.co_filename))  # fmt: skip
+
+
+def _is_guarded(file: str, line: int) -> bool:
+    return any(
+        isinstance(node, ast.Try | ast.TryStar)
+        and node.handlers
+        and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
+        for node in _nodes(file)
+    )
+
+
+@cache
+def _nodes(file: str) -> tuple[ast.AST, ...]:
+    try:
+        return tuple(ast.walk(ast.parse(Path(file).read_bytes())))
+    except (OSError, SyntaxError, ValueError):
+        return ()
