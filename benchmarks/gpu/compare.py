@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 if importlib.util.find_spec("memplan") is None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -79,7 +80,9 @@ def rows(content: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Row]:
     known = {workload.name: workload for workload in WORKLOADS}
     for name, found in content["workloads"].items():
         if "measured" in found and name in known and (not only or name in only):
-            yield row(known[name], found, profile_of(content), tiny=content["tiny"])
+            with patch.dict(os.environ, {VARIABLE: content["device"]["versions"]["torch"]}):
+                compared = row(known[name], found, profile_of(content), tiny=content["tiny"])
+            yield compared
 
 
 def row(workload: Workload, found: Mapping[str, Any], profile: GpuProfile, *, tiny: bool) -> Row:
@@ -143,7 +146,6 @@ def main() -> None:
     for path in options.files or sorted(RESULTS.glob("*.json")):
         content = load(path)
         versions = content["device"]["versions"]
-        os.environ[VARIABLE] = versions["torch"]
         print(f"{path.name}: {content['device']['name']}, {versions}, {content['environment']['date']}")
         print(f"{'workload':<30}{'requested':>10}{'allocated':>10}{'reserved':>10}{'device':>10}{'events':>10}")
         found = []

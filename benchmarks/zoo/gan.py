@@ -59,8 +59,8 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 def train_step(model: Gan, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
     """One step of the critic, then one of the generator."""
-    ones, zeros = torch.ones(len(batch)), torch.zeros(len(batch))
-    fake = model.generator(torch.randn(len(batch), 64, 1, 1))
+    ones, zeros = torch.ones(len(batch), device=batch.device), torch.zeros(len(batch), device=batch.device)
+    fake = model.generator(torch.randn(len(batch), 64, 1, 1, device=batch.device))
     model.critic_optimizer.zero_grad()
     real_loss = functional.binary_cross_entropy_with_logits(model.critic(batch), ones)
     fake_loss = functional.binary_cross_entropy_with_logits(model.critic(fake.detach()), zeros)

@@ -2,7 +2,7 @@
 
 A profile's ``context_bytes`` are those of a training step that uses cuBLAS and cuDNN in forward and in backward. A step
 that leaves one of them out, or has no backward, takes a handle less. On an H100 (torch 2.11.0+cu130, cuDNN 9.19, driver
-580.159.04, 2026-11-23) this gave all of 46 workloads to 4 MiB: 64 MiB for a handle of cuBLAS, 8 MiB for one of cuDNN.
+580.159.04, 2026-11-23) this gave all of 47 workloads to 4 MiB: 64 MiB for a handle of cuBLAS, 8 MiB for one of cuDNN.
 Which kernels of PyTorch's own a step loads made no difference beyond that.
 """
 

@@ -27,7 +27,7 @@ class _Gap(NamedTuple):
 
 
 def compare(predicted: AllocationStream, real: AllocationStream, *, ignored_bytes: int = 0) -> Alignment:
-    """Align two streams step by step, over the steps that both have.
+    """Align two streams step by step, over the steps that both have; frees that follow each other count as a set.
 
     Args:
         predicted: With phases.
@@ -36,7 +36,8 @@ def compare(predicted: AllocationStream, real: AllocationStream, *, ignored_byte
     """
     predicted, real = without_small(predicted, ignored_bytes), without_small(real, ignored_bytes)
     pieces = list(_pieces(predicted, real))
-    gaps = [gap for step, (ours, theirs) in enumerate(pieces) for gap in _gaps(step, predicted, real, ours, theirs)]
+    found = [gap for step, (ours, theirs) in enumerate(pieces) for gap in _gaps(step, predicted, real, ours, theirs)]
+    gaps = [gap for run in _runs_of_frees(found, predicted) for gap in run if not _same_set(run, predicted, real)]
     ours, theirs = (sum(len(piece[side]) for piece in pieces) for side in (0, 1))
     return Alignment(
         predicted=ours,
@@ -84,6 +85,36 @@ def _gaps(step: int, predicted: AllocationStream, real: AllocationStream, ours: 
         i, j = at_i + block.length, at_j + block.length
     if i < ours.stop or j < theirs.stop:
         yield _Gap(step, range(i, ours.stop), range(j, theirs.stop))
+
+
+def _runs_of_frees(gaps: Sequence[_Gap], predicted: AllocationStream) -> Iterator[list[_Gap]]:
+    """Gaps together where all predicted events from one to the next are frees."""
+    run: list[_Gap] = []
+    for gap in gaps:
+        since = range(run[0].predicted.start, gap.predicted.stop) if run else range(0)
+        if run and (run[-1].step != gap.step or not _all_freed(predicted, since)):
+            yield run
+            run = []
+        run.append(gap)
+    if run:
+        yield run
+
+
+def _same_set(run: Sequence[_Gap], predicted: AllocationStream, real: AllocationStream) -> bool:
+    """Do both sides free the same here, in another order?
+
+    That order changes neither a peak nor the blocks that are left, and a real one may be that of addresses: autocast's
+    cache of casts is a hash table (aten/src/ATen/autocast_mode.cpp ``cached_casts``).
+    """
+    ours = range(run[0].predicted.start, run[-1].predicted.stop)
+    theirs = range(run[0].real.start, run[-1].real.stop)
+    if not (_all_freed(predicted, ours) and _all_freed(real, theirs)):
+        return False
+    return sorted(predicted.sizes[ours.start : ours.stop]) == sorted(real.sizes[theirs.start : theirs.stop])
+
+
+def _all_freed(stream: AllocationStream, events: range) -> bool:
+    return all(size < 0 for size in stream.sizes[events.start : events.stop])
 
 
 def _phase(stream: AllocationStream, index: int) -> int:
