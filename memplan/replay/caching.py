@@ -30,7 +30,11 @@ _EVERY_SIZE = 1 << 62
 
 
 def bump_addresses(start: int = FIRST_ADDRESS) -> Callable[[int], int]:
-    """Place segments one behind the other. Real drivers differ, which changes no peak (18 of 18 real traces)."""
+    """Place segments one behind the other. Real drivers mostly go down: requested and reserved bytes stay the same.
+
+    Of free blocks of one size the lowest address serves, so peaks of allocated bytes may move: not in 18 real
+    snapshots, by at most 0.13 % in workloads on an H100 whose streams are predicted event by event (2026-11-23).
+    """
     end = start
 
     def place(nbytes: int) -> int:

@@ -29,10 +29,11 @@ _ALIGNMENT = 256
 # 128 threads of 15 4-byte items are the default of sm60 and newer: a state for some two thousand elements.
 _TILE_THREADS, _TILE_ITEMS = 128, 15
 _TILE_PADDING = 32
-# On an H100 (torch 2.11, CUDA 13.0, 2026-11-23) one tile took 768 bytes in a sum of 4-byte numbers and in a selection,
-# 1,024 in a sum of 8-byte ones, and 163,840 of those 1,536: 22 to 32 tiles, of which this is the middle.
+# On an H100 (torch 2.11, CUDA 13.0, 2026-11-23) the default's tiles took, with the warp's: 768 bytes in a sum of 4-byte
+# numbers and in a selection, and in sums of 8-byte ones 1,024 (one tile, and ten), 1,280 (19) and 1,536 (23).
 _HOPPER_STATUS_BYTES = 8
-_HOPPER_TILE_BYTES = 8 * 6144
+# There, runs of 163,840 8-byte keys took 1,536: 22 to 32 tiles, of which this is the middle; 16,384 keys took 1,024.
+_RUN_KEYS = 6144
 # DeviceReduce: blocks that fill the device five times (tuning of dispatch_reduce.cuh), 256 threads each.
 _REDUCE_SUBSCRIPTION, _REDUCE_THREADS = 5, 256
 
@@ -94,12 +95,27 @@ def tile_states(key: str, items: int, value_bytes: int, device: DeviceTraits) ->
         value_bytes: Bytes of what is summed up.
         device: Whose tiles.
     """
-    if device.capability >= _HOPPER:
-        word, tile = _HOPPER_STATUS_BYTES + 2 * value_bytes, _HOPPER_TILE_BYTES // value_bytes
-    else:
-        # A state and its value move in one transaction.
-        word, tile = max(8, 2 * value_bytes), _TILE_THREADS * _per_thread(_TILE_ITEMS, value_bytes)
-    return Scratch("alloc", key, _aligned((ceil_div(items, tile) + _TILE_PADDING) * word))
+    tile = _TILE_THREADS * _per_thread(_TILE_ITEMS, value_bytes)
+    return Scratch("alloc", key, _states(ceil_div(items, tile), value_bytes, device))
+
+
+def run_states(key: str, items: int, key_bytes: int, device: DeviceTraits) -> Scratch:
+    """Temporary storage of ``cub::DeviceSelect::UniqueByKey``: one state per tile.
+
+    Args:
+        key: Names the allocation.
+        items: Keys.
+        key_bytes: Bytes of a key.
+        device: Whose tiles.
+    """
+    return Scratch("alloc", key, _states(ceil_div(items, _RUN_KEYS), key_bytes, device))
+
+
+def _states(tiles: int, value_bytes: int, device: DeviceTraits) -> int:
+    # Before Hopper a state and its value move in one transaction.
+    earlier = max(8, 2 * value_bytes)
+    word = _HOPPER_STATUS_BYTES + 2 * value_bytes if device.capability >= _HOPPER else earlier
+    return _aligned((tiles + _TILE_PADDING) * word)
 
 
 def reduction_sums(key: str, value_bytes: int, device: DeviceTraits) -> Scratch:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes, tile_states
+from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes, run_states, tile_states
 from memplan.tracing.scratch.cuda_shapes import (
     INDEX_BYTES,
     allocations,
@@ -88,7 +88,7 @@ def _segments(call: Call, gradient: torch.Tensor, indices: torch.Tensor, rows: i
     accumulator = width * opmath_bytes(gradient.dtype)
     tables = (
         *allocations((("offsets", count * item), ("segments", INDEX_BYTES), ("unique", count * item))),
-        tile_states("runs", count, item, call.device),
+        run_states("runs", count, item, call.device),
         *frees("runs", "unique"),
         *allocations((("partials", segments * item), ("partial_offsets", segments * item))),
         tile_states("scan", segments, item, call.device),
