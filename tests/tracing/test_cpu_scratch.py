@@ -253,6 +253,29 @@ def test_any_convolution_and_its_gradients(batch, inputs, outputs, kernel, size)
     compare(aten.convolution_backward.default, *gradients(arguments), slack=1024)
 
 
+@avx2_machine
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize(
+    ("dims", "inputs", "size", "outputs", "kernel"),
+    [
+        (1, 64, 81, 64, 3),
+        (2, 32, 24, 64, 3),
+        (2, 32, 15, 64, 5),
+        (2, 64, 25, 128, 3),
+        (2, 16, 40, 128, 1),
+        (3, 32, 9, 64, 3),
+    ],
+)
+def test_strided_gradients_in_groups_lie_plain_on_avx2(dims, inputs, size, outputs, kernel, stride, groups):
+    source = torch.randn(3, inputs, *[size] * dims)
+    weight, bias = torch.randn(outputs, inputs // groups, *[kernel] * dims), torch.randn(outputs)
+    rest = ([stride] * dims, [kernel // 2] * dims, [1] * dims, False, [0] * dims, groups)
+    gradient = torch.randn_like(aten.convolution(source, weight, bias, *rest))
+    compare(aten.convolution.default, source, weight, bias, *rest)
+    compare(aten.convolution_backward.default, gradient, source, weight, [outputs], *rest, [True] * 3, slack=512)
+
+
 OWN_TYPES = [torch.float64, torch.bfloat16, torch.float16]
 FORMATS = {
     1: [torch.contiguous_format],

@@ -16,6 +16,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     CpuConvolution,
     block,
     by_onednn,
+    by_small_products,
     columns_bytes,
     filters_bytes,
     image_bytes,
@@ -35,10 +36,10 @@ _AVX2_PIXELS = 3
 def _forward_onednn(conv: CpuConvolution) -> Script | None:
     if conv.channels_last:
         return channels_last.forward(conv)
-    if conv.transposed and conv.strided and conv.groups == 1:
+    if conv.transposed and conv.strided and by_small_products(conv):
         copy = image_bytes(conv, conv.outputs, conv.result_area, 1)
         before = {
-            "scratchpad": strided_backward_bytes(conv, conv.inputs, conv.source_area),
+            "scratchpad": strided_backward_bytes(conv),
             "source": image_bytes(conv, conv.inputs, conv.source_area, 1),
             "weight": filters_bytes(conv, 1, lanes()),
             "result": copy,
@@ -103,8 +104,9 @@ def forward(call: Call) -> Script | None:
 
 
 def _is_unmeasured(conv: CpuConvolution) -> bool:
-    """Strided transposed convolutions in one dimension take a scratchpad that no formula was found for."""
-    return conv.transposed and conv.strided and len(conv.kernel) == 1
+    """Strided transposed ones in one dimension, or groups of them, take a scratchpad that no formula was found for."""
+    grouped = conv.groups > 1 and by_small_products(conv)
+    return conv.transposed and conv.strided and (len(conv.kernel) == 1 or grouped)
 
 
 def bounded(script: Script, *tensors: torch.Tensor) -> Script:

@@ -18,6 +18,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     CpuConvolution,
     block,
     by_onednn,
+    by_small_products,
     columns_bytes,
     filters_bytes,
     image_bytes,
@@ -60,6 +61,16 @@ class _Pass:
 def _to_source(conv: CpuConvolution) -> _Pass:
     """The gradient of the source."""
     width = block(conv)
+    if conv.strided and not conv.transposed and by_small_products(conv):
+        return _Pass(
+            inside={
+                "gradient": image_bytes(conv, conv.outputs, conv.result_area, 1),
+                "weight": filters_bytes(conv, lanes(), 1),
+                "scratchpad": strided_backward_bytes(conv),
+            },
+            result=image_bytes(conv, conv.inputs, conv.source_area, 1),
+            dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
+        )
     if width == 1:
         return _Pass(
             inside={"columns": columns_bytes(conv)}, result=image_bytes(conv, conv.inputs, conv.source_area, 1)
@@ -72,16 +83,6 @@ def _to_source(conv: CpuConvolution) -> _Pass:
                 "weight": filters_bytes(conv, width, 1 if flat else width),
             },
             result=image_bytes(conv, conv.inputs, conv.source_area, width),
-        )
-    if conv.strided and conv.groups == 1:
-        return _Pass(
-            inside={
-                "gradient": image_bytes(conv, conv.outputs, conv.result_area, 1),
-                "weight": filters_bytes(conv, lanes(), 1),
-                "scratchpad": strided_backward_bytes(conv, conv.outputs, conv.result_area),
-            },
-            result=image_bytes(conv, conv.inputs, conv.source_area, 1),
-            dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
         )
     return _Pass(
         inside={
@@ -156,7 +157,13 @@ def backward(call: Call) -> Script | None:
     copied = copy_bytes(gradient)
     if copied:
         work = Script(before=(Scratch("alloc", "contiguous gradient", copied), *work.before), after=work.after)
-    return dense_first(work, conv, source, weight)
+    script = dense_first(work, conv, source, weight)
+    return bounded(script, source, weight) if _is_unmeasured(conv) else script
+
+
+def _is_unmeasured(conv: CpuConvolution) -> bool:
+    """Strided groups may be computed on plain layouts, with a copy more of the source's gradient (so on AVX2)."""
+    return lanes() != AVX2_LANES and conv.strided and conv.groups > 1 and not conv.depthwise
 
 
 def _first_pass(work: _Pass, late: int) -> tuple[int, list[Scratch]]:

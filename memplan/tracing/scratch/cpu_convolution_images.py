@@ -76,8 +76,7 @@ def _products(conv: CpuConvolution, *, backward: bool) -> tuple[Scratch, ...]:
         # A gradient without strides is a convolution within the gradient; a transposed one holds what it turns around.
         nested = SCRATCH_ALIGNMENT if backward or conv.transposed else 0
         return (Scratch("alloc", "products", _PRODUCTS + nested),)
-    channels, area = (conv.inputs, conv.source_area) if conv.transposed else (conv.outputs, conv.result_area)
-    likely = max(strided_backward_bytes(conv, channels, area), _FEWEST_STRIDED_PAGES * PAGE_BYTES)
+    likely = max(strided_backward_bytes(conv), _FEWEST_STRIDED_PAGES * PAGE_BYTES)
     return (Scratch("alloc", "products", likely, most=2 * likely),)
 
 

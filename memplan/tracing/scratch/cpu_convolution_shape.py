@@ -3,7 +3,7 @@
 Measured with torch 2.13.0 (oneDNN 3.12) on AVX-512 (AMD EPYC), one thread, November 2026.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,8 @@ AVX2_LANES = 8
 """Channels in one block of the AVX2 kernels, which serve where AVX-512 ones do not."""
 _STRIDED_BACKWARD_PAGES = 5
 """Buffers of brgemm's strided backward beside its copy of the gradient (measured)."""
+_BATCH_OF_PRODUCTS = 24
+"""Bytes of their list beyond its page (``key_brgemm_primitive_batch``; measured)."""
 _NARROW_OUTPUT = 32
 """Channels that copy has at least (measured)."""
 _SMALL_INPUT = 20_480
@@ -51,6 +53,10 @@ class CpuConvolution:
     """Pixels of one result channel."""
     slices: int
     """Depth of the result; 1 without a third dimension."""
+    arriving_area: int
+    """Pixels of a channel of what a gradient of the source is made of, with the margins that its filters reach to."""
+    ragged_row: int
+    """Elements of a channel in which rows of that gradient are joined that strides do not divide; 0 if they do."""
     source_rows: int
     """Length of the source's first dimension."""
     result_rows: int
@@ -115,7 +121,8 @@ def parse(
         bias: Is there a bias, or a gradient of one?
     """
     stride, padding, dilation = (call.args[position + offset] for position in (3, 4, 5))
-    groups = call.args[8 + offset]
+    groups, transposed = call.args[8 + offset], bool(call.args[6 + offset])
+    outer, inner = (source, result) if transposed else (result, source)
     return CpuConvolution(
         batch=source.shape[0],
         inputs=source.shape[1],
@@ -124,6 +131,8 @@ def parse(
         source_area=product(source.shape[2:]),
         result_area=product(result.shape[2:]),
         slices=result.shape[2] if result.ndim == 5 else 1,
+        arriving_area=_arriving_area((outer.shape[2:], inner.shape[2:], weight.shape[2:], stride, padding, dilation)),
+        ragged_row=stride[-1] * round_up(inner.shape[-1], stride[-1]) if inner.shape[-1] % stride[-1] else 0,
         source_rows=source.shape[2],
         result_rows=result.shape[2],
         kernel=tuple(weight.shape[2:]),
@@ -132,7 +141,7 @@ def parse(
         dilated=any(step != 1 for step in dilation),
         padded=any(step != 0 for step in padding),
         margin=padding[-1],
-        transposed=bool(call.args[6 + offset]),
+        transposed=transposed,
         itemsize=source.element_size(),
         channels_last=lies_channels_last(source) or lies_channels_last(weight),
         bias=bias,
@@ -222,7 +231,38 @@ def padded_bias_bytes(conv: CpuConvolution, width: int) -> int:
     return round_up(conv.outputs, width) * conv.itemsize + SCRATCH_ALIGNMENT
 
 
-def strided_backward_bytes(conv: CpuConvolution, channels: int, area: int) -> int:
+def by_small_products(conv: CpuConvolution) -> bool:
+    """Does brgemm compute it, if it is the strided gradient of a source (src/cpu/x64/jit_brgemm_conv_bwd_utils.cpp)?
+
+    Of groups that is known on AVX2 alone: where more channels of each arrive than are in a block (measured).
+    """
+    arriving = conv.inputs if conv.transposed else conv.outputs
+    return conv.groups == 1 or (lanes() == AVX2_LANES and arriving // conv.groups > AVX2_LANES)
+
+
+def strided_backward_bytes(conv: CpuConvolution) -> int:
     """One image's gradient, kept by oneDNN's strided backward (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
+    channels, area = (conv.inputs, conv.source_area) if conv.transposed else (conv.outputs, conv.result_area)
+    if lanes() == AVX2_LANES:
+        # The copy has margins, and whole pages of elements (jit_brgemm_conv_bwd_utils.cpp ``inp_buffer_size``).
+        leaving = conv.outputs if conv.transposed else conv.inputs
+        copy = round_up(conv.arriving_area * channels, PAGE_BYTES) * conv.itemsize
+        if conv.ragged_row:
+            copy += round_up(conv.ragged_row * leaving, PAGE_BYTES) * conv.itemsize + PAGE_BYTES
+        return copy + _STRIDED_BACKWARD_PAGES * PAGE_BYTES + _BATCH_OF_PRODUCTS
     copy = area * max(channels, _NARROW_OUTPUT) * conv.itemsize
     return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES
+
+
+def _arriving_area(conv: tuple[Sequence[int], ...]) -> int:
+    """Pixels of a gradient and the margins that the outermost filters reach to, per channel.
+
+    Args:
+        conv: Per dimension: size of the gradient, of the source, of the filter; stride, padding, dilation.
+    """
+    area = 1
+    for arriving, size, side, stride, padding, dilation in zip(*conv, strict=True):
+        reach = (side - 1) * dilation
+        behind = (arriving - 1) * stride + reach + 1 - size - padding
+        area *= arriving + max(0, (reach - padding) // stride) + max(0, (reach - behind) // stride)
+    return area
