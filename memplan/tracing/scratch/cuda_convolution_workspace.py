@@ -54,6 +54,8 @@ _WINOGRAD_FILTERS = ((3, 3), (5, 5))
 _SMALL_FILTER = 5
 _FFT_SIDE = 32
 """Side of an FFT_TILING tile, and its largest filter."""
+_FFT_CHANNELS = 64
+"""What channels were padded to, as far as was seen."""
 _FFT_TILE_BYTES = _FFT_SIDE * (_FFT_SIDE // 2 + 1) * 2 * FLOAT_BYTES
 """Half a spectrum of complex floats: the other half mirrors it."""
 
@@ -105,10 +107,12 @@ def likely_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
 
 def most_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
     """The most that a documented algorithm takes."""
-    tensor_cores = _layout_copies(convolution, device) + device.sm_count * _LARGEST_TILE_BYTES
+    copies = _layout_copies(convolution, device)
+    tensor_cores = copies + device.sm_count * _LARGEST_TILE_BYTES
     explicit = convolution.columns * convolution.dtype.itemsize
     sums = _image_sums(convolution) if convolution.pointwise and convolution.purpose == "filters" else 0
-    return max(tensor_cores, explicit, sums, _winograd(convolution), _fft(convolution))
+    spectra = max(_fft(convolution), copies + _fft_of_filters(convolution))
+    return max(tensor_cores, explicit, sums, spectra, _winograd(convolution))
 
 
 def _as_measured(convolution: CudaConvolution, device: DeviceTraits) -> int:
@@ -191,20 +195,28 @@ def _winograd(convolution: CudaConvolution) -> int:
 
 
 def _fft(convolution: CudaConvolution) -> int:
-    kernel, batch = convolution.kernel, convolution.batch
-    if not convolution.dense or len(kernel) != 2 or not 1 < max(kernel) <= _FFT_SIDE:
+    kernel = convolution.kernel
+    if not convolution.dense or len(kernel) != 2 or not _SMALL_FILTER < max(kernel) <= _FFT_SIDE:
         return 0
-    inputs, outputs = convolution.inputs, convolution.outputs
-    if max(kernel) <= _SMALL_FILTER:
-        # Seen for gradients of 3x3 filters where their spectra are fewer than about those of the images.
-        few = inputs * outputs <= 2 * batch * (inputs + outputs) and convolution.groups == 1
-        if convolution.purpose != "filters" or not few:
-            return 0
-        inputs, outputs = round_up(inputs, _TILE), round_up(outputs, _TILE)
     steps = [_FFT_SIDE - size + 1 for size in kernel]
     sides = zip(convolution.result, steps, strict=True)
-    tiles = batch * product(ceil_div(side, step) for side, step in sides)
-    return _FFT_TILE_BYTES * ((inputs + outputs) * tiles + inputs // convolution.groups * outputs)
+    tiles = convolution.batch * product(ceil_div(side, step) for side, step in sides)
+    return _FFT_TILE_BYTES * _transformed(convolution, tiles)
+
+
+def _fft_of_filters(convolution: CudaConvolution) -> int:
+    """Small filters' gradients went this way where a tile held an image."""
+    kernel, inputs, outputs = convolution.kernel, convolution.inputs, convolution.outputs
+    small = len(kernel) == 2 and 1 < max(kernel) <= _SMALL_FILTER and convolution.groups == 1
+    if convolution.purpose != "filters" or not convolution.dense or not small:
+        return 0
+    if any(side > _FFT_SIDE - size + 1 for side, size in zip(convolution.result, kernel, strict=True)):
+        return 0
+    if inputs * outputs > 2 * convolution.batch * (inputs + outputs):
+        # Spectra of so many filters cost more than they save.
+        return 0
+    inputs, outputs = round_up(inputs, _FFT_CHANNELS), round_up(outputs, _FFT_CHANNELS)
+    return _FFT_TILE_BYTES * ((inputs + outputs) * convolution.batch + inputs * outputs)
 
 
 def _transformed(convolution: CudaConvolution, tiles: int) -> int:

@@ -1,0 +1,96 @@
+"""Recurrent layers' scratch: sizes as an H100 recorded them (benchmarks/gpu/results, 2026-11-23), and laws."""
+
+import pytest
+import torch
+
+from memplan.tracing.cuda.rnn_shapes import SHAPES
+from tests.tracing.scratch.calls import A100, H100, allocated, meta, script
+
+LSTM, GRU = 2, 3
+GATES = {LSTM: 4, GRU: 3}
+
+
+class Layer:
+    """A stack of layers over meta tensors."""
+
+    def __init__(self, mode, *, width, batch, steps, layers=2, both=False, dtype=torch.float32, biases=True):
+        directions = 2 if both else 1
+        self.options = mode, width, 0, layers
+        self.both, self.dtype, self.stride = both, dtype, 4 if biases else 2
+        self.source = meta(batch, steps, width, dtype=dtype)
+        self.state = meta(layers * directions, batch, width, dtype=dtype)
+        self.cell = self.state if mode == LSTM else None
+        rows = GATES[mode] * width
+        self.weights = []
+        for layer in range(layers):
+            inputs = width if layer == 0 else directions * width
+            shapes = [(rows, inputs), (rows, width), *([(rows,), (rows,)] if biases else [])]
+            self.weights += [meta(*shape, dtype=dtype) for _ in range(directions) for shape in shapes]
+        self.output = meta(steps, batch, directions * width, dtype=dtype).transpose(0, 1)
+
+    def forward(self, *, dropout=0.0, train=True, device=H100):
+        args = (self.source, self.weights, self.stride, None, self.state, self.cell, *self.options)
+        args += (True, dropout, train, self.both, [], None)
+        return script("aten._cudnn_rnn.default", *args, device=device), SHAPES["_cudnn_rnn"](*args)
+
+    def backward(self, *, gradient=None, device=H100):
+        given = (self.output, gradient, None, None)
+        args = (self.source, self.weights, self.stride, None, self.state, self.cell, *given, *self.options)
+        args += (True, 0.0, True, self.both, [], None, None, [True, False, False, True])
+        return script("aten._cudnn_rnn_backward.default", *args, device=device)
+
+
+RECORDED = [
+    (Layer(LSTM, width=256, batch=128, steps=64), 82_314_496, 92_537_088),
+    (Layer(LSTM, width=256, batch=128, steps=64, dtype=torch.bfloat16), 49_546_496, 46_399_744),
+    (Layer(GRU, width=128, batch=256, steps=64, both=True), 274_073_856, 218_104_064),
+]
+
+
+@pytest.mark.parametrize(("layer", "work", "reserve"), RECORDED)
+def test_work_space_and_reserve_are_as_recorded(layer, work, reserve):
+    found, results = layer.forward()
+    copy = layer.source.numel() * layer.source.element_size()
+    assert allocated(found) == [copy, work]
+    assert results[3].nbytes == reserve
+    (line,) = found.between[3,]
+    assert line.most == 2 * work
+    elsewhere = layer.forward(device=A100)[0].between[3,][0]
+    assert (elsewhere.nbytes, elsewhere.most) == (0, 2 * work)
+
+
+def test_backward_takes_it_twice_and_zeros_for_gradients_that_nobody_gave():
+    layer, work, _ = RECORDED[2]
+    state, copy, gradient = 4 * 256 * 128 * 4, 8_388_608, 16_777_216
+    found = layer.backward(gradient=meta(256, 64, 256))
+    assert allocated(found) == [state, copy, gradient, work, copy, work]
+    # A gradient that lies as the output does is not copied.
+    assert allocated(layer.backward(gradient=layer.output)) == [state, copy, work, copy, work]
+
+
+def test_the_dropout_state_is_made_once_for_the_threads_of_the_device():
+    layer, _, _ = RECORDED[0]
+    (kept,) = [line for line in layer.forward(dropout=0.1)[0].before if line.action == "keep"]
+    assert kept.nbytes == 6_488_064
+    assert all(line.action != "keep" for line in layer.forward(dropout=0.1, train=False)[0].before)
+
+
+def test_four_layers_of_a_gru_reserve_to_those_of_an_lstm_as_27_to_23():
+    # 864,000,000 and 736,000,000 bytes on a P100 (pytorch issue 2895).
+    sizes = {}
+    for mode in (GRU, LSTM):
+        reserve = Layer(mode, width=500, batch=160, steps=100, layers=4).forward()[1][3]
+        sizes[mode] = reserve.nbytes
+    assert sizes[GRU] / sizes[LSTM] == pytest.approx(27 / 23, rel=0.005)
+
+
+def test_gradients_without_biases_are_copies_of_a_buffer_with_room_for_them():
+    layer = Layer(LSTM, width=8, batch=2, steps=3, layers=1, biases=False)
+    assert 4 * (2 * 32 * 8 + 2 * 32) in allocated(layer.backward(gradient=layer.output))
+
+
+def test_inference_reserves_nothing_and_takes_less():
+    layer, work, _ = RECORDED[0]
+    found, results = layer.forward(train=False)
+    assert results[3].nbytes == 0
+    assert 0 < found.between[3,][0].nbytes < work
