@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memplan.cli import console
+from memplan.cli import bare, console
 from memplan.cli.audit import audit
 from memplan.cli.batch import batch
 from memplan.cli.checkpoint_plan import checkpoint_plan
@@ -116,11 +116,21 @@ def main(arguments: list[str] | None = None) -> int:
         del os.environ["COLUMNS"]  # It means "not known"; Rich would take it at its word.
     try:
         with hushed():
-            code = _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
+            code = _run(sys.argv[1:] if arguments is None else arguments)
         # Newer versions of Typer take Ctrl-C to themselves and say nothing.
         return _fail("interrupted", code) if code == ExitCode.INTERRUPTED else code
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - the last line of defence.
         return _told(error)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command; one without its target for each that is meant, the worst exit code counting."""
+    try:
+        return _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
+    except _TyperError as error:
+        if not bare.lacks_target(error, arguments):
+            raise
+    return max(map(_run, bare.completed(arguments)))
 
 
 def _told(error: BaseException) -> int:

@@ -35,7 +35,13 @@ def _wrong(command: PlanCommand) -> Iterator[str]:
     asked = command.plan
     if asked.level == "block":
         yield "a graph file has ops, no blocks: leave --level away"
-    given = {"gpu": command.gpu, "method": asked.method, "offload": asked.offload, "blocks": asked.blocks}
+    given = {
+        "gpu": command.gpu,
+        "method": asked.method,
+        "slowdown": asked.slowdown,
+        "offload": asked.offload,
+        "blocks": asked.blocks,
+    }
     idle = [*(name for name, value in (given | {"out": asked.out}).items() if value), *command.job.typed()]
     if idle:
         yield f"a graph file has no use for {', '.join(map(options.flag, idle))}"

@@ -52,7 +52,7 @@ def run(command: PlanCommand) -> ExitCode:
 def _wrong(command: PlanCommand) -> Iterator[str]:
     """A sentence for each option that an op-level plan cannot have."""
     asked, job = command.plan, command.job
-    given = {"method": asked.method, "offload": asked.offload, "blocks": asked.blocks}
+    given = {"method": asked.method, "slowdown": asked.slowdown, "offload": asked.offload, "blocks": asked.blocks}
     idle = [name for name, value in given.items() if value] + [name for name in job.typed() if name not in OF_OP_LEVEL]
     if idle:
         yield f"--level op has no use for {', '.join(map(options.flag, idle))}"

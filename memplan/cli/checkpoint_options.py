@@ -18,6 +18,8 @@ DEFAULT_METHOD = "ilp"
 DEFAULT_GPU = "a100-80g"
 """What the step is traced for where only a budget is given."""
 DEFAULT_SECONDS = 30.0
+DEFAULT_SLOWDOWN = 0.33
+"""A forward is about a third of a step: what running all of it again costs."""
 
 TargetWords = Annotated[
     list[str], typer.Argument(metavar="TARGET", help="As for estimate; or GRAPH.json, an instance.", show_default=False)
@@ -31,6 +33,11 @@ Budget = Annotated[
     str | None,
     option("budget", PLAN, "Device peak at most, as estimate reports it: 40GiB.", metavar="BYTES",
            default="what the GPU has"),
+]  # fmt: skip
+Slowdown = Annotated[
+    float | None,
+    option("slowdown", PLAN, "The least memory whose extra time is at most this share of the step.", metavar="SHARE",
+           default=f"{DEFAULT_SLOWDOWN}, without --gpu and --budget"),
 ]  # fmt: skip
 BudgetRatio = Annotated[
     float | None, option("budget_ratio", PLAN, "The same as a share of the unplanned peak.", metavar="SHARE")
@@ -69,6 +76,7 @@ class PlanOptions:
 
     budget: Budget = None
     budget_ratio: BudgetRatio = None
+    slowdown: Slowdown = None
     level: Level = "auto"
     method: Method = None
     time_limit: TimeLimit = DEFAULT_SECONDS

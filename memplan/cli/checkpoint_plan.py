@@ -79,5 +79,7 @@ def _wrong_plan(asked: PlanOptions) -> Iterator[str]:
         yield f"--time-limit must be a number of seconds above 0, not {asked.time_limit}"
     if asked.budget_ratio is not None and not 0 < asked.budget_ratio < math.inf:
         yield f"--budget-ratio must be a number above 0, such as 0.7, not {asked.budget_ratio}"
+    if asked.slowdown is not None and not 0 <= asked.slowdown < math.inf:
+        yield f"--slowdown must be a share of the step's time, such as 0.33, not {asked.slowdown}"
     if asked.out is not None and (asked.out.is_dir() or not asked.out.parent.is_dir()):
         yield f"--out: cannot write a file '{asked.out}'"

@@ -1,0 +1,105 @@
+"""A command without its TARGET: inside a project its jobs, elsewhere the one model or program of the folder."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memplan.cli import console
+from memplan.errors import MemplanError, UsageError
+from memplan.files.read import read_bytes
+from memplan.job.options import OPTIONS
+from memplan.job.program import trains
+from memplan.project.find import find_project, read_table
+
+COMMANDS = ("estimate", "checkpoint-plan", "reuse-plan", "graph", "recommend", "batch", "simulate")
+"""Those that answer for a job."""
+ONE_GPU = ("checkpoint-plan", "reuse-plan", "graph", "recommend")
+"""Those that answer for one GPU at a time."""
+BASES = ("Module", "LightningModule", "PreTrainedModel")
+"""Classes that models are made of, by the last part of their name."""
+
+
+def lacks_target(error: BaseException, arguments: Sequence[str]) -> bool:
+    """Did a command end because nobody said what to look at?"""
+    missing = type(error).__name__ == "MissingParameter" and getattr(error, "param", None) is not None
+    return missing and error.param.name == "target" and arguments[0] in COMMANDS  # type: ignore[attr-defined]
+
+
+def completed(arguments: Sequence[str], folder: Path = Path()) -> Iterator[list[str]]:
+    """Yield the arguments of each command that is meant, and say which.
+
+    Args:
+        arguments: The command and its options, as typed.
+        folder: Where it was typed.
+
+    Raises:
+        UsageError: There is no project, and not exactly one candidate.
+    """
+    command, *typed = arguments
+    for name, words in _meant(folder, command):
+        console.tell(f"note: no TARGET was given: {name}\n      memplan {' '.join([command, *words, *typed])}\n")
+        # What is typed comes last, and wins.
+        yield [command, *words, *typed]
+
+
+def _meant(folder: Path, command: str) -> Iterator[tuple[str, list[str]]]:
+    try:
+        file = find_project(folder)
+    except UsageError:
+        file = None
+    jobs = read_table(file)[0] if file is not None else {}
+    if file is not None and jobs.get("job"):
+        for job in jobs["job"]:
+            yield f"job '{job.get('name', '?')}' of {file}", _words(job, jobs, file.parent, command)
+        return
+    yield _only(folder, command)
+
+
+def _words(job: Mapping[str, Any], around: Mapping[str, Any], folder: Path, command: str) -> list[str]:
+    """A job of a project file as it would be typed."""
+    if "target" not in job:
+        raise UsageError(f"job '{job.get('name', '?')}' names no target that {command} takes")
+    target = str(job["target"])
+    beside = (folder / target.partition(":")[0]).is_file()
+    gpus = list(job.get("gpus", around.get("gpus", [])))[: 1 if command in ONE_GPU else None]
+    words = [str(folder / target) if beside else target, *(word for gpu in gpus for word in ("--gpu", gpu))]
+    for option in OPTIONS.values():
+        if option.called in job:
+            words += _typed(f"--{option.called}", job[option.called])
+    return words
+
+
+def _typed(flag: str, value: object) -> list[str]:
+    if isinstance(value, bool):
+        return [flag] if value else []
+    values = value if isinstance(value, list) else [value]
+    return [word for each in values for word in (flag, str(each))]
+
+
+def _only(folder: Path, command: str) -> tuple[str, list[str]]:
+    files = [file.name for file in sorted(folder.glob("*.py")) if _is_candidate(file)]
+    if len(files) == 1:
+        return f"{files[0]} is the only model or program in this folder", files
+    if files:
+        what = f"{command} needs a TARGET: this folder has {', '.join(files)}"
+        raise UsageError(what, hint=f"memplan {command} {files[0]}")
+    what = f"{command} needs a TARGET: no Python file of this folder defines a model or trains one"
+    raise UsageError(what, hint=f"memplan {command} path/to/model.py, or preset:gpt2 ('memplan presets' lists more)")
+
+
+def _is_candidate(file: Path) -> bool:
+    """Does a file define a model, or train one? It is read, not run."""
+    if file.name.startswith(("test_", "conftest", "setup")):
+        return False
+    try:
+        body = ast.parse(read_bytes(file)).body
+    except (MemplanError, OSError, SyntaxError, ValueError):
+        return False
+    return any(_defines_model(node) for node in body) or trains(file)
+
+
+def _defines_model(node: ast.stmt) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "model"
+    return isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] in BASES for base in node.bases)
