@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-# No test is timed: a busy machine must not turn a law into a failure.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# No test is timed: a busy machine must not turn a law into a failure. Each run draws anew, so that many short searches
+# find what one long search does: a law that does not name its number of examples takes 40 instead of 100.
+settings.register_profile("short", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.load_profile("short")
 
 _FRESH = isolate._start
 _SMALL = 200_000

@@ -1,7 +1,12 @@
-"""A small job searched for real: every row is what ``estimate`` says of it, and nothing better was left out."""
+"""A small job searched for real: every row is what ``estimate`` says of it, and nothing better was left out.
+
+Candidates are evaluated in this process, since processes of their own each import torch first; slow tests and
+``test_workers`` use real ones.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -16,6 +21,25 @@ from memplan.plan.recommend.evaluate import Evaluation, evaluate_here
 from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
 from memplan.plan.recommend.workers import Workers
 from tests.plan.recommend.models import MODEL
+
+
+class Here(Workers):
+    """Evaluates one candidate after another."""
+
+    batches: ClassVar[list[list[Evaluation]]] = []
+
+    def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Evaluation]:
+        self.batches.append([evaluate_here(each, self._profile, self._limits) for each in candidates])
+        for outcome in self.batches[-1]:
+            self.count += outcome.evaluated is not None
+            yield outcome
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_this_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "Workers", Here)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -102,29 +126,23 @@ def test_where_nothing_fits_what_more_would_have_to_be_allowed_is_said(job: JobS
 
 
 @pytest.mark.slow
-def test_until_something_fits_the_smallest_way_is_among_the_next(
-    job: JobSpec, profile: GpuProfile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_until_something_fits_the_smallest_way_is_among_the_next(job: JobSpec, profile: GpuProfile) -> None:
     """What is expected may be wrong of all that should be fast; an answer must not wait for the last of them."""
-    batches: list[list[Evaluation]] = []
-
-    class Here(Workers):
-        def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Evaluation]:
-            batches.append([evaluate_here(each, self._profile, self._limits) for each in candidates])
-            yield from batches[-1]
-
-    monkeypatch.setattr(flow, "Workers", Here)
+    Here.batches.clear()
     small = replace(profile, usable_bytes=800 << 20)
     keep = ("offload", "loss", "optimizer", "lora", "quantize")
     recommend(job, small, Search(processes=2, budget_seconds=600, keep=keep))
-    given, first, *_ = batches
+    given, first, *_ = Here.batches
     assert not any(each.evaluated.fits for each in given if each.evaluated is not None)
-    sizes = [each.evaluated.device_bytes for batch in batches for each in batch if each.evaluated is not None]
+    sizes = [each.evaluated.device_bytes for batch in Here.batches for each in batch if each.evaluated is not None]
     assert min(sizes) in [each.evaluated.device_bytes for each in first if each.evaluated is not None]
 
 
 @pytest.mark.slow
-def test_limits_are_kept_and_memory_can_be_what_counts(job: JobSpec, profile: GpuProfile) -> None:
+def test_limits_are_kept_and_memory_can_be_what_counts(
+    job: JobSpec, profile: GpuProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "Workers", Workers)
     search = Search(
         processes=2, budget_seconds=600, alpha=1.0, beta=0.0, keep=("offload", "loss", "parallel"),
         limits=StepLimits(utilization="conservative"),
