@@ -31,7 +31,7 @@ class Block(nn.Module):
 
 
 def model():
-    return nn.Sequential(*(Block() for _ in range(4)))
+    return nn.Sequential(*(Block() for _ in range(2)))
 
 
 def batch(batch_size):
@@ -255,7 +255,7 @@ def predicted_and_again_of_a_library(to: str, target: str, folder: Path, typed: 
     """Both traced, of a small Llama; they have to be the same."""
     transformers = pytest.importorskip("transformers")
     transformers.LlamaConfig(
-        vocab_size=8192, hidden_size=512, intermediate_size=1536, num_hidden_layers=4, num_attention_heads=4
+        vocab_size=8192, hidden_size=512, intermediate_size=1536, num_hidden_layers=2, num_attention_heads=4
     ).save_pretrained(folder)
     (folder / "config.json").write_text(
         json.dumps(json.loads((folder / "config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]})

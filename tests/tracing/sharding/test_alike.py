@@ -68,13 +68,13 @@ def test_every_element_is_sharded_as_torch_shards_it(mesh: DeviceMesh, name: str
     assert len(asked[0].args_schema[0]) == len(set(zip(*lists_of(schema), strict=True)))
 
 
-def test_a_thousand_parameters_of_one_kind_are_asked_about_once(mesh: DeviceMesh) -> None:
-    schema = schema_of(mesh, OPS["add"], [((8,), Shard(0), Shard(0), 1.0)] * 1000)
+def test_two_hundred_parameters_of_one_kind_are_asked_about_once(mesh: DeviceMesh) -> None:
+    schema = schema_of(mesh, OPS["add"], [((8,), Shard(0), Shard(0), 1.0)] * 200)
     asked: list[OpSchema] = []
     with replaced((watched(asked),)), replaced(shared_propagation()):
         found = getattr(ShardingPropagator, PROPAGATE)(DTensor._op_dispatcher.sharding_propagator, schema)
     assert [len(arg) for arg in lists_of(asked[0])] == [1, 1]
-    assert len(found.output_spec) == 1000
+    assert len(found.output_spec) == 200
 
 
 def schema_of(mesh: DeviceMesh, op: Ops, elements: list[Kind]) -> OpSchema:
