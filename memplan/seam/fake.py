@@ -10,6 +10,7 @@ USED = (
         "torch._subclasses.fake_tensor",
         "FakeTensor",
         "FakeTensorMode",
+        "DataDependentOutputException",
         "unset_fake_temporarily",
         why="a step runs without memory and without arithmetic",
     ),
@@ -28,7 +29,12 @@ USED = (
 
 if TYPE_CHECKING:
     from torch._guards import TracingContext, detect_fake_mode
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        FakeTensor,
+        FakeTensorMode,
+        unset_fake_temporarily,
+    )
     from torch.nested._internal.nested_int import NestedIntNode
     from torch.nested._internal.nested_tensor import NestedTensor
 else:

@@ -38,6 +38,19 @@ WRITES = (
 """
 )
 VIEWS = LOADED.replace("model(x)", "model(x.view(-1, 64) * 2)")
+ASKS = LOADED.replace(
+    "for epoch",
+    """class Drawn(torch.utils.data.Dataset):
+    def __init__(self):
+        self.order = torch.randperm(1000)
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        drawn = self.order[index].item()
+        return torch.full((64,), float(drawn)), drawn % 10
+data = Drawn()
+for epoch""",
+).replace("data[:500][0]", "torch.zeros(5, 64)")
 RANKS = LOADED.replace(
     "optimizer =",
     "torch.distributed.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
@@ -96,3 +109,10 @@ def test_what_trains_nothing_is_said(folder: Path) -> None:
     del folder
     with pytest.raises(EstimateError, match="without a training step"):
         run_here(spec_of("print('nothing')"), device="cpu", steps=2, traced_steps=2, seconds=60)
+
+
+def test_a_data_set_without_values_may_be_asked_for_some(folder: Path) -> None:
+    del folder
+    prediction = predict_here(spec_of(ASKS), load_profile("cpu"), steps=4)
+    assert max(peaks(prediction.stream)) == pytest.approx(max(peaks(real_stream(ASKS))), rel=0.005)
+    assert any("data set" in said for said in prediction.estimate.assumptions)

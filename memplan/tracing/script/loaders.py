@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
-from memplan.seam.fake import FakeTensor, detect_fake_mode
+from memplan.seam.fake import DataDependentOutputException, FakeTensor, detect_fake_mode
 from memplan.seam.modes import TorchDispatchMode, disable_current_modes
 from memplan.seam.patches.world import LOADER_FETCH
 from memplan.seam.replace import Replacement, attribute, replaced
@@ -15,6 +16,7 @@ from memplan.tracing.recorder import Recorder
 from memplan.tracing.refs import is_borrowed, storage_of
 from memplan.units import StorageId
 
+NO_VALUES = "a data set is made of tensors without values, and its loader asks for some: they are assumed"
 _ITER = "torch.utils.data.DataLoader.__iter__"
 
 
@@ -27,9 +29,18 @@ def real_loaders(recorder: Recorder) -> Iterator[None]:
     """
     fetch, begin = attribute(LOADER_FETCH), attribute(_ITER)
 
+    without_values: WeakSet[Any] = WeakSet()
+
     def real_fetch(loader: Any) -> Any:
-        with disable_current_modes(), _counted(recorder):
-            batch = fetch(loader)
+        if loader in without_values:
+            return fetch(loader)
+        try:
+            with disable_current_modes(), _counted(recorder):
+                batch = fetch(loader)
+        except DataDependentOutputException:
+            recorder.values.assume(NO_VALUES)
+            without_values.add(loader)
+            return fetch(loader)
         _name_inputs(recorder, batch)
         return batch
 
