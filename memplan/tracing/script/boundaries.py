@@ -31,6 +31,7 @@ class Boundaries(ABC):
         """All that were made, in order."""
         self.has_begun = False
         """Has the first step begun?"""
+        self._is_over = False
         self._first: Any = None
         """The optimizer whose steps count."""
 
@@ -90,6 +91,8 @@ class Boundaries(ABC):
         self.begin_step()
 
     def _end(self) -> None:
-        if self.has_begun and not self.end_step():
+        # A program that catches everything goes on; what it does then is not looked at.
+        self._is_over = self._is_over or (self.has_begun and not self.end_step())
+        if self._is_over:
             raise StepRepeated
         self._begin()

@@ -7,6 +7,7 @@ them. This keeps accidents from happening; it is no sandbox.
 
 import builtins
 import io
+import multiprocessing.util
 import os
 import shutil
 import sys
@@ -22,6 +23,12 @@ _FORBIDDEN = {
     "os.rmdir": "deleting folders",
     "os.rename": "renaming files",
     "os.truncate": "shortening files",
+    "os.link": "linking files",
+    "os.symlink": "linking files",
+    "os.chmod": "changing files",
+    "os.chown": "changing files",
+    "os.setxattr": "changing files",
+    "os.removexattr": "changing files",
     "shutil.rmtree": "deleting folders",
     "os.system": "starting processes",
     "subprocess.Popen": "starting processes",
@@ -30,10 +37,16 @@ _FORBIDDEN = {
     "os.fork": "starting processes",
     "os.forkpty": "starting processes",
     "os.kill": "sending signals",
+    "os.killpg": "sending signals",
     "socket.connect": "connecting",
+    "socket.sendto": "connecting",
+    "socket.sendmsg": "connecting",
     "socket.bind": "listening",
 }
 """Audit event (docs.python.org, "Audit events table") → what it is."""
+_NAMES = frozenset({"socket.getaddrinfo", "socket.gethostbyname"})
+"""Events that ask the net where a machine is."""
+_HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "", "None"})  # noqa: S104 - nothing is bound.
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -55,6 +68,10 @@ class _Guard:
             return
         if event in _FORBIDDEN and not self._is_inside(args[0] if args else None):
             self._refuse(_FORBIDDEN[event], args)
+        if event in _NAMES and str(args[0]) not in _HERE:
+            self._refuse("connecting", args)
+        if event == "sqlite3.connect" and str(args[0]) != ":memory:" and not self._is_inside(args[0]):
+            self._refuse("writing files", args)
         if event == "open" and isinstance(args[2], int) and args[2] & _WRITES and not self._may_write(args[0]):
             self._refuse("writing files", args)
 
@@ -90,6 +107,7 @@ def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
         mock.patch.object(io, "open", files.open),
         mock.patch.object(os, "mkdir", files.mkdir),
         mock.patch.object(os, "popen", _popen),
+        mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
         mock.patch.object(tempfile, "tempdir", str(scratch)),
     ):
         _GUARD.scratch, _GUARD.assume = scratch, assume
@@ -126,6 +144,12 @@ class _Files:
         """``os.mkdir``, of a folder that nothing will be in."""
         if Path(os.fsdecode(path)).absolute().is_relative_to(self._scratch):
             self._mkdir(path, mode, dir_fd=dir_fd)
+
+
+def _spawn(path: Any, *_: Any) -> int:
+    """``multiprocessing`` with ``spawn`` or ``forkserver``, which no audit event tells of."""
+    sys.audit("subprocess.Popen", os.fsdecode(path))
+    raise PermissionError("starting processes is not allowed while memplan runs the program")
 
 
 def _popen(command: str, *_: Any, **__: Any) -> io.StringIO:
