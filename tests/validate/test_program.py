@@ -37,7 +37,21 @@ WRITES = (
         pathlib.Path("log.txt").write_text("x")
 """
 )
-VIEWS = LOADED.replace("model(x)", "model(x.view(-1, 64) * 2)")
+VIEWS = (
+    LOADED.replace("model(x)", "model(torch.autograd.Variable(x).view(-1, 64) * 2)")
+    .replace(
+        "for epoch",
+        """class Read(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        return torch.from_numpy(numpy.zeros(64, dtype="float32")) + 1, index % 10
+data = Read()
+for epoch""",
+    )
+    .replace("data[:500][0]", "torch.zeros(5, 64)")
+    .replace("import pathlib", "import numpy\nimport pathlib")
+)
 ASKS = LOADED.replace(
     "for epoch",
     """class Drawn(torch.utils.data.Dataset):

@@ -96,6 +96,9 @@ def _join_twin(recorder: Recorder, batch: torch.Tensor, identity: StorageId) -> 
     if mode is None or isinstance(batch, FakeTensor):
         return
     with recorder.muted():
-        twin = storage_of(mode.from_tensor(batch))
-    if twin is not None and recorder.ledger.find(twin) is None:
-        recorder.ledger.join(twin, identity)
+        twin = mode.from_tensor(batch)
+    storage = storage_of(twin)
+    if storage is not None and recorder.ledger.find(storage) is None:
+        recorder.ledger.join(storage, identity)
+    # The fake world remembers it weakly, and would take another one for the next op.
+    batch._memplan_twin = twin  # type: ignore[attr-defined]
