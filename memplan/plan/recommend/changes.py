@@ -105,6 +105,9 @@ def _of_precision(spec: JobSpec) -> Iterator[JobChange]:
     if spec.precision == "fp32":
         if spec.mode == "train":
             yield _change("--precision bf16-mixed", "precision", precision="bf16-mixed")
+            yield _change("--precision fp16-mixed", "precision", precision="fp16-mixed")
+        else:
+            yield _change("--precision fp16", "precision", precision="fp16")
         yield _change("--precision bf16", "precision", precision="bf16")
     elif spec.precision == "bf16-mixed":
         yield _change("--precision bf16", "precision", precision="bf16")

@@ -171,10 +171,10 @@ class _Searching:
                     yield self._alone(change)
 
     def _changes_of_given(self, *, experts: bool = False) -> tuple[JobChange, ...]:
-        """Return the changes to try, without a precision that the device only emulates."""
+        """Return the changes to try; of 16 bits bfloat16, or float16 where that is emulated."""
         found = changes_for(self._given.spec, self._search, experts=experts)
-        emulated = ("bf16", "bf16-mixed") if "bfloat16" in self._profile.lacks else ()
-        return tuple(each for each in found if dict(each.fields).get("precision") not in emulated)
+        other = ("bf16", "bf16-mixed") if "bfloat16" in self._profile.lacks else ("fp16", "fp16-mixed")
+        return tuple(each for each in found if dict(each.fields).get("precision") not in other)
 
     def _bases_are_known(self) -> bool:
         return all(key_of(each) in self._outcomes for each in self._bases)

@@ -44,6 +44,8 @@ GUESSES: Mapping[str, Guess] = {
     "--optimizer adafactor": Guess(leaves={STATE: 0.0}, step={TEMPORARY: 0.2}),
     "--precision bf16": Guess(leaves={**HALF, ACTIVATION: 0.25, TEMPORARY: 0.6}, slower=0.5),
     "--precision bf16-mixed": Guess(leaves={ACTIVATION: 0.4}, slower=0.5),
+    "--precision fp16": Guess(leaves={**HALF, ACTIVATION: 0.25, TEMPORARY: 0.6}, slower=0.5),
+    "--precision fp16-mixed": Guess(leaves={ACTIVATION: 0.4}, slower=0.5),
     "--lora": Guess(leaves=ADAPTED, step={TEMPORARY: 0.05}, slower=0.8),
     "--quantize": Guess(leaves={PARAMETER: 0.25}, slower=1.2),
 }

@@ -145,3 +145,12 @@ def test_simple_ways_come_before_those_that_are_made_of_them(traced: Traced) -> 
         for other in ways:
             if set(one.changes) < set(other.changes):
                 assert usual_rank(one) < usual_rank(other)
+
+
+@pytest.mark.parametrize(("gpu", "half"), [("t4", "--precision fp16-mixed"), ("rtx-3060", "--precision bf16-mixed")])
+def test_of_16_bits_a_device_is_offered_what_it_multiplies(traced: Traced, job: JobSpec, gpu: str, half: str) -> None:
+    search = replace(SEARCH, keep=("offload", "loss", "optimizer", "lora", "quantize"))
+    answer = look_up(traced, job, load_profile(gpu), search)
+    offered = {each.candidate.words for each in answer.what_ifs if "precision" in each.candidate.groups}
+    assert half in offered
+    assert {words.removeprefix("--precision ")[:2] for words in offered} == {half.removeprefix("--precision ")[:2]}
