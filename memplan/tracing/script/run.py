@@ -14,6 +14,8 @@ from memplan.tracing.script.ranks import played_ranks
 from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
 
+BEYOND = "what the program does beyond these steps (an evaluation at the end of an epoch, samples) is not in the figure"
+
 
 def trace_script(
     target: ScriptTarget,
@@ -52,6 +54,7 @@ def trace_script(
             try:
                 run_as_main(target)
             except StepRepeated:
+                assume(BEYOND)
                 # The frames of the program live on in the traceback, and with them what their variables hold.
                 return _trace(here, target, periods, steppers)
         periods.steps.give_up()

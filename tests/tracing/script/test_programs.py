@@ -281,3 +281,7 @@ def test_a_loaders_batches_are_counted_once_on_the_cpu(estimated: Callable[..., 
     assert large == 2 * small
     # The batch and the one before, which the loop's variables hold until they are bound again.
     assert small in (32 * (64 * 4 + 8), 2 * 32 * (64 * 4 + 8))
+
+
+def test_what_lies_beyond_the_steps_is_said(estimated: Callable[..., Estimate]) -> None:
+    assert any("beyond these steps" in said for said in estimated(FROM_RANDOM).assumptions)
