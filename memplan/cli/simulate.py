@@ -9,7 +9,7 @@ import typer
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.options import option
-from memplan.errors import UsageError
+from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file as readable
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ CompactAt = Annotated[
     float,
     option("compact_at", PANEL, "Free share at which live blocks are moved.", metavar="SHARE", default="0.2"),
 ]
+FailOn = Annotated[
+    str | None,
+    option("fail_on", PANEL, "Exit 1 where a figure of the first --conf, else of PyTorch's defaults, is beyond: "
+           "fragmentation>10%, reserved>40GiB, drift>1GiB.", metavar="FIGURE>MOST", default="never"),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,7 @@ class ScenarioOptions:
     conf: Confs = None
     buckets: Buckets = None
     compact_at: CompactAt = 0.2
+    fail_on: FailOn = None
 
 
 @groups.spread
@@ -90,6 +96,7 @@ def simulate(
     The target's own code runs on this machine, in a child process, on tensors without data.
     """
     from memplan.simulate.from_snapshot import is_snapshot
+    from memplan.simulate.threshold import judged_run, parse_threshold
 
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
@@ -106,6 +113,7 @@ def simulate(
     profiles = problems.of(load_profiles, gpu or [], profile_dir or []) or ()
     problems.add(*_wrong_profiles(profiles))
     scenario = _scenario(problems, played)
+    threshold = problems.of(parse_threshold, played.fail_on) if played.fail_on is not None else None
     problems.raise_if_any()
     from memplan.report.simulate.json import render as render_json
     from memplan.report.simulate.text import render as render_text
@@ -126,6 +134,10 @@ def simulate(
             text=lambda width: render_text(simulation, width=width, explain=report.explain, quiet=report.quiet),
             json=lambda: render_json(simulation),
         )
+    beyond = threshold.passed_by(judged_run(simulation, scenario.confs)) if threshold is not None else ""
+    if beyond:
+        console.tell(f"failed: {beyond}\n")
+    raise typer.Exit(ExitCode.POLICY if beyond else ExitCode.DONE)
 
 
 def _wrong_for_a_job(gpu: list[str] | None, seq_len: int | None, seq_len_dist: str | None) -> list[str]:

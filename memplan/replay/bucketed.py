@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from memplan.replay.blocks import Block, Pool
 from memplan.replay.caching import bump_addresses
 from memplan.replay.observer import Observer
-from memplan.replay.policy import MIN_BLOCK, ROUND_LARGE, AllocatorPolicy
+from memplan.replay.policy import ROUND_LARGE, AllocatorPolicy
 from memplan.replay.records import OutOfMemory
 from memplan.units import Bytes
 
@@ -74,7 +74,7 @@ class BucketedAllocator:
         """Times that every slab without a live block was given back to serve one request."""
         self.failure: OutOfMemory | None = None
         """Why the last ``allocate`` returned None."""
-        self._buckets = tuple(-(-bucket // MIN_BLOCK) * MIN_BLOCK for bucket in buckets)
+        self._buckets = tuple(buckets)
         self._limit = limit_bytes
         self._free: defaultdict[tuple[int, int], list[_SlabBlock]] = defaultdict(list)
         self._slabs: dict[_Slab, None] = {}

@@ -40,8 +40,8 @@ def _size(word: str, text: str) -> int:
         size = parse_size(word)
     except ValueError as error:
         raise UsageError(f"--buckets {text}: {error}") from None
-    if size < MIN_BLOCK:
-        raise UsageError(f"--buckets {text}: {word} is smaller than a block of {MIN_BLOCK} bytes")
+    if size < 1:
+        raise UsageError(f"--buckets {text}: a block of {word} holds nothing")
     return size
 
 

@@ -40,7 +40,7 @@ def test_sizes_are_read():
         ("2MiB,2MiB", "must increase"),
         ("2MiB,", "'' is not a size"),
         ("many", "'many' is not a size"),
-        ("100", "smaller than a block"),
+        ("0", "holds nothing"),
     ],
 )
 def test_what_cannot_be_is_refused(text, complaint):

@@ -197,3 +197,37 @@ def test_the_whole_way_without_torch_in_the_parent(tmp_path):
     states, activation = 4 * (4 * MIB + 4096), 300 * 1024 * 4
     assert all(policy["peak"]["requested_bytes"] >= states + activation for policy in document["policies"])
     assert all(policy["floor_bytes"] is None for policy in document["policies"][:-1])
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code", "said"),
+    [
+        ("reserved>4GiB", 0, ""),
+        ("reserved>2.5GiB", 1, "reserved of native is 3.00 GiB, over 2.50 GiB"),
+        ("fragmentation > 100%", 0, ""),
+        ("fragmentation>10", 2, "is no threshold"),
+        ("waste>10%", 2, "write fragmentation>10%"),
+    ],
+)
+def test_a_figure_beyond_its_threshold_exits_1(asked, capsys, threshold, code, said):
+    assert main(["simulate", "model.py", "--gpu", "h100", "--fail-on", threshold]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_the_first_conf_is_the_setting_that_is_judged(asked, capsys):
+    words = [
+        "simulate",
+        "model.py",
+        "--gpu",
+        "h100",
+        "--conf",
+        "expandable_segments:True",
+        "--fail-on",
+        "reserved>2.5GiB",
+    ]
+    assert main(words) == 0
+
+
+def test_buckets_of_any_size(asked):
+    assert main(["simulate", "model.py", "--gpu", "h100", "--buckets", "64B,256B,1KiB,4KiB,16KiB"]) == 0
+    assert asked[0][2].buckets == (64, 256, 1024, 4096, 16384)
