@@ -1,19 +1,23 @@
 """Stand-ins for what a program needs and this machine does not have: data sets, a process group, files on the net."""
 
 import importlib.abc
+import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
-from memplan.tracing.script import datasets, loggers
+from memplan.tracing.script import datasets, hub, hub_datasets, loggers
 
 Assume = Callable[[str], None]
 _MAKERS: dict[str, Callable[[ModuleType, ExitStack, Assume], None]] = {
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
+    "transformers": hub.transformers_hub,
+    "transformers.trainer": hub.older_trainer,
 }
 """Module → what replaces parts of it once it has been imported."""
 
@@ -33,13 +37,30 @@ def absent(assume: Assume) -> Iterator[None]:
         sys.meta_path.insert(0, watcher)
         stack.callback(sys.meta_path.remove, watcher)
         stack.callback(_forget_loggers, frozenset(sys.modules))
+        stack.enter_context(mock.patch.object(importlib.metadata, "version", _version(importlib.metadata.version)))
         yield
 
 
 def _forget_loggers(before: frozenset[str]) -> None:
     """Let what is imported later find the real modules."""
-    for name in [name for name in sys.modules if name not in before and loggers.spec_of(name) is not None]:
+    for name in [name for name in sys.modules if name not in before and _is_stand_in(name)]:
         del sys.modules[name]
+
+
+def _is_stand_in(name: str) -> bool:
+    return isinstance(sys.modules[name], loggers.Inert | hub_datasets.StandIn)
+
+
+def _version(real: Callable[[str], str]) -> Callable[[str], str]:
+    """What a program asks of an installed package's version, where a stand-in has none."""
+
+    def version(name: str) -> str:
+        stand_in = sys.modules.get(name)
+        if isinstance(stand_in, hub_datasets.StandIn):
+            return hub_datasets.VERSION
+        return real(name)
+
+    return version
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
@@ -49,18 +70,32 @@ class _Watcher(importlib.abc.MetaPathFinder):
         self._stack, self._assume = stack, assume
         self._busy = False
 
+    def _others(self, name: str) -> Any:
+        """The spec that others find."""
+        self._busy = True
+        try:
+            loaded = name in sys.modules and name not in _MAKERS
+            return None if loaded else importlib.util.find_spec(name)
+        finally:
+            self._busy = False
+
+    def _of_hub(self, name: str) -> Any:
+        """A stand-in of a package of the hub's, where neither it nor a file of the program's has that name."""
+        top = name.partition(".")[0]
+        if self._others(top) is not None or (top in sys.modules and not _is_stand_in(top)):
+            return None
+        return hub_datasets.spec_of(name, self._assume) if top == "datasets" else loggers.inert(name)
+
     def find_spec(self, name: str, _: Sequence[str] | None, __: ModuleType | None = None) -> Any:
         """The spec that others find, with a loader that calls the maker afterwards."""
         if (inert := loggers.spec_of(name)) is not None:
             self._assume(f"{name} is told nothing")
             return inert
-        if name not in _MAKERS or self._busy:
+        if self._busy:
             return None
-        self._busy = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._busy = False
+        if name.partition(".")[0] in ("datasets", "evaluate"):
+            return self._of_hub(name)
+        spec = self._others(name) if name in _MAKERS else None
         if spec is None or spec.loader is None:
             return None
         loader, run = spec.loader, spec.loader.exec_module
@@ -68,7 +103,8 @@ class _Watcher(importlib.abc.MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)
             run(module)
-            _MAKERS[name](module, self._stack, self._assume)
+            # Some put another module in their own place while they run.
+            _MAKERS[name](sys.modules.get(name, module), self._stack, self._assume)
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = exec_module
         return spec

@@ -55,7 +55,7 @@ class Nothing:
         return "nothing"
 
 
-class _Inert(ModuleType):
+class Inert(ModuleType):
     """A module whose every name is ``Nothing``."""
 
     def __getattr__(self, name: str) -> Any:
@@ -69,7 +69,7 @@ class Loader:
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """An inert module, which may have others below it."""
-        return _Inert(spec.name)
+        return Inert(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing is to be run."""
@@ -79,4 +79,9 @@ def spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
     """Where an import finds a stand-in; None for everything else."""
     if not any(name == known or name.startswith(f"{known}.") for known in NAMES):
         return None
+    return inert(name)
+
+
+def inert(name: str) -> importlib.machinery.ModuleSpec:
+    """A module that takes every call."""
     return importlib.machinery.ModuleSpec(name, Loader(), is_package=True)  # type: ignore[arg-type]

@@ -1,0 +1,185 @@
+"""Models and tokenizers of Hugging Face's hub: built from configurations that are known here, without weights."""
+
+import copy
+import importlib.metadata
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from memplan.errors import EstimateError
+from memplan.job.huggingface.materialise import build
+from memplan.job.presets import Preset, list_presets
+
+Assume = Callable[[str], None]
+_PAGE = re.compile(r"huggingface\.co/([^/]+/[^/#?]+)")
+_TUNED = re.compile(r"-(instruct|chat|it|hf|base|pt)(?=$|-)")
+_SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "cls_token": "<cls>", "sep_token": "<sep>",
+            "mask_token": "<mask>"}  # fmt: skip
+_TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} \n{% endfor %}"
+
+
+def transformers_hub(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
+    """Let ``from_pretrained`` of transformers' models, configurations and tokenizers find what the hub would have."""
+    stack.enter_context(mock.patch.dict("os.environ", {"HF_HUB_OFFLINE": "1"}))
+    import huggingface_hub.constants
+
+    stack.enter_context(mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True))
+    configurations = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
+    for kind, name, make in (
+        (configurations, "get_config_dict", _config_dict),
+        (module.PreTrainedModel, "from_pretrained", _model),
+        (module.AutoTokenizer, "from_pretrained", _tokenizer),
+        (module.PreTrainedTokenizerBase, "from_pretrained", _tokenizer),
+    ):
+        real = vars(kind)[name].__func__
+        stack.enter_context(mock.patch.object(kind, name, classmethod(make(real, assume))))
+
+
+def older_trainer(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
+    """Let scripts for transformers 4 name the tokenizer as they do."""
+    begin = module.Trainer.__init__
+
+    def made(trainer: Any, *args: Any, **kwargs: Any) -> None:
+        if "tokenizer" in kwargs and "processing_class" in inspect.signature(begin).parameters:
+            assume("Trainer(tokenizer=…) is called processing_class by the installed transformers, and is taken for it")
+            kwargs["processing_class"] = kwargs.pop("tokenizer")
+        begin(trainer, *args, **kwargs)
+
+    stack.enter_context(mock.patch.object(module.Trainer, "__init__", made))
+
+
+def known(name: str) -> Preset | None:
+    """The architecture that a name on the hub stands for; tuned weights have that of those that they began from."""
+    wanted = name.lower()
+    by_id = {match[1].lower(): preset for preset in list_presets() if (match := _PAGE.search(preset.source))}
+    by_id |= {preset.name: preset for preset in list_presets()}
+    short = {key.rpartition("/")[2]: preset for key, preset in by_id.items()}
+    plain = {_TUNED.sub("", key): preset for key, preset in short.items()}
+    last = wanted.rpartition("/")[2]
+    return by_id.get(wanted) or short.get(last) or plain.get(_TUNED.sub("", last))
+
+
+def _config_dict(real: Any, assume: Assume) -> Any:
+    def get_config_dict(cls: type, name: Any, **kwargs: Any) -> Any:
+        try:
+            return real(cls, name, **{**kwargs, "local_files_only": True})
+        except (OSError, ValueError):
+            preset = _preset(name)
+        import transformers
+
+        config_class = getattr(transformers, preset.config_class or "", None)
+        if config_class is None:
+            raise EstimateError(f"{name} is no model of transformers") from None
+        config = config_class(**copy.deepcopy(dict(preset.config)), architectures=[preset.model_class])
+        assume(f"{name} is built from the configuration of preset:{preset.name}, without its weights")
+        rest = {key: value for key, value in kwargs.items() if key not in _OF_HUB}
+        return {**config.to_dict(), "_name_or_path": str(name)}, rest
+
+    return get_config_dict
+
+
+def _model(_: Any, assume: Assume) -> Any:
+    def from_pretrained(cls: Any, name: Any, *_args: Any, config: Any = None, **kwargs: Any) -> Any:
+        import torch
+
+        if kwargs.get("quantization_config") is not None or kwargs.get("load_in_4bit") or kwargs.get("load_in_8bit"):
+            raise EstimateError(
+                "from_pretrained() with quantised weights is not played in programs yet",
+                hint=f"memplan estimate preset:{found.name if (found := known(str(name))) else 'NAME'} --quantize nf4",
+            )
+        if config is None or not hasattr(config, "to_dict"):
+            own = {key: value for key, value in kwargs.items() if key not in _OF_LOADING}
+            config = cls.config_class.from_pretrained(name if config is None else config, **own)
+        config = copy.deepcopy(config)
+        if isinstance(kwargs.get("attn_implementation"), str):
+            config._attn_implementation = kwargs["attn_implementation"]
+        dtype = kwargs.get("dtype", kwargs.get("torch_dtype", _default_dtype()))
+        if isinstance(dtype, str):
+            dtype = getattr(config, "dtype", None) if dtype == "auto" else getattr(torch, dtype)
+        if Path(str(name)).is_dir():
+            assume(f"weights in {name} are not read")
+        model = build(lambda: cls._from_config(config, **({} if dtype is None else {"dtype": dtype})))
+        model.eval()
+        device_map = kwargs.get("device_map")
+        if device_map is not None and device_map != "cpu":
+            model = model.to("cuda" if isinstance(device_map, str) else next(iter(device_map.values())))
+        return (model, {"missing_keys": []}) if kwargs.get("output_loading_info") else model
+
+    return from_pretrained
+
+
+_OF_HUB = frozenset({
+    "cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "trust_remote_code", "subfolder",
+    "_from_pipeline", "_from_auto", "_commit_hash", "gguf_file", "resume_download", "use_auth_token",
+})  # fmt: skip
+"""Arguments that reading a configuration takes up (transformers, configuration_utils.py, _get_config_dict)."""
+
+
+def _default_dtype() -> str | None:
+    """What weights are loaded in where nobody says: that of the configuration from transformers 5 on."""
+    return "auto" if int(importlib.metadata.version("transformers").partition(".")[0]) >= TRANSFORMERS_5 else None
+
+
+TRANSFORMERS_5 = 5
+"""transformers 5, modeling_utils.py, from_pretrained: ``dtype = kwargs.pop("dtype", "auto")`` in effect."""
+_OF_LOADING = frozenset({
+    "dtype", "torch_dtype", "device_map", "attn_implementation", "quantization_config", "low_cpu_mem_usage", "token",
+    "use_auth_token", "cache_dir", "revision", "trust_remote_code", "from_tf", "use_safetensors", "load_in_8bit",
+    "load_in_4bit", "output_loading_info", "ignore_mismatched_sizes", "local_files_only", "force_download", "subfolder",
+    "variant", "max_memory", "offload_folder", "use_flash_attention_2", "_from_auto", "adapter_kwargs", "_commit_hash",
+    "proxies", "resume_download",
+})  # fmt: skip
+"""Arguments that say nothing of the configuration (transformers, modeling_utils.py, from_pretrained)."""
+
+
+def _tokenizer(real: Any, assume: Assume) -> Any:
+    def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        if Path(str(name)).exists():
+            return real(cls, name, *args, **kwargs)
+        preset = _preset(name)
+        size = _vocabulary(preset.config) or 32_000
+        assume(f"the tokenizer of {name} makes one of {size:,} tokens of each word")
+        return _words(size, preset, kwargs)
+
+    return from_pretrained
+
+
+def _words(size: int, preset: Preset, kwargs: Mapping[str, Any]) -> Any:
+    """A tokenizer with as many words as the model has, which takes each word of a text for a token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    special = dict(_SPECIAL)
+    if preset.task != "causal-lm":
+        special["pad_token"] = "<pad>"  # noqa: S105 - no password.
+    words = [*special.values(), *(f"w{place}" for place in range(size - len(special)))]
+    inner = Tokenizer(
+        models.WordLevel({word: place for place, word in enumerate(words)}, unk_token=special["unk_token"])
+    )
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    longest = kwargs.get("model_max_length") or preset.max_seq_len or preset.config.get("max_position_embeddings")
+    make: Any = PreTrainedTokenizerFast
+    tokenizer = make(tokenizer_object=inner, model_max_length=longest or 2048, **special)
+    tokenizer.chat_template = _TEMPLATE
+    tokenizer.padding_side = kwargs.get("padding_side", "right")
+    return tokenizer
+
+
+def _vocabulary(config: Mapping[str, Any]) -> int | None:
+    sizes = (part.get("vocab_size") for part in (config, config.get("text_config") or {}))
+    return next((size for size in sizes if isinstance(size, int)), None)
+
+
+def _preset(name: Any) -> Preset:
+    preset = known(str(name))
+    if preset is None:
+        raise EstimateError(
+            f"{name} is not on this disk, and its configuration is not known here",
+            hint="give the program a folder with its config.json and tokenizer, or a model of 'memplan presets'",
+        )
+    return preset

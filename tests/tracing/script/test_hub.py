@@ -1,0 +1,135 @@
+"""Models, tokenizers and data sets of the hub in scripts that nobody has changed."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memplan.errors import EstimateError
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.measure.local import estimate_here
+from memplan.measure.records import Estimate
+from memplan.tracing.script.hub import known
+from memplan.tracing.script.hub_datasets import Dataset, DatasetDict, load_dataset
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+GLUE = """
+import evaluate
+import numpy as np
+from datasets import load_dataset
+from transformers import (AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer,
+                          TrainingArguments)
+
+raw = load_dataset("glue", "mrpc")
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+def encode(rows):
+    return tokenizer(rows["sentence1"], rows["sentence2"], truncation=True, max_length=64)
+data = raw.map(encode, batched=True)
+classes = raw["train"].features["label"].num_classes
+model = AutoModelForSequenceClassification.from_pretrained(
+    "bert-base-uncased", num_labels=classes, num_hidden_layers=1, hidden_size=32, num_attention_heads=2,
+    intermediate_size=64)
+metric = evaluate.load("glue", "mrpc")
+arguments = TrainingArguments("out", per_device_train_batch_size=8, report_to="none")
+trainer = Trainer(model, arguments, train_dataset=data["train"], eval_dataset=data["validation"],
+                  data_collator=DataCollatorWithPadding(tokenizer), processing_class=tokenizer)
+trainer.train()
+"""
+PLAIN = """
+import json, sys
+import torch
+from accelerate import Accelerator
+from datasets import load_dataset
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM, AutoTokenizer, default_data_collator
+
+name, file = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(name)
+tokenizer.pad_token = tokenizer.eos_token
+def encode(row):
+    made = tokenizer(f"{row['instruction']} {row['output']}", truncation=True, max_length=32, padding="max_length")
+    return {**made, "labels": made["input_ids"].copy()}
+data = load_dataset("json", data_files=file)["train"].map(encode, remove_columns=["instruction", "output"])
+model = AutoModelForCausalLM.from_pretrained(name, n_layer=1, n_embd=32, n_head=2, dtype=torch.float32)
+accelerator = Accelerator()
+loader = DataLoader(data, batch_size=4, collate_fn=default_data_collator)
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for epoch in range(10):
+    for batch in loader:
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Estimate]:
+    def estimated(code: str, *arguments: str) -> Estimate:
+        path = tmp_path / "train.py"
+        path.write_text(code)
+        monkeypatch.chdir(tmp_path)
+        spec = JobSpec(target=ScriptTarget(path=path, arguments=arguments))
+        return estimate_here(spec, [load_profile("h100-80g")])[0]
+
+    return estimated
+
+
+@pytest.mark.slow
+def test_a_trainer_on_a_set_of_the_hub(run: Callable[..., Estimate]) -> None:
+    estimate = run(GLUE)
+    said = " ".join(estimate.assumptions)
+    assert "preset:bert-base" in said
+    assert "the tokenizer of bert-base-uncased" in said
+    assert "data set glue is not there" in said
+    assert 1_000_000 < estimate.parameters < 1_100_000  # 30,522 words of 32 numbers, a layer, a head
+    assert "datasets" not in sys.modules
+
+
+@pytest.mark.slow
+def test_accelerate_on_a_file(run: Callable[..., Estimate], tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"instruction": "say it", "output": "it"}\n' * 40)
+    estimate = run(PLAIN, "openai-community/gpt2", "rows.jsonl")
+    # 50,257 words and 1,024 places of 32 numbers; a block of 12 d² + 13 d; the last norm.
+    assert estimate.parameters == (50_257 + 1_024) * 32 + 12 * 32**2 + 13 * 32 + 64
+
+
+@pytest.mark.slow
+def test_a_name_that_nobody_knows_is_refused_with_the_line(run: Callable[..., Estimate]) -> None:
+    with pytest.raises(EstimateError, match="somebody/unheard-of is not on this disk") as caught:
+        run("from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('somebody/unheard-of').train()\n")
+    assert "memplan presets" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [("gpt2", "gpt2"), ("bert-base-uncased", "bert-base"), ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+     ("google/gemma-2-2b-it", "gemma-2-2b"), ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b"), ("t5-small", "t5-small")],
+)  # fmt: skip
+def test_names_on_the_hub(name: str, preset: str) -> None:
+    found = known(name)
+    assert found is not None
+    assert found.name == preset
+
+
+def test_operations_of_data_sets(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n3,z\n")
+    data = load_dataset(print, "csv", data_files=str(tmp_path / "t.csv"), split="train")
+    assert isinstance(data, Dataset)
+    assert data.filter(lambda row: row["a"] != "2")["b"] == ["x", "z"]
+    assert data.map(lambda row: {"c": row["a"] * 2}, remove_columns="a").column_names == ["b", "c"]
+    counted = data.map(lambda rows, places: {"n": places}, batched=True, batch_size=2, with_indices=True)
+    assert counted["n"] == [0, 1, 2]
+    parts = data.train_test_split(test_size=1)
+    assert isinstance(parts, DatasetDict)
+    assert parts.rename_column("a", "q")["test"][0] == {"q": "3", "b": "z"}
+
+
+def test_a_set_that_nobody_knows() -> None:
+    with pytest.raises(EstimateError, match="its columns are not known"):
+        load_dataset(print, "somebody/rows")
