@@ -47,7 +47,7 @@ def test_zero_is_traced_for_the_card_and_nothing_else_is(
 ) -> None:
     seen: list[DeviceTraits] = []
 
-    def note(_load: object, _spec: JobSpec, device: DeviceTraits, **_: object) -> None:
+    def note(_load: object, _completed: object, _spec: JobSpec, device: DeviceTraits, **_: object) -> None:
         seen.append(device)
         raise EstimateError("seen")
 
