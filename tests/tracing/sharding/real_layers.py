@@ -1,15 +1,9 @@
-"""A rank of a real run on CPUs: ``python -m … KIND RANK RANKS STORE``, KIND ``tensor`` or ``pipeline``.
+"""What a rank of a real run on CPUs holds."""
 
-What it holds goes to stdout as JSON.
-"""
-
-import json
-import sys
 import weakref
 from collections import Counter
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
@@ -108,10 +102,3 @@ def pipeline(rank: int, ranks: int) -> dict[str, int]:
             run.step(*([given] if rank == 0 else []), target=given)
         most[name] = max(peaks)
     return most
-
-
-if __name__ == "__main__":
-    kind, (rank, ranks) = sys.argv[1], map(int, sys.argv[2:4])
-    dist.init_process_group("gloo", rank=rank, world_size=ranks, init_method=f"file://{sys.argv[4]}")
-    sys.stdout.write(json.dumps({"tensor": tensor_parallel, "pipeline": pipeline}[kind](rank, ranks)))
-    dist.destroy_process_group()

@@ -1,17 +1,11 @@
-"""Two real processes that train over gloo, each of which tells what it holds."""
+"""What each of two real processes holds that train over gloo."""
 
-import json
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.multiprocessing.spawn import spawn
 
 from tests.tracing.sharding.nets import Net, rows
 
@@ -23,13 +17,12 @@ CPU_CAN_SHARD = hasattr(torch.cpu.Stream, "record_event")
 """Does FSDP2 run on CPUs? In torch 2.6 it does not."""
 
 
-def run(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
-    told = {"ddp": trained(nn.parallel.DistributedDataParallel(Net(), bucket_cap_mb=BUCKET_MIB))}
+def told(_: int, ranks: int) -> dict[str, dict[str, Any]]:
+    """What a rank holds with each kind of parallelism."""
+    kinds = {"ddp": trained(nn.parallel.DistributedDataParallel(Net(), bucket_cap_mb=BUCKET_MIB))}
     if CPU_CAN_SHARD:
-        told["fsdp2"] = trained(sharded())
-    Path(folder, f"{rank}.json").write_text(json.dumps(told))
-    dist.destroy_process_group()
+        kinds["fsdp2"] = trained(sharded(ranks))
+    return kinds
 
 
 def trained(model: nn.Module) -> dict[str, Any]:
@@ -52,9 +45,9 @@ def trained(model: nn.Module) -> dict[str, Any]:
     return told
 
 
-def sharded() -> nn.Module:
+def sharded(ranks: int) -> nn.Module:
     model = Net()
-    mesh = init_device_mesh("cpu", (RANKS,))
+    mesh = init_device_mesh("cpu", (ranks,))
     for block in model.layers:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -68,10 +61,3 @@ def held(tensors: Any) -> int:
         storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        spawn(run, (folder,), nprocs=RANKS)
-        told = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(RANKS)]
-    sys.stdout.write(json.dumps(told))

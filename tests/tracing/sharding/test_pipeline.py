@@ -12,6 +12,7 @@ from memplan.errors import UsageError
 from memplan.job.parallel import parse_parallel
 from memplan.tracing.sharding.chain import find_chain
 from memplan.tracing.sharding.pipeline import balanced_cuts, running, split
+from tests.support.ranks import real_ranks
 from tests.tracing.jobs import source
 from tests.tracing.sharding import real_layers
 from tests.tracing.sharding.toy import (
@@ -21,7 +22,6 @@ from tests.tracing.sharding.toy import (
     most_alive,
     needs_recent_torch,
     parameter_bytes,
-    real_ranks,
     traced,
     words,
 )
@@ -146,7 +146,7 @@ def test_micro_batches_in_flight(schedule, micro_batches):
 def test_real_ranks_keep_as_many(tmp_path):
     """Two processes run torch's schedules on pieces of a model cut by hand, and count what waits for backward."""
     given = source(real_layers.Layers, real_layers.batch, loss=real_layers.loss)
-    for rank, real in enumerate(real_ranks("pipeline", 2, tmp_path / "meeting")):
+    for rank, real in enumerate(real_ranks(real_layers.pipeline, 2, tmp_path)):
         for schedule, most in real.items():
             trace = traced(f"pp=2,schedule={schedule},micro={real_layers.MICRO_BATCHES}", rank, given)
             assert most_alive(trace, "aten.tanh.default") == most

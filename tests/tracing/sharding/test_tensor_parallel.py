@@ -7,6 +7,7 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.job.parallel import ALONE, parse_parallel
 from memplan.tracing.parameter_kinds import clip
+from tests.support.ranks import real_ranks
 from tests.tracing.jobs import source
 from tests.tracing.sharding import real_layers
 from tests.tracing.sharding.toy import (
@@ -18,7 +19,6 @@ from tests.tracing.sharding.toy import (
     decoder,
     needs_recent_torch,
     parameter_bytes,
-    real_ranks,
     traced,
     words,
 )
@@ -139,7 +139,7 @@ def test_what_cannot_be_shared_is_refused(parallel, given, said):
 
 def test_a_real_rank_holds_the_same(tmp_path):
     """Two processes share the model as torch's tutorial says, and report what they hold."""
-    real = real_ranks("tensor", 2, tmp_path / "meeting")
+    real = real_ranks(real_layers.tensor_parallel, 2, tmp_path)
     trace = traced("tp=2", given=source(real_layers.Layers, real_layers.batch, loss=real_layers.loss))
     assert [each["parameters"] for each in real] == [parameter_bytes(trace)] * 2
     assert [each["saved"] for each in real] == [saved_bytes(trace)] * 2

@@ -1,10 +1,6 @@
 """A small decoder with the layer names of Meta's Llama, and jobs made of it."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +12,6 @@ from memplan.tracing.records import DeviceTraits, Trace
 from memplan.tracing.run import trace_job
 from memplan.tracing.sharding.apply import LEAST_TORCH
 from tests.tracing.jobs import source, spec
-from tests.tracing.sharding import real_layers
 
 WIDTH, HEADS, WORDS, BLOCKS, BATCH, TOKENS = 32, 4, 64, 4, 2, 16
 GPU = DeviceTraits(kind="cuda")
@@ -111,17 +106,3 @@ def most_alive(trace: Trace, op: str) -> int:
             now += 1 if event.action == "alloc" else -1
             most = max(most, now)
     return most
-
-
-def real_ranks(kind: str, ranks: int, meeting: Path) -> list[dict[str, int]]:
-    """What the processes of a real run say (``real_layers``)."""
-    command = [sys.executable, "-m", real_layers.__name__, kind]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(ranks), str(meeting)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(ranks)
-    ]
-    said = [process.communicate(timeout=200) for process in started]
-    assert all(process.returncode == 0 for process in started), said
-    return [json.loads(out) for out, _ in said]
