@@ -25,9 +25,7 @@ QUICK = ("mlp-big-batch", "checkpoint-dropout")
 """Workloads whose traces take a second; the others are held against their results by ``-m slow``."""
 _SPACE = "cuDNN alone knows the work space of a convolution, which the interval holds"
 EXCEPTED: dict[str, str] = {
-    **dict.fromkeys(("autoencoder", "unet", "diffusion", "resnet50", "resnet50-mixed"), _SPACE),
-    "gru": "cuDNN alone knows the work space of a recurrent layer",
-    "lstm": "cuDNN alone knows the work space of a recurrent layer",
+    **dict.fromkeys(("unet", "diffusion", "volumes-conv3d"), _SPACE),
     "moe": "which expert takes how many tokens is the data's choice",
     "compiled": "what Triton's kernels of this GPU are fused of is Inductor's choice there",
     "t5": "another transformers than the results' runs another attention",
