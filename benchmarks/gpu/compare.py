@@ -26,7 +26,8 @@ if importlib.util.find_spec("memplan") is None:
 from packing import unpack
 from workloads import WORKLOADS, Workload, set_size
 
-from memplan.errors import MemplanError
+from memplan.errors import MemplanError, UsageError
+from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.tracing.cuda.release import VARIABLE
 from memplan.validate.compare import compare
@@ -74,6 +75,14 @@ def profile_of(content: Mapping[str, Any]) -> GpuProfile:
     return GpuProfile(**fields)
 
 
+def profile_today(content: Mapping[str, Any]) -> GpuProfile:
+    """What memplan knows of the device today; a profile that was made of its driver's word stays as it was."""
+    try:
+        return load_profile(content["profile"]["name"])
+    except UsageError:
+        return profile_of(content)
+
+
 def rows(content: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Row]:
     """Predict every workload of a file that was measured, and compare."""
     set_size(tiny=content["tiny"])
@@ -81,7 +90,7 @@ def rows(content: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Row]:
     for name, found in content["workloads"].items():
         if "measured" in found and name in known and (not only or name in only):
             with patch.dict(os.environ, {VARIABLE: content["device"]["versions"]["torch"]}):
-                compared = row(known[name], found, profile_of(content), tiny=content["tiny"])
+                compared = row(known[name], found, profile_today(content), tiny=content["tiny"])
             yield compared
 
 
