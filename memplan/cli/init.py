@@ -7,7 +7,7 @@ import typer
 
 from memplan.cli import check, console, groups, options
 from memplan.cli.estimate import load_profiles
-from memplan.errors import MemplanError
+from memplan.errors import MemplanError, UsageError
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
 from memplan.project.keys import key_of
 from memplan.project.write import init_project
@@ -34,13 +34,30 @@ Name = Annotated[
 ]
 
 
+TargetFile = Annotated[
+    Path | None,
+    options.option("target_file", None, "Write a target file made of TARGET, a script, instead.", metavar="FILE",
+                   default="the project file"),
+]  # fmt: skip
+
+
 @groups.spread
-def init(target: Wanted = None, *, gpu: Gpus = None, name: Name = None, job: groups.JobOptions) -> None:
+def init(
+    target: Wanted = None,
+    *,
+    gpu: Gpus = None,
+    name: Name = None,
+    target_file: TargetFile = None,
+    job: groups.JobOptions,
+) -> None:
     """Write the first job of a repository into its project file.
 
     That is pyproject.toml, or where there is none memplan.toml. Options of estimate become keys of the job, which is
     traced once, to say whether it can be.
     """
+    if target_file is not None:
+        _write_target_file(target, target_file)
+        return
     problems = check.Problems()
     profiles = problems.of(load_profiles, gpu or [DEFAULT_GPU], []) or ()
     spec = check.job_spec(target, job, problems) if target is not None else None
@@ -58,6 +75,21 @@ def init(target: Wanted = None, *, gpu: Gpus = None, name: Name = None, job: gro
         console.write_plain(f"next: put right what keeps this job from being traced, then: memplan gate\n{wrong}\n")
         return
     console.write_plain("next: memplan gate\n")
+
+
+def _write_target_file(script: str | None, file: Path) -> None:
+    from memplan.files.write import write_whole
+    from memplan.job.target import existing_file
+    from memplan.project.target_file import target_file
+
+    if script is None:
+        raise UsageError("--target-file is made of a script", hint="memplan init train.py --target-file model.py")
+    if file.exists():
+        raise UsageError(f"{file} is there already", hint="name another file")
+    text = target_file(existing_file(Path(script)))
+    write_whole(file, text.encode("utf-8"))
+    console.write_plain(f"wrote to {file}:\n\n{text}\n")
+    console.write_plain(f"next: complete what is marked, then: memplan estimate {file}\n")
 
 
 def _what_is_wrong(spec: "JobSpec", profiles: "Sequence[GpuProfile]", timeout: float) -> str:
