@@ -66,8 +66,8 @@ def wrong(answer: Recommendation, known: Traced) -> Iterator[str]:
     proof, told = answer.proof, answer.best
     fits = [each for each in evaluated(known) if each.fits]
     best = min((each.time.total for each in fits), default=None)
-    if proof.ending in ("nothing_fits", "not_found") and told is not None:
-        yield f"{proof.ending}, but there is a best"
+    if told is not None and best is None and told.candidate.spec.checkpoint in ("none", "full"):
+        yield "something fits, but nothing does"
     if proof.ending == "nothing_fits":
         least = min((each.device_bytes for each in evaluated(known)), default=0)
         if best is not None:
@@ -138,6 +138,8 @@ def run(job: Job, folder: Path, asked: argparse.Namespace, say: Callable[[str], 
         modes: dict[str, Search] = {"all": job.search, "quarter": replace(job.search, budget_traces=len(traced) // 4)}
         if asked.live:
             modes = {f"{asked.budget:g} s": replace(job.search, budget_seconds=asked.budget, processes=2)}
+                # A kernel's work space is no larger than the device.
+                known = trace_all(spec, profile, job.search)
         for mode, search in modes.items():
             began = time.perf_counter()
             answer = recommend(spec, profile, search) if asked.live else look_up(known, spec, profile, search)

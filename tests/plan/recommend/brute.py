@@ -1,6 +1,6 @@
 """A small job whose whole space is traced, and searches that are answered from those traces."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -45,8 +45,23 @@ def evaluated(traced: Traced) -> list[Evaluated]:
     return sorted(found, key=lambda each: each.time.total)
 
 
-def look_up(traced: Traced, spec: JobSpec, profile: GpuProfile, search: Search) -> Recommendation:
-    """Search, with every trace looked up; what is not in the space (single changes) cannot be traced."""
+def look_up(
+    traced: Traced,
+    spec: JobSpec,
+    profile: GpuProfile,
+    search: Search,
+    *,
+    told: Callable[[Candidate], None] = lambda _: None,
+) -> Recommendation:
+    """Search, with every trace looked up; what is not in the space (single changes) cannot be traced.
+
+    Args:
+        traced: The space.
+        spec: The job as given.
+        profile: The device.
+        search: What is asked.
+        told: Called with each way before it is looked up.
+    """
 
     class LookedUp:
         processes = 2
@@ -56,6 +71,7 @@ def look_up(traced: Traced, spec: JobSpec, profile: GpuProfile, search: Search) 
 
         def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Evaluation]:
             for each in candidates:
+                told(each)
                 known = traced.get(key_of(each))
                 yield _renamed(known, each) if known is not None else not_traced(each, "not in the space")
 

@@ -14,7 +14,7 @@ from memplan.measure.over import over
 from memplan.measure.records import Verdict
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.evaluate import evaluate_here
-from memplan.plan.recommend.records import Search, StepLimits
+from memplan.plan.recommend.records import Candidate, Search, StepLimits
 from memplan.plan.recommend.usual import usual_rank
 from memplan.units import format_bytes
 from tests.plan.recommend.brute import Traced, evaluated, judged, look_up, trace_all
@@ -47,7 +47,7 @@ def loss(output, batch):
 def job(tmp_path_factory: pytest.TempPathFactory) -> JobSpec:
     path = tmp_path_factory.mktemp("certificate") / "deep.py"
     path.write_text(MODEL, encoding="utf-8")
-    return JobSpec(target=FileTarget(path=path), batch_size=4)
+    return JobSpec(target=FileTarget(path=path), batch_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +137,43 @@ def test_no_figure_is_refuted_by_an_estimate_of_the_same_setup(traced: Traced, j
         assert each.fits == (alone.verdict is Verdict.FITS)
         beyond = over(peak.device_bytes, peak.high_bytes, profile.usable_bytes)
         assert each.reason == (f"{beyond} the {format_bytes(profile.usable_bytes)} for the step" if beyond else "")
+
+
+def test_an_interrupted_search_says_what_it_has_proved(traced: Traced, limits: list[int], job: JobSpec) -> None:
+    profile, known = replace(PROFILE, usable_bytes=limits[2]), judged(traced, limits[2])
+    best = next(each for each in evaluated(known) if each.fits)
+    for most in (1, 3, 6, 10):
+        seen: list[Candidate] = []
+
+        def stop(way: Candidate, seen: list[Candidate] = seen, most: int = most) -> None:
+            if len(seen) == most:
+                raise KeyboardInterrupt
+            seen.append(way)
+
+        answer = look_up(known, job, profile, SEARCH, told=stop)
+        assert answer.interrupted
+        assert answer.traces <= most
+        assert answer.proof.ending != "nothing_fits"
+        if answer.best is not None and answer.proof.gap is not None:
+            assert answer.best.time.total <= best.time.total * (1 + answer.proof.gap) * (1 + 1e-9)
+
+
+def test_an_interrupt_before_the_job_is_traced_is_no_answer(traced: Traced, job: JobSpec) -> None:
+    def stop(_: Candidate) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        look_up(traced, job, PROFILE, SEARCH, told=stop)
+
+
+def test_what_people_try_first_is_traced_first(traced: Traced, limits: list[int], job: JobSpec) -> None:
+    """Until something fits: no way before one that is simpler and should fit; nothing extreme."""
+    seen: list[Candidate] = []
+    look_up(judged(traced, limits[0]), job, replace(PROFILE, usable_bytes=limits[0]), SEARCH, told=seen.append)
+    alone = [each.changes for each in seen if len(each.changes) < 2]
+    assert alone[:3] == [(), ("--optimizer-impl fused",), ("--checkpoint full",)]
+    first_split = next(index for index, each in enumerate(seen) if "split" in each.groups)
+    assert ("--checkpoint full",) in [each.changes for each in seen[:first_split]]
 
 
 def test_simple_ways_come_before_those_that_are_made_of_them(traced: Traced) -> None:
