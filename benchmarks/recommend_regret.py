@@ -138,8 +138,8 @@ def run(job: Job, folder: Path, asked: argparse.Namespace, say: Callable[[str], 
         modes: dict[str, Search] = {"all": job.search, "quarter": replace(job.search, budget_traces=len(traced) // 4)}
         if asked.live:
             modes = {f"{asked.budget:g} s": replace(job.search, budget_seconds=asked.budget, processes=2)}
-                # A kernel's work space is no larger than the device.
-                known = trace_all(spec, profile, job.search)
+            # A kernel's work space is no larger than the device.
+            known = trace_all(spec, profile, job.search)
         for mode, search in modes.items():
             began = time.perf_counter()
             answer = recommend(spec, profile, search) if asked.live else look_up(known, spec, profile, search)
