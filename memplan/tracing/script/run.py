@@ -68,9 +68,11 @@ def _trace(here: Session, target: ScriptTarget, periods: Periods, steppers: Step
     recorder = here.recorder
     recorder.recording = False
     periods.steps.conclude()
-    if recorder.device.kind == "cuda" and not any(
-        entry.place == "device" and entry.nbytes for entry in recorder.ledger.entries
-    ):
+    there = [entry for entry in recorder.ledger.entries if entry.place == "device" and entry.nbytes]
+    if any(True for root in periods.roots for _ in root.parameters()):
+        # Gradients make small constants of which nobody says where they lie: a model or its input must be there.
+        there = [entry for entry in there if entry.role in ("parameter", "input")]
+    if recorder.device.kind == "cuda" and not there:
         what = f"{target.name} puts nothing on the GPU"
         raise EstimateError(what, hint="give it the argument that chooses the device, or estimate it with --gpu cpu")
     return here.trace(

@@ -126,11 +126,16 @@ def test_arguments_decide(estimated: Callable[..., Estimate]) -> None:
     ("text", "arguments", "said"),
     [
         (FROM_RANDOM, ("--device", "cpu"), "puts nothing on the GPU"),
+        (
+            FROM_RANDOM.replace("F.cross_entropy(output, y)", "F.smooth_l1_loss(output[:, 0], output[:, 1].detach())"),
+            ("--device", "cpu"),
+            "puts nothing on the GPU",
+        ),
         ("import torch\nprint('no training')\n", (), "ended without a training step"),
         (HEAD, ("--no-such",), "sys.exit(2)"),
         ("raise ValueError('broken')\n", (), "ValueError: broken"),
     ],
-    ids=["on the CPU", "trains nothing", "wrong arguments", "raises"],
+    ids=["on the CPU", "a constant of a gradient", "trains nothing", "wrong arguments", "raises"],
 )
 def test_what_cannot_be_answered_is_said(
     text: str, arguments: tuple[str, ...], said: str, estimated: Callable[..., Estimate]
