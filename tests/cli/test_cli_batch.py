@@ -11,7 +11,7 @@ from memplan.plan.batch.records import BatchAnswer
 from tests.cli.options import CACHE, ESTIMATE
 from tests.report.example_batches import NOTHING, answer
 
-BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {"--of", "--utilization"}
+BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {"--of", "--utilization", "--vary"}
 
 
 def test_options() -> None:

@@ -45,7 +45,7 @@ def test_options_of_validate() -> None:
     assert {word for parameter in command.params for word in parameter.opts} == VALIDATE
 
 
-SIMULATE = (ESTIMATE - {"--alloc-conf", "--fail-on", "--exit-zero"}) | {
+SIMULATE = (ESTIMATE - {"--alloc-conf", "--exit-zero"}) | {
     "--steps", "--seq-len-dist", "--seed", "--conf", "--buckets", "--compact-at",
 }  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_options_of_emit() -> None:
 
 def test_options_of_init() -> None:
     command = typer.main.get_command(app).commands["init"]
-    own = {"target", "--gpu", "--name", "--timeout", "--config"}
+    own = {"target", "--gpu", "--name", "--timeout", "--config", "--target-file"}
     assert {word for parameter in command.params for word in parameter.opts} == own | {flag(name) for name in OPTIONS}
 
 
