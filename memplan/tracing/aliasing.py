@@ -47,6 +47,8 @@ OVERWRITES = frozenset(
         ("TraceBackward", "aten.index_fill.int_Scalar"),
         ("CumprodBackward", "aten.mul.Tensor"),
         ("CumprodBackward", "aten.div.Tensor"),
+        ("ClampBackward", "aten.logical_and.default"),
+        ("ClampBackward", "aten.logical_or.default"),
         ("BinaryCrossEntropyBackward", "aten.mul.Tensor"),
     }
 )

@@ -57,6 +57,7 @@ def _padded_volume(source: torch.Tensor, padding: Any) -> torch.Tensor:
 _PADDINGS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
 
 LAYOUTS: dict[str, Kernel] = {
+    "channel_shuffle": _as_images_lie(0),
     **dict.fromkeys(("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"), _row_major(1)),
     **dict.fromkeys(("_log_softmax_backward_data", "poisson", "_standard_gamma"), _row_major(0)),
     "normal.float_Tensor": _row_major(1),

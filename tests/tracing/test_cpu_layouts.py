@@ -89,8 +89,13 @@ def test_padded_images_lie_as_the_kernel_lays_them(kind, dimensions):
         compare(lambda g, x: backward(g, x, padding), [gradient, source])
 
 
+@pytest.mark.parametrize("layout", ["row-major", "channels last"])
+def test_shuffled_images_lie_as_their_source(layout):
+    compare(lambda x: aten.channel_shuffle(x, 2), [of_images(2, layout, 6, 7)])
+
+
 def test_every_op_of_the_table_is_compared():
     padding = {
         f"{kind}_pad{n}d{way}" for kind in ("reflection", "replication") for n in (2, 3) for way in ("", "_backward")
     }
-    assert set(LAYOUTS) <= set(OF_ROWS) | padding
+    assert set(LAYOUTS) <= set(OF_ROWS) | padding | {"channel_shuffle"}

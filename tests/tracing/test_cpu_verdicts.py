@@ -283,6 +283,7 @@ AVX2_CONVOLUTIONS = {
     "one channel": convolution(2, 8, 1, 28, 32, 3),
     "two channels": convolution(2, 8, 2, 28, 32, 3),
     "three channels": convolution(2, 8, 3, 28, 32, 3),
+    "transposed to odd rows": convolution(2, 8, 12, 14, 6, 3, stride=2, transposed=True),
     "volumes": convolution(3, 8, 8, 16, 16, 3),
     "volumes, transposed": convolution(3, 8, 8, 12, 4, 2, stride=2, transposed=True),
     "volumes of few channels": convolution(3, 4, 4, 12, 16, 2, stride=2),

@@ -39,7 +39,7 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
     if conv.transposed and conv.strided and by_small_products(conv):
         copy = image_bytes(conv, conv.outputs, conv.result_area, 1)
         before = {
-            "scratchpad": strided_backward_bytes(conv),
+            "scratchpad": strided_backward_bytes(conv) + _turned_around_bytes(conv),
             "source": image_bytes(conv, conv.inputs, conv.source_area, 1),
             "weight": filters_bytes(conv, 1, lanes()),
             "result": copy,
@@ -63,6 +63,15 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
         "result": result,
     }
     return around(before, {}, keeps=("result",))
+
+
+def _turned_around_bytes(conv: CpuConvolution) -> int:
+    """What a transposed convolution books beside the gradient that it is computed as (on AVX2; measured)."""
+    if lanes() != AVX2_LANES:
+        return 0
+    # Where strides do not divide the rows, it computes beside the result what it then adds the bias to.
+    beside = image_bytes(conv, conv.outputs, conv.result_area, 1) + SCRATCH_ALIGNMENT
+    return SCRATCH_ALIGNMENT + (beside if conv.bias and conv.ragged_row else 0)
 
 
 def _beyond_avx2(conv: CpuConvolution) -> bool:
