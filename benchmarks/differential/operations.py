@@ -112,6 +112,7 @@ _REDUCTIONS = (
     *_pieces("products", ("flat",), {
         "gram": "x = (x @ x.t()) @ x / x.shape[0]",
         "cdist": "x = torch.cdist(x, x) @ x / x.shape[0]",
+        "cdist_city": "x = torch.cdist(x, x, p=1).neg().exp() @ x / x.shape[0]",
         "cosine": "x = F.cosine_similarity(x.unsqueeze(1), x.unsqueeze(0), dim=-1) @ x",
         "outer": "x = x + torch.outer(x[:, 0], x[0])",
         "addmm": "x = torch.addmm(x, x[:, : x.shape[0]] @ x[: x.shape[1]], x) if x.shape[1] >= x.shape[0] else x * 2",
@@ -163,6 +164,8 @@ _COMPLEX = (
 _GRAM = "gram = x.transpose(-1, -2) @ x / x.shape[-2] + torch.eye({c})\n"
 _LINALG = _pieces("linear algebra", ROWS, {
     "inverse": _GRAM + "x = x @ torch.linalg.inv(gram)",
+    "pinv": _GRAM + "x = x @ torch.linalg.pinv(gram)",
+    "least_squares": _GRAM + "x = torch.linalg.lstsq(gram, x.transpose(-1, -2)).solution.transpose(-1, -2)",
     "cholesky": _GRAM + "x = x @ torch.linalg.cholesky(gram)",
     "solve": _GRAM + "x = torch.linalg.solve(gram, x.transpose(-1, -2)).transpose(-1, -2)",
     "qr": _GRAM + "x = x @ torch.linalg.qr(gram).Q",
@@ -196,6 +199,8 @@ _VALUES = (
         "segments": "where = torch.arange(x.shape[0]) // 2\nx = torch.zeros_like(x).index_add(0, where, x)",
         "scatter_reduce": "where = (torch.arange(x.shape[0]) // 2).unsqueeze(1).expand_as(x)\n"
                           'x = torch.zeros_like(x).scatter_reduce(0, where, x, "mean")',
+        "scatter_rows": "where = (torch.arange(x.shape[0]) // 2).unsqueeze(1).expand_as(x)\n"
+                        "x = torch.zeros_like(x).bfloat16().scatter_add(0, where, x.bfloat16()).float()",
         "multinomial": "x = x * torch.multinomial(x.detach().softmax(-1), 1)",
     }),
 )  # fmt: skip
@@ -249,6 +254,9 @@ _FUNCTIONS = (
     Piece(name="own_square", feature="own functions", on=ALL, forward="x = Square.apply(x)", above=_SQUARE),
     Piece(name="own_sign", feature="own functions", on=ALL, forward="x = Straight.apply(x)", above=_STRAIGHT),
     Piece(name="own_dirty", feature="own functions", on=ALL, forward="x = Scaled.apply(x + 1)", above=_SCALED),
+    *_pieces("functional", ("flat",), {
+        "jacobian": "x = x + torch.vmap(torch.func.jacrev(torch.tanh))(x[:, :8]).sum((1, 2)).unsqueeze(1)",
+    }),
     *_pieces("functional", ALL, {
         "vmap": "x = torch.vmap(lambda row: row * row.mean())(x)",
         "func_grad": "x = x + torch.func.grad(lambda each: each.sin().sum())(x)",

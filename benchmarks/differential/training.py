@@ -124,6 +124,9 @@ LOSSES = (
          target="torch.rand(batch_size, {c})", on=("flat",)),
     Loss(name="token_cross_entropy", feature="losses", value="F.cross_entropy(output.flatten(0, 1), target.flatten())",
          target="torch.randint({c}, (batch_size{spatial}))", on=("sequence",)),
+    Loss(name="ctc", feature="losses", on=("sequence",), target="torch.randint(1, {c}, (batch_size, 4))",
+         value="F.ctc_loss(output.transpose(0, 1).log_softmax(-1), target, torch.full(target.shape[:1], output.shape[1]), "
+               "torch.full(target.shape[:1], 4), zero_infinity=True)"),
     Loss(name="shifted", feature="losses", on=("sequence",), target="torch.randint({c}, (batch_size{spatial}))",
          value="F.cross_entropy(output[:, :-1].reshape(-1, output.shape[-1]), target[:, 1:].reshape(-1))"),
     Loss(name="transposed_cross_entropy", feature="losses", value="F.cross_entropy(output.transpose(1, 2), target, ignore_index=0)",
