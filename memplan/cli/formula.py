@@ -78,7 +78,7 @@ class FormulaRunOptions:
 
 @groups.spread
 def formula(*, model: ShapeOptions, run: FormulaRunOptions, as_json: options.JsonAlone = False) -> None:
-    """Print the textbook's figures for a shape, at once: arithmetic, not a trace."""
+    """Print the textbook's figures for a shape, without a trace."""
     problems = check.Problems()
     preset = problems.of(_preset, model.preset)
     problems.raise_if_any()

@@ -48,7 +48,7 @@ def graph(
     largest: Largest = None,
     report: GraphReportOptions,
 ) -> None:
-    """Show a step as a torch.fx graph, and who is alive when as a graph of tensors.
+    """Show a step as a torch.fx graph, and who is alive when.
 
     The step is always traced in full. Of several ranks it is the first.
     """

@@ -17,7 +17,7 @@ from memplan.tracing.script.boundaries import Boundaries, StepRepeated
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
 from memplan.tracing.world import iterate_here
 from memplan.validate.compiled import RealCompiling
-from memplan.validate.run import Meter
+from memplan.validate.playing import Meter
 
 
 class ProgramRun:

@@ -3,10 +3,8 @@
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 
@@ -19,38 +17,12 @@ from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.cuda import CudaMeter
-from memplan.validate.records import MeasuredRun, RealRun
+from memplan.validate.playing import Meter, Playing
+from memplan.validate.records import RealRun
 from memplan.validate.surroundings import RealDevice, attention
 
 CPU_THREADS = 1
 """Threads on the CPU, predicted and measured: kernels take scratch for each."""
-
-
-class Meter(Protocol):
-    """Watches a device's memory."""
-
-    def start(self) -> None:
-        """Begin, before anything of the job exists."""
-
-    def step(self) -> AbstractContextManager[Any]:
-        """The context of one step."""
-
-    def finish(self) -> MeasuredRun:
-        """End, while the loop and all that it holds still live."""
-
-
-class Run(Protocol):
-    """A job and how far it has come; it keeps what the job holds alive until it is forgotten itself."""
-
-    done: int
-    """Steps run to their end."""
-    seconds: float
-    """Their wall time."""
-    out_of_memory: str
-    """The allocator's message, where that ended the run."""
-
-    def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
-        """Build the job and run its steps."""
 
 
 def run_here(
@@ -83,7 +55,7 @@ def run_here(
     random.seed(0)
     place = torch.device(device)
     least = min(traced_steps, steps)
-    run: Run = _program(spec, progress) if isinstance(spec.target, ScriptTarget) else _Run(spec, place, progress)
+    run: Playing = _program(spec, progress) if isinstance(spec.target, ScriptTarget) else _Run(spec, place, progress)
     meter = _meter(place, free_before, least, keep)
     meter.start()
     with compiling(spec.compile) as compiled:
@@ -109,7 +81,7 @@ def _meter(device: torch.device, free_before: int | None, recorded_steps: int, k
     return CudaMeter(device.index or 0, free_before, recorded_steps=recorded_steps, keep=keep)
 
 
-def _program(spec: JobSpec, progress: Callable[[str], None]) -> Run:
+def _program(spec: JobSpec, progress: Callable[[str], None]) -> Playing:
     from memplan.validate.program import ProgramRun
 
     return ProgramRun(spec, progress)

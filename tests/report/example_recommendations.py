@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.batch.split import critical_batch
-from memplan.plan.recommend.records import Candidate, Evaluated, Proof, Recommendation, Rejected, SingleChange
+from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, RecommendProof, Rejected, SingleChange
 from memplan.plan.time.records import StepTime
 from memplan.units import GIB, Bytes
 
@@ -12,7 +12,9 @@ JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=8)
 LOST = "3.00 GiB over the 80.00 GiB for the step"
 
 
-BEST = Proof(ending="best", ways=12, proved=12, gap=0.0, least_bytes=None, is_least_reached=False, least_changes=1)
+BEST = RecommendProof(
+    ending="best", ways=12, proved=12, gap=0.0, least_bytes=None, is_least_reached=False, least_changes=1
+)
 
 
 def candidate(*changes: str) -> Candidate:

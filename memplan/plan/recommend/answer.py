@@ -14,8 +14,8 @@ from memplan.plan.recommend.records import (
     Candidate,
     Evaluated,
     Group,
-    Proof,
     Recommendation,
+    RecommendProof,
     Rejected,
     Remedy,
     Search,
@@ -51,7 +51,7 @@ class SearchOutcome:
     """Single changes."""
     skipped: tuple[Rejected, ...]
     """What was not traced because it should not fit."""
-    proof: Proof
+    proof: RecommendProof
     """What is proved of all ways."""
     interrupted: bool
     """Did the user end the search?"""

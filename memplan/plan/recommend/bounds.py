@@ -18,7 +18,7 @@ from memplan.job.spec import JobSpec
 from memplan.lifetime.records import Category
 from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.exclusions import under_deepspeed
-from memplan.plan.recommend.floors import Floor
+from memplan.plan.recommend.floors import MemoryFloor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group
 from memplan.plan.time.rates import Rates
 
@@ -38,7 +38,7 @@ ROUNDING = 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traced:
     evaluated: Evaluated
-    floor: Floor
+    floor: MemoryFloor
     states: Mapping[Category, float]
     """Bytes at the peak of the optimizer's step."""
 

@@ -7,7 +7,7 @@ from math import inf
 from memplan.measure.over import over
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.evaluate import Evaluation
-from memplan.plan.recommend.records import Candidate, Evaluated, Proof
+from memplan.plan.recommend.records import Candidate, Evaluated, RecommendProof
 from memplan.units import Bytes, format_bytes
 
 Cost = Callable[[float, float], float]
@@ -66,7 +66,7 @@ class Certificate:
             return f"at least {seconds:.2f} s a step, {self._limit_seconds:g} s allowed"
         return ""
 
-    def proof(self, ways: Sequence[Candidate], best: Evaluated | None, costs: Collection[float]) -> Proof:
+    def proof(self, ways: Sequence[Candidate], best: Evaluated | None, costs: Collection[float]) -> RecommendProof:
         """Return what is proved of all ways.
 
         Args:
@@ -85,7 +85,7 @@ class Certificate:
         is_best = best is not None and floor >= lowest
         gap = (max(0.0, lowest / floor - 1) if floor > 0 else None) if best is not None else None
         found, missed = ("best" if is_best else "best_of_proved"), ("not_found" if left else "nothing_fits")
-        return Proof(
+        return RecommendProof(
             ending=found if best is not None else missed,  # type: ignore[arg-type]
             ways=len(ways),
             proved=len(ways) - len(left),

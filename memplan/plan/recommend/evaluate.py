@@ -20,7 +20,7 @@ from memplan.measure.measurer import measuring
 from memplan.measure.over import over
 from memplan.measure.records import Estimate
 from memplan.plan.batch.headroom import is_within, limit_of
-from memplan.plan.recommend.floors import Floor, floor_of
+from memplan.plan.recommend.floors import MemoryFloor, floor_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.plan.time.clock import step_time, with_micro_batches
@@ -61,7 +61,7 @@ class Evaluation:
     """Those that learn."""
     peaks: Peaks = field(default_factory=dict)
     """Of each phase of the step, on the worst rank."""
-    floor: Floor = field(default_factory=Floor)
+    floor: MemoryFloor = field(default_factory=MemoryFloor)
     """What other ways hold and compute no less of."""
     experts: bool = False
     """Has the model a mixture of experts?"""
@@ -162,7 +162,7 @@ class _Ranks:
 
     estimate: Estimate
     peaks: Peaks
-    floor: Floor
+    floor: MemoryFloor
     host_bytes: int
     time: StepTime
     experts: bool

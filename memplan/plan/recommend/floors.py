@@ -14,7 +14,7 @@ PRODUCTS = ("aten.mm.", "aten.addmm.", "aten.convolution")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class MemoryFloor:
     """What a way holds and computes, as far as another way holds and computes no less."""
 
     live: Mapping[Phase, int] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Floor:
     """Those of them that are the forward's."""
 
 
-def floor_of(lifetimes: Lifetimes, repeated: float) -> Floor:
+def floor_of(lifetimes: Lifetimes, repeated: float) -> MemoryFloor:
     """Read a floor from a trace.
 
     Args:
@@ -36,7 +36,7 @@ def floor_of(lifetimes: Lifetimes, repeated: float) -> Floor:
     """
     trace = lifetimes.trace
     products, forward = _products(trace)
-    return Floor(
+    return MemoryFloor(
         live=_most_live(lifetimes, ()),
         live_without_gradients=_most_live(lifetimes, (Category.GRADIENT,)),
         products=products * repeated,

@@ -174,7 +174,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class RecommendProof:
     """What is proved of all ways, traced or not. Ways that were not traced are known by bounds."""
 
     ending: Ending
@@ -233,7 +233,7 @@ class Recommendation:
     """What the global batch costs in steps and samples, where the noise scale is known."""
     ended: Literal["complete", "budget"]
     """Is every way proved, or did time or traces run out?"""
-    proof: Proof
+    proof: RecommendProof
     """What is proved of all ways."""
     interrupted: bool
     """Did the user end the search?"""

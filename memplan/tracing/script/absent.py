@@ -48,7 +48,7 @@ def _forget_loggers(before: frozenset[str]) -> None:
 
 
 def _is_stand_in(name: str) -> bool:
-    return isinstance(sys.modules[name], loggers.Inert | hub_datasets.StandIn)
+    return isinstance(sys.modules[name], loggers.Inert | hub_datasets.DatasetsModule)
 
 
 def _version(real: Callable[[str], str]) -> Callable[[str], str]:
@@ -56,7 +56,7 @@ def _version(real: Callable[[str], str]) -> Callable[[str], str]:
 
     def version(name: str) -> str:
         stand_in = sys.modules.get(name)
-        if isinstance(stand_in, hub_datasets.StandIn):
+        if isinstance(stand_in, hub_datasets.DatasetsModule):
             return hub_datasets.VERSION
         return real(name)
 

@@ -198,7 +198,7 @@ class _Loader:
         self._assume = assume
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        module = StandIn(spec.name)
+        module = DatasetsModule(spec.name)
         if spec.name == "datasets":
             self._assume("the package datasets is not installed: what scripts use of it is played on lists")
             vars(module).update(
@@ -211,7 +211,7 @@ class _Loader:
         """Everything is there."""
 
 
-class StandIn(ModuleType):
+class DatasetsModule(ModuleType):
     """The package, or a module in it."""
 
     def __getattr__(self, name: str) -> Any:
