@@ -199,7 +199,6 @@ CODE_ERRORS = {
         GOOD.replace("output.mean()", "(output - torch.zeros(7)).mean()"),
         ("loss() raised RuntimeError", "7", "at model.py:8"),
     ),
-    "no loss": (GOOD[: GOOD.index("def loss")], ("[1, 2] (float32), which is no loss", "def loss(output, batch)")),
     "distributed": (
         GOOD.replace("return nn", "torch.distributed.init_process_group('nccl', store=None); return nn"),
         ("model() raised", "at model.py:4"),

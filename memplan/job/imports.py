@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from memplan.errors import EstimateError, UsageError
+from memplan.files.read import read_bytes
 from memplan.job.usercode import display, user_code
 
 
@@ -85,8 +86,8 @@ def _packages_above(path: Path) -> int:
     """How many folders above a file are packages: those with ``__init__.py``, and as many as its imports climb."""
     count = next(count for count, folder in enumerate(path.parents) if not (folder / "__init__.py").is_file())
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(read_bytes(path))
+    except (SyntaxError, ValueError):
         return count
     climbs = [node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return min(max([count, *climbs]), len(path.parents) - 1)

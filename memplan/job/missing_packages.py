@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NoReturn
 
+from memplan.files.read import read_bytes
 from memplan.job.usercode import is_user_file
 
 Assume = Callable[[str], None]
@@ -126,6 +126,6 @@ def _is_guarded(file: str, line: int) -> bool:
 @cache
 def _nodes(file: str) -> tuple[ast.AST, ...]:
     try:
-        return tuple(ast.walk(ast.parse(Path(file).read_bytes())))
-    except (OSError, SyntaxError, ValueError):
+        return tuple(ast.walk(ast.parse(read_bytes(file))))
+    except (SyntaxError, ValueError):
         return ()

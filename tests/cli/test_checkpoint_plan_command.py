@@ -130,11 +130,6 @@ def test_everything_wrong_is_said_at_once(capsys):
         assert part in said
 
 
-def test_without_gpu_and_budget_there_is_nothing_to_plan_for(target, capsys):
-    assert main(["checkpoint-plan", target]) == 2
-    assert "give --gpu, --budget or both" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_inference_and_second_plans_are_refused(target, capsys):
     for wrong in (["--mode", "inference"], ["--checkpoint", "full"]):

@@ -21,6 +21,7 @@ IN_A_FORM_OF_THEIR_OWN = {
     "lora": ("r=4", Lora(rank=4)),
     "checkpoint": ("full", "full"),
     "clip_grad_norm": ("1.5", 1.5),
+    "loss": ("mse", "mse"),
 }
 
 

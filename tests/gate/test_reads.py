@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from memplan.job.imports import import_file
 from memplan.job.isolate import run_isolated
-from memplan.job.load import _import_file
 from memplan.job.reads import Reads, record_reads
 
 pytestmark = pytest.mark.usefixtures("fresh_children")  # What an interpreter reads when it starts is part of it.
@@ -36,7 +36,7 @@ Path("written.txt").read_text()
 def in_child(folder: str) -> Reads | None:
     os.chdir(folder)
     reads = record_reads()
-    _import_file(Path("model.py"))
+    import_file(Path("model.py"))
     shutil.which("a-library-asks-for-PATH")
     return reads()
 
@@ -72,7 +72,7 @@ def test_files_and_variables_that_the_users_code_reads(
 def changed_by_another(folder: str) -> Reads | None:
     os.chdir(folder)
     reads = record_reads()
-    _import_file(Path("model.py"))
+    import_file(Path("model.py"))
     subprocess.run([sys.executable, "-c", "open('sizes.json', 'w').write('[]')"], check=True)
     return reads()
 

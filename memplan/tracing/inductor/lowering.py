@@ -158,12 +158,14 @@ def _leaving_no_garbage() -> Iterator[None]:
         yield
         return
     before = _COMPILING.set(True)
+    was_frozen = gc.get_freeze_count() > 0
     gc.freeze()
     try:
         yield
     finally:
         gc.collect()
-        gc.unfreeze()
+        if not was_frozen:  # Else whoever froze before gives all of it back.
+            gc.unfreeze()
         _COMPILING.reset(before)
 
 

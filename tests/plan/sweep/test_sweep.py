@@ -200,7 +200,7 @@ def test_a_cluster_that_joblib_would_leave_aside_is_refused() -> None:
         (["--allow", "lora,luck"], ["--allow takes", "not 'luck'"]),
         (
             ["--gpus", "0", "--jobs", "0", "--search-budget", "0"],
-            ["--gpus must", "--jobs must", "--search-budget must"],
+            ["--gpus must", "--jobs must", "--search-budget takes"],
         ),
         (["--gpu", "t5", "--job", "b", "-f", "xml"], ["--gpu: unknown GPU 't5'", "no job 'b'", "--format must be"]),
     ],

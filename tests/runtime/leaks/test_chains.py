@@ -72,14 +72,14 @@ def test_a_chain_is_an_expression_for_what_is_kept(wrappings: list[str]) -> None
 
 def test_variables_of_running_functions_are_roots() -> None:
     def caller() -> str:
-        kept = {"here": [torch.zeros(5)]}
+        kept = {"here": [torch.zeros(5, 7, 3)]}
         found = callee()
         assert kept
         return found
 
     def callee() -> str:
         known = roots()
-        [target] = [each for each in gc.get_objects() if type(each) is torch.Tensor and tuple(each.shape) == (5,)]
+        [target] = [each for each in gc.get_objects() if type(each) is torch.Tensor and tuple(each.shape) == (5, 7, 3)]
         return str(path_to(target, known, 5.0).chain)
 
     assert caller() == "caller.kept['here'][0]"

@@ -72,7 +72,6 @@ def test_what_is_meant_to_grow_can_be_named() -> None:
     assert not detector.leaks
 
 
-@pytest.mark.xfail(reason="in a whole run what others left keeps some cycles; alone it passes", strict=False)
 def test_cycles_that_the_collector_leaves_for_long_are_told_apart() -> None:
     thresholds = gc.get_threshold()
     gc.set_threshold(1_000_000)
