@@ -15,7 +15,7 @@ from memplan.measure.records import Estimate, KvCache, Owner, Verdict
 from memplan.report.estimate.owners import grouped
 from memplan.report.estimate.text import breakdown_lines, render
 from memplan.report.estimate.verdict import SYMBOLS, statement
-from memplan.units import GIB
+from memplan.units import GIB, format_bytes
 from tests.report.estimate_strategies import LAW, OWNERS, estimates
 from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
 
@@ -62,6 +62,12 @@ def test_golden_explained(name: str, snapshot: SnapshotAssertion) -> None:
 
 def test_golden_quiet(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(plain([OOM, FITS], quiet=True)) == snapshot
+
+
+def test_one_gpu_quietly_says_its_peak_too() -> None:
+    [line] = plain([FITS], quiet=True)
+    assert f"peak {format_bytes(FITS.peak.device_bytes)}" in line
+    assert "peak " not in plain([FITS])[-1]  # There it stands above.
 
 
 @LAW

@@ -33,7 +33,7 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
         Lines without line breaks; those of verdicts last.
     """
     width = bounded(width)
-    blocks = [verdict_lines(estimates, width)]
+    blocks = [verdict_lines(estimates, width, with_peak=quiet)]
     if not quiet:
         blocks = [job_lines(_shown(estimates), width), *_detail(estimates, width), *blocks]
         blocks[-1:-1] = explanation(estimates, width) if explain else _short_caveats(estimates, width)

@@ -23,12 +23,12 @@ _WORD_CELLS = 7
 _NAME_CELLS = 24
 
 
-def verdict_lines(estimates: Sequence[Estimate], width: int) -> list[Text]:
-    """Every GPU's verdict, each followed by its advice."""
+def verdict_lines(estimates: Sequence[Estimate], width: int, *, with_peak: bool = False) -> list[Text]:
+    """Every GPU's verdict, each followed by its advice; with the peak where several, or nothing else, say it."""
     name_cells = min(_NAME_CELLS, max(len(estimate.gpu.name) for estimate in estimates))
     lines = []
     for estimate in estimates:
-        lines.append(_verdict_line(estimate, name_cells, width, with_peak=len(estimates) > 1))
+        lines.append(_verdict_line(estimate, name_cells, width, with_peak=with_peak or len(estimates) > 1))
         lines += [_advice_line(advice, estimate, width) for advice in estimate.advice[:ADVICE_SHOWN]]
         if estimate.verdict is Verdict.UNKNOWN:
             lines += [Text(f"  because  {shorten(reason, width - 11)}") for reason in estimate.not_modelled[:1]]
