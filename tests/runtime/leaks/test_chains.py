@@ -20,6 +20,8 @@ from memplan.runtime.leaks.chains import path_to, roots
 from memplan.runtime.leaks.records import Chain
 from memplan.runtime.leaks.variables import local_variables
 
+PATIENT = 300.0
+"""Seconds: a search among all that a whole run has left may take longer than a user would wait."""
 IN_MODULE: list[Any] = []
 
 
@@ -61,7 +63,7 @@ def test_a_chain_is_an_expression_for_what_is_kept(wrappings: list[str]) -> None
     target = made[0] if made else IN_MODULE[-1]
     made.clear()
     try:
-        found = path_to(target, roots()._replace(local={}), 5.0).chain
+        found = path_to(target, roots()._replace(local={}), PATIENT).chain
         module, _, expression = str(found).partition(".IN_MODULE")
         assert module == __name__
         assert found.rooted
@@ -80,7 +82,7 @@ def test_variables_of_running_functions_are_roots() -> None:
     def callee() -> str:
         known = roots()
         [target] = [each for each in gc.get_objects() if type(each) is torch.Tensor and tuple(each.shape) == (5, 7, 3)]
-        return str(path_to(target, known, 5.0).chain)
+        return str(path_to(target, known, PATIENT).chain)
 
     assert caller() == "caller.kept['here'][0]"
 
@@ -100,7 +102,7 @@ def test_variables_of_another_thread_are_roots() -> None:
     begun.wait(30)
     known = roots()
     try:
-        found = [path_to(each, known, 5.0).chain for each in gc.get_objects() if id(each) == addresses[0]]
+        found = [path_to(each, known, PATIENT).chain for each in gc.get_objects() if id(each) == addresses[0]]
     finally:
         end.set()
         thread.join()
@@ -108,7 +110,7 @@ def test_variables_of_another_thread_are_roots() -> None:
 
 
 def without_locals(target: Any) -> Chain:
-    return path_to(target, roots()._replace(local={}), 5.0).chain
+    return path_to(target, roots()._replace(local={}), PATIENT).chain
 
 
 def test_class_attributes_are_reached() -> None:
