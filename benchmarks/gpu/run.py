@@ -97,6 +97,7 @@ class Session:
         # What does not change from row to row stands once, at the top of the file.
         del found["device"], found["schema_version"], found["command"]
         found["estimate"] = {key: found["estimate"][key] for key in KEPT}
+        found["target"] = found["target"].removeprefix(f"{ROOT}/")  # Where the repository lay is nobody's business.
         return found | self._stream(run) | {"wall_seconds": round(time.monotonic() - began, 2)}
 
     def _unpredicted(self, workload: Workload, error: MemplanError) -> dict[str, Any]:
