@@ -14,9 +14,6 @@ import torch
 from memplan.seam.dispatcher import Kernel
 from memplan.tracing.scratch.layouts import memory_format
 
-_VOLUMES = 5
-"""Dimensions of a batch of volumes."""
-
 
 def _row_major(position: int) -> Kernel:
     """A result like the operand at a position, row-major."""
@@ -48,10 +45,16 @@ def _power(base: complex, exponent: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(exponent, dtype=kind, memory_format=torch.contiguous_format)
 
 
-def _padded_volume(source: torch.Tensor, padding: Any) -> torch.Tensor:
-    sides = [side + sum(padding[2 * index : 2 * index + 2]) for index, side in enumerate(reversed(source.shape[-3:]))]
-    layout = memory_format(source) if source.ndim == _VOLUMES else torch.contiguous_format
-    return source.new_empty((*source.shape[:-3], *reversed(sides))).contiguous(memory_format=layout)
+def _padded(dimensions: int) -> Kernel:
+    """A padded image or volume: channels-last if a batch of them is (fake kernels before torch 2.13 forget it)."""
+
+    def kernel(source: torch.Tensor, padding: Any) -> torch.Tensor:
+        around = [padding[2 * index] + padding[2 * index + 1] for index in reversed(range(dimensions))]
+        sides = [side + more for side, more in zip(source.shape[-dimensions:], around, strict=True)]
+        layout = memory_format(source) if source.ndim == dimensions + 2 else torch.contiguous_format
+        return source.new_empty((*source.shape[:-dimensions], *sides)).contiguous(memory_format=layout)
+
+    return kernel
 
 
 _PADDINGS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
@@ -80,6 +83,6 @@ LAYOUTS: dict[str, Kernel] = {
     ),
     "elu_backward": _like(torch.add, second=5),
     **{f"{name}_backward": _as_images_lie(1) for name in _PADDINGS},
-    **dict.fromkeys(("reflection_pad3d", "replication_pad3d"), _padded_volume),
+    **{name: _padded(int(name[-2])) for name in _PADDINGS},
 }
 """Op → its result as the kernel lays it out."""

@@ -16,6 +16,7 @@ from memplan.tracing.cuda.attention_choice import (
     default_order,
     objection,
 )
+from memplan.tracing.cuda.release import since
 
 SM75, SM80, SM86, SM89, SM90, SM100, SM120 = (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -102,7 +103,7 @@ CUDNN_CASES = [
     ("one key", call(keys=1, capability=SM90), "length 1"),
     ("one query", call(queries=1, capability=SM90), None),
     ("one query with dropout", call(queries=1, capability=SM90, dropout=0.25), "length 1"),
-    ("dropout 0.1 (check_cudnn_dropout)", call(capability=SM90, dropout=0.1), "1/16"),
+    ("dropout 0.1 (check_cudnn_dropout)", call(capability=SM90, dropout=0.1), "1/16" if since("2.12") else None),
     ("dropout on 9.12", call(capability=SM90, dropout=0.25, cudnn_version=91200), "dropout"),
     ("deterministic", call(capability=SM90, deterministic=True), "deterministic"),
     ("grouped queries, keys and values apart", call(key_heads=2, enable_gqa=True, capability=SM90), None),

@@ -162,7 +162,7 @@ LATER = {
     *("mm.dtype", "addmm.dtype", "bmm.dtype", "baddbmm.dtype"),
     *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_cudnn_attention_forward"),
     *("_cudnn_attention_backward", "_flash_attention_forward_no_dropout_inplace", "_flash_attention_forward.quantized"),
-    *("_scaled_dot_product_flash_attention.quantized", "miopen_ctc_loss"),
+    *("_scaled_dot_product_flash_attention.quantized", "miopen_ctc_loss", "_grouped_mm.default"),
 }
 """Ops that torch 2.6, the oldest release supported, does not have yet."""
 RETIRED = {"cholesky"}
