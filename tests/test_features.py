@@ -7,27 +7,12 @@ from pathlib import Path
 import pytest
 
 from memplan.cli.app import main
+from tests.support.targets import NET
 
 PAGE = Path(__file__).parents[1] / "docs" / "features.md"
 ROW = re.compile(r"^\| (?P<feature>[^|]+) \| `(?P<command>memplan [^`]+)` \| (?P<answer>[^|]*) \|$", re.MULTILINE)
 FOUND = [(row["feature"], row["command"], row["answer"].strip()) for row in ROW.finditer(PAGE.read_text("utf-8"))]
 ROWS = [pytest.param(command, answer, id=feature) for feature, command, answer in FOUND]
-MODEL = """
-import torch
-from torch import nn
-
-
-def model():
-    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)))
-
-
-def batch(batch_size):
-    return torch.randn(batch_size, 64)
-
-
-def loss(output, batch):
-    return output.square().mean()
-"""
 LANGUAGE_MODEL = """
 import torch
 from torch import nn
@@ -92,7 +77,7 @@ def test_a_command_of_the_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path / "cache"))
-    for name, text in (("model.py", MODEL), ("lm.py", LANGUAGE_MODEL), ("train.py", PROGRAM)):
+    for name, text in (("model.py", NET), ("lm.py", LANGUAGE_MODEL), ("train.py", PROGRAM)):
         (tmp_path / name).write_text(text)
     code = main(shlex.split(command)[1:])
     out, err = capsys.readouterr()

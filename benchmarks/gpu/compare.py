@@ -94,6 +94,16 @@ def rows(content: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Row]:
             yield compared
 
 
+def blind_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    """What was predicted on the day of the run, before anything was learnt from it."""
+    for name, found in content["workloads"].items():
+        if "measured" in found:
+            ours, theirs = found["predicted"], found["measured"]
+            keys = [(each, f"{each}_bytes") for each in Peaks._fields]
+            errors = {each: ours[key] / theirs[key] - 1 for each, key in keys if ours[key] and theirs[key]}
+            yield Row(name=name, kind=found["kind"], errors=errors, share=None)
+
+
 def row(workload: Workload, found: Mapping[str, Any], profile: GpuProfile, *, tiny: bool) -> Row:
     """One workload."""
     steps = len(found["stream"]["marks"]) if found.get("stream") else None
@@ -141,9 +151,12 @@ def summary(found: Sequence[Row]) -> str:
     for name in Peaks._fields:
         errors = [abs(each.errors[name]) for each in found if name in each.errors]
         if errors:
-            parts.append(f"{name}: median {100 * statistics.median(errors):.3f} %, worst {100 * max(errors):.3f} %")
-    exact = sum(each.share == 1 for each in found)
-    return f"{len(found)} workloads, {exact} with the same events; " + "; ".join(parts)
+            none, within = errors.count(0.0), sum(each <= TOLERANCE.get(name, 0.05) for each in errors)
+            middle, worst = 100 * statistics.median(errors), 100 * max(errors)
+            parts.append(f"{name}: {none} exact, {within} within, median {middle:.3f} %, worst {worst:.3f} %")
+    known = [each.share for each in found if each.share is not None]
+    events = f", {known.count(1)} with the same events" if known else ""
+    return f"{len(found)} workloads{events}; " + "; ".join(parts)
 
 
 def main() -> None:
@@ -157,6 +170,7 @@ def main() -> None:
         versions = content["device"]["versions"]
         print(f"{path.name}: {content['device']['name']}, {versions}, {content['environment']['date']}")
         print(f"{'workload':<30}{'requested':>10}{'allocated':>10}{'reserved':>10}{'device':>10}{'events':>10}")
+        print(f"on the day: {summary(list(blind_rows(content)))}")
         found = []
         for each in rows(content, options.only):
             found.append(each)

@@ -8,23 +8,8 @@ import pytest
 from memplan.cli import bare
 from memplan.cli.app import main
 from memplan.errors import UsageError
+from tests.support.targets import NET
 
-NET = """
-import torch
-from torch import nn
-
-
-def model():
-    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)))
-
-
-def batch(batch_size):
-    return torch.randn(batch_size, 64)
-
-
-def loss(output, batch):
-    return output.square().mean()
-"""
 PROJECT = """
 gpus = ["t4", "a10"]
 

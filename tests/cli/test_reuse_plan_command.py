@@ -10,23 +10,8 @@ import pytest
 from memplan.cli.app import main
 from memplan.plan.reuse.csv_file import read_problem
 from tests.contract.goldens import obey
+from tests.support.targets import NET
 
-TARGET = """
-import torch
-from torch import nn
-
-
-def model():
-    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)))
-
-
-def batch(batch_size):
-    return torch.randn(batch_size, 64)
-
-
-def loss(output, batch):
-    return output.square().mean()
-"""
 # Five buffers that fit 12 and not 11: at moment 10 twelve units are alive.
 BUFFERS = "id,lower,upper,size\na,0,10,4\nb,0,12,4\nc,10,20,4\nd,9,14,4\n"
 DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -35,7 +20,7 @@ DATA = Path(os.environ.get("MEMPLAN_DATA", Path(__file__).parents[3] / "shared" 
 @pytest.fixture
 def target(tmp_path: Path) -> str:
     file = tmp_path / "net.py"
-    file.write_text(TARGET)
+    file.write_text(NET)
     return str(file)
 
 

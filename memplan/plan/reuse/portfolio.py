@@ -7,7 +7,7 @@ A part is good enough at the goal: the capacity, or the highest of what bounds a
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -35,8 +35,6 @@ SCHEDULE_OF_MANY = (("improve", 1.0),)
 """The same for more buffers."""
 NEEDS = {"cp_sat": "ortools"}
 """What a method cannot do without; it is passed over where that is not there."""
-METHODS = ("greedy", "improve", "search", "cp_sat")
-"""All that are scheduled; greedy always is."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,13 +62,12 @@ class ProblemPart:
             self.bound = HeightBound(bytes=Bytes(bound_of(result)), reason=reason)
 
 
-def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = METHODS) -> Result:
+def solve(problem: Problem, *, time_limit: float) -> Result:
     """Place buffers as low as the time allows, or low enough for the capacity.
 
     Args:
         problem: What is to be placed.
         time_limit: Seconds; one ordering is tried to its end even if that takes longer.
-        methods: Who may try, of ``METHODS``.
 
     Returns:
         The best placement and bound that are known.
@@ -90,7 +87,7 @@ def solve(problem: Problem, *, time_limit: float, methods: Collection[str] = MET
     parts: list[ProblemPart] = []
     if problem.capacity is None or bound.bytes <= problem.capacity:
         parts = _above(problem, first, goal)
-        _lower(parts, goal, methods, deadline + (_compiled(len(problem.buffers) <= FEW) if parts else 0.0))
+        _lower(parts, goal, deadline + (_compiled(len(problem.buffers) <= FEW) if parts else 0.0))
     placement = joined(problem, [part.section for part in parts], [part.best for part in parts], first.placement)
     if wrong := problems_of(replace(problem, capacity=None), placement):
         raise MemplanError(f"a placement is wrong: {wrong[0]}")
@@ -125,28 +122,28 @@ def _above(problem: Problem, first: OptimalPlacement | FeasiblePlacement, goal: 
     return found
 
 
-def _lower(parts: Sequence[ProblemPart], goal: int, methods: Collection[str], deadline: float) -> None:
+def _lower(parts: Sequence[ProblemPart], goal: int, deadline: float) -> None:
     """Work on the highest part until it is at the goal, or cannot be lowered: then it is the goal of the others."""
     waiting = sorted(parts, key=lambda part: part.best.height)
     while waiting and waiting[-1].best.height > goal and time.monotonic() < deadline:
         part = waiting.pop()
         time_limit = (deadline - time.monotonic()) / (1 + sum(other.best.height > goal for other in waiting))
         part.problem = replace(part.problem, capacity=goal if goal > part.bound.bytes else None)
-        _work(part, goal, methods, time.monotonic() + time_limit)
+        _work(part, goal, time.monotonic() + time_limit)
         goal = max(goal, part.best.height)
 
 
-def _work(part: ProblemPart, goal: int, methods: Collection[str], deadline: float) -> None:
-    for method, share in _schedule(part, methods):
+def _work(part: ProblemPart, goal: int, deadline: float) -> None:
+    for method, share in _schedule(part):
         left = deadline - time.monotonic()
         if part.best.height <= max(goal, part.bound.bytes) or left <= 0:
             return
         part.learn(_run(method, part, left * share))
 
 
-def _schedule(part: ProblemPart, methods: Collection[str]) -> Iterator[tuple[str, float]]:
+def _schedule(part: ProblemPart) -> Iterator[tuple[str, float]]:
     for method, share in SCHEDULE_OF_FEW if len(part.problem.buffers) <= FEW else SCHEDULE_OF_MANY:
-        if method.replace("first pushes", "improve") in methods and find_spec(NEEDS.get(method, "memplan")):
+        if find_spec(NEEDS.get(method, "memplan")):
             yield method, share
 
 
