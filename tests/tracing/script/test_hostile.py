@@ -61,10 +61,16 @@ def assert_unchanged(folder: Path) -> None:
     assert (folder / "kept.txt").stat().st_mode & 0o200
 
 
-def left_running() -> list[psutil.Process]:
-    """Processes below this one, but the server that waits for the next job."""
-    below = psutil.Process().children(recursive=True)
-    return [each for each in below if each.ppid() != os.getpid() or "multiprocessing" not in " ".join(each.cmdline())]
+@pytest.fixture
+def already_running() -> set[psutil.Process]:
+    """Processes of earlier tests: a pool of workers waits minutes for its next task."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def left_running(before: set[psutil.Process]) -> list[psutil.Process]:
+    """Processes below this one that were not there before, but the server that waits for the next job."""
+    new = set(psutil.Process().children(recursive=True)) - before
+    return [each for each in new if each.ppid() != os.getpid() or "multiprocessing" not in " ".join(each.cmdline())]
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
@@ -120,19 +126,19 @@ def test_a_program_that_catches_everything_is_answered_by_its_first_steps() -> N
     ],
     ids=["endless", "exits at once", "aborts", "exits", "asks", "reads"],
 )
-def test_how_a_program_ends_is_said(text: str, said: str, folder: Path) -> None:
+def test_how_a_program_ends_is_said(text: str, said: str, folder: Path, already_running: set[psutil.Process]) -> None:
     with pytest.raises(EstimateError, match=said) as caught:
         estimate(spec_of(text), [load_profile("h100-80g")], timeout=8 if "within" in said else 120)
     assert caught.value.exit_code == ExitCode.UNKNOWN
     assert_unchanged(folder)
-    assert not left_running()
+    assert not left_running(already_running)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("daemon", [True, False])
-def test_threads_do_not_outlive_the_answer(daemon: bool, folder: Path) -> None:
+def test_threads_do_not_outlive_the_answer(daemon: bool, folder: Path, already_running: set[psutil.Process]) -> None:
     busy = f"import threading, time\nthreading.Thread(target=lambda: time.sleep(1000), daemon={daemon}).start()\n"
     [result] = estimate(spec_of(busy + TRAIN + LOOP), [load_profile("h100-80g")], timeout=120)
     assert result.estimate.repeats
     assert_unchanged(folder)
-    assert not left_running()
+    assert not left_running(already_running)
