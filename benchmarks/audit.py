@@ -1,12 +1,14 @@
 """False positives of ``memplan audit``, its speed, and what other linters find of the planted hazards.
 
     python benchmarks/audit.py FOLDER [--fetch] [--torchfix PATH] [--ruff PATH]
+    python benchmarks/audit.py --pools
 
 ``FOLDER`` holds packages that took no part in making the rules, each as ``pip install --no-deps --target FOLDER/NAME
 NAME==VERSION`` leaves it; ``--fetch`` does that for the versions in ``audit_judged.toml``. That file says of every
 finding in them whether it was true, harmless or false, and why. The "blind" set comes first: judged by another reader
 than the author of the rules, and no rule changed since. The earlier sets were judged by the author, who improved the
-rules after each; what today's rules find of all of them is told beside.
+rules after each; what today's rules find of all of them is told beside. ``--pools`` counts memory pools in a package
+with planted defects and in 20 installed packages that have none.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +182,28 @@ def peers(tools: Mapping[str, Sequence[str]]) -> None:
             print(f"  {name:<22} {len(found):>4} {told}")
 
 
+def pools() -> None:
+    """The census of memory pools, where it should find something and where not."""
+    sys.path.insert(0, str(HERE.parent))
+    from memplan.report.audit.pools import remarks
+    from tests.audit.test_pool_census import PACKAGE, WITHOUT_POOLS
+
+    with tempfile.TemporaryDirectory() as place:
+        for name, text in PACKAGE.items():
+            (Path(place) / name).write_text(text)
+        print("planted:")
+        for each in remarks(audit([Path(place)]).pools):
+            print("  ", each.replace(f"{place}/", ""))
+    print("packages without pools:")
+    for name in WITHOUT_POOLS:
+        spec = find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
+            print(f"   {name:<20} not installed")
+            continue
+        found = audit([Path(spec.submodule_search_locations[0])], rules=("MA082",))
+        print(f"   {name:<20} {len(found.files):>5} files  {'no pools' if found.pools.is_empty else found.pools}")
+
+
 def _reported(words: Sequence[str]) -> dict[tuple[str, int], set[str]]:
     """File's stem and line → codes; reads ``file:line:column: CODE message``."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -197,7 +222,11 @@ def main() -> None:
     parser.add_argument("--fetch", action="store_true")
     parser.add_argument("--torchfix")
     parser.add_argument("--ruff")
+    parser.add_argument("--pools", action="store_true")
     asked = parser.parse_args()
+    if asked.pools:
+        pools()
+        return
     judged = tomllib.loads(JUDGED.read_text())
     packages = {name: version for each in judged["packages"].values() for name, version in each.items()}
     print(f"memplan audit in {len(packages)} packages that took no part in making its rules, every finding judged\n")

@@ -59,6 +59,14 @@ for step in range(1000):
     loss.backward()
     optimizer.step()
 """
+POOLED = """
+class MemoryPool:
+    def allocate(self, size): ...
+
+
+def get_global_memory_pool():
+    return MemoryPool()
+"""
 
 
 def test_the_page_has_commands() -> None:
@@ -77,7 +85,7 @@ def test_a_command_of_the_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path / "cache"))
-    for name, text in (("model.py", NET), ("lm.py", LANGUAGE_MODEL), ("train.py", PROGRAM)):
+    for name, text in (("model.py", NET), ("lm.py", LANGUAGE_MODEL), ("train.py", PROGRAM), ("pooled.py", POOLED)):
         (tmp_path / name).write_text(text)
     code = main(shlex.split(command)[1:])
     out, err = capsys.readouterr()

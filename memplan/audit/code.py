@@ -49,6 +49,7 @@ class Code:
     def __init__(self, tree: ast.Module, lines: list[str], file: str = "") -> None:
         self.tree = tree
         self.lines = lines
+        self.file = file
         self.is_test = _TEST.search(file) is not None
         """A unit test: what it does, it does once, on little data."""
         self.text = "\n".join(lines)

@@ -8,6 +8,8 @@ from pathlib import Path
 from memplan.audit.adoption import tools_in
 from memplan.audit.checks.table import CHECKS, NOT_IN_TESTS
 from memplan.audit.code import Code
+from memplan.audit.pool_records import NO_POOLS
+from memplan.audit.pool_use import pools_in
 from memplan.audit.records import Edit, FileAudit, Hit, Unread
 from memplan.audit.source import Source, comments, read_source
 from memplan.audit.suppress import excuse
@@ -40,11 +42,13 @@ def inspect_source(source: Source, wanted: Collection[str]) -> FileAudit:
     about_torch = _ABOUT_TORCH.search(text) is not None
     hits: list[Hit] = []
     unread: tuple[Unread, ...] = source.unread
+    pools = NO_POOLS
     if source.tree is not None and (about_torch or _ABOUT_POOLS.search(text)):
         try:
             code = Code(source.tree, list(source.lines), source.file)
             rules = [rule for rule in CHECKS if rule in wanted and not (code.is_test and rule in NOT_IN_TESTS)]
             found = [each for rule in rules for each in CHECKS[rule](code)]
+            pools = pools_in(code)
             hits = list({(each.code, each.line, each.column, each.message): each for each in found}.values())
         except RecursionError:
             unread += (Unread(file=source.file, cell=None, line=1, problem="nested too deeply"),)
@@ -57,6 +61,7 @@ def inspect_source(source: Source, wanted: Collection[str]) -> FileAudit:
         unread=unread,
         tools=tools_in(text),
         about_torch=about_torch,
+        pools=pools,
     )
 
 

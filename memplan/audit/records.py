@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memplan.audit.pool_records import EMPTY_CENSUS, NO_POOLS, FilePools, PoolCensus
 from memplan.findings.records import Finding
 
 
@@ -74,6 +75,8 @@ class FileAudit:
     """Names of ``adoption.TOOLS`` that it uses."""
     about_torch: bool
     """Does it speak of PyTorch at all?"""
+    pools: FilePools = NO_POOLS
+    """Its pools of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,8 @@ class Audit:
     """By name."""
     rules: tuple[str, ...]
     """Codes that were looked for."""
+    pools: PoolCensus = EMPTY_CENSUS
+    """Pools of memory in all files together."""
     seconds: float = 0.0
     """Wall time."""
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from memplan.audit.census import renamed
 from memplan.audit.records import Audit, FileAudit
 
 
@@ -18,7 +19,9 @@ def in_repository(audit: Audit, folder: Path) -> Audit:
     root = next((above for above in (here, *here.parents) if (above / ".git").exists()), None)
     if root is None:
         return audit
-    return replace(audit, files=tuple(_moved(file, here, root) for file in audit.files))
+    files = tuple(_moved(file, here, root) for file in audit.files)
+    names = {file.file: moved.file for file, moved in zip(audit.files, files, strict=True)}
+    return replace(audit, files=files, pools=renamed(audit.pools, names))
 
 
 def _moved(file: FileAudit, here: Path, root: Path) -> FileAudit:

@@ -8,6 +8,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from memplan.audit.census import census
 from memplan.audit.inspect import inspect_file
 from memplan.audit.records import Audit, FileAudit
 from memplan.audit.walk import files_of
@@ -39,7 +40,8 @@ def audit(
     at_once = min(jobs or min(_processors(), _MOST), 1 + len(files) // _ALONE) if jobs != 1 else 1
     found = tuple(_inspected(files, tuple(rules), at_once))
     names = tuple(path.as_posix() for path in paths)
-    return Audit(paths=names, files=found, rules=tuple(rules), seconds=time.perf_counter() - began)
+    pools = census([file.pools for file in found])
+    return Audit(paths=names, files=found, rules=tuple(rules), pools=pools, seconds=time.perf_counter() - began)
 
 
 def _inspected(files: Sequence[tuple[Path, str]], rules: tuple[str, ...], at_once: int) -> Iterator[FileAudit]:

@@ -18,9 +18,9 @@ PAIRS: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
     (frozenset({"checkout"}), frozenset({"checkin"})),
 )
 """What hands out and what takes back, in families of names."""
-_OPENS = frozenset().union(*(opens for opens, _ in PAIRS))
-_TAKES_BACK = frozenset().union(*(closes for _, closes in PAIRS))
-_CLOSES = _TAKES_BACK | {"release_all", "free_all", "reset", "close", "give_all_back"}
+OPENS = frozenset().union(*(opens for opens, _ in PAIRS))
+TAKES_BACK = frozenset().union(*(closes for _, closes in PAIRS))
+CLOSES = TAKES_BACK | {"release_all", "free_all", "reset", "close", "give_all_back"}
 _POOL = re.compile(r"(?:^|_)(?:\w*pool|arena|allocator|buffer_cache|staging)$", re.IGNORECASE)
 _OTHER_POOLS = re.compile(
     r"thread|process|executor|worker|conn|session|avg|max|adaptive|spatial|attention|roi|lp_|pooling|str|(?<!b)lock",
@@ -29,8 +29,8 @@ _OTHER_POOLS = re.compile(
 _MEMORY = re.compile(r"pool|buffer|memory|(?:^|_)mem_|arena|staging", re.IGNORECASE)
 _MEMORY_MODULES = re.compile(r"^memplan\.runtime\.pools|^torch\.cuda\.(?:memory\.)?(?:MemPool|CUDAPluggableAllocator)")
 """What says that a pool holds memory."""
-_POOL_CLASS = re.compile(
-    r"^(?:\w*(?:Tensor|Buffer|Memory|Mem|Pinned|Staging|Block|Arena)\w*(?:Pool|Allocator)|MemPool|BufferStore)$"
+POOL_CLASS = re.compile(
+    r"^(?:\w*(?:Tensor|Buffer|Memory|Mem(?![a-z])|Pinned|Staging|Block|Arena)\w*(?:Pool|Allocator)|MemPool|BufferStore)$"
 )
 
 
@@ -38,14 +38,19 @@ def not_given_back(code: Code) -> Iterator[Hit]:
     """MA081."""
     for call in code.all(ast.Call):
         func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr not in _OPENS:
+        if not isinstance(func, ast.Attribute) or func.attr not in OPENS:
             continue
         name = code.dotted(func.value)
-        last = name.rpartition(".")[2]
-        if not name or not _POOL.search(last) or _OTHER_POOLS.search(last) or _is_handed_on(code, call):
+        if not is_called_pool(name) or is_handed_on(code, call):
             continue
         if _is_of_memory(code, name) and not _closed_somewhere(code, call, name):
             yield hit(code, "MA081", call, f"{words(call)} takes from {name}, and nothing gives it back")
+
+
+def is_called_pool(name: str) -> bool:
+    """Is a dotted name that of a pool, and not of one of threads or connections?"""
+    last = name.rpartition(".")[2]
+    return _POOL.search(last) is not None and not _OTHER_POOLS.search(last)
 
 
 def _is_of_memory(code: Code, name: str) -> bool:
@@ -56,7 +61,7 @@ def _is_of_memory(code: Code, name: str) -> bool:
     return any(_MEMORY.search(code.callee(value)) or _MEMORY_MODULES.match(code.callee(value)) for value in made)
 
 
-def _is_handed_on(code: Code, call: ast.Call) -> bool:
+def is_handed_on(code: Code, call: ast.Call) -> bool:
     """In a with block, returned, yielded, passed to another call, put into a container or an attribute."""
     parent = code.parent(call)
     if isinstance(parent, ast.Await):
@@ -74,7 +79,7 @@ def _is_handed_on(code: Code, call: ast.Call) -> bool:
             if (
                 isinstance(user, ast.Return | ast.Yield | ast.withitem | ast.Tuple | ast.List | ast.Dict)
                 or (isinstance(user, ast.Assign) and not isinstance(user.targets[0], ast.Name))
-                or (isinstance(user, ast.Attribute) and user.attr in _CLOSES | {"release", "close"})
+                or (isinstance(user, ast.Attribute) and user.attr in CLOSES | {"release", "close"})
             ):
                 return True
     return False
@@ -86,7 +91,7 @@ def _closed_somewhere(code: Code, call: ast.Call, name: str) -> bool:
     )
     return any(
         isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
-        and code.dotted(each.func.value) == name and each.func.attr in _CLOSES
+        and code.dotted(each.func.value) == name and each.func.attr in CLOSES
         for each in ast.walk(place)
     )  # fmt: skip
 
@@ -99,14 +104,14 @@ def never_used(code: Code) -> Iterator[Hit]:
         for alias in node.names:
             local = alias.asname or alias.name
             # ``import X as X`` and a name in __all__ hand it on.
-            if _POOL_CLASS.match(alias.name) and local not in names | text and alias.asname != alias.name:
+            if POOL_CLASS.match(alias.name) and local not in names | text and alias.asname != alias.name:
                 yield hit(code, "MA082", alias, f"{local} is imported and never used")
     for assign in code.all(ast.Assign):
         target = assign.targets[0]
         if not isinstance(target, ast.Name) or not isinstance(code.scope(assign), FUNCTIONS):
             continue
         made = code.callee(assign.value).rpartition(".")[2]
-        if _POOL_CLASS.match(made) and target.id not in names:
+        if POOL_CLASS.match(made) and target.id not in names:
             yield hit(code, "MA082", assign, f"{target.id} is built and never used")
 
 
@@ -117,7 +122,7 @@ def unmatched_names(code: Code) -> Iterator[Hit]:
             continue
         methods = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
         for opens, closes in PAIRS:
-            handed, others = methods & opens, methods & _TAKES_BACK
+            handed, others = methods & opens, methods & TAKES_BACK
             if handed and others and not methods & closes and not _gives_contexts(code, node, handed):
                 back = ", ".join(f"{each}()" for each in sorted(others))
                 yield hit(code, "MA083", node, f"{node.name} hands out by {min(handed)}() and takes back by {back}")

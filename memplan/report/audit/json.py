@@ -49,6 +49,7 @@ DOCUMENT = Document(
                     "High priority first, then by file and line.",
                     lambda audit: identified(audit.findings),
                 ),
+                "pools": "pools",
                 "unread": "unread",
                 "timings": {"seconds": "seconds"},
             },

@@ -5,6 +5,7 @@ from memplan.findings.identity import identified
 from memplan.findings.records import Finding
 from memplan.findings.rules import AUDIT
 from memplan.report import markdown
+from memplan.report.audit import pools
 from memplan.report.audit.findings import answer, by_rule, in_words, place, worst_files
 
 MARKER = "<!-- memplan:audit -->"
@@ -26,7 +27,7 @@ def render(audit: Audit) -> str:
         "",
         f"{len(audit.files):,} files, {lines:,} lines",
     ]
-    blocks = [*_rules(audit), *_files(audit), *_findings(audit), *_adoption(audit), *_unread(audit)]
+    blocks = [*_rules(audit), *_files(audit), *_findings(audit), *_adoption(audit), *_pools(audit), *_unread(audit)]
     return "\n".join([*head, *blocks]) + "\n"
 
 
@@ -63,6 +64,14 @@ def _cells(finding: Finding) -> tuple[str, ...]:
 def _adoption(audit: Audit) -> list[str]:
     rows = [(markdown.sentence(tool), str(number)) for tool, number in audit.adoption.items()]
     return ["", *markdown.table(("Memory tool in use", "Files:"), rows)] if rows else []
+
+
+def _pools(audit: Audit) -> list[str]:
+    rows = [(markdown.sentence(name), markdown.sentence(what)) for name, what in pools.rows(audit.pools)]
+    if not rows:
+        return []
+    remarks = [f"- {markdown.sentence(each)}" for each in pools.remarks(audit.pools)]
+    return ["", *markdown.table(("Pools of memory", ""), rows), "", *remarks]
 
 
 def _unread(audit: Audit) -> list[str]:

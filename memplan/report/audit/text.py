@@ -9,6 +9,7 @@ from memplan.audit.records import Audit
 from memplan.findings.identity import identified
 from memplan.findings.records import Finding, Place, Priority
 from memplan.findings.rules import AUDIT
+from memplan.report.audit import pools
 from memplan.report.audit.findings import answer, by_rule, counts, in_words, place, worst_files
 from memplan.report.draw.layout import SEPARATOR, bounded, hanging, pad, spread, stacked
 from memplan.text import clean, shorten
@@ -16,6 +17,7 @@ from memplan.text import clean, shorten
 _STYLES: dict[Priority, str] = {"high": "bold red", "medium": "yellow", "low": "cyan"}
 _FILES_SHOWN = 5
 _TOOL_CELLS = 40
+_POOL_CELLS = 20
 _INSIDE = "       "
 
 
@@ -38,6 +40,7 @@ def render(audit: Audit, *, width: int = 80, quiet: bool = False, diffs: bool = 
     blocks = [
         _head(audit, width),
         _adoption(audit, width),
+        _pools(audit, width),
         _rules(audit, width),
         _files(audit, width),
         *(list(_finding(each, width, diffs=diffs)) for each in found),
@@ -72,6 +75,18 @@ def _adoption(audit: Audit, width: int) -> list[Text]:
     missing = [tool for tool in TOOLS if tool not in used]
     rest = [Text(line, style="dim") for line in hanging("  nowhere: ", ", ".join(missing), width)] if missing else []
     return [Text("memory tools in use", style="bold"), *lines, *rest]
+
+
+def _pools(audit: Audit, width: int) -> list[Text]:
+    rows = [
+        line
+        for name, what in pools.rows(audit.pools)
+        for line in hanging(f"  {pad(name, _POOL_CELLS)} ", clean(what), width)
+    ]
+    remarks = [line for each in pools.remarks(audit.pools) for line in hanging("  ? ", clean(each), width)]
+    if not rows:
+        return []
+    return [Text("pools of memory", style="bold"), *map(Text, rows), *(Text(line, style="yellow") for line in remarks)]
 
 
 def _rules(audit: Audit, width: int) -> list[Text]:
