@@ -10,10 +10,10 @@ from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.estimate import load_profiles
 from memplan.cli.options import option
 from memplan.errors import UsageError
+from memplan.findings.utilization import UTILIZATIONS, Utilization
 from memplan.job.program_arguments import WORDS, Varied, at, varied_program
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
-from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
 
 if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile

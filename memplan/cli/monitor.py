@@ -13,6 +13,7 @@ from memplan.cli import check, console, options, outputs
 from memplan.cli.monitor_display import Display, server
 from memplan.cli.options import option
 from memplan.errors import ExitCode, UsageError
+from memplan.findings.utilization import DEFAULT, THRESHOLDS, UTILIZATIONS
 
 if TYPE_CHECKING:
     from memplan.runtime.monitor.child import Wanted
@@ -23,7 +24,6 @@ WATCH, SERVE = "Watching", "Serving"
 FAIL_ON = ("warning", "critical", "emergency", "drift")
 _DRIFT = "MM003"
 _LOOPBACK = "127.0.0.1"
-_LEVELS = "85,92,97"
 
 Command = Annotated[
     list[str] | None, typer.Argument(metavar="-- COMMAND…", show_default=False, help="What to run, as python train.py.")
@@ -38,8 +38,8 @@ Interval = Annotated[
 ]
 Levels = Annotated[
     str,
-    option("levels", WATCH, "Percent at which warning, critical and emergency begin.", metavar="W,C,E",
-           default=_LEVELS),
+    option("levels", WATCH, f"Where warning, critical and emergency begin: {', '.join(UTILIZATIONS)}, or percents.",
+           metavar="NAME|W,C,E", default=DEFAULT),
 ]  # fmt: skip
 Outside = Annotated[bool, option("outside", WATCH, "Put nothing into the command's processes: read the driver only.")]
 CountCpu = Annotated[
@@ -81,7 +81,7 @@ def monitor(
     plan: PlanFile = None,
     gpu: Gpu = None,
     interval: Interval = 1.0,
-    levels: Levels = _LEVELS,
+    levels: Levels = DEFAULT,
     outside: Outside = False,
     count_cpu: CountCpu = False,
     snapshots: Snapshots = Path(),
@@ -185,10 +185,13 @@ def _thresholds(text: str) -> "Thresholds":
     from memplan.runtime.monitor.records import Thresholds
 
     shares: list[float] = []
+    if preset := next((THRESHOLDS[name] for name in UTILIZATIONS if name == text.strip()), None):
+        shares = [preset.warn, preset.critical, preset.emergency]
     with suppress(ValueError):
-        shares = [float(part.strip().removesuffix("%")) / 100 for part in text.split(",")]
+        shares = shares or [float(part.strip().removesuffix("%")) / 100 for part in text.split(",")]
     if len(shares) != 3 or not 0 < shares[0] <= shares[1] <= shares[2] <= 1:
-        raise UsageError(f"--levels takes three rising percentages such as {_LEVELS}, not '{text}'")
+        known = f"{', '.join(UTILIZATIONS)}, or three rising percentages such as 92,95,97"
+        raise UsageError(f"--levels takes {known}, not '{text}'")
     return Thresholds(warning=shares[0], critical=shares[1], emergency=shares[2])
 
 

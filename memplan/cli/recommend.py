@@ -21,8 +21,8 @@ from memplan.cli.recommend_options import (
     search_budget,
 )
 from memplan.errors import ExitCode, UsageError
+from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
 from memplan.job.limits import MAX_COUNT
-from memplan.plan.batch.headroom import UTILIZATIONS, Utilization
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search, StepLimits
 from memplan.units import parse_size
 
@@ -58,9 +58,15 @@ def recommend(
     profiles = problems.of(load_named, [device.gpu] if device.gpu else [], profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.recommend.compose import recommend as find
+    from memplan.plan.recommend.fill import filled
 
     with _plan_file(asked.out) as plan_file, console.progress(enabled=not report.quiet) as tell:
         search = _search(device, asked, host, plan_file, budget)
+        if asked.fill:
+            target_share = search.limits.utilization or DEFAULT
+            spec = filled(
+                spec, profiles[0], search, target_share, timeout=job.timeout, cache=cache.opened(), progress=tell
+            )
         answer = find(spec, profiles[0], search, timeout=job.timeout, cache=cache.opened(), progress=tell)
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
@@ -86,7 +92,7 @@ def _search(
         budget_traces=budget[1],
         processes=asked.jobs,
         limits=StepLimits(
-            utilization=cast("Utilization | None", device.utilization),
+            utilization=cast("Utilization | None", device.utilization or (DEFAULT if asked.fill else None)),
             host_bytes=host,
             step_seconds=asked.step_time,
         ),
@@ -132,6 +138,8 @@ def _wrong(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
         for word in _names(text):
             if word not in known:
                 yield f"--{name} takes {', '.join(known)}, not '{word}'"
+    if asked.fill and asked.target_batch is not None:
+        yield "--fill chooses the batch, and --target-batch does too"
     yield from _wrong_numbers(device, asked)
     if asked.out is not None and (asked.out.is_dir() or not asked.out.parent.is_dir()):
         yield f"--out: cannot write a file '{asked.out}'"

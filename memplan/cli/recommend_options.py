@@ -10,8 +10,8 @@ import typer
 from memplan.cli import groups, options
 from memplan.cli.options import option
 from memplan.errors import UsageError
+from memplan.findings.utilization import DEFAULT, UTILIZATIONS
 from memplan.job.limits import MAX_COUNT
-from memplan.plan.batch.headroom import UTILIZATIONS
 from memplan.plan.recommend.records import ALLOWABLE
 from memplan.plan.recommend.records import Group as GroupName
 
@@ -37,6 +37,9 @@ TargetBatch = Annotated[
     option("target_batch", SEARCH, "Samples per optimizer step, over all GPUs: as micro-batches, accumulation, ranks.",
            metavar="N", default="the job's own"),
 ]  # fmt: skip
+Fill = Annotated[
+    bool, option("fill", SEARCH, f"The largest batch with which the job keeps the target of --utilization ({DEFAULT}).")
+]
 StepLimit = Annotated[
     float | None,
     option("step_time", SEARCH, "Longest optimizer step.", metavar="TIME", default="no limit", parser=options.seconds),
@@ -110,6 +113,7 @@ class SearchOptions:
     """What is searched, and how."""
 
     target_batch: TargetBatch = None
+    fill: Fill = False
     step_time: StepLimit = None
     allow: Allow = None
     keep: Keep = None

@@ -30,7 +30,7 @@ def field_of(key: str) -> str:
 
 POLICY: Mapping[str, Reader] = {
     "max-peak": values.size.described("Device peak at most, as 72GiB"),
-    "min-headroom": values.headroom.described("Usable memory left at least, as 5% of it or 2GiB"),
+    "min-headroom": values.headroom.described("Usable memory left at least, as 5% of it, 2GiB, or balanced"),
     "max-increase": values.amount.described("Growth over the baseline at most, as 2% or 1GiB"),
     "fail-on": choice(get_args(FailOn)).described("The verdict at which a job fails, or a worse one"),
     "informational": switch.described("Findings are told and never fail the gate"),

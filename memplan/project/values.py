@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import MemplanError
+from memplan.findings.utilization import THRESHOLDS, UTILIZATIONS
 from memplan.job.strict import Reader, each, reads, refuse, text
 from memplan.project.records import Amount
 from memplan.replay.conf import parse_conf
@@ -88,9 +89,11 @@ def amount(content: object) -> Amount:
     return Amount(bytes=parse_size(content))
 
 
-@reads(amount.schema)
+@reads({"type": "string", "pattern": f"^({_SIZE}|{_SHARE}|{'|'.join(UTILIZATIONS)})$"})
 def headroom(content: object) -> Amount:
-    """The same; a share is below 100 %."""
+    """The same, or what a preset leaves above its target; a share is below 100 %."""
+    if preset := next((THRESHOLDS[name] for name in UTILIZATIONS if name == content), None):
+        return Amount(share=1 - preset.target)
     found: Amount = amount(content)
     if found.share is not None and found.share >= 1:
         refuse("a share below 100%", content)

@@ -17,8 +17,8 @@ from tests.cli.options import CACHE, ESTIMATE
 from tests.report.example_recommendations import answer
 
 RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {
-    "--gpus", "--utilization", "--host-memory", "--target-batch", "--step-time", "--allow", "--keep", "--alpha",
-    "--beta", "--search-budget", "--jobs", "--noise-scale", "--out", "-o",
+    "--gpus", "--utilization", "--host-memory", "--target-batch", "--fill", "--step-time", "--allow", "--keep",
+    "--alpha", "--beta", "--search-budget", "--jobs", "--noise-scale", "--out", "-o",
 }  # fmt: skip
 
 

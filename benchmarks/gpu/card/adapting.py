@@ -14,8 +14,8 @@ from torch import nn
 
 import memplan
 from card.bench import GPU, TARGETS, Bench, Fact, Job, equal, figure, holds, near, spec_of
+from memplan.findings.utilization import THRESHOLDS
 from memplan.hardware.catalog import load_profile
-from memplan.plan.batch.headroom import THRESHOLDS
 from memplan.runtime.adaptive.pressure import ReliefPolicy
 from memplan.runtime.adaptive.relief import PressureRelief
 from memplan.runtime.numa.pinned import pinned_empty

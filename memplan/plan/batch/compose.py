@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from memplan.findings.utilization import Utilization
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
-from memplan.plan.batch.headroom import Utilization
 from memplan.plan.batch.records import BatchAnswer, Variable
 
 DEFAULT_TIMEOUT = 900.0
@@ -29,7 +29,7 @@ def largest_batch(
         spec: The job; its own value is where the search begins.
         profile: The device.
         variable: What is enlarged.
-        utilization: Room to leave (``memplan.plan.batch.headroom``); None leaves what the interval needs.
+        utilization: Room to leave (``memplan.findings.utilization``); None leaves what the interval needs.
         timeout: Seconds after which the child is killed.
         progress: Told in a few words what happens now.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memplan.errors import UsageError
+from memplan.findings.utilization import Utilization
 from memplan.hardware.profile import GpuProfile
 from memplan.job.program_arguments import at
 from memplan.job.spec import JobSpec
@@ -12,7 +13,7 @@ from memplan.lifetime.build import build_lifetimes
 from memplan.measure.answer import compose
 from memplan.measure.measurer import Measurer
 from memplan.measure.played import play_on_device
-from memplan.plan.batch.headroom import Utilization, is_within, limit_of
+from memplan.plan.batch.headroom import is_within, limit_of
 from memplan.plan.batch.records import BatchAnswer, BatchPoint, Variable
 from memplan.plan.batch.search import JudgedStep, SearchEnd, ValueSearch
 from memplan.tracing.records import Trace

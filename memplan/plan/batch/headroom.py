@@ -1,20 +1,8 @@
 """The share of a device that a plan may take."""
 
-from collections.abc import Mapping
-from typing import Literal, get_args
-
+from memplan.findings.utilization import THRESHOLDS, Utilization
 from memplan.hardware.profile import GpuProfile
 from memplan.measure.records import Estimate, Verdict
-from memplan.plan.batch.records import UtilizationThresholds
-
-Utilization = Literal["conservative", "balanced", "aggressive"]
-UTILIZATIONS: tuple[str, ...] = get_args(Utilization)
-THRESHOLDS: Mapping[Utilization, UtilizationThresholds] = {
-    "conservative": UtilizationThresholds(target=0.85, warn=0.88, critical=0.92, emergency=0.95),
-    "balanced": UtilizationThresholds(target=0.90, warn=0.92, critical=0.95, emergency=0.97),
-    "aggressive": UtilizationThresholds(target=0.92, warn=0.94, critical=0.96, emergency=0.98),
-}
-"""Choice of this project, not a measurement: how careful a user wants to be."""
 
 
 def limit_of(profile: GpuProfile, utilization: Utilization | None) -> int:

@@ -72,20 +72,6 @@ class BatchSplit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UtilizationThresholds:
-    """Shares of a device's usable bytes."""
-
-    target: float
-    """A plan takes at most this."""
-    warn: float
-    """A monitor warns from here."""
-    critical: float
-    """Something should be done from here."""
-    emergency: float
-    """Out of memory is near."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalBatch:
     """The cost of a batch beside the best use of steps and of samples."""
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from memplan.findings.utilization import THRESHOLDS
 from memplan.hardware.profile import GpuProfile
 from memplan.job.target import format_target
-from memplan.plan.batch.headroom import THRESHOLDS, limit_of
+from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import critical_batch
 from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.records import (

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from memplan.findings.utilization import Utilization, UtilizationThresholds
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
-from memplan.plan.batch.headroom import Utilization
-from memplan.plan.batch.records import CriticalBatch, UtilizationThresholds
+from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.time.records import StepTime
 from memplan.units import Bytes
 

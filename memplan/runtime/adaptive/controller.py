@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from memplan.errors import UsageError, several
+from memplan.findings.utilization import BALANCED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class BatchPolicy:
     """Smallest batch."""
     most: int
     """Largest batch."""
-    target: float = 0.9
+    target: float = BALANCED.target
     """Share of the limit that steps should use at their peak."""
     slack: float = 0.05
     """Half the width of the dead band around the target: a size whose reading lies in it is left alone. More than the

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memplan.errors import several
+from memplan.findings.utilization import BALANCED
 
 
 class Relief(StrEnum):
@@ -44,7 +45,7 @@ class ReliefPolicy:
         UsageError: A number makes no sense.
     """
 
-    use: float = 0.9
+    use: float = BALANCED.target
     """Share of the device in use from where there is pressure."""
     cached: float = 0.2
     """Share of what is reserved that lies idle from where emptying is worth it."""

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from memplan.findings.records import SEVERITIES, Finding, Severity
+from memplan.findings.utilization import BALANCED
 from memplan.runtime.meters.records import Reading
 from memplan.units import Bytes
 
@@ -108,11 +109,11 @@ class RunPlan:
 class Thresholds:
     """Where levels begin. Defaults are choices, each with its reason; none is fitted to anything."""
 
-    warning: float = 0.85
-    """Share of the limit: from here on a batch of a fifth more does not fit, if memory follows the batch."""
-    critical: float = 0.92
-    """Less than a tenth more does."""
-    emergency: float = 0.97
+    warning: float = BALANCED.warn
+    """Share of the limit: from here on a batch of a tenth more does not fit, if memory follows the batch."""
+    critical: float = BALANCED.critical
+    """Nor does one of a twentieth more."""
+    emergency: float = BALANCED.emergency
     """What is left is about what cuBLAS workspaces, NCCL buffers and a longer batch take when they first come."""
     release: float = 0.02
     """A level ends only when the share falls so far below its beginning: more than one batch differs from the next."""

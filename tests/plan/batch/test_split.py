@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.plan.batch.headroom import THRESHOLDS, limit_of
+from memplan.findings.utilization import THRESHOLDS
+from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import adaptive_schedule, critical_batch, linear_schedule, splits
 
 

@@ -32,7 +32,7 @@ def test_it_tells_every_option_and_every_finding() -> None:
 
 def test_its_thresholds_are_the_defaults() -> None:
     limits = Thresholds()
-    assert (limits.warning, limits.critical, limits.emergency, limits.release) == (0.85, 0.92, 0.97, 0.02)
+    assert (limits.warning, limits.critical, limits.emergency, limits.release) == (0.92, 0.95, 0.97, 0.02)
     assert (limits.fragmentation, limits.imbalance, limits.foreign, limits.steps_until_full) == (
         0.2,
         0.15,

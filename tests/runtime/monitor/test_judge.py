@@ -17,7 +17,7 @@ LIMITS = Thresholds()
 
 @pytest.mark.parametrize(
     ("share", "level"),
-    [(0.5, Level.NORMAL), (0.84, Level.NORMAL), (0.86, Level.WARNING), (0.93, Level.CRITICAL), (0.98, Level.EMERGENCY)],
+    [(0.5, Level.NORMAL), (0.91, Level.NORMAL), (0.93, Level.WARNING), (0.96, Level.CRITICAL), (0.98, Level.EMERGENCY)],
 )
 def test_levels_begin_at_their_thresholds(share: float, level: Level) -> None:
     check = judge(reading(filled(share)))

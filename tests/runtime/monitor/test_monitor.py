@@ -37,7 +37,7 @@ def test_a_check_of_this_process() -> None:
 
 
 def test_rises_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    shares = _shares(0.5, 0.9, 0.9, 0.95, 0.5)
+    shares = _shares(0.5, 0.93, 0.93, 0.96, 0.5)
     monitor = MemoryMonitor(reader=lambda: next(shares))
     with caplog.at_level(logging.WARNING, logger="memplan"):
         levels = [monitor.check().level for _ in range(5)]
@@ -48,7 +48,7 @@ def test_rises_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_every_check_is_a_line(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_text('{"from": "an earlier run"}\n')
-    shares = _shares(0.5, 0.9)
+    shares = _shares(0.5, 0.93)
     with MemoryMonitor(reader=lambda: next(shares), log=file, plan=plan(high=200 * GIB)) as monitor:
         monitor.check(step=1)
         monitor.check(step=2)

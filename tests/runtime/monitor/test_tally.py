@@ -20,7 +20,7 @@ def tally_of(checks: list) -> CheckTally:
 
 
 def test_changes_are_those_of_the_level() -> None:
-    tally = tally_of(judged([filled(share) for share in (0.5, 0.5, 0.9, 0.9, 0.98, 0.5)]))
+    tally = tally_of(judged([filled(share) for share in (0.5, 0.5, 0.93, 0.93, 0.98, 0.5)]))
     assert [(change.level, change.step) for change in tally.changes] == [
         (Level.NORMAL, 0), (Level.WARNING, 2), (Level.EMERGENCY, 4), (Level.NORMAL, 5),
     ]  # fmt: skip
