@@ -1,6 +1,6 @@
 """Is a job within its policy? Pure: a policy, an estimate and what it is compared with in, findings out.
 
-All limits are limits on the device peak, and it is the point estimate that is held against them. The interval counts
+Limits in bytes are on the device peak, and it is the point estimate that is held against them. The interval counts
 for the verdict: ``fail-on = "oom"`` fails where the point estimate does not fit the GPU, ``"tight"`` also where the
 upper end of the interval does not, ``"unknown"`` also where there is no figure.
 """
@@ -87,7 +87,8 @@ def judge(case: Case) -> tuple[Finding, ...]:
     """Every rule that is not met, errors first."""
     if case.estimate is None or case.estimate.verdict is Verdict.UNKNOWN:
         return (_no_figure(case),)
-    found = [*_verdict(case, case.estimate), *_over(case, case.estimate), *_notes(case, case.estimate)]
+    found = [*_verdict(case, case.estimate), *_over(case, case.estimate), *_fragmented(case, case.estimate)]
+    found += _notes(case, case.estimate)
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
@@ -161,6 +162,22 @@ def _over(case: Case, estimate: Estimate) -> Iterator[Finding]:
             place=_place(case, estimate),
             fix="" if accepted else _with_message(case, f"{hint}, or: {advice}" if advice else hint, fails=True),
         )
+
+
+def _fragmented(case: Case, estimate: Estimate) -> Iterator[Finding]:
+    most, share = case.policy.max_fragmentation, estimate.fragmentation.together
+    if most is None or share <= most:
+        return
+    table = case.places.table
+    raised = f"raise max-fragmentation of job {case.job} ({table.file}:{table.line})"
+    hint = f"{raised}, or take the allocator's setting that memplan simulate recommends"
+    yield Finding(
+        code="MP010",
+        severity=_severity(case, fails=True),
+        message=f"fragmentation at the peak {100 * share:.1f} %, over max-fragmentation {100 * most:g} %",
+        place=table,
+        fix=_with_message(case, hint, fails=True),
+    )
 
 
 def _words(case: Case, estimate: Estimate, limit: Limit) -> str:

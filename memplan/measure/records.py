@@ -142,6 +142,11 @@ class Fragmentation:
     internal: float
     """Of bytes in live blocks, those that nobody asked for."""
 
+    @property
+    def together(self) -> float:
+        """Of reserved bytes, those that nobody asked for."""
+        return 1 - (1 - self.external) * (1 - self.internal)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:

@@ -32,6 +32,7 @@ POLICY: Mapping[str, Reader] = {
     "max-peak": values.size.described("Device peak at most, as 72GiB"),
     "min-headroom": values.headroom.described("Usable memory left at least, as 5% of it, 2GiB, or balanced"),
     "max-increase": values.amount.described("Growth over the baseline at most, as 2% or 1GiB"),
+    "max-fragmentation": values.share.described("Share of reserved bytes that nobody asked for, at most, as 10%"),
     "fail-on": choice(get_args(FailOn)).described("The verdict at which a job fails, or a worse one"),
     "informational": switch.described("Findings are told and never fail the gate"),
     "message": values.words.described("Told with every failure"),

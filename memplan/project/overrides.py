@@ -30,6 +30,8 @@ class Overrides:
     """``5%`` or ``2GiB``."""
     max_increase: str | None = None
     """``2%`` or ``1GiB``."""
+    max_fragmentation: str | None = None
+    """``10%``."""
     fail_on: str | None = None
     """``oom``, ``tight`` or ``unknown``."""
     informational: bool | None = None

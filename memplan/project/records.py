@@ -35,6 +35,8 @@ class Policy:
     """Usable memory left at least; a share is of what is usable."""
     max_increase: Amount | None = None
     """Growth over the baseline at most; a share is of the baseline's peak. None: growth is told, not judged."""
+    max_fragmentation: float | None = None
+    """Share of reserved bytes at the peak that nobody asked for, at most."""
     fail_on: FailOn = "oom"
     """The verdict at which the job fails."""
     informational: bool = False

@@ -89,6 +89,15 @@ def amount(content: object) -> Amount:
     return Amount(bytes=parse_size(content))
 
 
+@reads({"type": "string", "pattern": f"^{_SHARE}$"})
+def share(content: object) -> float:
+    """A share below 100 %, such as ``10%``."""
+    if not isinstance(content, str) or re.fullmatch(_SHARE, content) is None:
+        refuse("a share such as '10%'", content)
+    found: Amount = headroom(content)
+    return found.share or 0.0
+
+
 @reads({"type": "string", "pattern": f"^({_SIZE}|{_SHARE}|{'|'.join(UTILIZATIONS)})$"})
 def headroom(content: object) -> Amount:
     """The same, or what a preset leaves above its target; a share is below 100 %."""

@@ -10,7 +10,7 @@ from memplan.errors import EstimateError
 from memplan.findings.rules import ESTIMATE
 from memplan.gate.compare import compare
 from memplan.gate.judge import budget, judge, limits, outcome
-from memplan.measure.records import Advice, Verdict
+from memplan.measure.records import Advice, Fragmentation, Verdict
 from memplan.project.records import Amount, Policy
 from memplan.units import GIB, parse_size
 from tests.gate.cases import case, sized
@@ -184,6 +184,16 @@ def test_headroom_is_told_with_what_is_missing() -> None:
 def test_a_device_without_a_limit_has_no_headroom_to_miss() -> None:
     estimate = replace(sized(5), verdict=Verdict.FITS, gpu=replace(sized(5).gpu, usable_bytes=0))
     assert "MP005" not in found(Policy(min_headroom=Amount(share=0.05)), estimate)
+
+
+def test_fragmentation_is_a_rule_of_its_own() -> None:
+    estimate = replace(sized(70 * GIB, usable=80 * GIB), fragmentation=Fragmentation(external=0.1, internal=0.05))
+    finding = found(Policy(max_fragmentation=0.14), estimate)["MP010"]
+    # 0.9 of the segments are live blocks, of which 0.95 were asked for.
+    assert finding.message == "fragmentation at the peak 14.5 %, over max-fragmentation 14 %"
+    assert finding.severity == "error"
+    assert "MP010" not in found(Policy(max_fragmentation=0.15), estimate)
+    assert found(Policy(max_fragmentation=0.14, informational=True), estimate)["MP010"].severity == "warning"
 
 
 def test_an_error_is_told_as_it_was() -> None:

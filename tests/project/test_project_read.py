@@ -97,6 +97,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "max-peak": ("1GiB", "2GiB", "3GiB", "4GiB"),
     "min-headroom": ("1%", "2GiB", "3%", "4%"),
     "max-increase": ("1%", "2%", "3GiB", "4%"),
+    "max-fragmentation": ("1%", "2%", "3%", "4%"),
     "fail-on": ("oom", "tight", "unknown", "tight"),
     "message": ("one", "two", "three", "four"),
     "timeout": ("1m", "2m", "30s", "4s"),

@@ -48,6 +48,7 @@ WRONG: Mapping[str, list[Any]] = {
     "alloc-conf": [3],
     "max-peak": [72, "72 apples", "0GiB", "5%", ""],
     "min-headroom": [5, "5%%", "-5%", "x", ""],
+    "max-fragmentation": ["2GiB", 0.1, "", "-5%"],
     "max-increase": [0.02, "two percent", "%"],
     "fail-on": ["never", True],
     "informational": ["yes", 1],
@@ -84,7 +85,7 @@ def test_a_file_full_of_slips_is_refused_by_the_schema_too() -> None:
 sizes = st.text("019.%kKmGiIbBsSh -", max_size=8)
 
 
-@given(key=st.sampled_from(["max-peak", "min-headroom", "max-increase", "timeout"]), text=sizes)
+@given(key=st.sampled_from(["max-peak", "min-headroom", "max-increase", "max-fragmentation", "timeout"]), text=sizes)
 @example(key="min-headroom", text="99.%")
 @example(key="timeout", text=" 1.5 m ")
 @settings(max_examples=300)

@@ -64,4 +64,12 @@ TABLE = (
         meaning="A note: the job has no max-peak, min-headroom or max-increase, so only running out of memory fails.",
         remedy="Paste the line that the report prints into the job's table.",
     ),
+    Rule(
+        code="MP010",
+        title="fragmented beyond max-fragmentation",
+        meaning="Of what the allocator has reserved at the predicted peak, a larger share than the job's "
+        "max-fragmentation is bytes that nobody asked for: between live blocks, and rounding within them.",
+        remedy="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (alloc-conf of the job), or see which setting "
+        "memplan simulate recommends; or raise max-fragmentation.",
+    ),
 )
