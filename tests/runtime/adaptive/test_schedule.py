@@ -1,11 +1,11 @@
-"""AdaBatch: the batch grows, and the rate per sample decays as with a fixed batch."""
+"""Batches that grow: by factors with a rate per sample that decays as with a fixed batch, or by equal parts."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.runtime.adaptive.schedule import AdaBatch, phase_at
+from memplan.runtime.adaptive.schedule import AdaBatch, LinearBatch, phase_at
 
 schedules = st.builds(
     lambda batch, interval, growth, decay, room: AdaBatch(
@@ -37,3 +37,26 @@ def test_what_makes_no_sense_is_named() -> None:
     with pytest.raises(UsageError) as caught:
         AdaBatch(batch=8, learning_rate=0, interval=0, growth=0, decay=0, most=4)
     assert all(word in str(caught.value) for word in ("batch", "learning_rate", "interval", "growth", "decay"))
+
+
+def test_a_linear_schedule_adds_the_same_in_each_epoch() -> None:
+    schedule = LinearBatch(batch=64, learning_rate=0.1, growth=0.5, most=200)
+    assert [phase_at(schedule, epoch).batch for epoch in range(6)] == [64, 96, 128, 160, 192, 200]
+    assert phase_at(schedule, 2).learning_rate == pytest.approx(0.2)
+    assert phase_at(schedule, -1) == phase_at(schedule, 0)
+
+
+@given(
+    batch=st.integers(1, 512), growth=st.floats(0, 3), room=st.none() | st.integers(1, 64), moment=st.integers(0, 300)
+)
+def test_a_linear_schedule_keeps_the_rate_per_sample(batch: int, growth: float, room: int | None, moment: int) -> None:
+    schedule = LinearBatch(batch=batch, learning_rate=0.1, growth=growth, most=None if room is None else batch * room)
+    phase, later = phase_at(schedule, moment), phase_at(schedule, moment + 1)
+    assert phase.learning_rate / phase.batch == pytest.approx(0.1 / batch)
+    assert batch <= phase.batch <= later.batch <= (schedule.most or later.batch)
+
+
+def test_what_makes_no_sense_of_a_linear_schedule_is_named() -> None:
+    with pytest.raises(UsageError) as caught:
+        LinearBatch(batch=8, learning_rate=0, growth=-1, most=4)
+    assert all(word in str(caught.value) for word in ("batch", "learning_rate", "growth"))
