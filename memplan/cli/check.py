@@ -61,8 +61,6 @@ def no_program(spec: JobSpec, why: str) -> None:
         raise UsageError(f"{spec.target.name} is a program: {why}", hint=TARGET_FILE)
 
 
-APPLIED = "a plan is put on the model alone, and memplan.apply(model, plan) puts it on in the program"
-"""Why no checkpoint plan is made of a program."""
 TARGET_FILE = "memplan init SCRIPT --target-file FILE writes a target file from the program's own code"
 """What to do where a program will not do."""
 

@@ -28,7 +28,6 @@ def run(command: PlanCommand) -> ExitCode:
     if asked.slowdown is not None and asked.budget is not None:
         problems.add("--slowdown asks for the least memory: --budget would change nothing")
     spec = check.job_spec(command.target, command.job, problems)
-    problems.of(check.no_program, spec, check.APPLIED)
     profiles = problems.of(load_named, [command.gpu or DEFAULT_GPU], command.profile_dir or [])
     problems.raise_if_any()
     from memplan.runtime.checkpoint.plan_file import write_plan

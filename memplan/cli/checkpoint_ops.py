@@ -16,7 +16,7 @@ def run(command: PlanCommand) -> ExitCode:
     asked, problems = command.plan, command.problems
     problems.add(*_wrong(command))
     spec = check.job_spec(command.target, command.job, problems)
-    problems.of(check.no_program, spec, check.APPLIED)
+    problems.of(check.no_program, spec, "--level op captures a model's step alone; --level block plans programs")
     profiles = problems.of(load_named, [command.gpu] if command.gpu else [], command.profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.checkpoint.ops.call import plan_step

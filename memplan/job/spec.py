@@ -160,9 +160,10 @@ class JobSpec:
     """SDPA kernel; ``auto`` takes what CUDA would choose."""
     checkpoint: str = option(
         "none", help="Activation checkpointing: none, full or a plan file.", metavar="PLAN", page="checkpoint-plan.md",
-        on_job_line="always", names_code=True, by_hand="call memplan.apply(model, {value!r}) once the model is built",
+        on_job_line="always", names_code=True, for_programs=True,
+        by_hand="call memplan.apply(model, {value!r}) once the model is built",
     )  # fmt: skip
-    """``none``, ``full`` (every repeated block) or the path of a plan file."""
+    """``none``, ``full`` (every repeated block) or the path of a plan file; beside what a program does itself."""
     parallel: Parallel = option(
         ALONE, metavar="SPEC", page="sharding.md", for_programs=True, by_hand="start {value.ranks} processes",
         help="Ranks, as fsdp=8,tp=2: ddp, fsdp, fsdp1, hsdp=RxS, zero1 to zero3, tp, cp, pp, ep; "

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memplan.hardware.profile import GpuProfile
-from memplan.job.spec import Precision
-from memplan.tracing.records import Op
+from memplan.job.spec import JobSpec, Precision, ScriptTarget
+from memplan.tracing.records import Op, Trace
 
 _RATE_OF: dict[Precision, str] = {
     "fp32": "fp32",
@@ -22,6 +22,11 @@ UNKNOWN_FLOPS = 1e12
 ``UNKNOWN_BANDWIDTH`` matters: extra time is told as a share of the step."""
 UNKNOWN_BANDWIDTH = 100e9
 """Bytes per second where a profile says nothing: assumption, some channels of DDR5."""
+
+
+def computing_precision(spec: JobSpec, trace: Trace) -> Precision:
+    """Return the precision whose rates hold for a step: what the options say; a program has that of its products."""
+    return trace.computes_in if isinstance(spec.target, ScriptTarget) else spec.precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,12 +178,19 @@ def options(spec: JobSpec, trace: Trace) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, option in OPTIONS.items():
         value, about = traced.get(name, getattr(spec, name)), option.about
-        if isinstance(spec.target, ScriptTarget) and not (about.for_programs or name in ("optimizer", "mode")):
+        if isinstance(spec.target, ScriptTarget) and not _says_of_program(name, spec):
             continue
         is_told = about.on_job_line == "always" or (about.on_job_line == "given" and value != option.default)
         if value is not None and is_told and (spec.mode == "train" or not about.training_only):
             texts[name] = "yes" if value is True else str(value)
     return texts
+
+
+def _says_of_program(name: str, spec: JobSpec) -> bool:
+    """Does a field say what a program does? Where no plan is put on its model, it may checkpoint itself."""
+    if name == "checkpoint":
+        return spec.checkpoint != "none"
+    return OPTIONS[name].about.for_programs or name in ("optimizer", "mode")
 
 
 def optimizer_in_words(spec: JobSpec, trace: Trace) -> str:

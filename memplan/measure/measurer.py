@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from memplan.errors import EstimateError, MemplanError, UsageError
 from memplan.hardware.profile import GpuProfile
@@ -23,6 +24,9 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.tracing.records import DeviceTraits, Trace, Way
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.tracing.sharding.zero.settings import is_zero
+
+if TYPE_CHECKING:
+    from memplan.tracing.script.model_place import SeenModel
 
 Load = Callable[[], ModelSource]
 """Loads a target."""
@@ -166,6 +170,7 @@ def trace_for(
     rank: int = 0,
     way: Way = "likely",
     load: Load | None = None,
+    seen: "SeenModel | None" = None,
     progress: Tell = lambda _: None,
 ) -> Trace:
     """Trace one rank of a job for a device.
@@ -176,6 +181,7 @@ def trace_for(
         rank: Which of several ranks.
         way: How what nobody knows of its data turns out.
         load: Loads the target; None loads what the job names.
+        seen: Told which model is trained; None: nobody asks.
         progress: Told what happens now.
 
     Raises:
@@ -188,8 +194,9 @@ def trace_for(
 
     with forgotten_modules():
         return trace_job(
-            load or partial(load_source, spec), spec, traits_of(spec, profile), rank=rank, way=way, progress=progress
-        )
+            load or partial(load_source, spec), spec, traits_of(spec, profile), rank=rank, way=way, seen=seen,
+            progress=progress,
+        )  # fmt: skip
 
 
 def traits_of(spec: JobSpec, profile: GpuProfile) -> DeviceTraits:

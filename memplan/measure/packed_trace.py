@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from memplan.tracing.records import (
     CacheLayer,
+    Computing,
     DeviceTraits,
     Event,
     ModelFacts,
@@ -28,7 +29,7 @@ from memplan.units import StorageId
 
 T = TypeVar("T")
 
-FORM = 1
+FORM = 2
 """Of the bytes; another number is refused."""
 _COMPRESSION = 1
 """Of columns whose steps repeat: more takes several times as long and saves a third."""
@@ -55,6 +56,7 @@ _SHAPE: Mapping[str, Any] = {
     "optimizers": [_TEXT],
     "unsure": [_TEXT],
     "causal": [_INT],
+    "computes_in": _TEXT,
     "cache": [(_INT, _INT, _OPTIONAL, _INT, _INT)],
 }  # fmt: skip
 """What is where: a value of one of some types; a list of alike; a row; a mapping."""
@@ -145,7 +147,7 @@ class _Reader:
 
     def trace(self, device: DeviceTraits) -> Trace:
         of = self._document
-        _refuse(not {*of["unsure"]} <= {*get_args(Way)})
+        _refuse(not {*of["unsure"]} <= {*get_args(Way)} or of["computes_in"] not in get_args(Computing))
         return Trace(
             device=device,
             model=ModelFacts(parameters=of["model"][0], trainable_parameters=of["model"][1]),
@@ -166,6 +168,7 @@ class _Reader:
             optimizers=tuple(of["optimizers"]),
             unsure=tuple(of["unsure"]),
             causal=frozenset(of["causal"]),
+            computes_in=of["computes_in"],
             cache=tuple(
                 CacheLayer(sequences=sequences, tokens=tokens, window=window, token_bytes=each, nbytes=nbytes)
                 for sequences, tokens, window, each, nbytes in of["cache"]

@@ -22,14 +22,19 @@ from memplan.tracing.inferred.losses import unlabelled
 from memplan.tracing.parameter_kinds import optimizer_groups
 from memplan.tracing.place import cast_floats
 from memplan.tracing.saved import saving
+from memplan.tracing.script.model_place import SeenModel
 from memplan.tracing.sharding.zero.settings import is_zero
 from memplan.tracing.surroundings import Surroundings
 
 
-def build_model(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> torch.nn.Module:
-    """Build the model and make of it what the options say; nothing is placed yet."""
+def build_model(
+    source: ModelSource, spec: JobSpec, surroundings: Surroundings, seen: SeenModel | None = None
+) -> torch.nn.Module:
+    """Build the model, show it to who asks, and make of it what the options say; nothing is placed yet."""
     with user_code("model()"):
         model = source.model()
+    if seen is not None:
+        seen(model, None)
     dtype = precision.model_dtype(spec.precision)
     if dtype is not None:
         model = model.to(dtype)

@@ -5,6 +5,7 @@ What a dispatch mode changes about the run it watches is put right here (``alias
 of kernels, comes from a table of rules (``scratch``); values that fake tensors do not have, from ``values``.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -109,6 +110,8 @@ class Recorder(TorchDispatchMode):
         """Do ops go to the graph? In set-up only storages are followed."""
         self.dtypes: set[torch.dtype] = set()
         """Of the tensors that ops of the steps made."""
+        self.arithmetic = Counter[torch.dtype]()
+        """FLOPs of the ops whose first result has a type."""
         self.default_place: Place = "device"
         """Where tensors go that nothing else places."""
         self.host_is_real = False
@@ -473,6 +476,8 @@ class Recorder(TorchDispatchMode):
             reads=read,
             writes=tuple(writes),
         )
+        if op.flops:
+            self.arithmetic[next(iter(tensors_in(result))).dtype] += op.flops
         self.ops.append(op)
         running.node.op = op
 

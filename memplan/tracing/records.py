@@ -21,10 +21,22 @@ Phase = Literal["setup", "forward", "backward", "optimizer"]
 Place = Literal["device", "host", "pinned", "meta"]
 """``pinned`` is page-locked host memory from torch's allocator; what is on ``meta`` has no memory at all."""
 Role = Literal["parameter", "buffer", "input", "gradient", "optimizer_state", "workspace", "scratch", "intermediate"]
+Computing = Literal["fp32", "fp16", "bf16"]
+"""In what products are computed, as options call it."""
 Way = Literal["likely", "early", "other", "most"]
 """How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
 what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long, and
 what is asked in them again and again goes both ways in turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlace:
+    """Where a program has its model."""
+
+    expression: str
+    """How its code calls it there: ``model``, ``trainer.model``; empty where no variable of its own holds it."""
+    line: str
+    """``train.py:57``: the end of the statement after which it is there; empty where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,5 +213,7 @@ class Trace:
     """In which other ways what nobody knows of the data could turn out, so that the step would be another one."""
     causal: frozenset[OpIndex] = frozenset()
     """Attention ops that were told to be causal: their kernels leave out half of the work that torch counts."""
+    computes_in: Computing = "fp32"
+    """The type in which most of its arithmetic is done; for programs, whose options do not say."""
     cache: tuple[CacheLayer, ...] = ()
     """Keys and values after the last forward of a generation by transformers."""

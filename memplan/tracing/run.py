@@ -14,6 +14,7 @@ from memplan.tracing.inferred.complete import complete
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
+from memplan.tracing.script.model_place import SeenModel
 from memplan.tracing.session import session
 from memplan.tracing.steps import Steps
 from memplan.tracing.surroundings import Recorded
@@ -26,6 +27,7 @@ def trace_job(
     *,
     rank: int = 0,
     way: Way = "likely",
+    seen: SeenModel | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Trace:
     """Run a job's steps on fake tensors and record them.
@@ -36,6 +38,7 @@ def trace_job(
         device: What the step is traced for.
         rank: Which of several ranks is traced.
         way: How what nobody knows of the data turns out.
+        seen: Told which model is trained, before options change it; None: nobody asks.
         progress: Told, in a few words, what happens now.
 
     Returns:
@@ -50,12 +53,17 @@ def trace_job(
 
         target = spec.target
         return attempt(
-            lambda decisions: trace_script(target, spec, device, rank=rank, decisions=decisions, progress=progress), way
+            lambda decisions: trace_script(
+                target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
+            ),
+            way,
         )
 
     def run(completed: Callable[[ModelSource, Callable[[str], None]], ModelSource]) -> Trace:
         return attempt(
-            lambda decisions: _trace(load, completed, spec, device, rank=rank, decisions=decisions, progress=progress),
+            lambda decisions: _trace(
+                load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
+            ),
             way,
         )
 
@@ -73,13 +81,14 @@ def _trace(
     *,
     rank: int,
     decisions: Decisions,
+    seen: SeenModel | None,
     progress: Callable[[str], None],
 ) -> Trace:
     with session(spec, device, rank=rank, decisions=decisions) as here:
         progress("building the model")
         source = completed(load(), here.recorder.values.assume)
         surroundings = Recorded(here.recorder)
-        model = build_model(source, spec, surroundings)
+        model = build_model(source, spec, surroundings, seen)
         facts = _facts(model, spec)
         model = _shared(model, source, spec)
         here.compiled.whole(model)

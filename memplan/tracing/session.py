@@ -15,7 +15,7 @@ from memplan.seam.releases import untried
 from memplan.tracing.causal import causal_ops
 from memplan.tracing.compiled import Compiling, compiling
 from memplan.tracing.decisions import Decisions
-from memplan.tracing.dtypes import lacking
+from memplan.tracing.dtypes import computing, lacking
 from memplan.tracing.host_reads import stand_ins
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import CacheLayer, DeviceTraits, ModelFacts, Trace
@@ -97,6 +97,7 @@ class Session:
             nvme_bytes=self.disk.nbytes,
             batch=batch,
             optimizers=optimizers,
+            computes_in=computing(recorder.arithmetic),
             cache=cache,
             unsure=values.unsure,
             causal=causal_ops(recorder.step_graph.graph.nodes),

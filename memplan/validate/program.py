@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,8 +13,11 @@ from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.seam.patches.world import LOADER_ITERATOR
 from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.checkpointing import apply_checkpointing
+from memplan.tracing.records import ModelPlace
 from memplan.tracing.script.boundaries import Boundaries, StepRepeated
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
+from memplan.tracing.script.model import ProgramModel
 from memplan.tracing.world import iterate_here
 from memplan.validate.compiled import RealCompiling
 from memplan.validate.playing import Meter
@@ -58,16 +61,23 @@ class ProgramRun:
         if self._spec.parallel != ALONE:
             raise UsageError(f"{target.name} runs on one rank here", hint="leave the launcher out")
         boundaries = _RealSteps(self, meter, lambda: self._goes_on(steps, least, limit_seconds), self._progress)
+        model = ProgramModel(self._plan)
+        looked_at = model.watching() if self._spec.checkpoint != "none" else nullcontext()
         self._progress(f"running {target.name} for real")
-        with _here(), surroundings(lambda _: None), boundaries.watching():
+        with _here(), surroundings(lambda _: None), boundaries.watching(), looked_at:
             try:
                 run_as_main(target)
             except StepRepeated as error:
                 # The frames of the program live on in its traceback.
                 self._ended = error
         boundaries.close()
+        model.conclude()
         if not self.done:
             raise nothing_learnt(target, boundaries)
+
+    def _plan(self, model: torch.nn.Module, _: ModelPlace) -> None:
+        """Put a plan on the program's model from outside, as the prediction does."""
+        apply_checkpointing(model, self._spec.checkpoint)
 
     def _goes_on(self, steps: int, least: int, limit_seconds: float) -> bool:
         return self.done < steps and (self.done < least or self.seconds < limit_seconds)

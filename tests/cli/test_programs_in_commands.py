@@ -1,6 +1,7 @@
 """Commands other than ``estimate`` with a program."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def said(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, 
     ("arguments", "why"),
     [
         (["recommend", "train.py", "--gpu", "t4", "--", "--batch-size", "8"], "memplan batch varies its batch"),
-        (["checkpoint-plan", "train.py", "--gpu", "t4", "--", "--batch-size", "8"], "put on the model alone"),
-        (["checkpoint-plan", "train.py", "--gpu", "t4", "--level", "op"], "put on the model alone"),
+        (["checkpoint-plan", "train.py", "--gpu", "t4", "--level", "op"], "--level block plans programs"),
+        (["checkpoint-plan", "train.py", "--gpu", "t4", "--batch-size", "8"], "--batch-size would change nothing"),
         (["simulate", "train.py", "--gpu", "t4", "--seq-len-dist", "uniform:8-16"], "say how long sequences are"),
         (["batch", "train.py", "--gpu", "t4", "--of", "seq-len"], "--vary seq-len=--NAME"),
         (["batch", "train.py", "--gpu", "t4", "--vary", "size"], "batch=--ARGUMENT"),
@@ -82,3 +83,42 @@ def test_a_job_of_a_project_may_be_a_program(capfd: pytest.CaptureFixture[str]) 
     code, _, told = said(["estimate", "train.py", "-q"], capfd)
     assert code == 0
     assert "this is for t4, as memplan.toml says" in told
+
+
+@pytest.mark.slow
+def test_a_monitored_run_is_compared_with_a_programs_estimate(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--", "--batch-size", "32"]
+    code, _, told = said(["estimate", "train.py", "--gpu", "t4", "-f", "json=plan.json", *arguments], capfd)
+    assert code == 0, told
+    plan = json.loads(Path("plan.json").read_text())
+    run = ["-q", "-f", "json=run.json", "--plan", "plan.json", "--", sys.executable, "-c", "pass"]
+    code, _, told = said(["monitor", *run], capfd)
+    assert code == 0, told
+    assert json.loads(Path("run.json").read_text())["plan"]["device_bytes"] == plan["peak"]["device_bytes"]
+
+
+def test_a_plan_of_a_program_names_the_line_to_add(capfd: pytest.CaptureFixture[str]) -> None:
+    block = "torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU())"
+    text = TRAIN.replace("torch.nn.Linear(1024, 1024)", f"torch.nn.Sequential({block}, {block})")
+    Path("train.py").write_text(text)
+    made = next(number for number, line in enumerate(text.splitlines(), 1) if line.startswith("model ="))
+    arguments = [
+        "--slowdown",
+        "1",
+        "-o",
+        "plan.json",
+        "-f",
+        "text",
+        "-f",
+        "json=out.json",
+        "--",
+        "--batch-size",
+        "65536",
+    ]
+    code, out, told = said(["checkpoint-plan", "train.py", *arguments], capfd)
+    assert code == 0, told
+    assert json.loads(Path("out.json").read_text())["model_place"] == {
+        "expression": "model",
+        "line": f"train.py:{made}",
+    }
+    assert f'add after train.py:{made}\nimport memplan\nmemplan.apply(model, "plan.json")' in out

@@ -37,6 +37,7 @@ def answer() -> CheckpointAnswer:
         plan=CheckpointPlan(
             blocks=tuple(BlockPlan(module=row.module, action=row.action) for row in rows if row.action != "keep")
         ),
+        model_place=None,
         budget_bytes=Bytes(24 * GIB),
         peak_before_bytes=Bytes(31 * GIB),
         peak_after_bytes=Bytes(23 * GIB),

@@ -17,6 +17,7 @@ from memplan.hardware.nodes import Node
 from memplan.hardware.profile import GpuProfile
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
+from memplan.lifetime.roofline import computing_precision
 from memplan.plan.time import eight_bit
 from memplan.plan.time.collectives import Collective, collective_of, seconds
 from memplan.plan.time.rates import Rates, written_silently
@@ -47,7 +48,7 @@ def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node
     """
     step = trace.steps[-1]
     node = Node.of(profile, gpus=gpus_per_node)
-    clocks = _Clocks(Rates.of(profile, spec.precision), node, trace, spec)
+    clocks = _Clocks(Rates.of(profile, computing_precision(spec, trace)), node, trace, spec)
     clocks.play(trace.ops[step.first_op : step.end_op])
     clocks.page(eight_bit.paged_bytes(trace, spec, profile))
     return clocks.result(bubble_share(spec.parallel))

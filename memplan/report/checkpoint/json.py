@@ -70,6 +70,7 @@ DOCUMENT = Document(
                 "rounds": Constant(0),
                 "blocks": Constant((), tuple[BlockRow, ...]),
                 "segments": Constant((), tuple[Segment, ...]),
+                "model_place": Constant(None),
                 "pareto": Constant((), tuple[ParetoPoint, ...]),
                 "not_modelled": Constant((), tuple[str, ...]),
                 "versions": {"memplan": "memplan_version", "torch": if_any("torch_version")},

@@ -12,8 +12,10 @@ from memplan.report.draw.layout import bounded, explained, flow, hanging, head_l
 from memplan.report.endings import STYLES, ending
 from memplan.runtime.checkpoint.records import Action
 from memplan.text import clean
+from memplan.tracing.records import ModelPlace
 from memplan.units import format_bytes
 
+WRITTEN = "-o plan.json writes the plan; --code prints it as plain torch"
 ROOMY_WIDTH = 76
 """From here on the column of actions has its full width."""
 ACTION_CELLS, NARROW_ACTION_CELLS = 18, 12
@@ -185,9 +187,13 @@ def apply_lines(answer: CheckpointAnswer, plan_file: str) -> list[Text]:
     """What to paste."""
     if is_idle(answer):
         return [Text("nothing to apply: the step fits as it is" if answer.fits else "nothing to apply")]
-    if not plan_file:
-        return [Text("-o plan.json writes the plan; --code prints it as plain torch", style="dim")]
-    return [Text("import memplan", style="green"), Text(f'memplan.apply(model, "{clean(plan_file)}")', style="green")]
+    if not plan_file and answer.model_place is None:
+        return [Text(WRITTEN, style="dim")]
+    place = answer.model_place or ModelPlace(expression="", line="")
+    call = f'memplan.apply({clean(place.expression) or "model"}, "{clean(plan_file) or "plan.json"}")'
+    lines = [Text(f"add after {clean(place.line)}", style="dim")] if place.line else []
+    lines += [Text("import memplan", style="green"), Text(call, style="green")]
+    return lines if plan_file else [*lines, Text(WRITTEN, style="dim")]
 
 
 def _percent(share: float) -> str:

@@ -83,6 +83,12 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/nn/modules/module.py Module.load_state_dict",
     ),
     *patches(
+        "torch.nn.Module",
+        "__call__",
+        why="a program's model is known before its own forward is looked up",
+        source="torch/nn/modules/module.py Module._wrapped_call_impl",
+    ),
+    *patches(
         "torch.optim.Optimizer",
         "__init__",
         why="a program's optimizers are known before they step",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from memplan.runtime.checkpoint.blocks import bare
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.place import in_placement_order
 from memplan.tracing.recorder import Recorder
@@ -26,6 +27,8 @@ class Periods(Boundaries):
         """The steps so far."""
         self.roots: list[torch.nn.Module] = []
         """Modules that the program called itself, in order."""
+        self._parts: set[int] = set()
+        """These and all modules inside them, by ``id``."""
         self._recorder = recorder
         self._progress = progress
 
@@ -37,9 +40,12 @@ class Periods(Boundaries):
 
     def called(self, module: torch.nn.Module) -> None:
         """Note a module that the program calls itself."""
-        if self._recorder.attribution.is_inside_module or any(root is module for root in self.roots):
+        attribution = self._recorder.attribution
+        # What is checkpointed runs again in backward, where nobody stands around it.
+        if attribution.is_inside_module or attribution.runs_backward or id(module) in self._parts:
             return
         self.roots.append(module)
+        self._parts.update(map(id, module.modules()))
         if self.has_begun:
             self._name(module)
 
@@ -61,7 +67,8 @@ class Periods(Boundaries):
         return self.steps.goes_on
 
     def _name(self, root: torch.nn.Module) -> None:
-        """Learn the names of a model's modules, and which storages are its parameters and buffers."""
+        """Learn the names of a model's modules, inside of DDP, and which storages are its parameters and buffers."""
+        root = bare(root)
         self._recorder.attribution.name_modules(root)
         for prefix, module in in_placement_order("", root):
             for role, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):

@@ -1,18 +1,26 @@
 """Trace a program: run it as ``__main__`` on fake tensors, and end it when its step repeats."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+
+from torch import nn
 
 from memplan.errors import EstimateError
 from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.tracing.checkpointing import apply_checkpointing, described
 from memplan.tracing.decisions import Decisions
-from memplan.tracing.records import DeviceTraits, Trace
+from memplan.tracing.recorder import Recorder
+from memplan.tracing.records import DeviceTraits, ModelPlace, Trace
 from memplan.tracing.script.boundaries import StepRepeated
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
+from memplan.tracing.script.model import ProgramModel
+from memplan.tracing.script.model_place import SeenModel
 from memplan.tracing.script.periods import Periods
 from memplan.tracing.script.ranks import played_ranks
 from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
+from memplan.tracing.surroundings import Recorded
 
 BEYOND = "what the program does beyond these steps (an evaluation at the end of an epoch, samples) is not in the figure"
 
@@ -24,6 +32,7 @@ def trace_script(
     *,
     rank: int,
     decisions: Decisions,
+    seen: SeenModel | None,
     progress: Callable[[str], None],
 ) -> Trace:
     """Run a program until its step repeats.
@@ -34,6 +43,7 @@ def trace_script(
         device: What is traced for.
         rank: Which of several ranks is traced.
         decisions: How what nobody knows of the data turns out.
+        seen: Told which model the program trains; one that it refuses is none. None: nobody asks.
         progress: Told, in a few words, what happens now.
 
     Returns:
@@ -41,27 +51,45 @@ def trace_script(
 
     Raises:
         EstimateError: The program fails, or trains nothing on the device.
+        UsageError: None of its models will do for what is asked.
     """
     with session(spec, device, rank=rank, decisions=decisions) as here:
         assume, steppers = here.recorder.values.assume, Steppers()
-        periods = Periods(here.recorder, progress)
+        periods, model = Periods(here.recorder, progress), ProgramModel(_use(spec, here.recorder, seen))
+        looked_at = model.watching() if seen is not None or spec.checkpoint != "none" else nullcontext()
         here.recorder.host_is_real = device.kind == "cuda"
         progress(f"running {target.name}")
         with (
             played_ranks(here.recorder), real_loaders(here.recorder), surroundings(assume), steppers.watching(),
-            periods.watching(),
+            periods.watching(), looked_at,
         ):  # fmt: skip
             try:
                 run_as_main(target)
             except StepRepeated:
+                model.conclude()
                 assume(BEYOND)
                 # The frames of the program live on in the traceback, and with them what their variables hold.
                 return _trace(here, target, periods, steppers)
         periods.steps.give_up()
         if not periods.steps.ranges:
             raise nothing_learnt(target, periods)
+        model.conclude()
         assume(f"{target.name} ended by itself after {len(periods.steps.ranges)} traced steps")
         return _trace(here, target, periods, steppers)
+
+
+def _use(spec: JobSpec, recorder: Recorder, seen: SeenModel | None) -> Callable[[nn.Module, ModelPlace], None]:
+    """What is done with the program's model: it is shown to who asks, and a plan is put on it."""
+    surroundings = Recorded(recorder)
+
+    def use(model: nn.Module, place: ModelPlace) -> None:
+        if seen is not None:
+            seen(model, place)
+        if spec.checkpoint != "none":
+            applied = apply_checkpointing(model, spec.checkpoint, surroundings.recomputing)
+            surroundings.assume(f"{described(applied)}, put on {place.expression or type(model).__name__} from outside")
+
+    return use
 
 
 def _trace(here: Session, target: ScriptTarget, periods: Periods, steppers: Steppers) -> Trace:

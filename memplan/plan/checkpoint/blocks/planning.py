@@ -8,7 +8,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
-from memplan.lifetime.roofline import Roofline
+from memplan.lifetime.roofline import Roofline, computing_precision
 from memplan.measure.context import context_of
 from memplan.plan.checkpoint.blocks.answer.compose import compose_answer
 from memplan.plan.checkpoint.blocks.answer.curve import anchored
@@ -45,10 +45,10 @@ def plan_here(
         MemplanError: As ``plan_checkpoints``.
     """
     check_request(spec, profile, request)
-    budget, roofline = request.budget(profile), Roofline.of(profile, spec.precision)
-
+    budget = request.budget(profile)
     tracer = Tracer(load or partial(load_source, spec), spec, profile, patterns=request.blocks, progress=progress)
     trace = tracer.trace()
+    roofline = Roofline.of(profile, computing_precision(spec, trace))
     profile = context_of(profile, trace)
     probing = probe(tracer, trace, roofline, offload=request.offload, progress=progress)
     link = profile.host_link_bandwidth if request.offload else 0.0
@@ -87,6 +87,7 @@ def plan_here(
             budget=budget,
             method=request.method,
             fingerprint=tracer.fingerprint,
+            model_place=tracer.place,
             roofline=roofline,
             problem=problem,
             proof=proof,

@@ -48,6 +48,7 @@ def compose_answer(inputs: AnswerInputs) -> CheckpointAnswer:
         result=proof.result,
         method="rotor" if after.choice.segments else inputs.method,
         plan=plan,
+        model_place=inputs.model_place,
         budget_bytes=promise.budget_bytes,
         peak_before_bytes=promise.peak_before_bytes,
         peak_after_bytes=promise.peak_after_bytes,

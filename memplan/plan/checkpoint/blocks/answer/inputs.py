@@ -10,6 +10,7 @@ from memplan.plan.checkpoint.blocks.problem.records import BlockProblem
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.request import Method
 from memplan.runtime.checkpoint.records import Fingerprint
+from memplan.tracing.records import ModelPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class AnswerInputs:
     """Solver."""
     fingerprint: Fingerprint | None
     """Of the model."""
+    model_place: ModelPlace | None
+    """Where a program has it."""
     roofline: Roofline
     """Rates of the device."""
     problem: BlockProblem

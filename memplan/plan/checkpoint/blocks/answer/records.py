@@ -6,6 +6,7 @@ from typing import Literal
 
 from memplan.plan.checkpoint.blocks.problem.records import ChoiceResult
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan
+from memplan.tracing.records import ModelPlace
 from memplan.units import Bytes
 
 Outcome = Literal["optimal", "feasible", "infeasible", "timed_out"]
@@ -72,6 +73,8 @@ class CheckpointAnswer:
     """Solver that found it."""
     plan: CheckpointPlan
     """The plan, with fingerprint and promise; where ``infeasible``, the plan of the least peak known."""
+    model_place: ModelPlace | None
+    """Where a program has the model that the plan is for; None for a target."""
     budget_bytes: Bytes
     """Device peak asked for at most."""
     peak_before_bytes: Bytes

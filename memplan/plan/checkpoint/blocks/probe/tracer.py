@@ -14,7 +14,7 @@ from memplan.job.spec import JobSpec
 from memplan.measure.collector import collector_off
 from memplan.measure.measurer import trace_for
 from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint
-from memplan.tracing.records import Trace
+from memplan.tracing.records import ModelPlace, Trace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,6 +48,8 @@ class Tracer:
         """Names of the model's blocks; known after the first trace."""
         self.fingerprint: Fingerprint | None = None
         """Of the model with all of its blocks; known after the first trace."""
+        self.place: ModelPlace | None = None
+        """Where a program has the model; known after the first trace."""
         self._load, self._spec, self._patterns = load, spec, patterns
         self._profile, self._progress = profile, progress
 
@@ -67,29 +69,21 @@ class Tracer:
                 path = Path(folder) / "plan.json"
                 write_plan(plan, path)
                 spec = replace(spec, checkpoint=str(path))
-            trace = trace_for(spec, self._profile, load=self._watched, progress=self._progress)
+            trace = trace_for(spec, self._profile, load=self._load, seen=self._see, progress=self._progress)
         self.traces += 1
         self.seconds += time.perf_counter() - started
         return trace
 
-    def _watched(self) -> ModelSource:
-        """The target, whose model is looked at when it is built."""
-        source = self._load()
-
-        def model() -> "nn.Module":
-            built = source.model()
-            if self.fingerprint is None:
-                self._see(built)
-            return built
-
-        return replace(source, model=model)
-
-    def _see(self, model: "nn.Module") -> None:
+    def _see(self, model: "nn.Module", place: ModelPlace | None) -> None:
+        """Look at the model once, and refuse one without blocks."""
         from memplan.runtime.checkpoint.blocks import fingerprint, modules_named, repeated_blocks
 
-        self.blocks = tuple(modules_named(model, self._patterns)) if self._patterns else repeated_blocks(model)
-        if not self.blocks:
+        if self.fingerprint is not None:
+            return
+        blocks = tuple(modules_named(model, self._patterns)) if self._patterns else repeated_blocks(model)
+        if not blocks:
             raise UsageError(
                 f"{type(model).__name__} has no repeated blocks to plan", hint="name the blocks: --blocks 'encoder.*'"
             )
-        self.fingerprint = fingerprint(model, self.blocks)
+        self.blocks, self.place = blocks, place
+        self.fingerprint = fingerprint(model, blocks)
