@@ -43,6 +43,15 @@ FIGURES = patches(
     required=False,
     why=_OF_PROGRAMS,
     source=_MEMORY,
+) + patches(
+    "torch.accelerator",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    required=False,
+    why=_OF_PROGRAMS,
+    source="torch/accelerator/memory.py",
 )
 """Functions that answer a number, which is 0 in a trace."""
 ACTIONS = (
@@ -85,7 +94,11 @@ ACTIONS = (
         "torch.accelerator",
         "synchronize",
         "set_device_index",
+        "set_device_idx",
         "empty_cache",
+        "empty_host_cache",
+        "reset_peak_memory_stats",
+        "reset_accumulated_memory_stats",
         required=False,
         why=_OF_PROGRAMS,
         source="torch/accelerator/__init__.py, torch/accelerator/memory.py",
@@ -118,11 +131,32 @@ _ACCELERATOR = (
         "torch.accelerator",
         "current_device_index",
         "current_device_idx",
+        "device_index",
+        "get_device_capability",
+        "get_memory_info",
+        "memory_stats",
         required=False,
         why=_OF_PROGRAMS,
         source="torch/accelerator/__init__.py, torch/accelerator/memory.py",
     ),
 )
+LEGACY_TYPES = patches(
+    "torch.cuda",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "BFloat16Tensor",
+    "LongTensor",
+    "IntTensor",
+    "ShortTensor",
+    "CharTensor",
+    "ByteTensor",
+    "BoolTensor",
+    required=False,
+    why="old constructors make tensors on the GPU that is played",
+    source="torch/csrc/tensor/python_tensor.cpp",
+)
+"""Types of tensors that name a place as well."""
 _RUNTIME = (
     *patches(
         "torch",
@@ -227,6 +261,7 @@ PATCHES: tuple[Patch, ...] = (
     *ACTIONS,
     *_STREAMS,
     *_ACCELERATOR,
+    *LEGACY_TYPES,
     *_RUNTIME,
     *_PLACEMENT,
     *DEVICE_LISTS,

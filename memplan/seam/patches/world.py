@@ -70,6 +70,13 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/distributed/distributed_c10d.py",
     ),
     *patches(
+        "torch.multiprocessing",
+        "spawn",
+        "start_processes",
+        why="a program's first rank runs where it is traced",
+        source="torch/multiprocessing/spawn.py",
+    ),
+    *patches(
         "torch.hub",
         "load_state_dict_from_url",
         "list",

@@ -21,6 +21,7 @@ from memplan.seam.modes import DeviceContext, device_constructors, get_current_f
 from memplan.seam.patches.cuda import RUN_BACKWARD
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.seam.tensors import TensorBase, parse_to
+from memplan.tracing.cuda.legacy_types import legacy_type, type_name
 from memplan.tracing.cuda.told_device import telling, told
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.records import Place
@@ -112,9 +113,19 @@ def _type_named(device: object) -> str:
 
 def _device_of(args: Args, kwargs: dict[str, Any]) -> torch.device:
     """``torch.device``; a number alone means the accelerator, which the trace's torch has none of."""
-    if len(args) == 1 and isinstance(args[0], int) and not kwargs:
-        return torch.device("cuda", args[0])
+    if len(args) == 1 and not kwargs:
+        args = (_device_numbered(args[0]),)
     return torch.device(*args, **kwargs)
+
+
+def _device_numbered(value: object) -> object:
+    """What a number alone means where a device may stand: the accelerator of that number."""
+    return torch.device("cuda", value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _parse_to(args: Args, kwargs: dict[str, Any]) -> Any:
+    parse: Function = parse_to
+    return parse(*map(_device_numbered, args), **{name: _device_numbered(value) for name, value in kwargs.items()})
 
 
 def _is_meta(device: object) -> bool:
@@ -193,7 +204,8 @@ class DeviceRewriting(TorchFunctionMode):
             torch.as_tensor: self._as_tensor,
             torch.device: _device_of,
             # Reads the arguments of ``Module.to`` for code that hands the device on, so it must not be rewritten yet.
-            parse_to: lambda args, kwargs: parse_to(*args, **kwargs),
+            parse_to: _parse_to,
+            tensor.type: self._type,
         }
 
     def __torch_function__(
@@ -243,6 +255,17 @@ class DeviceRewriting(TorchFunctionMode):
 
     def _cpu(self, args: Args, kwargs: dict[str, Any]) -> torch.Tensor:
         return self._move(args[0], "host", kwargs)
+
+    def _type(self, args: Args, kwargs: dict[str, Any]) -> Any:
+        """``Tensor.type``, by which old code names a type and a place at once."""
+        tensor, *rest = args
+        wanted = rest[0] if rest else kwargs.get("dtype")
+        if wanted is None:
+            return type_name(tensor.dtype, on_device=not self._placement.is_host(tensor))
+        named = legacy_type(wanted)
+        if named is None:
+            return torch.Tensor.type(*args, **kwargs)
+        return self._move(tensor, "device" if named.is_cuda else "host", {"dtype": named.dtype})
 
     def _pin_memory(self, args: Args, _: dict[str, Any]) -> torch.Tensor:
         if self._placement.is_pinned(args[0]):

@@ -13,12 +13,17 @@ import torch
 
 from memplan.seam.patches.cuda import ACTIONS, FIGURES
 from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.cuda.legacy_types import CUDA_TYPES
 from memplan.tracing.cuda.streams import Streams
 from memplan.tracing.cuda.streams import answers as of_streams
 from memplan.tracing.records import DeviceTraits
 
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
+
+
+_DTYPES = frozenset(value for value in vars(torch).values() if isinstance(value, torch.dtype))
+"""All types: tensors of each can be made on a GPU."""
 
 
 class _Generator(torch.Generator):
@@ -89,6 +94,7 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         Replacement("torch.Tensor.record_stream", _answering(None)),
     ]
     table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
+    table += [Replacement(f"torch.cuda.{kind.__name__}", kind) for kind in CUDA_TYPES]
     return (*table, *_accelerator(streams))
 
 
@@ -100,6 +106,9 @@ def _accelerator(streams: Streams) -> list[Replacement]:
         "current_device_index": 0,
         "current_device_idx": 0,
         "current_accelerator": torch.device("cuda"),
+        "get_device_capability": {"supported_dtypes": _DTYPES},
+        "get_memory_info": (ASSUMED_TOTAL_BYTES, ASSUMED_TOTAL_BYTES),
+        "memory_stats": defaultdict(int),
     }
     of_stream = [
         Replacement(f"torch.accelerator.{name}", of_streams(streams)[name]) for name in ("current_stream", "set_stream")
@@ -107,6 +116,7 @@ def _accelerator(streams: Streams) -> list[Replacement]:
     return [
         *(Replacement(f"torch.accelerator.{name}", _answering(value)) for name, value in answers.items()),
         *of_stream,
+        Replacement("torch.accelerator.device_index", _pass_through),
     ]
 
 

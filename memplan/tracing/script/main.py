@@ -14,6 +14,7 @@ from memplan.job.usercode import explain, location
 from memplan.tracing.script.absent import absent
 from memplan.tracing.script.boundaries import Boundaries, StepRepeated
 from memplan.tracing.script.effects import no_side_effects
+from memplan.tracing.script.processes import played_processes
 from memplan.tracing.script.weights import weights_left_out
 
 
@@ -28,6 +29,7 @@ def surroundings(assume: Callable[[str], None]) -> Iterator[None]:
         stack.enter_context(absent(assume))
         stack.enter_context(weights_left_out(assume))
         stack.enter_context(no_side_effects(assume))
+        stack.enter_context(played_processes(assume))
         yield
 
 

@@ -1,6 +1,6 @@
 """Process groups of a program: the ranks that memplan plays are there already."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -10,15 +10,19 @@ from memplan.job.parallel import Parallel
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.recorder import Recorder
 
+_OF_ONE_MACHINE = 8
+"""GPUs of one machine, where there are more ranks than that and no launcher says. Chosen: as HGX machines have."""
 ONE_RANK = "init_process_group() makes a group of one rank (torchrun before the program, or --parallel, says how many)"
 
 
 @contextmanager
-def played_ranks(recorder: Recorder) -> Iterator[None]:
+def played_ranks(recorder: Recorder, parallel: Parallel, environment: Mapping[str, str]) -> Iterator[None]:
     """Let a program set up its process group, which exists where ``--parallel`` or a launcher says how many ranks.
 
     Args:
         recorder: Watches the program.
+        parallel: The ranks.
+        environment: What the launcher sets.
     """
     if not distributed.is_available():
         yield
@@ -40,11 +44,14 @@ def played_ranks(recorder: Recorder) -> Iterator[None]:
                 stack.enter_context(world(Parallel(data="ddp"), 0, recorder))
                 entering = False
 
+        local = environment.get("LOCAL_WORLD_SIZE") or min(parallel.ranks, _OF_ONE_MACHINE)
         table = (
             Replacement("torch.distributed.init_process_group", init_process_group),
             Replacement("torch.distributed.barrier", _nothing),
         )
         stack.enter_context(replaced(table))
+        if recorder.device.kind == "cuda":
+            stack.enter_context(replaced([Replacement("torch.cuda.device_count", lambda: int(local))]))
         yield
 
 

@@ -60,8 +60,8 @@ def trace_script(
         here.recorder.host_is_real = device.kind == "cuda"
         progress(f"running {target.name}")
         with (
-            played_ranks(here.recorder), real_loaders(here.recorder), surroundings(assume), steppers.watching(),
-            periods.watching(), looked_at,
+            played_ranks(here.recorder, spec.parallel, target.environment), real_loaders(here.recorder),
+            surroundings(assume), steppers.watching(), periods.watching(), looked_at,
         ):  # fmt: skip
             try:
                 run_as_main(target)

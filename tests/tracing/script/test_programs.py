@@ -9,18 +9,10 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.hardware.catalog import load_profile
-from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
+from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
 
-NET = """
-import torch
-from torch import nn
-
-def build():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
-"""
 TARGET = """
 from net import build
 import torch
@@ -81,25 +73,6 @@ def main():
 main()
 """
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    (tmp_path / "net.py").write_text(NET)
-    return tmp_path
-
-
-@pytest.fixture
-def estimated(folder: Path) -> Callable[..., Estimate]:
-    def estimate(text: str, *arguments: str, gpu: str = "h100-80g") -> Estimate:
-        (folder / "train.py").write_text(text)
-        target = ScriptTarget(path=Path("train.py"), arguments=arguments)
-        [result] = estimate_here(JobSpec(target=target), [load_profile(gpu)], advice=False)
-        return result
-
-    return estimate
 
 
 @pytest.mark.parametrize("text", [FROM_RANDOM, WITHOUT_GUARD, WITH_LOADER], ids=["random", "no guard", "loader"])

@@ -1,0 +1,119 @@
+"""Programs that ask which machine they are on, start processes on it, or name its GPU in old ways."""
+
+from collections.abc import Callable
+
+import pytest
+
+from memplan.errors import EstimateError
+from memplan.job.parallel import Parallel
+from memplan.measure.records import Estimate
+
+HEAD = """
+import torch
+from torch.nn import functional as F
+from net import build
+"""
+LOOP = """
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(1000):
+        loss = model({batch}).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+PLAIN = (
+    HEAD + 'def main(rank, *_):\n    model = build().to("cuda")' + LOOP.format(batch='torch.randn(32, 64).to("cuda")')
+)
+BY_NUMBER = (
+    HEAD + "def main(rank, *_):\n    model = build().to(rank)" + LOOP.format(batch="torch.randn(32, 64).to(rank)")
+)
+ACCELERATOR = """
+    import torch.accelerator as gpu
+    assert gpu.is_available() and gpu.device_count() == 1
+    assert gpu.current_accelerator(check_available=True).type == "cuda"
+    gpu.set_device_index(0)
+    if hasattr(gpu, "memory_allocated"):
+        assert gpu.memory_allocated() == gpu.max_memory_reserved() == 0 and not gpu.memory_stats()["any"]
+        gpu.reset_peak_memory_stats()
+        gpu.empty_cache()
+    if hasattr(gpu, "device_index"):
+        with gpu.device_index(0):
+            gpu.synchronize()
+    if hasattr(gpu, "get_device_capability"):
+        assert torch.float16 in gpu.get_device_capability()["supported_dtypes"]
+    device = gpu.current_accelerator()
+"""
+LEGACY = """
+    Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+    valid = Tensor(32, 1).fill_(1.0)
+    assert isinstance(valid, torch.cuda.FloatTensor) and valid.type() == "torch.cuda.FloatTensor"
+    assert not isinstance(torch.randn(2), torch.cuda.FloatTensor) and torch.randn(2).type() == "torch.FloatTensor"
+    assert torch.cuda.LongTensor([1, 2, 3]).shape == (3,) and torch.cuda.HalfTensor(torch.Size([2, 3])).shape == (2, 3)
+    assert valid.type(torch.FloatTensor).type() == "torch.FloatTensor"
+    assert valid.type(torch.float16).type() == "torch.cuda.HalfTensor"
+    assert valid.long().type("torch.cuda.DoubleTensor").dtype is torch.float64
+"""
+
+
+def reserved(estimate: Estimate) -> int:
+    return estimate.peak.reserved_bytes
+
+
+def test_a_number_alone_is_the_gpu(estimated: Callable[..., Estimate]) -> None:
+    peak = reserved(estimated(PLAIN + "main(0)\n"))
+    assert reserved(estimated(BY_NUMBER + "main(0)\n")) == peak
+    assert reserved(estimated(BY_NUMBER.replace(".to(rank)", ".to(device=rank)") + "main(0)\n")) == peak
+
+
+def test_any_accelerator_is_the_gpu(estimated: Callable[..., Estimate]) -> None:
+    text = PLAIN.replace("def main(rank, *_):", f"def main(rank, *_):{ACCELERATOR}").replace('"cuda")', "device)")
+    assert reserved(estimated(text + "main(0)\n")) == reserved(estimated(PLAIN + "main(0)\n"))
+
+
+def test_old_constructors_make_tensors_on_the_gpu(estimated: Callable[..., Estimate]) -> None:
+    text = PLAIN.replace("def main(rank, *_):", f"def main(rank, *_):{LEGACY}")
+    batch = text.replace('torch.randn(32, 64).to("cuda")', "torch.randn(32, 64).type(Tensor)")
+    held = 32 * 4  # ``valid``
+    plain = estimated(PLAIN + "main(0)\n").peak.requested_bytes
+    assert estimated(batch + "main(0)\n").peak.requested_bytes == plain + held
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "torch.multiprocessing.spawn(main, args=(2,), nprocs=2)",
+        "from torch.multiprocessing import start_processes\nstart_processes(main, (2,), 2)",
+        "\n".join((
+            "import torch.multiprocessing as mp",
+            "ranks = [mp.get_context('spawn').Process(target=main, args=(rank, 2)) for rank in range(2)]",
+            "for rank in ranks: rank.start()",
+            "for rank in ranks: rank.join(); assert rank.exitcode == 0",
+        )),
+    ],
+    ids=["spawn", "start_processes", "processes"],
+)  # fmt: skip
+def test_the_first_rank_runs_where_it_is_seen(start: str, estimated: Callable[..., Estimate]) -> None:
+    estimate = estimated(f"{BY_NUMBER}\nif __name__ == '__main__':\n    " + start.replace("\n", "\n    ") + "\n")
+    assert reserved(estimate) == reserved(estimated(PLAIN + "main(0)\n"))
+    assert any("the first runs in the program's own" in sentence for sentence in estimate.assumptions)
+
+
+def test_a_process_that_others_talk_to_is_refused(estimated: Callable[..., Estimate]) -> None:
+    text = (
+        "import multiprocessing as mp\ndef work(pipe): pipe.recv()\n"
+        "mp.Process(target=work, args=mp.Pipe()[:1]).start()\n"
+    )
+    with pytest.raises(EstimateError, match="starting processes"):
+        estimated(text)
+
+
+def test_what_a_pool_works_on_is_real(estimated: Callable[..., Estimate]) -> None:
+    pool = (
+        "import multiprocessing\nwith multiprocessing.Pool(4) as pool:\n    assert pool.map(abs, [-1, 2]) == [1, 2]\n"
+    )
+    assert estimated(pool + PLAIN + "main(0)\n").repeats
+
+
+def test_a_program_finds_as_many_gpus_as_ranks(estimated: Callable[..., Estimate]) -> None:
+    text = PLAIN + "assert torch.cuda.device_count() == 4\nmain(0)\n"
+    assert estimated(text, parallel=Parallel(data="ddp", replicas=4)).repeats
