@@ -156,4 +156,4 @@ def test_inputs_given_on_the_command_line(
     )
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)) == 0
-    assert capfd.readouterr().out.splitlines()[-1].startswith("✓ FITS     l4")
+    assert capfd.readouterr().out.splitlines()[0].startswith("✓ FITS     l4")

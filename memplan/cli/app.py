@@ -25,6 +25,7 @@ from memplan.cli.formula import formula
 from memplan.cli.gate import gate
 from memplan.cli.gpus import gpus
 from memplan.cli.graph import graph
+from memplan.cli.help import shorten_help
 from memplan.cli.init import init
 from memplan.cli.monitor import monitor
 from memplan.cli.numa import numa
@@ -85,6 +86,7 @@ def command_line() -> Any:
     """
     found: Any = typer.main.get_command(app)
     for command in (found, *found.commands.values()):
+        shorten_help(command)
         for each in (command, *command.params):
             each.help = each.help and _TAG.sub(r"\\[", each.help)
     return found

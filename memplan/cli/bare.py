@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memplan.cli import console
+from memplan.cli import console, options
 from memplan.errors import MemplanError, UsageError
 from memplan.files.read import read_bytes
 from memplan.job.options import OPTIONS
@@ -66,15 +66,8 @@ def _words(job: Mapping[str, Any], around: Mapping[str, Any], folder: Path, comm
     words = [str(folder / target) if beside else target, *(word for gpu in gpus for word in ("--gpu", gpu))]
     for option in OPTIONS.values():
         if option.called in job:
-            words += _typed(f"--{option.called}", job[option.called])
+            words += options.typed(option.name, job[option.called])
     return words
-
-
-def _typed(flag: str, value: object) -> list[str]:
-    if isinstance(value, bool):
-        return [flag] if value else []
-    values = value if isinstance(value, list) else [value]
-    return [word for each in values for word in (flag, str(each))]
 
 
 def _only(folder: Path, command: str) -> tuple[str, list[str]]:

@@ -1,5 +1,6 @@
 """From what was typed to a ``JobSpec``: every field checked, every complaint at once, every origin kept."""
 
+import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from memplan.cli.groups import JobOptions
 from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, UsageError, several
 from memplan.job import limits
-from memplan.job.options import OPTIONS, OptionField
+from memplan.job.options import OPTIONS, OptionField, spelled
 from memplan.job.spec import JobSpec, ScriptTarget
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
     """Return the value of an option that was typed; None, and a problem noted, where it cannot be read."""
     parse = option.parser()
     if parse is None:
-        return value
+        return spelled(value, option.choices) if option.choices and isinstance(value, str) else value
     if isinstance(value, list):
         return tuple(item for text in value if (item := problems.of(parse, text)) is not None)
     return problems.of(parse, value)
@@ -112,10 +113,16 @@ class Problems:
             raise several(self._whats, hint="; ".join(dict.fromkeys(self._hints)) or None)
 
 
+def _quoted(word: object, choices: Sequence[str]) -> str:
+    """A wrong word, and the choice that it resembles."""
+    nearest = difflib.get_close_matches(str(word).lower(), choices, n=1, cutoff=0.6)
+    return f"'{word}'" + (f": did you mean {nearest[0]}?" if nearest else "")
+
+
 def wrong_values(given: Mapping[str, Any]) -> list[str]:
     """A sentence for each option whose value cannot be."""
     problems = [
-        f"{flag(name)} must be one of {', '.join(CHOICES[name])}, not '{given[name]}'"
+        f"{flag(name)} must be one of {', '.join(CHOICES[name])}, not {_quoted(given[name], CHOICES[name])}"
         for name in CHOICES
         if name in given and given[name] not in CHOICES[name]
     ]

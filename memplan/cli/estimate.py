@@ -1,5 +1,6 @@
 """``memplan estimate``: does this step fit on that GPU, and what is the peak made of?"""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,9 +89,25 @@ def estimate(
             outputs.write_exports(output, results)
         else:
             outputs.write(
-                output, estimates, explain=report.explain, quiet=report.quiet, digests=digests, timeline=timeline
+                output,
+                estimates,
+                explain=report.explain,
+                quiet=report.quiet,
+                digests=digests,
+                timeline=timeline,
+                commands=_searches(target, job, profiles or ()),
             )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
+
+
+def _searches(target: Sequence[str], job: groups.JobOptions, profiles: "Sequence[GpuProfile]") -> dict[str, str]:
+    """The GPU's name → the command that looks for a configuration of this job that fits."""
+    words, program = target[:1], target[1:]
+    behind = ["--", *program] if program else []
+    return {
+        profile.name: shlex.join(["memplan", "recommend", *words, *job.words(), "--gpu", profile.name, *behind])
+        for profile in profiles
+    }
 
 
 def _default_gpus() -> tuple[list[str], tuple[Path, ...]]:

@@ -40,6 +40,11 @@ class JobOptions:
         """Names of all that was typed of the job, files included."""
         return (*(["config"] if self.config else []), *self.given)
 
+    def words(self) -> list[str]:
+        """Return the options of the step as they were typed."""
+        typed = {"config": self.config or [], **self.given}
+        return [word for name, value in typed.items() for word in options.typed(name, value)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:

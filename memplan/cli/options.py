@@ -40,6 +40,14 @@ def flag(name: str) -> str:
     return f"--{_CALLED.get(name, name.replace('_', '-'))}"
 
 
+def typed(name: str, value: object) -> list[str]:
+    """Return the words that set a parameter: ``["--batch-size", "8"]``; a switch is one word, or none."""
+    if isinstance(value, bool):
+        return [flag(name)] if value else []
+    values = value if isinstance(value, list) else [value]
+    return [word for each in values for word in (flag(name), str(each))]
+
+
 def seconds(text: str | float) -> float:
     """A duration as it is typed: ``30``, ``30s``, ``2m``; Typer passes a default through here, too."""
     with suppress(ValueError):

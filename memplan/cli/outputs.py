@@ -101,6 +101,7 @@ def write(
     quiet: bool,
     digests: "Sequence[HistoryDigest | None] | None" = None,
     timeline: bool = False,
+    commands: Mapping[str, str] | None = None,
 ) -> None:
     """Render one report of estimates and put it where it belongs.
 
@@ -111,6 +112,7 @@ def write(
         quiet: Say little.
         digests: The history of each for the page; None: there are none.
         timeline: Put them into JSON, too.
+        commands: GPU's name → the command that searches for what fits there.
     """
     from memplan.report.estimate.json import render as render_json
     from memplan.report.estimate.text import render as render_text
@@ -118,7 +120,7 @@ def write(
     kept = digests or [None] * len(estimates)
     write_rendered(
         output,
-        text=lambda width: render_text(estimates, width=width, explain=explain, quiet=quiet),
+        text=lambda width: render_text(estimates, width=width, explain=explain, quiet=quiet, commands=commands or {}),
         json=lambda: render_json(estimates, kept if timeline else ()),
         html=lambda: _page(estimates, kept),
     )

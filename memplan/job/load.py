@@ -74,9 +74,7 @@ def _unfed_source(spec: JobSpec) -> ModelSource:
         case ModuleTarget(module=module, factory=factory):
             return _module_source(import_module(module), factory, spec)
         case HubTarget(location=location):
-            from memplan.job.huggingface import hub_source
-
-            return hub_source(location, spec=spec)
+            return _hub_source(location, spec)
         case PresetTarget(name=name):
             from memplan.job.presets import preset_source
 
@@ -85,6 +83,20 @@ def _unfed_source(spec: JobSpec) -> ModelSource:
             raise UsageError(
                 f"{name} is a program, of which this command wants the model alone", hint="write a target file"
             )
+
+
+def _hub_source(location: str, spec: JobSpec) -> ModelSource:
+    """A configuration on this disk, or on the hub; without the network a preset stands for what is well known."""
+    from memplan.job.huggingface.hub import hub_source, is_at_hand
+    from memplan.job.presets import preset_source
+    from memplan.job.presets.hub_names import preset_of
+
+    preset = None if spec.allow_network or is_at_hand(location) else preset_of(location)
+    if preset is None:
+        return hub_source(location, spec=spec)
+    source = preset_source(preset.name, spec=spec)
+    told = f"hf:{location} is not on this disk: {source.provenance['model']}"
+    return dataclasses.replace(source, provenance={**source.provenance, "model": told})
 
 
 def _module_source(module: ModuleType, factory: str | None, spec: JobSpec) -> ModelSource:

@@ -1,6 +1,6 @@
 """Every option of a job: its field of ``JobSpec`` with what its type, its default and its ``JobOption`` say."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,32 @@ class OptionField:
             InputSpec: parse_input,
         }
         return parsers.get(self.item)
+
+
+SPELLINGS: Mapping[str, str] = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "bf16-true": "bf16",
+    "16-mixed": "fp16-mixed",
+    "adamw8bit": "adamw-8bit",
+    "adamw-bnb-8bit": "adamw-8bit",
+    "paged-adamw8bit": "paged-adamw-8bit",
+    "adamw-torch": "adamw",
+}
+"""What torch, Lightning, bitsandbytes and transformers call a word of an option → that word."""
+
+
+def spelled(word: str, choices: Collection[str]) -> str:
+    """Return the choice that a word means: in capitals, with underscores or as a framework calls it; else the word."""
+    plain = _plain(word)
+    meant = {plain, SPELLINGS.get(plain, plain)}
+    return next((choice for choice in choices if choice == word or _plain(choice) in meant), word)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "-")
 
 
 def _options() -> Mapping[str, OptionField]:

@@ -1,5 +1,6 @@
-"""What the user typed as TARGET, read into one of four kinds and written back."""
+"""What the user typed as TARGET, read into one of its kinds and written back."""
 
+import contextlib
 import difflib
 import os
 import re
@@ -20,6 +21,7 @@ _NAME = r"[^\W\d]\w*"
 _CALL = rf"{_NAME}\s*(?:\(.*\))?"
 _FILE = re.compile(rf"(?P<path>.+?\.py)(?:::?(?P<factory>{_CALL}))?", re.DOTALL)
 _MODULE = re.compile(rf"(?P<module>{_NAME}(?:\.{_NAME})*)::?(?P<factory>{_CALL})", re.DOTALL)
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SCHEME = re.compile(r"(?P<scheme>hf|preset):(?P<rest>.*)", re.DOTALL)
 
 
@@ -28,7 +30,8 @@ def parse_target(text: str, folder: Path = Path()) -> Target:
 
     Args:
         text: ``model.py``, ``model.py:factory`` (or ``::``, or a call as ``Net(dim=512)``), ``package.module:factory``,
-            ``hf:…`` or ``preset:…``.
+            ``hf:…`` or ``preset:…``; without their prefix a preset's name, a folder with ``config.json``, or
+            ``org/name`` where there is no folder ``org``.
         folder: Where its relative paths begin.
 
     Returns:
@@ -45,6 +48,8 @@ def parse_target(text: str, folder: Path = Path()) -> Target:
         return FileTarget(path=existing_file(folder / match["path"]), factory=factory)
     if match := _MODULE.fullmatch(text):
         return ModuleTarget(module=match["module"], factory=_checked_call(match["factory"]) or "")
+    if (named := _known_by_name(text, folder)) is not None:
+        return named
     raise UsageError(f"'{text}' is not a target", hint=_what_was_meant(text))
 
 
@@ -71,6 +76,21 @@ def _checked_call(text: str | None) -> str | None:
     if text is not None:
         parse_call(text)
     return text
+
+
+def _known_by_name(text: str, folder: Path) -> Target | None:
+    """A preset, a configuration on this disk, or a name on the hub, typed as it is."""
+    from memplan.job.presets.catalog import list_presets
+
+    if text.lower() in {preset.name for preset in list_presets()}:
+        return PresetTarget(name=text)
+    with contextlib.suppress(OSError, ValueError):  # Not a path that there could be.
+        path = folder / text
+        if (path.name == "config.json" and path.is_file()) or (path / "config.json").is_file():
+            return HubTarget(location=str(path))
+        if _HUB_NAME.fullmatch(text) and not path.parent.is_dir():
+            return HubTarget(location=text)
+    return None
 
 
 def _named(scheme: str, rest: str, text: str, folder: Path) -> Target:
@@ -113,14 +133,11 @@ def _nearest_files(path: Path) -> str:
 
 
 def _what_was_meant(text: str) -> str:
-    """A hint for text of no known form: what was probably meant, else the four forms."""
-    try:
-        here = Path(text)
-        if here.is_dir() and (here / "config.json").is_file():
-            return f"to load the model configuration in that folder, write hf:{text}"
+    """A hint for text of no known form: what was probably meant, else the forms."""
+    from memplan.job.presets.catalog import list_presets
+
+    with contextlib.suppress(OSError, ValueError):  # Not even a path: only the forms can help.
         if text and not text.endswith(".py") and Path(f"{text}.py").is_file():
             return f"did you mean {text}.py?"
-    except (OSError, ValueError):
-        # Not even a path: only the four forms can help.
-        pass
-    return FORMS
+    nearest = difflib.get_close_matches(text.lower(), [preset.name for preset in list_presets()], n=3, cutoff=0.6)
+    return f"did you mean preset:{' or preset:'.join(nearest)}? Or {FORMS}" if nearest else FORMS

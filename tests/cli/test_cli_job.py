@@ -98,6 +98,16 @@ def test_no_workers_is_a_number_of_them(run: Run, library, workers: str) -> None
     assert run("--data-workers", "-1") == 2
 
 
+def test_words_of_other_libraries_are_taken(run: Run, library) -> None:
+    assert run("--precision", "bfloat16", "--optimizer", "AdamW8bit") == 0
+    assert (library.specs[-1].precision, library.specs[-1].optimizer) == ("bf16", "adamw-8bit")
+
+
+def test_a_word_that_is_nearly_one_is_answered_with_it(run: Run, capsys) -> None:
+    assert run("--optimizer", "adamw-8bits") == 2
+    assert "did you mean adamw-8bit?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--clip-grad-norm", "--timeout"])
 @pytest.mark.parametrize("value", ["nan", "-1", "0", "-inf"])
 def test_numbers_that_are_none_are_refused(run: Run, capsys, option: str, value: str) -> None:

@@ -182,7 +182,7 @@ def test_explain_of_an_unknown_code_is_a_usage_error(capsys) -> None:
 
 
 def test_every_choice_of_the_help_is_one_that_is_accepted(capsys) -> None:
-    assert main(["estimate", "--help"]) == 0
+    assert main(["estimate", "--help-all"]) == 0
     assert "DTYPE[DIMS]" in capsys.readouterr().out
 
 

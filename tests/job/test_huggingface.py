@@ -1,6 +1,7 @@
 """``hf:`` targets: which head and inputs a configuration gives, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from memplan.errors import UsageError
 from memplan.job.huggingface import hub_source
 from memplan.job.huggingface.materialise import build
+from memplan.job.load import load_source
 from memplan.job.spec import HubTarget, JobSpec
 
 pytest.importorskip("transformers")
@@ -140,6 +142,16 @@ def test_what_is_not_on_disk_is_refused_without_network(location, hint, monkeypa
     with pytest.raises(UsageError) as raised:
         hub_source(location, spec=spec(location))
     assert hint in raised.value.hint
+
+
+def test_a_well_known_name_without_network_is_built_as_its_preset(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    job = JobSpec(target=HubTarget(location="openai-community/gpt2"))
+    source = load_source(job)
+    assert source.default_seq_len == 1024
+    assert source.provenance["model"].startswith("hf:openai-community/gpt2 is not on this disk: preset:gpt2")
+    with pytest.raises(UsageError, match="there is no configuration"):
+        load_source(replace(job, target=HubTarget(location="nobody/has-this")))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"model_type": "nonesuch"}'])

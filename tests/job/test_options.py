@@ -8,7 +8,7 @@ import pytest
 
 from memplan.emit.words import left_out
 from memplan.job.limits import wrong_values
-from memplan.job.options import OPTIONS, OptionField
+from memplan.job.options import OPTIONS, SPELLINGS, OptionField, spelled
 from memplan.job.parallel import Parallel
 from memplan.job.setup_values import JOB
 from memplan.job.spec import JobSpec, PresetTarget
@@ -64,3 +64,16 @@ def test_a_framework_is_told_what_to_do_about_every_option_that_changes_training
         "checkpoint plan.json: call memplan.apply(model, 'plan.json') once the model is built",
         "parallel ddp=4: start 4 processes",
     ]
+
+
+@every_option
+def test_a_word_is_known_however_it_is_spelled(option: OptionField) -> None:
+    for word in option.choices:
+        assert {spelled(each, option.choices) for each in (word, word.upper(), word.replace("-", "_"))} == {word}
+    assert spelled("fancy", option.choices) == "fancy"
+
+
+def test_spellings_are_of_words_that_some_option_takes() -> None:
+    words = {word for option in OPTIONS.values() for word in option.choices}
+    assert set(SPELLINGS.values()) <= words
+    assert not SPELLINGS.keys() & words

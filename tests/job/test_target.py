@@ -83,6 +83,29 @@ def test_nonsense_shows_the_four_forms(folder, form):
     assert form in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("gpt2", PresetTarget(name="gpt2")),
+        ("Llama-3.1-8B", PresetTarget(name="Llama-3.1-8B")),
+        ("llama", HubTarget(location="llama")),
+        ("./llama", HubTarget(location="llama")),
+        ("llama/config.json", HubTarget(location="llama/config.json")),
+        ("meta-llama/Llama-3.1-8B", HubTarget(location="meta-llama/Llama-3.1-8B")),
+    ],
+)
+def test_names_that_need_no_prefix(folder, text, target):
+    touch("llama/config.json")
+    assert parse_target(text) == target
+    assert parse_target(format_target(target)) == target
+
+
+def test_a_name_below_a_folder_is_no_name_of_the_hub(folder):
+    touch("models/net.py")
+    with pytest.raises(UsageError, match="not a target"):
+        parse_target("models/nett")
+
+
 @pytest.mark.parametrize("text", ["hf:", "preset: "])
 def test_empty_names(text):
     with pytest.raises(UsageError, match="names nothing"):
@@ -90,9 +113,8 @@ def test_empty_names(text):
 
 
 def test_what_was_probably_meant(folder):
-    touch("llama/config.json")
     touch("train.py")
-    for text, meant in (("llama", "hf:llama"), ("train", "train.py")):
+    for text, meant in (("llama-3.1-8", "preset:llama-3.1-8b"), ("train", "train.py")):
         with pytest.raises(UsageError) as caught:
             parse_target(text)
         assert meant in (caught.value.hint or "")

@@ -1,6 +1,7 @@
 """The text report: laws over any estimate, and goldens of the final text."""
 
 import re
+import shlex
 from dataclasses import replace
 from io import StringIO
 
@@ -64,10 +65,24 @@ def test_golden_quiet(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(plain([OOM, FITS], quiet=True)) == snapshot
 
 
-def test_one_gpu_quietly_says_its_peak_too() -> None:
+def test_the_first_line_says_the_verdict_and_the_peak() -> None:
     [line] = plain([FITS], quiet=True)
     assert f"peak {format_bytes(FITS.peak.device_bytes)}" in line
-    assert "peak " not in plain([FITS])[-1]  # There it stands above.
+    assert plain([FITS])[0] == line
+
+
+def test_what_runs_out_ends_with_a_change_that_fits_or_the_command_that_looks_for_one() -> None:
+    hopeless = replace(OOM, advice=tuple(advice for advice in OOM.advice if advice.device_bytes > A100.usable_bytes))
+    command = "memplan recommend 'my model.py' --batch-size 8 --lora r=16,alpha=32 --gpu a100-40g --seq-len 4096"
+    for width in (60, 80, 100):
+        lines = plain([hopeless], width=width, commands={"a100-40g": command})
+        shown = lines[1 + len(hopeless.advice) : lines.index("")]
+        typed = " ".join(line.removesuffix("\\").strip() for line in shown).removeprefix("search").split()
+        assert shlex.split(" ".join(typed)) == shlex.split(command)
+    assert "search" not in "\n".join(plain([OOM], commands={"a100-40g": command}))
+    assert "search" not in "\n".join(plain([hopeless]))
+    longer = f"memplan recommend {'long' * 30}.py"
+    assert "with the same words" in "\n".join(plain([hopeless], commands={"a100-40g": longer}))
 
 
 @LAW
@@ -105,11 +120,9 @@ def test_the_bars_add_up_to_the_same_length_whatever_the_sizes(shown: Estimate) 
 
 @LAW
 @given(estimates())
-def test_the_verdict_is_told_in_word_and_symbol_on_the_last_block(shown: Estimate) -> None:
-    lines = plain([shown])
-    last = lines[max(index for index, line in enumerate(["", *lines]) if not line) :]
+def test_the_verdict_is_told_in_word_and_symbol_on_the_first_line(shown: Estimate) -> None:
     symbols = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
-    assert re.match(rf"\{symbols[shown.verdict]} {shown.verdict.name}\b", last[0])
+    assert re.match(rf"\{symbols[shown.verdict]} {shown.verdict.name}\b", plain([shown])[0])
 
 
 def test_symbols_differ() -> None:
@@ -135,7 +148,7 @@ def test_statements_say_the_difference_that_matters() -> None:
 def test_markup_in_names_is_shown_not_obeyed() -> None:
     shown = make_estimate(target="[red]model.py[/red]")
     file = StringIO()
-    Console(file=file, force_terminal=True, width=80).print(render([shown])[0])
+    Console(file=file, force_terminal=True, width=80).print(*render([shown]), sep="\n")
     assert "[red]model.py[/red]" in re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
 
 

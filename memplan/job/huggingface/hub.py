@@ -46,15 +46,31 @@ def hub_source(location: str, *, spec: JobSpec) -> ModelSource:
     return source_of(model_class, config, task, spec=spec, own_head=own_head, provenance={"model": f"{where} ({how})"})
 
 
-def _check_location(location: str, spec: JobSpec) -> None:
+def is_at_hand(location: str) -> bool:
+    """Can a configuration be read without the network: is it a folder, a file, or was it fetched before?"""
     path = Path(location)
-    if path.is_dir():
-        path = path / "config.json"
-    if path.is_file() or spec.allow_network:
+    return path.is_file() or (path / "config.json").is_file() or (_is_hub_name(location) and _was_fetched(location))
+
+
+def _was_fetched(name: str) -> bool:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
+def _is_hub_name(location: str) -> bool:
+    return location.count("/") == 1 and not location.startswith((".", "~", "/")) and not location.endswith("/")
+
+
+def _check_location(location: str, spec: JobSpec) -> None:
+    if spec.allow_network or is_at_hand(location):
         return
     hint = "name a folder that holds config.json, or that file"
-    if location.count("/") == 1 and not location.startswith((".", "~")):
+    if _is_hub_name(location):
         hint = f"to fetch the configuration '{location}' from the hub, add --allow-network"
+    path = Path(location, "config.json") if Path(location).is_dir() else location
     raise UsageError(f"there is no configuration '{path}'", where=f"hf:{location}", hint=hint)
 
 

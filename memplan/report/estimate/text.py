@@ -1,6 +1,6 @@
-"""The text report: what was traced, what the peak is made of, and the verdict last."""
+"""The text report: the verdict first, then what the peak is made of, and last what was traced."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -12,15 +12,20 @@ from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
 from memplan.report.estimate.owners import owner_lines
-from memplan.report.estimate.verdict import verdict_lines
+from memplan.report.estimate.verdict import NO_COMMANDS, verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.text import clean, shorten
 from memplan.units import MIB, format_bytes
 
-"""Below, lines are cropped by the terminal; above, margins only drift apart."""
 
-
-def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
+def render(
+    estimates: Sequence[Estimate],
+    *,
+    width: int = 80,
+    explain: bool = False,
+    quiet: bool = False,
+    commands: Mapping[str, str] = NO_COMMANDS,
+) -> list[Text]:
     """Write estimates of one job as lines of styled text.
 
     Args:
@@ -28,15 +33,17 @@ def render(estimates: Sequence[Estimate], *, width: int = 80, explain: bool = Fa
         width: Terminal cells per line.
         explain: Also list every assumption and where each value came from.
         quiet: Only the verdicts.
+        commands: GPU's name → the command that searches for what fits there, for those where no change shown does.
 
     Returns:
-        Lines without line breaks; those of verdicts last.
+        Lines without line breaks; those of verdicts first.
     """
     width = bounded(width)
-    blocks = [verdict_lines(estimates, width, with_peak=quiet)]
+    blocks = [verdict_lines(estimates, width, commands)]
     if not quiet:
-        blocks = [job_lines(_shown(estimates), width), *_detail(estimates, width), *blocks]
-        blocks[-1:-1] = explanation(estimates, width) if explain else _short_caveats(estimates, width)
+        blocks += _detail(estimates, width)
+        blocks += explanation(estimates, width) if explain else _short_caveats(estimates, width)
+        blocks.append(job_lines(_shown(estimates), width))
     return stacked(blocks, width)
 
 

@@ -1,7 +1,10 @@
-"""The last block of the text report: one line per GPU, and what would make the step fit."""
+"""The first block of the text report: one line per GPU, and what would make the step fit."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.measure.over import over
@@ -19,19 +22,25 @@ STYLES = {
     Verdict.UNKNOWN: "bold magenta",
 }
 ADVICE_SHOWN = 5
+NO_COMMANDS: Mapping[str, str] = MappingProxyType({})
+"""Where nobody types commands: in files, and of what was saved."""
 _WORD_CELLS = 7
 _NAME_CELLS = 24
+_SHELL_WORD = re.compile(r"(?:'[^']*'|\S)+")
+"""A word as ``shlex.join`` writes it."""
 
 
-def verdict_lines(estimates: Sequence[Estimate], width: int, *, with_peak: bool = False) -> list[Text]:
-    """Every GPU's verdict, each followed by its advice; with the peak where several, or nothing else, say it."""
+def verdict_lines(estimates: Sequence[Estimate], width: int, commands: Mapping[str, str] = NO_COMMANDS) -> list[Text]:
+    """Return every GPU's verdict and peak, each followed by its advice or by the command that searches for one."""
     name_cells = min(_NAME_CELLS, max(len(estimate.gpu.name) for estimate in estimates))
     lines = []
     for estimate in estimates:
-        lines.append(_verdict_line(estimate, name_cells, width, with_peak=with_peak or len(estimates) > 1))
+        lines.append(_verdict_line(estimate, name_cells, width))
         lines += [_advice_line(advice, estimate, width) for advice in estimate.advice[:ADVICE_SHOWN]]
         if estimate.verdict is Verdict.UNKNOWN:
             lines += [Text(f"  because  {shorten(reason, width - 11)}") for reason in estimate.not_modelled[:1]]
+        if estimate.verdict is Verdict.OOM and not any(_makes_fit(advice, estimate) for advice in estimate.advice):
+            lines += _next_lines(commands.get(estimate.gpu.name, ""), width)
     return lines
 
 
@@ -56,9 +65,9 @@ def _over(estimate: Estimate) -> str:
     return over(estimate.peak.device_bytes, estimate.peak.high_bytes, estimate.gpu.usable_bytes)
 
 
-def _verdict_line(estimate: Estimate, name_cells: int, width: int, *, with_peak: bool) -> Text:
+def _verdict_line(estimate: Estimate, name_cells: int, width: int) -> Text:
     verdict = estimate.verdict
-    peak = f"peak {format_bytes(estimate.peak.device_bytes)}, " if with_peak and verdict != Verdict.UNKNOWN else ""
+    peak = f"peak {format_bytes(estimate.peak.device_bytes)}, " if verdict != Verdict.UNKNOWN else ""
     left = Text.assemble(
         (f"{SYMBOLS[verdict]} {verdict.upper():{_WORD_CELLS}}", STYLES[verdict]),
         f"  {pad(estimate.gpu.name, name_cells)}  {peak}{statement(estimate)}",
@@ -67,10 +76,31 @@ def _verdict_line(estimate: Estimate, name_cells: int, width: int, *, with_peak:
 
 
 def _advice_line(advice: Advice, estimate: Estimate, width: int) -> Text:
-    label = "fits with" if advice.device_bytes <= estimate.gpu.usable_bytes else "less with"
+    label = "fits with" if _makes_fit(advice, estimate) else "less with"
     gain = Text(f"→ {format_bytes(advice.device_bytes)}  {_slowdown(advice.slowdown)}")
     change = shorten(advice.change, max(1, width - len(label) - gain.cell_len - 6))
     return spread(Text.assemble("  ", (label, "dim"), f"  {change}"), gain, width)
+
+
+def _makes_fit(advice: Advice, estimate: Estimate) -> bool:
+    return advice.device_bytes <= estimate.gpu.usable_bytes
+
+
+def _next_lines(command: str, width: int) -> list[Text]:
+    """A command to copy: it breaks between words, as a shell reads it; one that would have to be cut is described."""
+    label, indent = "  search   ", " " * 13
+    words, room = _SHELL_WORD.findall(command), width - len(indent) - 2
+    if any(cell_len(word) > room for word in words):
+        words = ["memplan", "recommend,", "with", "the", "same", "words"]
+    lines = [""]
+    for word in words:
+        if lines[-1] and cell_len(f"{lines[-1]} {word}") > room:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".lstrip()
+    ends = [" \\"] * (len(lines) - 1) + [""]
+    heads = [label] + [indent] * (len(lines) - 1)
+    return [Text.assemble((head, "dim"), line, end) for head, line, end in zip(heads, lines, ends, strict=True) if line]
 
 
 def _slowdown(share: float) -> str:

@@ -3,7 +3,6 @@
 import copy
 import importlib.metadata
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +12,10 @@ from unittest import mock
 
 from memplan.errors import EstimateError
 from memplan.job.huggingface.materialise import build
-from memplan.job.presets import Preset, list_presets
+from memplan.job.presets import Preset
+from memplan.job.presets.hub_names import preset_of
 
 Assume = Callable[[str], None]
-_PAGE = re.compile(r"huggingface\.co/([^/]+/[^/#?]+)")
-_TUNED = re.compile(r"-(instruct|chat|it|hf|base|pt)(?=$|-)")
 _SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "cls_token": "<cls>", "sep_token": "<sep>",
             "mask_token": "<mask>"}  # fmt: skip
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} \n{% endfor %}"
@@ -53,17 +51,6 @@ def older_trainer(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
     stack.enter_context(mock.patch.object(module.Trainer, "__init__", made))
 
 
-def known(name: str) -> Preset | None:
-    """The architecture that a name on the hub stands for; tuned weights have that of those that they began from."""
-    wanted = name.lower()
-    by_id = {match[1].lower(): preset for preset in list_presets() if (match := _PAGE.search(preset.source))}
-    by_id |= {preset.name: preset for preset in list_presets()}
-    short = {key.rpartition("/")[2]: preset for key, preset in by_id.items()}
-    plain = {_TUNED.sub("", key): preset for key, preset in short.items()}
-    last = wanted.rpartition("/")[2]
-    return by_id.get(wanted) or short.get(last) or plain.get(_TUNED.sub("", last))
-
-
 def _config_dict(real: Any, assume: Assume) -> Any:
     def get_config_dict(cls: type, name: Any, **kwargs: Any) -> Any:
         try:
@@ -88,9 +75,10 @@ def _model(_: Any, assume: Assume) -> Any:
         import torch
 
         if kwargs.get("quantization_config") is not None or kwargs.get("load_in_4bit") or kwargs.get("load_in_8bit"):
+            known = preset_of(str(name))
             raise EstimateError(
                 "from_pretrained() with quantised weights is not played in programs yet",
-                hint=f"memplan estimate preset:{found.name if (found := known(str(name))) else 'NAME'} --quantize nf4",
+                hint=f"memplan estimate preset:{known.name if known else 'NAME'} --quantize nf4",
             )
         if config is None or not hasattr(config, "to_dict"):
             own = {key: value for key, value in kwargs.items() if key not in _OF_LOADING}
@@ -176,7 +164,7 @@ def _vocabulary(config: Mapping[str, Any]) -> int | None:
 
 
 def _preset(name: Any) -> Preset:
-    preset = known(str(name))
+    preset = preset_of(str(name))
     if preset is None:
         raise EstimateError(
             f"{name} is not on this disk, and its configuration is not known here",

@@ -1,0 +1,26 @@
+"""Which preset has the architecture of a model that the hub names."""
+
+import re
+from functools import cache
+
+from memplan.job.presets.catalog import Preset, list_presets
+
+_PAGE = re.compile(r"huggingface\.co/([^/]+/[^/#?]+)")
+_TUNED = re.compile(r"-(instruct|chat|it|hf|base|pt)(?=$|-)")
+"""Parts of names that tell of weights, not of the architecture."""
+
+
+def preset_of(name: str) -> Preset | None:
+    """Return the preset of a name on the hub, with its organisation or without; tuned weights have their base's."""
+    wanted = name.lower()
+    last = wanted.rpartition("/")[2]
+    by_id, short, plain = _names()
+    return by_id.get(wanted) or short.get(last) or plain.get(_TUNED.sub("", last))
+
+
+@cache
+def _names() -> tuple[dict[str, Preset], ...]:
+    by_id = {match[1].lower(): preset for preset in list_presets() if (match := _PAGE.search(preset.source))}
+    by_id |= {preset.name: preset for preset in list_presets()}
+    short = {key.rpartition("/")[2]: preset for key, preset in by_id.items()}
+    return by_id, short, {_TUNED.sub("", key): preset for key, preset in short.items()}
