@@ -261,6 +261,14 @@ def test_rows_that_are_scattered_and_gathered(whole, dtype, width):
         compare(aten.scatter_reduce.two, torch.zeros_like(source), 0, index, source, reduction)
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["sum", "mean", "max"])
+def test_gradients_of_bags(mode):
+    weight, indices, offsets = torch.randn(50, 24), torch.randint(50, (320,)), torch.arange(0, 320, 8)
+    out, *kept = aten._embedding_bag.default(weight, indices, offsets, False, mode)
+    for gradient in (torch.randn_like(out), torch.randn(24, 40).T):
+        compare(aten._embedding_bag_backward.default, gradient, indices, offsets, *kept, 50, False, mode, False, None)
+
+
 def test_rows_that_are_scattered_from_a_turned_matrix_are_not_sorted():
     source = torch.randn(40, 64).T.bfloat16()
     index = (torch.arange(64) // 2)[:, None].expand(64, 40)

@@ -46,6 +46,15 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
         }
         return around(before, {}, keeps=("result",), also={"dense": copy})
     width = block(conv)
+    if width == 1 and conv.depthwise and not conv.dilated:
+        # Small products on rows of channels, which are brought back to planes.
+        copy = image_bytes(conv, conv.outputs, conv.result_area, 1)
+        before = {
+            "source": image_bytes(conv, conv.inputs, conv.source_area, 1),
+            "weight": filters_bytes(conv, 1, lanes()),
+            "result": copy,
+        }
+        return around(before, {}, keeps=("result",), also={"dense": copy})
     if width == 1 or _beyond_avx2(conv):
         plain = image_bytes(conv, conv.outputs, conv.result_area, 1)
         # A transposed one computes beside the result what it then adds the bias to.

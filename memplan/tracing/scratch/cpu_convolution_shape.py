@@ -174,9 +174,14 @@ def by_onednn(source: torch.Tensor, conv: CpuConvolution) -> bool:
     return pays and (conv.groups > 1 or wide or conv.batch > 1 or large)
 
 
+def is_volume(conv: CpuConvolution) -> bool:
+    """Has it three dimensions? AVX2's kernel of single channels knows but two (src/cpu/x64/jit_uni_dw_conv*.cpp)."""
+    return len(conv.kernel) == _VOLUME
+
+
 def block(conv: CpuConvolution) -> int:
     """Channels that oneDNN lays out together; 1 where it falls back to a matrix product on plain layouts."""
-    if conv.groups == 1 or conv.depthwise:
+    if conv.groups == 1 or (conv.depthwise and not (is_volume(conv) and lanes() == AVX2_LANES)):
         return lanes()
     for width in _GROUP_WIDTHS[lanes()]:
         if conv.inputs // conv.groups % width == 0 and conv.outputs // conv.groups % width == 0:

@@ -79,7 +79,7 @@ def index_put(call: Call) -> Script | None:
     return within({f"mask {place}": mask.ndim * selected * INDEX_BYTES for place, mask in enumerate(masks)})
 
 
-_MEAN_OF_BAG = 1
+_MEAN_OF_BAG, _MAX_OF_BAG = 1, 2
 """EmbeddingBag.h EmbeddingBagMode."""
 
 
@@ -103,14 +103,16 @@ def embedding_bag(call: Call) -> Script | None:
 
 
 def embedding_bag_backward(call: Call) -> Script:
-    """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags, and the indices sorted with their origin."""
+    """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags, indices sorted with their origin, or maxima."""
     gradient, indices = call.args[0], call.args[1]
     each = indices.numel() * indices.element_size()
     missing = each if call.args[3].numel() == 0 else 0
-    return allocations(
-        {"offset to bag": missing, "gradient": copy_bytes(gradient)},
-        {"sorted": each, "origin": each, "counts": each},
-    )
+    before = {"offset to bag": missing, "gradient": copy_bytes(gradient)}
+    if call.args[8] != _MAX_OF_BAG:
+        return allocations(before, {"sorted": each, "origin": each, "counts": each})
+    # Of bags that hold anything (all, as far as is known), gathered; then scattered column by column.
+    maxima, column = call.args[5], gradient.shape[0] * INDEX_BYTES
+    return allocations(before, {"maxima": nbytes(maxima), "gradients": nbytes(gradient), "column": column})
 
 
 def dropout(call: Call) -> Script | None:
