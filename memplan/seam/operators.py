@@ -12,6 +12,7 @@ USED = (
         "DispatchKey",
         "DispatchKeySet",
         "_ExcludeDispatchKeyGuard",
+        "_RestorePythonTLSSnapshot",
         "_dispatch_get_all_op_names",
         "_dispatch_has_kernel_for_dispatch_key",
         "_dispatch_keys",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         _ExcludeDispatchKeyGuard as ExcludeDispatchKeyGuard,
         _get_sdp_priority_order as get_sdp_priority_order,
         _jit_get_all_schemas as jit_get_all_schemas,
+        _RestorePythonTLSSnapshot as RestorePythonTLSSnapshot,
         _set_sdp_priority_order as set_sdp_priority_order,
     )
     from torch._higher_order_ops.flex_attention import FlexAttentionHOP

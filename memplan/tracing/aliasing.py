@@ -59,6 +59,9 @@ OVERWRITES_ITS_OWN = frozenset({
 })  # fmt: skip
 """The same where the first argument is what the node itself has made; weights that a program gave stay as they are."""
 
+_IN_PLACE_WITHOUT_GRAPH = frozenset({"BinaryCrossEntropyWithLogitsBackward", "Atan2Backward"})
+"""Nodes that overwrite nothing where gradients have gradients (``GradMode::is_enabled``; measured on torch 2.13)."""
+
 OVERWRITING = frozenset(name for _, name in OVERWRITES | OVERWRITES_ITS_OWN)
 """The ops among them."""
 
@@ -118,6 +121,20 @@ _PRODUCT = "aten._unsafe_view.default"
 def node_kind(node: Any) -> str:
     """``SumBackward`` for an autograd node called ``SumBackward0``."""
     return str(node.name()).rstrip("0123456789")
+
+
+def overwrites(node: Any, name: str, *, is_its_own: bool) -> bool:
+    """Does eager overwrite the first argument of a node's op?
+
+    Args:
+        node: The autograd node that runs.
+        name: The op.
+        is_its_own: Was that argument made since the backward began?
+    """
+    kind = node_kind(node)
+    if kind in _IN_PLACE_WITHOUT_GRAPH and torch.is_grad_enabled():
+        return False
+    return (kind, name) in OVERWRITES or (is_its_own and (kind, name) in OVERWRITES_ITS_OWN)
 
 
 def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:

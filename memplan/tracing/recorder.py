@@ -372,10 +372,7 @@ class Recorder(TorchDispatchMode):
         if name == "aten.add.Tensor":
             replaced = aliasing.accumulates_in_place(args, self._asked_device)
         elif name in aliasing.OVERWRITING:
-            kind = aliasing.node_kind(node)
-            replaced = (kind, name) in aliasing.OVERWRITES or (
-                (kind, name) in aliasing.OVERWRITES_ITS_OWN and self._is_made_by(args[0], running)
-            )
+            replaced = aliasing.overwrites(node, name, is_its_own=self._is_made_by(args[0], running))
         else:
             return None
         return self._ref(args[0]).storage if replaced else None

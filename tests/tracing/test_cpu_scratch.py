@@ -254,7 +254,7 @@ def test_any_convolution_and_its_gradients(batch, inputs, outputs, kernel, size)
 
 
 @avx2_machine
-@pytest.mark.parametrize("kernel, stride, dilation", [(3, 1, 1), (3, 2, 1), (3, 1, 2), (5, 1, 1), (1, 2, 1)])
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (3, 2, 1), (3, 1, 2), (5, 1, 1), (1, 2, 1)])
 @pytest.mark.parametrize("channels", [2, 10])
 def test_volumes_of_single_channels_are_brought_back_to_planes_on_avx2(channels, kernel, stride, dilation):
     source, weight = torch.randn(2, channels, 8, 12, 12), torch.randn(channels, 1, *[kernel] * 3)

@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.semantics import semantics
+from memplan.tracing.sparse.table import bodies_of
 from memplan.tracing.values import Values
 from memplan.tracing.world import fake_world
 from tests.tracing.real_memory import peak, real_allocations
@@ -24,7 +25,7 @@ SMALL = 1024
 def recording():
     device = DeviceTraits(kind="cpu")
     with fake_world(), semantics(device, "auto") as means:
-        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False))
+        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False), bodies_of(device))
         recorder.recording = True
         with recorder.watching():
             yield recorder
@@ -173,3 +174,59 @@ def test_what_backward_does_in_place_it_does_in_a_closure_too():
 
     body()
     assert peak(recorded_allocations(body)) == pytest.approx(peak(real_allocations(body)), abs=SMALL)
+
+
+LAYERS = {
+    "norm first": ({"norm_first": True, "activation": "gelu"}, {}),
+    "norm last": ({}, {}),
+    "autocast": ({"norm_first": True}, {}),
+    "padding": ({}, {"src_key_padding_mask": torch.arange(64).expand(4, 64) > 60}),
+    "causal": ({}, {"src_mask": torch.ones(64, 64).tril().logical_not()}),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_the_fast_path_of_an_encoder_layer(case):
+    options, masks = LAYERS[case]
+
+    def body():
+        layer = nn.TransformerEncoderLayer(32, 4, 96, 0.0, batch_first=True, **options).eval()
+        given = {name: mask.tolist() for name, mask in masks.items()}
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"):
+            return layer(torch.randn(4, 64, 32), **{name: torch.tensor(mask) for name, mask in given.items()})
+
+    check(body)
+
+
+@pytest.mark.parametrize("kind", ["self", "other", "others"])
+@pytest.mark.parametrize("needs_weights", [False, True])
+def test_the_fast_path_of_attention(kind, needs_weights):
+    def body():
+        attention = nn.MultiheadAttention(32, 4, batch_first=True).eval()
+        query, key, value = (torch.randn(4, 64, 32) for _ in range(3))
+        given = {"self": (query, query, query), "other": (query, key, key), "others": (query, key, value)}[kind]
+        with torch.inference_mode():
+            return torch._native_multi_head_attention(
+                *given, 32, 4, attention.in_proj_weight, attention.in_proj_bias, attention.out_proj.weight,
+                attention.out_proj.bias, None, needs_weights,
+            )  # fmt: skip
+
+    check(body)
+
+
+LOSSES = {
+    "logits": F.binary_cross_entropy_with_logits,
+    "weighted logits": lambda made, target: F.binary_cross_entropy_with_logits(made, target, weight=target),
+    "angles": lambda made, target: torch.atan2(made, target).sum(),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.parametrize("create_graph", [False, True], ids=["once", "with a graph"])
+def test_gradients_of_gradients_overwrite_nothing(case, create_graph):
+    def body():
+        made, target = torch.randn(64, 64, requires_grad=True), torch.rand(64, 64)
+        (slope,) = torch.autograd.grad(LOSSES[case](made.sigmoid(), target), made, create_graph=create_graph)
+        return slope
+
+    check(body)

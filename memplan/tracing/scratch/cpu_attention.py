@@ -161,7 +161,14 @@ def flash_attention_backward(call: Call) -> Script:
     )
 
 
+def in_dense_order(call: Call) -> Script:
+    """transformers/attention.cpp transform_bias_rescale_qkv_cpu, SoftMax.cpp masked_softmax_cpu: dense operands."""
+    return allocations(contiguous_copies(call, (0, 1)))
+
+
 RULES = {
+    "aten._transform_bias_rescale_qkv.default": in_dense_order,
+    "aten._masked_softmax.default": in_dense_order,
     "aten.native_layer_norm.default": layer_norm,
     "aten.native_layer_norm_backward.default": layer_norm_backward,
     "aten.native_group_norm.default": group_norm,

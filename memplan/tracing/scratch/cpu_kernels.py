@@ -103,7 +103,7 @@ def embedding_bag(call: Call) -> Script | None:
 
 
 def embedding_bag_backward(call: Call) -> Script:
-    """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags, indices sorted with their origin, or maxima."""
+    """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags; indices sorted with origin, or maxima."""
     gradient, indices = call.args[0], call.args[1]
     each = indices.numel() * indices.element_size()
     missing = each if call.args[3].numel() == 0 else 0

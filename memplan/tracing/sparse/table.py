@@ -1,10 +1,11 @@
-"""Op → what its kernel does with the parts of sparse tensors."""
+"""Op → what its kernel does with the parts of sparse tensors; on the CPU, the ops that some of dense ones call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memplan.tracing import encoder_layers
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.sparse import compressed, coordinates, embedding, products
 from memplan.tracing.sparse.parts import COMPRESSED
@@ -111,7 +112,7 @@ _ON_DENSE: Mapping[str, Body] = {
 }
 BODIES: Mapping[str, Body] = {**_ON_SPARSE, **_ON_DENSE}
 """Op name → its body."""
-ALWAYS = frozenset(_ON_DENSE)
+ALWAYS = frozenset((*_ON_DENSE, *encoder_layers.BODIES))
 """Ops whose body holds for dense arguments too, unless it returns NotImplemented."""
 
 
@@ -124,5 +125,4 @@ def is_rough(name: str, args: Sequence[Any]) -> bool:
 
 def bodies_of(device: DeviceTraits) -> Mapping[str, Body]:
     """The bodies of a device's kernels."""
-    del device
-    return BODIES
+    return {**BODIES, **encoder_layers.BODIES} if device.kind == "cpu" else BODIES
