@@ -39,7 +39,7 @@ USED = (
 """Rows of the table."""
 
 if TYPE_CHECKING:
-    from torch._C import (
+    from torch._C import (  # type: ignore[attr-defined]
         DispatchKey,
         DispatchKeySet,
         _dispatch_get_all_op_names as dispatch_get_all_op_names,

@@ -2,8 +2,8 @@
 
 Fake tensors run torch's decompositions (torch/_decomp, torch/_refs), whose results often lie like another operand than
 those of the kernels (aten/src/ATen/native: Loss.cpp, Activation.cpp, BinaryOps.cpp, Distributions.cpp, SoftMax.cpp,
-ReflectionPad.cpp, ReplicationPadding.cpp). Found by running every op of torch 2.13.0 on operands of several layouts
-beside its fake kernel, November 2026.
+ReflectionPad.cpp, ReplicationPadding.cpp, MaxUnpooling.cpp, TensorTransformations.cpp, GatedLinearUnit.cpp).
+Found by running every op of torch 2.13.0 on operands of several layouts beside its fake kernel, November 2026.
 """
 
 from collections.abc import Callable
@@ -57,10 +57,25 @@ def _padded(dimensions: int) -> Kernel:
     return kernel
 
 
+def _unpooled(source: torch.Tensor, _: torch.Tensor, sides: Any) -> torch.Tensor:
+    """The image that was pooled: channels-last if what is left of it is."""
+    return source.new_empty((*source.shape[:-2], *sides)).contiguous(memory_format=memory_format(source))
+
+
+def _rolled(source: torch.Tensor, _: Any, dims: Any = ()) -> torch.Tensor:
+    """Two parts joined the other way round (``cat``); without dimensions, of the elements in a row."""
+    return torch.empty_like(source, memory_format=memory_format(source) if dims else torch.contiguous_format)
+
+
 _PADDINGS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
 
 LAYOUTS: dict[str, Kernel] = {
     "channel_shuffle": _as_images_lie(0),
+    "max_unpool2d": _unpooled,
+    "roll": _rolled,
+    "rrelu_with_noise": _row_major(0),
+    "glu_backward": _row_major(1),
+    "log_sigmoid_backward": _as_it_lies(0),
     **dict.fromkeys(("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"), _row_major(1)),
     **dict.fromkeys(("_log_softmax_backward_data", "poisson", "_standard_gamma"), _row_major(0)),
     "normal.float_Tensor": _row_major(1),

@@ -53,7 +53,7 @@ def _projected(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weig
         return torch.matmul(query, weight.t())
     width = weight.shape[1]
     if key is value:
-        parts, sources = weight.split([width, 2 * width]), [query, key]
+        parts, sources = torch.split(weight, [width, 2 * width]), [query, key]
     else:
         parts, sources = weight.chunk(3), [query, key, value]
     return torch.cat([torch.matmul(source, part.t()) for source, part in zip(sources, parts, strict=True)], 2)
@@ -76,6 +76,7 @@ def encoder_layer(_: "Guesses", __: Any, args: tuple[Any, ...], kwargs: Mapping[
 
 
 def _encoder_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    source: torch.Tensor
     source, width, heads, *attention_weights = args[:7]
     is_gelu, norm_first, eps, *weights = args[7:18]
     mask, mask_type = ((*args[18:], None, None)[at] if len(args) > 18 + at else kwargs.get(name)
@@ -100,7 +101,8 @@ def _encoder_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Te
     found = _feed_forward(found, *ffn, is_gelu=is_gelu)
     found.add_(beside)
     del beside
-    return found if norm_first else normed(found, second)
+    result: torch.Tensor = found if norm_first else normed(found, second)
+    return result
 
 
 def _feed_forward(

@@ -94,8 +94,33 @@ def test_shuffled_images_lie_as_their_source(layout):
     compare(lambda x: aten.channel_shuffle(x, 2), [of_images(2, layout, 6, 7)])
 
 
+def rectified(source):
+    return aten.rrelu_with_noise(source, torch.empty_like(source), 0.1, 0.3, True)
+
+
+def unpooled(source):
+    return aten.max_unpool2d(*aten.max_pool2d_with_indices(source, [2, 2]), [6, 8])
+
+
+OF_IMAGES = {
+    "max_unpool2d": (1, unpooled),
+    "roll": (1, lambda x: aten.roll(x, [1, 2], [1, 3])),
+    "roll of all": (1, lambda x: aten.roll(x, [1])),
+    "rrelu_with_noise": (1, rectified),
+    "glu_backward": (2, lambda g, x: aten.glu_backward(g[:, :4], x, 1)),
+    "log_sigmoid_backward": (3, aten.log_sigmoid_backward),
+}
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_images_lie_as_the_kernel_lays_them(name):
+    count, call = OF_IMAGES[name]
+    for layouts in product(("row-major", "channels last"), repeat=count):
+        compare(call, [of_images(2, layout, 6, 8) for layout in layouts])
+
+
 def test_every_op_of_the_table_is_compared():
     padding = {
         f"{kind}_pad{n}d{way}" for kind in ("reflection", "replication") for n in (2, 3) for way in ("", "_backward")
     }
-    assert set(LAYOUTS) <= set(OF_ROWS) | padding | {"channel_shuffle"}
+    assert set(LAYOUTS) <= set(OF_ROWS) | set(OF_IMAGES) | padding | {"channel_shuffle"}
