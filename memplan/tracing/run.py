@@ -10,11 +10,13 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.attempts import attempt
 from memplan.tracing.decisions import Decisions
+from memplan.tracing.fitting import lightning
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
 from memplan.tracing.script.model_place import SeenModel
+from memplan.tracing.script.run import Program, followed, trace_script
 from memplan.tracing.session import session
 from memplan.tracing.steps import Steps
 from memplan.tracing.surroundings import Recorded
@@ -49,8 +51,6 @@ def trace_job(
         EstimateError: User code fails, or an op has no answer on fake tensors.
     """
     if isinstance(spec.target, ScriptTarget):
-        from memplan.tracing.script.run import trace_script
-
         target = spec.target
         return attempt(
             lambda decisions: trace_script(
@@ -89,6 +89,10 @@ def _trace(
         source = completed(load(), here.recorder.values.assume)
         surroundings = Recorded(here.recorder)
         model = build_model(source, spec, surroundings, seen)
+        if lightning.trains_itself(model, source, spec):
+            return followed(here, _by_lightning(model, source, spec, device), progress)
+        if lightning.is_lightning(model) and spec.mode == "train":
+            here.recorder.values.assume(lightning.LEFT_ASIDE)
         facts = _facts(model, spec)
         model = _shared(model, source, spec)
         here.compiled.whole(model)
@@ -106,6 +110,16 @@ def _trace(
             optimizers=surroundings.steppers.names,
             cache=surroundings.cache,
         )
+
+
+def _by_lightning(model: torch.nn.Module, source: ModelSource, spec: JobSpec, device: DeviceTraits) -> Program:
+    return Program(
+        name=f"{type(model).__name__} in Lightning's Trainer",
+        run=lambda: lightning.fit(model, source, spec, device.kind),
+        provenance=dict(source.provenance) | ({} if spec.optimizer else {"optimizer": "configure_optimizers"}),
+        seq_len=spec.seq_len or source.default_seq_len,
+        assumptions=(lightning.SAID,),
+    )
 
 
 def _shared(model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> torch.nn.Module:

@@ -1,4 +1,4 @@
-"""Runs a program as it is, for real, and ends it after some steps. Called in a child process."""
+"""Runs a program as it is, or a library's loop, for real, and ends it after some steps. Called in a child process."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,16 +23,17 @@ from memplan.validate.compiled import RealCompiling
 from memplan.validate.playing import Meter
 
 
-class ProgramRun:
-    """A program and how far it has come; it keeps what the program's variables hold alive until it is forgotten itself.
+class FollowedRun:
+    """What trains by itself, and how far it has come; it keeps what variables there hold alive until it is forgotten.
 
     Args:
-        spec: The job, whose target is a program.
+        name: How messages call it.
+        run: Runs it.
         progress: Told what happens now.
     """
 
-    def __init__(self, spec: JobSpec, progress: Callable[[str], None]) -> None:
-        self._spec, self._progress = spec, progress
+    def __init__(self, name: str, run: Callable[[], None], progress: Callable[[str], None]) -> None:
+        self._name, self._run, self._progress = name, run, progress
         self._ended: BaseException | None = None
         self.done = 0
         """Steps run to their end."""
@@ -42,52 +43,72 @@ class ProgramRun:
         """The allocator's message, where that ended the run."""
 
     def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
-        """Run the program until it has done its steps, or ends by itself.
+        """Run it until it has done its steps, or ends by itself.
 
         Args:
             meter: Told where steps begin and end.
-            compiled: Not needed: what a program compiles it asks for itself.
+            compiled: Not needed: what it compiles it asks for itself.
             steps: How many.
             least: How many of them run whatever the time.
             limit_seconds: No further step begins after so long.
 
         Raises:
-            UsageError: The program is one of several ranks.
             EstimateError: It fails, or takes no step.
         """
         del compiled
-        target = self._spec.target
-        assert isinstance(target, ScriptTarget)  # noqa: S101 - others have no program.
-        if self._spec.parallel != ALONE:
-            raise UsageError(f"{target.name} runs on one rank here", hint="leave the launcher out")
         boundaries = _RealSteps(self, meter, lambda: self._goes_on(steps, least, limit_seconds), self._progress)
-        model = ProgramModel(self._plan)
-        looked_at = model.watching() if self._spec.checkpoint != "none" else nullcontext()
-        self._progress(f"running {target.name} for real")
-        with _here(), surroundings(lambda _: None), boundaries.watching(), looked_at:
+        self._progress(f"running {self._name} for real")
+        with _here(), surroundings(lambda _: None), boundaries.watching():
             try:
-                run_as_main(target)
+                self._run()
             except StepRepeated as error:
                 # The frames of the program live on in its traceback.
                 self._ended = error
         boundaries.close()
-        model.conclude()
         if not self.done:
-            raise nothing_learnt(target, boundaries)
+            raise nothing_learnt(self._name, boundaries)
+
+    def _goes_on(self, steps: int, least: int, limit_seconds: float) -> bool:
+        return self.done < steps and (self.done < least or self.seconds < limit_seconds)
+
+
+class ProgramRun(FollowedRun):
+    """A program.
+
+    Args:
+        target: It.
+        spec: The job.
+        progress: Told what happens now.
+    """
+
+    def __init__(self, target: ScriptTarget, spec: JobSpec, progress: Callable[[str], None]) -> None:
+        super().__init__(target.name, lambda: run_as_main(target), progress)
+        self._spec = spec
+
+    def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
+        """Run the program, with the plan that the job has for its model.
+
+        Raises:
+            UsageError: The program is one of several ranks, or the plan fits none of its models.
+            EstimateError: As of others.
+        """
+        if self._spec.parallel != ALONE:
+            raise UsageError(f"{self._name} runs on one rank here", hint="leave the launcher out")
+        model = ProgramModel(self._plan)
+        with model.watching() if self._spec.checkpoint != "none" else nullcontext():
+            super().play(meter, compiled, steps=steps, least=least, limit_seconds=limit_seconds)
+        model.conclude()
 
     def _plan(self, model: torch.nn.Module, _: ModelPlace) -> None:
         """Put a plan on the program's model from outside, as the prediction does."""
         apply_checkpointing(model, self._spec.checkpoint)
-
-    def _goes_on(self, steps: int, least: int, limit_seconds: float) -> bool:
-        return self.done < steps and (self.done < least or self.seconds < limit_seconds)
 
 
 class _RealSteps(Boundaries):
     """Marks a program's steps on a meter."""
 
     def __init__(
-        self, run: ProgramRun, meter: Meter, goes_on: Callable[[], bool], progress: Callable[[str], None]
+        self, run: FollowedRun, meter: Meter, goes_on: Callable[[], bool], progress: Callable[[str], None]
     ) -> None:
         super().__init__()
         self._run, self._meter, self._goes_on, self._progress = run, meter, goes_on, progress

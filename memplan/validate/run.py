@@ -12,12 +12,14 @@ from memplan.errors import EstimateError
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec, ModuleTarget, ScriptTarget
 from memplan.job.usercode import user_code
+from memplan.tracing.fitting import lightning
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cpu import CpuMeter
 from memplan.validate.cuda import CudaMeter
 from memplan.validate.playing import Meter, Playing
+from memplan.validate.program import FollowedRun, ProgramRun
 from memplan.validate.records import RealRun
 from memplan.validate.surroundings import RealDevice, attention
 
@@ -55,7 +57,11 @@ def run_here(
     random.seed(0)
     place = torch.device(device)
     least = min(traced_steps, steps)
-    run: Playing = _program(spec, progress) if isinstance(spec.target, ScriptTarget) else _Run(spec, place, progress)
+    run: Playing
+    if isinstance(spec.target, ScriptTarget):
+        run = ProgramRun(spec.target, spec, progress)
+    else:
+        run = _Run(spec, place, progress)
     meter = _meter(place, free_before, least, keep)
     meter.start()
     with compiling(spec.compile) as compiled:
@@ -81,18 +87,13 @@ def _meter(device: torch.device, free_before: int | None, recorded_steps: int, k
     return CudaMeter(device.index or 0, free_before, recorded_steps=recorded_steps, keep=keep)
 
 
-def _program(spec: JobSpec, progress: Callable[[str], None]) -> Playing:
-    from memplan.validate.program import ProgramRun
-
-    return ProgramRun(spec, progress)
-
-
 class _Run:
     """A job's loop and how far it has come; it keeps the loop alive until it is forgotten itself."""
 
     def __init__(self, spec: JobSpec, device: torch.device, progress: Callable[[str], None]) -> None:
         self._spec, self._device, self._progress = spec, device, progress
         self._loop: Iterator[None] = iter(())
+        self._run: FollowedRun | None = None
         self.done = 0
         self.seconds = 0.0
         self.out_of_memory = ""
@@ -105,6 +106,17 @@ class _Run:
         is_of_user = isinstance(self._spec.target, FileTarget | ModuleTarget)
         source = complete(source, self._spec, surroundings.assume, loss=is_of_user)
         model = build_model(source, self._spec, surroundings)
+        if lightning.trains_itself(model, source, self._spec):
+            self._run = FollowedRun(
+                type(model).__name__,
+                lambda: lightning.fit(model, source, self._spec, surroundings.kind),
+                self._progress,
+            )
+            try:
+                self._run.play(meter, compiled, steps=steps, least=least, limit_seconds=limit_seconds)
+            finally:
+                self.done, self.seconds = self._run.done, self._run.seconds
+            return
         compiled.whole(model)
         self._loop = make_loop(source, model, self._spec, surroundings)
         while self.done < steps and (self.done < least or self.seconds < limit_seconds):

@@ -127,6 +127,12 @@ PATCHES: tuple[Patch, ...] = (
     ),
     *patches(
         "torch.Tensor",
+        "__deepcopy__",
+        why="copies of a program's tensors with data have data",
+        source="torch/_tensor.py Tensor.__deepcopy__",
+    ),
+    *patches(
+        "torch.Tensor",
         "cuda",
         why="a CPU run refuses to move tensors to a GPU",
         source="torch/csrc/autograd/python_variable_methods.cpp THPVariable_cuda",

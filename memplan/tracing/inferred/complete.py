@@ -16,6 +16,7 @@ from memplan.job.spec import InputSpec, JobSpec
 from memplan.job.usercode import user_code
 from memplan.seam.fake import FakeTensor
 from memplan.seam.modes import disable_current_modes
+from memplan.tracing.fitting import lightning
 from memplan.tracing.inferred.candidates import facts_of, is_label
 from memplan.tracing.inferred.inputs import BATCH, FoundInputs, find_inputs, needed_inputs, with_labels, written
 from memplan.tracing.inferred.losses import OWN, Ran, find_loss, floats
@@ -47,6 +48,8 @@ def complete(source: ModelSource, spec: JobSpec, assume: Assume, *, loss: bool =
     with _somewhere_fake():
         with user_code("model()"):
             model = source.model().train(spec.mode == "train")
+        if lightning.trains_itself(model, source, spec):
+            return source
         if source.batch is None:
             source, ran = _fed(source, model, spec, assume, wants_loss=wants_loss)
         else:

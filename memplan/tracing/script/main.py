@@ -56,11 +56,11 @@ def run_as_main(target: ScriptTarget) -> None:
         raise explain(error, target.name) from error
 
 
-def nothing_learnt(target: ScriptTarget, boundaries: Boundaries) -> EstimateError:
+def nothing_learnt(name: str, boundaries: Boundaries) -> EstimateError:
     """The error of a program that ended before its optimizer stepped."""
     made = "an optimizer was made, but none stepped" if boundaries.optimizers else "no optimizer was made"
     return EstimateError(
-        f"{target.name} ended without a training step: {made}",
+        f"{name} ended without a training step: {made}",
         hint="give it the arguments with which it trains, behind --",
     )
 

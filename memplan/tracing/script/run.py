@@ -1,7 +1,8 @@
 """Trace a program: run it as ``__main__`` on fake tensors, and end it when its step repeats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from memplan.tracing.decisions import Decisions
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits, ModelPlace, Trace
 from memplan.tracing.script.boundaries import StepRepeated
+from memplan.tracing.script.copies import real_copies
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
 from memplan.tracing.script.model import ProgramModel
@@ -53,29 +55,56 @@ def trace_script(
         EstimateError: The program fails, or trains nothing on the device.
         UsageError: None of its models will do for what is asked.
     """
+    program = Program(name=target.name, run=lambda: run_as_main(target), provenance={"model": target.name})
     with session(spec, device, rank=rank, decisions=decisions) as here:
-        assume, steppers = here.recorder.values.assume, Steppers()
-        periods, model = Periods(here.recorder, progress), ProgramModel(_use(spec, here.recorder, seen))
+        model = ProgramModel(_use(spec, here.recorder, seen))
         looked_at = model.watching() if seen is not None or spec.checkpoint != "none" else nullcontext()
-        here.recorder.host_is_real = device.kind == "cuda"
-        progress(f"running {target.name}")
-        with (
-            played_ranks(here.recorder, spec.parallel, target.environment), real_loaders(here.recorder),
-            surroundings(assume), steppers.watching(), periods.watching(), looked_at,
-        ):  # fmt: skip
-            try:
-                run_as_main(target)
-            except StepRepeated:
-                model.conclude()
-                assume(BEYOND)
-                # The frames of the program live on in the traceback, and with them what their variables hold.
-                return _trace(here, target, periods, steppers)
-        periods.steps.give_up()
-        if not periods.steps.ranges:
-            raise nothing_learnt(target, periods)
+        with played_ranks(here.recorder, spec.parallel, target.environment), looked_at:
+            trace = followed(here, program, progress)
         model.conclude()
-        assume(f"{target.name} ended by itself after {len(periods.steps.ranges)} traced steps")
-        return _trace(here, target, periods, steppers)
+        return trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What trains by itself until it is stopped."""
+
+    name: str
+    """How messages call it."""
+    run: Callable[[], None]
+    """Runs it."""
+    provenance: Mapping[str, str]
+    """Where its parts came from."""
+    seq_len: int | None = None
+    """Tokens per sample, where they are known."""
+    assumptions: tuple[str, ...] = ()
+    """What is taken for granted."""
+
+
+def followed(here: Session, program: Program, progress: Callable[[str], None]) -> Trace:
+    """Run a program in a session until its step repeats.
+
+    Raises:
+        EstimateError: It fails, or trains nothing on the device.
+    """
+    assume, steppers = here.recorder.values.assume, Steppers()
+    periods = Periods(here.recorder, progress)
+    here.recorder.host_is_real = here.recorder.device.kind == "cuda"
+    for sentence in program.assumptions:
+        assume(sentence)
+    progress(f"running {program.name}")
+    with real_loaders(here.recorder), real_copies(), surroundings(assume), steppers.watching(), periods.watching():
+        try:
+            program.run()
+        except StepRepeated:
+            assume(BEYOND)
+            # The frames of the program live on in the traceback, and with them what their variables hold.
+            return _trace(here, program, periods, steppers)
+    periods.steps.give_up()
+    if not periods.steps.ranges:
+        raise nothing_learnt(program.name, periods)
+    assume(f"{program.name} ended by itself after {len(periods.steps.ranges)} traced steps")
+    return _trace(here, program, periods, steppers)
 
 
 def _use(spec: JobSpec, recorder: Recorder, seen: SeenModel | None) -> Callable[[nn.Module, ModelPlace], None]:
@@ -92,7 +121,7 @@ def _use(spec: JobSpec, recorder: Recorder, seen: SeenModel | None) -> Callable[
     return use
 
 
-def _trace(here: Session, target: ScriptTarget, periods: Periods, steppers: Steppers) -> Trace:
+def _trace(here: Session, program: Program, periods: Periods, steppers: Steppers) -> Trace:
     recorder = here.recorder
     recorder.recording = False
     periods.steps.conclude()
@@ -101,9 +130,9 @@ def _trace(here: Session, target: ScriptTarget, periods: Periods, steppers: Step
         # Gradients make small constants of which nobody says where they lie: a model or its input must be there.
         there = [entry for entry in there if entry.role in ("parameter", "input")]
     if recorder.device.kind == "cuda" and not there:
-        what = f"{target.name} puts nothing on the GPU"
+        what = f"{program.name} puts nothing on the GPU"
         raise EstimateError(what, hint="give it the argument that chooses the device, or estimate it with --gpu cpu")
     return here.trace(
-        periods.steps, periods.facts(), seq_len=None, provenance={"model": target.name}, batch=(),
+        periods.steps, periods.facts(), seq_len=program.seq_len, provenance=program.provenance, batch=(),
         optimizers=steppers.names,
     )  # fmt: skip

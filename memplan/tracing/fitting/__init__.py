@@ -1,0 +1,1 @@
+"""Training by the loops of libraries: Lightning's and that of transformers."""
