@@ -105,7 +105,6 @@ def _written_target(setup: Setup, to: str, folder: Path) -> str:
         "seq_len": job.seq_len,
         "grad_accum": job.grad_accum,
         "offload": job.parallel.offload,
-        "emitted_loop": not _needs_own_loop(job),
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     (folder / "target.py").write_text(content, encoding="utf-8")
@@ -113,19 +112,12 @@ def _written_target(setup: Setup, to: str, folder: Path) -> str:
 
 
 def _code_options(job: JobSpec, to: str) -> list[str]:
-    """What the target's file does not know: code sets precision, checkpointing, adapters, loss, optimizer and ranks."""
-    names = ["batch_size", "offload_activations", "optimizer_in_backward", "attention"]
-    names += ["grad_accum", "clip_grad_norm"] if to == "fsdp2" or _needs_own_loop(job) else []
-    names += ["parallel"] if to == "fsdp2" else []
-    names += ["precision"] if to == "torch" and _needs_own_loop(job) else []
+    """What the emitted file does not carry."""
+    names = ["batch_size", "attention"]
+    names += ["grad_accum", "clip_grad_norm", "parallel"] if to == "fsdp2" else []
     empty = JobSpec(target=job.target)
     values = {name: getattr(job, name) for name in names}
     return [word for name, value in values.items() if value != getattr(empty, name) for word in typed(name, value)]
-
-
-def _needs_own_loop(job: JobSpec) -> bool:
-    """Is anything left to the program that only memplan's own loop can be told?"""
-    return job.optimizer_in_backward or job.offload_activations
 
 
 def loaded(setup: Path, to: str, file: Path) -> dict[str, str]:

@@ -1,10 +1,6 @@
-"""A target that trains a preset by the code that ``memplan emit --to torch`` wrote beside it.
-
-What that code leaves to the program and memplan does in its own loop (``--offload-activations``) needs that loop.
-"""
+"""A target that trains a preset by the code that ``memplan emit --to torch`` wrote beside it."""
 
 import json
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,9 +53,4 @@ def _train_step(model, optimizer, _batch):
     train_setup.train(model, optimizer, [micro_batches], _loss)
 
 
-if SETTINGS["emitted_loop"]:
-    batch, loss, train_step = _made_in_the_loop, _loss, _train_step
-else:
-    batch = partial(SOURCE.batch, seq_len=SETTINGS["seq_len"])
-    if SOURCE.loss is not None:
-        loss = SOURCE.loss
+batch, loss, train_step = _made_in_the_loop, _loss, _train_step

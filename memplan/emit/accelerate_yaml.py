@@ -4,13 +4,12 @@ The plugin's own default is FSDP1, so the version is always written. With DeepSp
 which accelerate does not let this one repeat.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from memplan.emit import deepspeed_json, words
-from memplan.emit.records import Emitted
 from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
 from memplan.job.setup_file import Setup
@@ -27,15 +26,12 @@ _HINTS = {
 }
 
 
-def render(setup: Setup) -> Emitted:
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """The launcher's file; with ZeRO, DeepSpeed's beside it."""
     job = setup.job
     refuse_mesh(job.parallel, "accelerate's file")
-    content = words.commented(setup) + yaml.safe_dump(_config(job), sort_keys=False)
-    if _uses_deepspeed(job):
-        files = {FILE: content, deepspeed_json.FILE: deepspeed_json.config_text(setup)}
-        return Emitted(files=files, notes=tuple(deepspeed_json.notes(job, deepspeed_json.SAID | {"compile"})))
-    return Emitted(files={FILE: content}, notes=tuple(_notes(job)))
+    content = words.commented(head) + yaml.safe_dump(_config(job), sort_keys=False)
+    return {FILE: content, **(deepspeed_json.render(setup, head) if _uses_deepspeed(job) else {})}
 
 
 def refuse_mesh(parallel: Parallel, framework: str) -> None:
@@ -117,11 +113,12 @@ def _mesh(parallel: Parallel) -> dict[str, Any]:
     }
 
 
-def _notes(job: JobSpec) -> Iterator[str]:
-    said = {"parallel", "compile"}
-    said |= {"precision"} if job.precision == "fp32" or job.precision in MIXED else set()
-    said |= {"checkpoint"} if job.parallel.data.startswith("fsdp") and job.checkpoint == "full" else set()
-    yield from words.left_out(job, frozenset(said), _HINTS)
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What the launcher's file leaves to the program."""
+    if _uses_deepspeed(job):
+        yield from deepspeed_json.notes(job, lost)
+        return
+    yield from words.left_out(job, lost, _HINTS)
     yield from reshard_note(job.parallel)
 
 

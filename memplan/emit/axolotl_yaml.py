@@ -5,14 +5,13 @@ axolotl loads the weights themselves in the dtype that ``bf16`` or ``fp16`` name
 here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from memplan.emit import deepspeed_json, training_arguments, words
 from memplan.emit.accelerate_yaml import refuse_mesh, reshard_note
-from memplan.emit.records import Emitted
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora
 from memplan.job.setup_file import Setup
@@ -23,16 +22,16 @@ UNKNOWN_MODEL = "CHANGE_ME"
 HALF: Mapping[str, str] = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16", "fp16-mixed": "fp16"}
 
 
-def render(setup: Setup) -> Emitted:
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """Axolotl's file; with ZeRO, DeepSpeed's beside it."""
     job = setup.job
     refuse_mesh(job.parallel, "axolotl's file")
     if job.parallel.data == "fsdp2" and job.optimizer == "adamw-8bit":
         raise UsageError("axolotl refuses adamw-8bit under FSDP2", hint="take paged-adamw-8bit, or another optimizer")
-    files = {FILE: words.commented(setup) + yaml.safe_dump(_config(job), sort_keys=False)}
+    files = {FILE: words.commented(head) + yaml.safe_dump(_config(job), sort_keys=False)}
     if job.parallel.data.startswith("zero"):
-        files[deepspeed_json.FILE] = training_arguments.text(training_arguments.deepspeed_content(setup))
-    return Emitted(files=files, notes=tuple(_notes(job)))
+        files[deepspeed_json.FILE] = training_arguments.text(training_arguments.deepspeed_content(job, head))
+    return files
 
 
 def _config(job: JobSpec) -> dict[str, Any]:
@@ -48,17 +47,27 @@ def _config(job: JobSpec) -> dict[str, Any]:
         "torch_compile": job.compile == "inductor",
     }
     content |= {"sequence_len": job.seq_len} if job.seq_len is not None else {}
+    if job.loss_chunks > 1:
+        content |= {"chunked_cross_entropy": True, "chunked_cross_entropy_num_chunks": job.loss_chunks}
+    if job.offload_activations and _takes_switch(job):
+        content["activation_offloading"] = True
     return content | _adapter(job) | _parallel(job)
 
 
+def _takes_switch(job: JobSpec) -> bool:
+    """Is ``gradient_checkpointing`` on? Without it axolotl refuses to offload (utils/schemas/validation.py)."""
+    return job.checkpoint == "full" and not job.parallel.data.startswith("fsdp")
+
+
 def _adapter(job: JobSpec) -> dict[str, Any]:
+    if job.lora is None:
+        # It refuses quantised weights without them (utils/schemas/validation.py).
+        return {}
     loads: dict[str, Any] = {}
     if job.quantize != "none":
         loads["load_in_8bit" if job.quantize == "int8" else "load_in_4bit"] = True
     if job.quantize == "nf4":
         loads["bnb_config_kwargs"] = {"bnb_4bit_use_double_quant": False}
-    if job.lora is None:
-        return loads
     return {"adapter": "qlora" if job.quantize.startswith("nf4") else "lora", **loads, **_lora(job.lora)}
 
 
@@ -98,22 +107,21 @@ def _parallel(job: JobSpec) -> dict[str, Any]:
     return {"fsdp_version": 2, **sizes, **ring, "fsdp_config": section}
 
 
-def _notes(job: JobSpec) -> Iterator[str]:
-    said = {"batch_size", "seq_len", "grad_accum", "clip_grad_norm", "compile", "lora"}
-    said |= {"precision"} if job.precision == held_in(job) else set()
-    said |= {"parallel"} if job.parallel.data in ("fsdp2", *deepspeed_json.KINDS) else set()
-    said |= {"checkpoint"} if job.checkpoint == "full" else set()
-    said |= {"optimizer"} if job.optimizer in training_arguments.OPTIMIZERS else set()
-    said |= {"optimizer_impl"} if job.optimizer == "adamw" and job.optimizer_impl in ("foreach", "fused") else set()
-    said |= {"quantize"} if job.lora is not None else set()
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What axolotl has no word for, does otherwise, or has another default of."""
     todo = {
         "precision": f"axolotl holds the weights as {held_in(job)} does",
         "optimizer": "adamw_torch is written",
         "quantize": "axolotl quantises only beside adapters",
         "parallel": f"start {job.parallel.ranks} processes",
         "attention": "say it with attn_implementation",
+        "loss_chunks": "chunked_cross_entropy is written, which makes all logits at once and only their fp32 copies in "
+        "parts; axolotl.integrations.liger.LigerPlugin with liger_fused_linear_cross_entropy never makes them all",
+        "offload_activations": "axolotl has activation_offloading beside gradient_checkpointing alone",
+        "lora": "axolotl takes a whole lora_alpha, and only rank, dropout, targets and DoRA beside it",
     }
-    yield from words.left_out(job, frozenset(said), todo)
+    yield from words.left_out(job, lost, todo)
+    yield from ([words.CLIPPED_BY_DEFAULT] if job.clip_grad_norm is None else [])
     yield from training_arguments.optimizer_notes(job)
     yield from reshard_note(job.parallel)
     yield from deepspeed_json.nvme_note(job)
@@ -124,12 +132,6 @@ def _notes(job: JobSpec) -> Iterator[str]:
         yield f"parallel {job.parallel}: axolotl's rings need the package flash-attn, its kernel is not SDPA's"
     if job.seq_len is None:
         yield "seq_len: the setup says none, axolotl cuts samples to 512"
-    if job.lora is not None and not _is_sayable(job.lora):
-        yield f"lora {job.lora}: axolotl takes a whole lora_alpha, and only rank, dropout, targets and DoRA beside it"
-
-
-def _is_sayable(lora: Lora) -> bool:
-    return lora.config is None and lora.prepare and lora.alpha == round(lora.alpha)
 
 
 def held_in(job: JobSpec) -> str:

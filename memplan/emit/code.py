@@ -1,16 +1,20 @@
 """Pieces of Python that several formats are made of. What they say must run without memplan."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from memplan.emit import quote, words
+from memplan.emit import functions, quote
+from memplan.job.config_files.code import NAME
 from memplan.job.optimizers import TORCH_OPTIMIZERS
-from memplan.job.setup_file import Setup
+from memplan.job.setup_values import plain_job
 from memplan.job.spec import HubTarget, JobSpec, OptimizerImpl, OptimizerName, PresetTarget
-from memplan.runtime.checkpoint.plan_file import read_plan
+from memplan.runtime.checkpoint.plan_file import plan_text, read_plan
 from memplan.runtime.checkpoint.snippet import stand_alone_code
 
 PLAN_FILE = "checkpoint_plan.py"
+PLAN = "checkpoint_plan.json"
+"""The same plan, for memplan to read."""
 DTYPES: Mapping[str, str] = {
     "fp16": "torch.float16", "bf16": "torch.bfloat16", "fp16-mixed": "torch.float16", "bf16-mixed": "torch.bfloat16",
 }  # fmt: skip
@@ -27,78 +31,6 @@ _OTHER_OPTIMIZERS: Mapping[OptimizerName, tuple[str, str]] = {
     "paged-adamw-8bit": ("bitsandbytes.optim", "PagedAdamW8bit"),
 }
 """Optimizer → module and class."""
-REPEATED_BLOCKS = '''\
-def repeated_blocks(model):
-    """Yield the outermost modules whose ModuleList, ModuleDict or Sequential holds another of their class."""
-    containers = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-
-    def is_block(module):
-        if type(module).forward is nn.Module.forward or next(module.children(), None) is None:
-            return False
-        return not isinstance(module, nn.Sequential) or next(repeated_blocks(module), None) is None
-
-    children = list(model.children())
-    kinds = [type(child) for child in children if isinstance(model, containers) and is_block(child)]
-    for child in children:
-        if kinds.count(type(child)) > 1 and is_block(child):
-            yield child
-        else:
-            yield from repeated_blocks(child)
-'''
-_CHECKPOINT_BLOCKS = '''\
-def checkpoint_blocks(model):
-    """Let every repeated block keep its inputs alone, and run again in backward."""
-    for block in repeated_blocks(model):
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-'''
-_OWN_CHECKPOINTING = '''\
-SWITCHES = ("activation_checkpointing_enable", "gradient_checkpointing_enable", "enable_gradient_checkpointing")
-
-
-def checkpoint_blocks(model):
-    """Let every repeated block keep its inputs alone, and run again in backward: by its library's switch, if it can."""
-    switch = next((name for name in SWITCHES if hasattr(model, name)), None)
-    if switch is not None:
-        getattr(model, switch)()
-        return
-    for block in repeated_blocks(model):
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-'''
-"""For models of transformers and diffusers, whose own switch was traced: it says what a block is."""
-
-
-_CACHE_OFF = '''\
-def turn_cache_off(model):
-    """Do as transformers' Trainer does: a cache of keys and values would live as long as the output."""
-    if getattr(getattr(model, "config", None), "use_cache", False):
-        model.config.use_cache = False
-'''
-
-
-_CHUNKED_LOSS = '''\
-def chunk_loss(model, chunks):
-    """Make the logits of so many parts of the tokens one after another, and again in backward.
-
-    The model then takes labels, and returns its loss alone. Nothing ever holds all logits.
-    """
-    body = getattr(model, model.base_model_prefix)
-
-    def part(hidden, targets):
-        logits = model.get_output_embeddings()(hidden).float()
-        return functional.cross_entropy(logits, targets, ignore_index=-100, reduction="sum")
-
-    def forward(*, labels, **inputs):
-        hidden = body(**inputs)[0]
-        targets = functional.pad(labels, (0, 1), value=-100)[..., 1:].contiguous().view(-1)
-        total = hidden.new_zeros((), dtype=torch.float32)
-        parts = hidden.view(-1, hidden.shape[-1]).chunk(chunks)
-        for some, their_targets in zip(parts, targets.chunk(chunks), strict=True):
-            total = total + checkpoint(part, some, their_targets, use_reentrant=False)
-        return CausalLMOutput(loss=total / (targets != -100).sum())
-
-    model.forward = forward
-'''
-"""``--loss-chunks``, which is there for causal language models of transformers alone."""
 _IMPORTS_OF_LOSS = (
     "from torch.nn import functional",
     "from torch.utils.checkpoint import checkpoint",
@@ -108,17 +40,7 @@ _IMPORTS_OF_LOSS = (
 
 def checkpoint_function(job: JobSpec) -> str:
     """``checkpoint_blocks(model)``, with the switch that loading a model from its configuration turns in a trace."""
-    return _OWN_CHECKPOINTING if is_of_a_library(job) else _CHECKPOINT_BLOCKS
-
-
-def cache_function(job: JobSpec) -> list[str]:
-    """``turn_cache_off(model)`` for models that have a cache of keys and values."""
-    return [_CACHE_OFF, ""] if is_of_a_library(job) else []
-
-
-def loss_function(job: JobSpec) -> list[str]:
-    """``chunk_loss(model, chunks)`` where the logits are made in parts."""
-    return [_CHUNKED_LOSS, ""] if job.loss_chunks > 1 else []
+    return functions.OWN_CHECKPOINTING if is_of_a_library(job) else functions.CHECKPOINT_BLOCKS
 
 
 def is_of_a_library(job: JobSpec) -> bool:
@@ -126,21 +48,50 @@ def is_of_a_library(job: JobSpec) -> bool:
     return isinstance(job.target, HubTarget | PresetTarget)
 
 
-def docstring(setup: Setup, title: str) -> str:
-    """The head as a docstring of a module."""
-    return "\n".join([f'"""{title}', "", *map(quote.in_docstring, words.head(setup)), '"""', ""])
+def own_functions(job: JobSpec) -> list[str]:
+    """All functions and classes that the setup of a model and its optimizer need, each with a blank line behind it."""
+    pieces = [functions.REPEATED_BLOCKS, checkpoint_function(job)] if job.checkpoint == "full" else []
+    pieces += [functions.CACHE_OFF] if is_of_a_library(job) else []
+    pieces += [functions.CHUNKED_LOSS] if job.loss_chunks > 1 else []
+    pieces += [functions.OFFLOAD] if job.offload_activations else []
+    pieces += [functions.IN_BACKWARD] if job.optimizer_in_backward else []
+    return [line for piece in pieces for line in (piece, "")]
+
+
+def docstring(head: Sequence[str], title: str) -> str:
+    """Lines of a head as a docstring of a module."""
+    return "\n".join([f'"""{title}', "", *map(quote.in_docstring, head), '"""', ""])
+
+
+def carried(job: JobSpec, names: Collection[str]) -> str:
+    """What a file carries, as a literal that ``--config`` reads back.
+
+    Args:
+        job: With the values that the file gives; no optimizer is AdamW.
+        names: Of its fields.
+    """
+    is_planned = job.checkpoint not in ("none", "full")
+    plain = plain_job(
+        replace(job, optimizer=job.optimizer or "adamw", checkpoint=PLAN if is_planned else job.checkpoint)
+    )
+    lines = "".join(f"    {name!r}: {quote.python(plain[name])},\n" for name in sorted(names))
+    return f'{NAME} = {{\n{lines}}}\n"""What this file carries of a job; memplan takes it as --config."""\n'
 
 
 def optimizer_function(job: JobSpec) -> str:
     """``make_optimizer(model, lr)``; AdamW where the job names none."""
     name = job.optimizer or "adamw"
+    lines: list[str] = []
     if name in TORCH_OPTIMIZERS:
         kind, options = TORCH_OPTIMIZERS[name]
         more = "".join(f", {key}={value}" for key, value in options.items()) + _IMPLEMENTATIONS[job.optimizer_impl]
-        lines = [f"return torch.optim.{kind}(parameters, lr=lr{more})"]
+        made = f"torch.optim.{kind}({{}}, lr=lr{more})"
     else:
         module, kind = _OTHER_OPTIMIZERS[name]
-        lines = [f"from {module} import {kind}", "", f"return {kind}(parameters, lr=lr)"]
+        lines = [f"from {module} import {kind}", ""]
+        made = f"{kind}({{}}, lr=lr)"
+    in_backward = f"InBackward(parameters, lambda one: {made.format('one')})"
+    lines.append(f"return {in_backward if job.optimizer_in_backward else made.format('parameters')}")
     head = [
         "def make_optimizer(model, lr):",
         '    """Make the optimizer of everything that is trained; call it once the model is set up."""',
@@ -166,15 +117,22 @@ def setup_lines(job: JobSpec) -> list[str]:
     return lines
 
 
+def optimizer_note(job: JobSpec) -> Iterator[str]:
+    """A sentence where the setup leaves the optimizer to its target."""
+    if job.optimizer is None:
+        yield "optimizer: the setup names none, AdamW is written"
+
+
 def plan_files(job: JobSpec) -> dict[str, str]:
-    """The file that ``apply_plan`` is imported from, where a checkpoint plan is in force.
+    """The file that ``apply_plan`` is imported from, where a checkpoint plan is in force, and the plan itself.
 
     Raises:
         UsageError: The plan cannot be read, or names modules by patterns.
     """
     if job.checkpoint in ("none", "full"):
         return {}
-    return {PLAN_FILE: stand_alone_code(read_plan(Path(job.checkpoint)))}
+    plan = read_plan(Path(job.checkpoint))
+    return {PLAN_FILE: stand_alone_code(plan), PLAN: plan_text(plan)}
 
 
 def call(function: str, arguments: Iterable[str], indent: int) -> str:
@@ -195,8 +153,9 @@ def imports(job: JobSpec, *lines: str) -> str:
         "none": [],
         "full": ["import functools", "from torch.utils.checkpoint import checkpoint"],
     }.get(job.checkpoint, ["from checkpoint_plan import apply_plan"])
-    if job.loss_chunks > 1:
-        more = [*more, *_IMPORTS_OF_LOSS]
+    more = [*more, "from torch import nn"] if job.checkpoint == "full" else more
+    more = [*more, *_IMPORTS_OF_LOSS] if job.loss_chunks > 1 else more
+    more = [*more, "from collections import deque", "from weakref import WeakSet"] if job.offload_activations else more
     plain = sorted({"import torch", *lines, *more}, key=lambda line: (line.startswith("from"), line))
     is_from = [line for line in plain if line.startswith("from")]
     return "\n".join([*(line for line in plain if line not in is_from), "", *is_from, ""])

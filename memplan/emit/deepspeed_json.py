@@ -6,11 +6,10 @@ plain PyTorch, which is what was predicted, so that is refused.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from memplan.emit import words
-from memplan.emit.records import Emitted
 from memplan.job.config_files.deepspeed_keys import OPTIMIZERS, ZERO_KEYS
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
@@ -18,7 +17,6 @@ from memplan.job.zero import Zero
 
 FILE = "ds_config.json"
 KINDS = frozenset({"zero1", "zero2", "zero3"})
-SAID = frozenset({"batch_size", "grad_accum", "precision", "clip_grad_norm", "parallel"})
 NVME_PATH = "/local_nvme"
 """As in DeepSpeed's own examples; nobody but the user knows the right one."""
 
@@ -28,14 +26,14 @@ _TESTED = frozenset({"adamw", "adam", "adagrad", "lion"})
 """runtime/zero/utils.py, ``ZERO_SUPPORTED_OPTIMIZERS``."""
 
 
-def render(setup: Setup) -> Emitted:
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """One file."""
-    return Emitted(files={FILE: config_text(setup)}, notes=tuple(notes(setup.job)))
+    return {FILE: config_text(setup, head)}
 
 
-def config_text(setup: Setup) -> str:
+def config_text(setup: Setup, head: Sequence[str]) -> str:
     """The file's content."""
-    return json.dumps({"_memplan": list(words.head(setup)), **config(setup.job)}, indent=2) + "\n"
+    return json.dumps({"_memplan": list(head), **config(setup.job)}, indent=2) + "\n"
 
 
 def config(job: JobSpec) -> dict[str, Any]:
@@ -56,22 +54,15 @@ def config(job: JobSpec) -> dict[str, Any]:
     return content | _zero(job) | _optimizer(job)
 
 
-def notes(job: JobSpec, said: frozenset[str] = SAID) -> Iterator[str]:
-    """What the file leaves out.
-
-    Args:
-        job: The job.
-        said: Fields that this file and those beside it say.
-    """
-    said |= {"optimizer_impl"} if job.optimizer_impl == "fused" else set()
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What the file leaves out."""
     if job.optimizer in OPTIMIZERS:
-        said |= {"optimizer"}
         yield "the learning rate is the optimizer's default: add optimizer.params.lr"
     todo = {
         "lora": "give the model adapters with peft before deepspeed.initialize",
         "optimizer": "make it in the training script and pass it to deepspeed.initialize",
     }
-    yield from words.left_out(job, said, todo)
+    yield from words.left_out(job, lost, todo)
     yield from nvme_note(job)
 
 

@@ -1,44 +1,43 @@
 """FSDP2 as code: ``fully_shard`` on every repeated block, then on the rest, as memplan traces it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from memplan.emit import code, words
-from memplan.emit.records import Emitted
+from memplan.emit import code, functions, words
 from memplan.job.parallel import Parallel
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
 FILE = "fsdp2.py"
-_SAID = frozenset({"parallel", "precision", "optimizer", "checkpoint", "lora", "compile", "loss_chunks"})
+_CARRIED = frozenset({
+    "parallel", "precision", "optimizer", "optimizer_impl", "checkpoint", "lora", "compile", "loss_chunks",
+    "optimizer_in_backward", "offload_activations",
+})  # fmt: skip
 
 
-def render(setup: Setup) -> Emitted:
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """``shard(model)`` and ``make_optimizer(model, lr)``."""
-    job = setup.job
-    words.refuse_parallel(job.parallel, "fully_shard", frozenset({"fsdp2"}))
-    return Emitted(files={FILE: _text(setup), **code.plan_files(job)}, notes=tuple(_notes(job)))
+    words.refuse_parallel(setup.job.parallel, "fully_shard", frozenset({"fsdp2"}))
+    return {FILE: _text(setup.job, head), **code.plan_files(setup.job)}
 
 
-def _notes(job: JobSpec) -> Iterator[str]:
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What is left to the program."""
     todo = {"grad_accum": "model.set_requires_gradient_sync(False) but for the last micro-batch saves communication"}
-    yield from words.left_out(job, _SAID | {"optimizer_impl"}, todo)
-    if job.optimizer is None:
-        yield "optimizer: the setup names none, AdamW is written"
+    yield from words.left_out(job, lost, todo)
+    yield from code.optimizer_note(job)
 
 
-def _text(setup: Setup) -> str:
-    job = setup.job
+def _text(job: JobSpec, head: Sequence[str]) -> str:
     imports = code.imports(
         job,
         "from torch import nn",
         "from torch.distributed.device_mesh import init_device_mesh",
         f"from torch.distributed.fsdp import {', '.join(_names(job))}",
     )
-    parts = [code.docstring(setup, "FSDP2: call shard(model) in every process, before the optimizer is made."), imports]
-    parts += ["", code.REPEATED_BLOCKS, ""]
-    parts += [code.checkpoint_function(job), ""] if job.checkpoint == "full" else []
-    parts += [*code.cache_function(job), *code.loss_function(job)]
-    return "\n".join([*parts, _shard(job), "", code.optimizer_function(job)])
+    parts = [code.docstring(head, "FSDP2: call shard(model) in every process, before the optimizer is made."), imports]
+    parts += [code.carried(job, _CARRIED), ""]
+    parts += [functions.REPEATED_BLOCKS, ""] if job.checkpoint != "full" else []
+    return "\n".join([*parts, *code.own_functions(job), _shard(job), "", code.optimizer_function(job)])
 
 
 def _names(job: JobSpec) -> list[str]:
@@ -58,6 +57,7 @@ def _shard(job: JobSpec) -> str:
         f"    fully_shard(block, {reshard}, **options)",
         f"fully_shard(model{of_root}, **options)",
         *(["model.compile()"] if job.compile == "inductor" else []),
+        *(["offload_activations(model)"] if job.offload_activations else []),
         "return model",
     ]
     home = '"cpu"' if job.parallel.offload else "device_type"

@@ -43,6 +43,7 @@ def _read_yaml(text: str) -> object:
 _READERS: Mapping[str, Callable[[str], object]] = {
     ".py": lambda text: compile(text, "<emitted>", "exec", dont_inherit=True),
     ".json": json.loads,
+    ".txt": str,
     ".yaml": _read_yaml,
     ".yml": _read_yaml,
 }

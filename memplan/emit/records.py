@@ -11,4 +11,4 @@ class Emitted:
     files: Mapping[str, str]
     """Name → content; the file that is handed to the framework comes first."""
     notes: tuple[str, ...] = ()
-    """What the files do not say and somebody has to do, one sentence each."""
+    """What the files do not say and somebody has to do, and which peak holds without, one sentence each."""

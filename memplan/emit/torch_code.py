@@ -1,40 +1,35 @@
 """Plain PyTorch as code: the model set up and the training loop, on one GPU or under DistributedDataParallel."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from memplan.emit import code, quote, words
-from memplan.emit.records import Emitted
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
 FILE = "train_setup.py"
-_SAID = frozenset({
+_CARRIED = frozenset({
     "parallel", "precision", "optimizer", "optimizer_impl", "checkpoint", "lora", "compile", "grad_accum",
-    "clip_grad_norm", "loss_chunks",
+    "clip_grad_norm", "loss_chunks", "optimizer_in_backward", "offload_activations",
 })  # fmt: skip
 
 
-def render(setup: Setup) -> Emitted:
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """``set_up(model)``, ``make_optimizer(model, lr)`` and ``train(model, optimizer, steps, loss)``."""
-    job = setup.job
-    words.refuse_parallel(job.parallel, "plain PyTorch", frozenset({"none", "ddp"}))
-    return Emitted(files={FILE: _text(setup), **code.plan_files(job)}, notes=tuple(_notes(job)))
+    words.refuse_parallel(setup.job.parallel, "plain PyTorch", frozenset({"none", "ddp"}))
+    return {FILE: _text(setup.job, head), **code.plan_files(setup.job)}
 
 
-def _notes(job: JobSpec) -> Iterator[str]:
-    yield from words.left_out(job, _SAID)
-    if job.optimizer is None:
-        yield "optimizer: the setup names none, AdamW is written"
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What is left to the program."""
+    yield from words.left_out(job, lost)
+    yield from code.optimizer_note(job)
 
 
-def _text(setup: Setup) -> str:
-    job = setup.job
-    more = ["from torch import nn"] if job.checkpoint == "full" else []
-    more += ["from torch.nn.parallel import DistributedDataParallel"] if job.parallel.data == "ddp" else []
+def _text(job: JobSpec, head: Sequence[str]) -> str:
+    more = ["from torch.nn.parallel import DistributedDataParallel"] if job.parallel.data == "ddp" else []
     title = "Training as predicted: set_up(model), make_optimizer(model, lr), train(model, optimizer, steps, loss)."
-    parts = [code.docstring(setup, title), code.imports(job, *more), ""]
-    parts += [code.REPEATED_BLOCKS, "", code.checkpoint_function(job), ""] if job.checkpoint == "full" else []
-    parts += [*code.cache_function(job), *code.loss_function(job)]
+    parts = [code.docstring(head, title), code.imports(job, *more), code.carried(job, _CARRIED), ""]
+    parts += code.own_functions(job)
     return "\n".join([*parts, _set_up(job), "", code.optimizer_function(job), "", _train(job)])
 
 
@@ -44,6 +39,7 @@ def _set_up(job: JobSpec) -> str:
     if job.parallel.data == "ddp":
         body.append("model = DistributedDataParallel(model)")
     body += ["model.compile()"] if job.compile == "inductor" else []
+    body += ["offload_activations(model)"] if job.offload_activations else []
     head = ['def set_up(model, device="cuda"):', '    """Make of a new model what was predicted for, and place it."""']
     return "\n".join([*head, *(f"    {line}".rstrip() for line in [*body, "return model"])]) + "\n"
 

@@ -4,11 +4,11 @@ torchtitan captures CUDA graphs by default and clips always; the first is not wh
 turned off.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memplan.emit import code, quote, words
-from memplan.emit.records import Emitted
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
@@ -26,24 +26,53 @@ _IMPLEMENTATIONS: Mapping[str, str] = {"auto": "foreach", "foreach": "foreach", 
 _SCHEDULES: Mapping[str, str] = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 
 
-def render(setup: Setup) -> Emitted:
+_CARRIED = frozenset({
+    "batch_size", "seq_len", "grad_accum", "parallel", "optimizer", "optimizer_impl", "compile", "precision",
+    "clip_grad_norm", "checkpoint", "loss_chunks",
+})  # fmt: skip
+_MAX_NORM = 1.0
+"""torchtitan's own (torchtitan/config/configs.py, ``TrainingConfig``)."""
+_PLAIN_LOSS = '''\
+def plain(loss):
+    """Return the loss of one part, where the configuration makes it in parts."""
+    return loss.loss_fn if isinstance(loss, ChunkedLossWrapper.Config) else loss
+'''
+
+
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """``configure(base)``."""
     words.refuse_parallel(setup.job.parallel, "torchtitan", _KINDS, _DEGREES)
-    return Emitted(files={FILE: _text(setup)}, notes=tuple(_notes(setup.job)))
+    return {FILE: _text(setup.job, head)}
 
 
-def _text(setup: Setup) -> str:
-    job = setup.job
+def _as_written(job: JobSpec) -> JobSpec:
+    """The job as far as torchtitan has words for it."""
+    parallel = job.parallel
+    return replace(
+        job,
+        parallel=replace(parallel, reshard=bool(parallel.reshard)),
+        optimizer=job.optimizer if job.optimizer in _OPTIMIZERS else "adamw",
+        precision=job.precision if job.precision in _PRECISION else "fp32",
+        checkpoint="full" if job.checkpoint == "full" else "none",
+        clip_grad_norm=_MAX_NORM if job.clip_grad_norm is None else job.clip_grad_norm,
+    )
+
+
+def _text(job: JobSpec, head: Sequence[str]) -> str:
+    is_chunked = job.loss_chunks > 1
+    parts = code.call("ChunkedLossWrapper.Config", ["loss_fn=plain(base.loss)", f"num_chunks={job.loss_chunks}"], 8)
     changes = {
         "training": _replaced("training", _training(job)),
         "parallelism": _replaced("parallelism", _parallelism(job)),
         "activation_checkpoint": "FullAC.Config()" if job.checkpoint == "full" else "None",
         "compile": _replaced("compile", {"enable": job.compile == "inductor"}),
         "optimizer": _replaced("optimizer", {"implementation": _IMPLEMENTATIONS[job.optimizer_impl]}),
+        "loss": parts if is_chunked else "plain(base.loss)",
     }
-    imports = ["from dataclasses import replace", "", "from torchtitan.trainer import Trainer"]
+    imports = ["from dataclasses import replace", "", "from torchtitan.components.loss import ChunkedLossWrapper"]
     if job.checkpoint == "full":
-        imports.insert(2, "from torchtitan.distributed.activation_checkpoint import FullAC")
+        imports.append("from torchtitan.distributed.activation_checkpoint import FullAC")
+    imports.append("from torchtitan.trainer import Trainer")
     title = "For a config_registry.py of torchtitan: def my_model(): return configure(llama3_8b())."
     returned = code.call("replace", ["base", *(f"{name}={value}" for name, value in changes.items())], 4)
     function = (
@@ -51,7 +80,8 @@ def _text(setup: Setup) -> str:
         f'    """The configuration of a model, as predicted; start it on {job.parallel.ranks} ranks."""\n'
         f"    return {returned}\n"
     )
-    return "\n".join([code.docstring(setup, title), *imports, "", "", function])
+    carried = code.carried(_as_written(job), _CARRIED)
+    return "\n".join([code.docstring(head, title), *imports, "", carried, "", _PLAIN_LOSS, "", function])
 
 
 def _replaced(section: str, changes: Mapping[str, Any]) -> str:
@@ -94,21 +124,24 @@ def _micro_batch_size(job: JobSpec) -> int:
     return max(1, job.batch_size // (job.parallel.micro_batches or 2 * job.parallel.pipeline))
 
 
-def _notes(job: JobSpec) -> Iterator[str]:
-    said = {"batch_size", "seq_len", "grad_accum", "parallel", "optimizer_impl", "compile"}
-    said |= {"precision"} if job.precision in _PRECISION else set()
-    said |= {"clip_grad_norm"} if job.clip_grad_norm is not None else set()
-    said |= {"checkpoint"} if job.checkpoint == "full" else set()
-    said |= {"optimizer"} if job.optimizer in _OPTIMIZERS else set()
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What torchtitan has no word for, or does otherwise."""
     todo = {
         "optimizer": "torchtitan has AdamW and Adam",
         "precision": "torchtitan has no such precision, fp32 is written",
         "attention": "choose the attention backend of the model",
         "lora": "torchtitan has no adapters for it",
         "quantize": "torchtitan has no quantised weights",
+        "checkpoint": "torchtitan has no plans, nothing is checkpointed",
+        "optimizer_in_backward": "torchtitan has no such thing",
+        "offload_activations": "torchtitan has no such thing",
+        "float8": "give the model's specification a Float8LinearConverter.Config",
     }
-    yield from words.left_out(job, frozenset(said), todo)
-    yield from (["max_norm stays what it is: torchtitan always clips"] if job.clip_grad_norm is None else [])
+    yield from words.left_out(job, lost, todo)
+    if job.clip_grad_norm is None:
+        yield f"clip_grad_norm: max_norm stays what it is ({_MAX_NORM} by default): torchtitan always clips"
+    if job.loss_chunks > 1:
+        yield "ChunkedLossWrapper makes parts of the sequence, their gradients in forward: other bytes than predicted"
     if job.parallel.reshard is not True and job.parallel.reshard is not False:
         yield f"parallel {job.parallel}: reshard={job.parallel.reshard} cannot be said, always is written"
     if job.parallel.pipeline > 1:

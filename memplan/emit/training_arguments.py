@@ -6,12 +6,11 @@ Adapters and quantised weights are files of their own: peft's ``adapter_config.j
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from memplan.emit import deepspeed_json, words
 from memplan.emit.accelerate_yaml import KINDS, MIXED, reshard_note
-from memplan.emit.records import Emitted
 from memplan.job.adapters import Lora
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
@@ -19,6 +18,14 @@ from memplan.job.spec import JobSpec
 FILE = "training_args.json"
 LORA_FILE = "adapter_config.json"
 QUANTIZE_FILE = "quantization_config.json"
+HEAD_FILE = words.HEAD_ELSEWHERE
+"""What the parser leaves no room for."""
+LIGER: Mapping[str, bool] = {
+    "fused_linear_cross_entropy": True, "cross_entropy": False, "rope": False, "rms_norm": False, "layer_norm": False,
+    "swiglu": False, "geglu": False,
+}  # fmt: skip
+"""Of Liger's kernels the loss alone (liger_kernel/transformers/monkey_patch.py, 0.8.5); models leave out what they have
+no use for (``_apply_liger_kernel_to_instance``)."""
 OPTIMIZERS: Mapping[str, str] = {
     "adamw": "adamw_torch",
     "sgd": "sgd",
@@ -41,29 +48,26 @@ _QUANTIZE: Mapping[str, dict[str, Any]] = {
 _COMPUTE = {"bf16": "bfloat16", "bf16-mixed": "bfloat16", "fp16": "float16", "fp16-mixed": "float16", "fp32": "float32"}
 
 
-def render(setup: Setup) -> Emitted:
-    """Training arguments; DeepSpeed's file, peft's and bitsandbytes' beside them where the job needs them."""
+def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
+    """Training arguments; DeepSpeed's file, peft's and bitsandbytes' beside them where the job needs them; the head."""
     job = setup.job
     words.refuse_parallel(job.parallel, "a TrainingArguments file", KINDS)
     files = {FILE: text(arguments(job))}
-    notes = [*words.head(setup), *_notes(job)]
     if _uses_deepspeed(job):
-        files[deepspeed_json.FILE] = text(deepspeed_content(setup))
+        files[deepspeed_json.FILE] = text(deepspeed_content(job, head))
     if job.lora is not None:
         files[LORA_FILE] = text(_lora(job.lora))
-        notes.append(f"lora: get_peft_model(model, LoraConfig(...)) with what {LORA_FILE} says")
     if job.quantize != "none":
         files[QUANTIZE_FILE] = text({"quant_method": "bitsandbytes", **quantization(job)})
-        notes.append(f"quantize: from_pretrained(…, quantization_config=BitsAndBytesConfig.from_dict({QUANTIZE_FILE}))")
-    return Emitted(files=files, notes=tuple(notes))
+    return files | {HEAD_FILE: words.commented(head)}
 
 
-def deepspeed_content(setup: Setup) -> dict[str, Any]:
+def deepspeed_content(job: JobSpec, head: Sequence[str]) -> dict[str, Any]:
     """DeepSpeed's configuration beside a trainer, which makes the optimizer and sets its learning rate."""
-    content = deepspeed_json.config(setup.job)
+    content = deepspeed_json.config(job)
     content.pop("optimizer", None)
     content["zero_allow_untested_optimizer"] = True
-    return {"_memplan": list(words.head(setup)), **content}
+    return {"_memplan": list(head), **content}
 
 
 def arguments(job: JobSpec) -> dict[str, Any]:
@@ -76,6 +80,8 @@ def arguments(job: JobSpec) -> dict[str, Any]:
         "torch_compile": job.compile == "inductor",
         **_precision(job),
     }
+    if job.loss_chunks > 1:
+        content |= {"use_liger_kernel": True, "liger_kernel_config": dict(LIGER)}
     if job.parallel.data.startswith("fsdp"):
         return content | {"fsdp": True, "fsdp_config": _fsdp(job)}
     content["activation_checkpointing"] = job.checkpoint == "full"
@@ -139,16 +145,20 @@ def _lora(lora: Lora) -> dict[str, Any]:
     }
 
 
-def _notes(job: JobSpec) -> Iterator[str]:
-    said = {"batch_size", "grad_accum", "clip_grad_norm", "compile", "lora", "quantize"}
-    said |= {"checkpoint"} if job.checkpoint == "full" else set()
-    said |= {"precision"} if _uses_deepspeed(job) or job.precision == "fp32" or job.precision in MIXED else set()
-    said |= {"parallel"} if _uses_deepspeed(job) else set()
-    said |= {"optimizer"} if job.optimizer in OPTIMIZERS else set()
-    said |= {"optimizer_impl"} if job.optimizer == "adamw" and job.optimizer_impl in ("foreach", "fused") else set()
+def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
+    """What the arguments leave to the program, and where they differ from the trainer's own."""
     ranks = f"start {job.parallel.ranks} processes, as torchrun --nproc-per-node does"
-    todo = {"parallel": ranks, "precision": "load the model in this dtype", "optimizer": "adamw_torch is written"}
-    yield from words.left_out(job, frozenset(said), todo)
+    todo = {
+        "parallel": ranks,
+        "precision": "load the model in this dtype",
+        "optimizer": "adamw_torch is written",
+        "loss_chunks": "Liger's fused linear cross entropy is written in its place (pip install liger-kernel), which "
+        "makes parts of its own",
+        "lora": f"get_peft_model(model, LoraConfig(...)) with what {LORA_FILE} says",
+        "quantize": f"from_pretrained(…, quantization_config=BitsAndBytesConfig.from_dict({QUANTIZE_FILE}))",
+    }
+    yield from words.left_out(job, lost, todo)
+    yield from ([words.CLIPPED_BY_DEFAULT] if job.clip_grad_norm is None else [])
     yield from optimizer_notes(job)
     if job.parallel.replicas > 1 and job.parallel.data.startswith("fsdp"):
         yield f"parallel {job.parallel}: pass ParallelismConfig(dp_replicate_size=…) or use accelerate's file"

@@ -1,6 +1,6 @@
 """What all emitters say alike: the head of a file, what a format leaves out, what it cannot do at all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from memplan.emit.quote import one_line
 from memplan.errors import UsageError
@@ -12,6 +12,9 @@ from memplan.units import format_bytes
 
 _ALWAYS_TOLD = frozenset({"batch_size", "precision"})
 """Frameworks have defaults of their own for these."""
+HEAD_ELSEWHERE = "training_args.notes.txt"
+"""Beside a file that has no room for comments."""
+CLIPPED_BY_DEFAULT = "max_grad_norm 0.0: the setup does not clip gradients; the trainer's own default is 1.0"
 _FULL = "call model.gradient_checkpointing_enable(), or run each block through torch.utils.checkpoint"
 """What to do where every repeated block is checkpointed; else a plan says which."""
 
@@ -32,24 +35,24 @@ def head(setup: Setup) -> tuple[str, ...]:
     )
 
 
-def commented(setup: Setup) -> str:
-    """The head as comments that begin with ``#``."""
-    return "".join(f"# {one_line(line)}\n" for line in head(setup))
+def commented(head: Iterable[str]) -> str:
+    """Lines of a head as comments that begin with ``#``."""
+    return "".join(f"# {one_line(line)}\n" for line in head)
 
 
-def left_out(job: JobSpec, said: frozenset[str], todo: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A sentence for each option of a job that a format has no word for.
+def left_out(job: JobSpec, lost: Collection[str], todo: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A sentence for each option of a job that a file does not carry.
 
     Args:
         job: The job.
-        said: Fields that the format says.
+        lost: Fields that cannot be read back from the file.
         todo: Field → what to do in this framework instead of the usual.
     """
     for name, option in OPTIONS.items():
         value = getattr(job, name)
         is_default = value == option.default and name not in _ALWAYS_TOLD
         # Without a word on what to do it is no configuration: only a prediction needs it.
-        if name in said or is_default or not option.about.by_hand:
+        if name not in lost or is_default or not option.about.by_hand:
             continue
         usual = _FULL if name == "checkpoint" and value == "full" else option.about.by_hand.format(value=value)
         yield f"{name} {value}: {(todo or {}).get(name, usual)}"

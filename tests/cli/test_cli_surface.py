@@ -57,7 +57,8 @@ def test_options_of_simulate() -> None:
 
 def test_options_of_emit() -> None:
     command = typer.main.get_command(app).commands["emit"]
-    assert {word for parameter in command.params for word in parameter.opts} == {"plan", "--to", "--out", "-o"}
+    own = {"plan", "--to", "--out", "-o", "--no-trace", "--profile-dir", "--timeout"}
+    assert {word for parameter in command.params for word in parameter.opts} == own | CACHE
 
 
 def test_options_of_init() -> None:

@@ -22,16 +22,17 @@ def plan(tmp_path: Path) -> Path:
 
 
 def test_one_file_goes_to_standard_output(plan: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["emit", str(plan), "--to", "deepspeed"]) == 0
+    assert main(["emit", str(plan), "--to", "deepspeed", "--no-trace"]) == 0
     done = capfd.readouterr()
     assert json.loads(done.out)["zero_optimization"]["stage"] == 2
     assert "note: attention flash: " in done.err
+    assert "which was not traced" in done.err
 
 
 def test_several_files_go_to_a_folder(plan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["emit", str(plan), "--to", "accelerate"]) == 2
+    assert main(["emit", str(plan), "--to", "accelerate", "--no-trace"]) == 2
     assert "--out DIR" in capfd.readouterr().err
-    assert main(["emit", str(plan), "--to", "accelerate", "-o", str(tmp_path)]) == 0
+    assert main(["emit", str(plan), "--to", "accelerate", "--no-trace", "-o", str(tmp_path)]) == 0
     named = capfd.readouterr().out.splitlines()
     assert named == [str(tmp_path / "accelerate.yaml"), str(tmp_path / "ds_config.json")]
     assert all(Path(name).is_file() for name in named)
@@ -60,11 +61,22 @@ def test_what_cannot_be_is_wrong_usage(
     assert message in capfd.readouterr().err
 
 
+def test_what_cannot_be_traced_is_said(plan: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(plan.read_text()) | {"gpu": "unheard-of"}
+    plan.write_text(json.dumps(content))
+    assert main(["emit", str(plan), "--to", "deepspeed"]) == 0
+    told = "without what this file does not carry another peak holds, which cannot be traced: "
+    done = capfd.readouterr()
+    assert f"note: {told}" in done.err
+    assert told in " ".join(json.loads(done.out)["_memplan"])
+
+
 def test_emitting_needs_nothing_heavy(plan: Path, tmp_path: Path) -> None:
     made = dict.fromkeys(("deepspeed", "accelerate", "hf", "axolotl"), plan)
     for to, parallel in (("fsdp2", "fsdp=8"), ("torchtitan", "fsdp=8"), ("torch", "ddp=8")):
         made[to] = tmp_path / f"{to}.json"
         made[to].write_text(write_setup(setup(parallel=parse_parallel(parallel))))
-    ended = light(*(("emit", str(file), "--to", to, "--out", str(tmp_path)) for to, file in made.items()))
+    more = ("--no-trace", "--out", str(tmp_path))
+    ended = light(*(("emit", str(file), "--to", to, *more) for to, file in made.items()))
     for to, done in zip(made, ended, strict=True):
         assert done.returncode == 0, (to, done.stderr)

@@ -195,6 +195,9 @@ def predicted_and_again(to: str, target: str, folder: Path, typed: dict[str, Any
         {"optimizer": "adafactor", "grad_accum": 2, "clip_grad_norm": 0.5, "checkpoint": "full"},
         {"precision": "bf16", "lora": LORA, "checkpoint": "full"},
         {"precision": "bf16-mixed", "lora": LORA},
+        {"optimizer_in_backward": True, "precision": "bf16-mixed"},
+        {"optimizer_in_backward": True, "offload_activations": True, "checkpoint": "full"},
+        {"offload_activations": True, "precision": "bf16-mixed", "grad_accum": 2},
     ],
     ids=lambda changes: ",".join(changes) or "plain",
 )
@@ -218,6 +221,20 @@ def test_fsdp2(changes: dict[str, Any], parallel: str, tmp_path: Path) -> None:
     typed = {"parallel": parse_parallel(parallel)}
     target = FSDP2.replace("HOME", '"cpu"' if "offload" in parallel else '"cuda"')
     predicted_and_again("fsdp2", target, tmp_path, typed, **changes, **typed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer_in_backward": True},
+        {"offload_activations": True, "precision": "bf16-mixed"},
+        {"offload_activations": True, "optimizer_in_backward": True, "checkpoint": "full"},
+    ],
+    ids=",".join,
+)
+def test_fsdp2_frees_gradients_and_activations_as_it_goes(changes: dict[str, Any], tmp_path: Path) -> None:
+    typed = {"parallel": parse_parallel("fsdp=4")}
+    predicted_and_again("fsdp2", FSDP2.replace("HOME", '"cuda"'), tmp_path, typed, **changes, **typed)
 
 
 def test_fsdp2_of_a_model_that_has_memory(tmp_path: Path) -> None:

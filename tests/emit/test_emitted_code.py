@@ -85,6 +85,8 @@ def by_hand(optimizer: type[torch.optim.Optimizer], norm: float | None, accumula
         ({"optimizer": "adagrad"}, torch.optim.Adagrad, {}),
         ({"optimizer": "sgd", "grad_accum": 3}, torch.optim.SGD, {}),  # The others do not mind how large gradients are.
         ({"optimizer": "adafactor", "checkpoint": "full"}, torch.optim.Adafactor, {}),
+        ({"optimizer": "adamw", "optimizer_in_backward": True}, torch.optim.AdamW, {}),
+        ({"optimizer": "sgd", "offload_activations": True, "checkpoint": "full"}, torch.optim.SGD, {}),
     ],
 )
 def test_plain_torch_trains_as_the_setup_says(
@@ -279,3 +281,8 @@ def test_torchtitan_takes_the_function(precision: str, tmp_path: Path, monkeypat
     assert (parallelism.fsdp_reshard_after_forward, parallelism.pipeline_parallel_schedule) == ("never", "1F1B")
     assert isinstance(config.activation_checkpoint, checkpointing.FullAC.Config)
     assert config.optimizer.implementation == "fused"
+    wrapper = importlib.import_module("torchtitan.components.loss").ChunkedLossWrapper
+    assert not isinstance(config.loss, wrapper.Config)
+    made = setup(precision=precision, parallel=mesh, loss_chunks=4)
+    parts = load(made, "torchtitan", tmp_path, monkeypatch).configure(registry.llama3_debugmodel()).loss
+    assert (type(parts), parts.num_chunks, type(parts.loss_fn)) == (wrapper.Config, 4, type(config.loss))

@@ -167,6 +167,12 @@ def test_transformers_parses_fsdp(parallel: str, version: int, reshard: object, 
     assert not arguments.activation_checkpointing
 
 
+def test_transformers_parses_liger_for_a_chunked_loss(tmp_path: Path) -> None:
+    arguments = parsed(write(setup(loss_chunks=8, precision="fp32"), "hf", tmp_path), tmp_path)
+    assert arguments.use_liger_kernel
+    assert [name for name, is_on in arguments.liger_kernel_config.items() if is_on] == ["fused_linear_cross_entropy"]
+
+
 def test_peft_takes_its_file(tmp_path: Path) -> None:
     peft = needed("peft")
     write(setup(lora=Lora(rank=16, alpha=32, targets=("q_proj", "v_proj"), dropout=0.1, dora=True)), "hf", tmp_path)
@@ -192,7 +198,9 @@ def test_axolotl_validates_its_file(parallel: str, adapted: bool, tmp_path: Path
     schema = needed("axolotl.utils.schemas.config")
     yaml = importlib.import_module("yaml")
     quantised = {"lora": Lora(rank=16, alpha=32), "quantize": "nf4"} if adapted else {}
-    made = setup(parallel=parse_parallel(parallel), checkpoint="full", grad_accum=2, clip_grad_norm=1.0, **quantised)
+    saving = {"loss_chunks": 8, "offload_activations": True}
+    job = {"checkpoint": "full", "grad_accum": 2, "clip_grad_norm": 1.0, **saving, **quantised}
+    made = setup(parallel=parse_parallel(parallel), **job)
     content = yaml.safe_load(write(made, "axolotl", tmp_path).read_text())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -201,6 +209,8 @@ def test_axolotl_validates_its_file(parallel: str, adapted: bool, tmp_path: Path
     assert set(content) <= known
     assert (config.micro_batch_size, config.gradient_accumulation_steps, config.sequence_len) == (4, 2, 2048)
     assert (config.optimizer, config.max_grad_norm, config.bf16) == ("adamw_torch", 1.0, True)
+    assert (config.chunked_cross_entropy, config.chunked_cross_entropy_num_chunks) == (True, 8)
+    assert bool(config.activation_offloading) == (not parallel.startswith(("fsdp", "hsdp")))
     if "fsdp" in parallel or "hsdp" in parallel:
         assert config.fsdp_config.activation_checkpointing
         assert config.fsdp_version == (1 if "fsdp1" in parallel else 2)

@@ -27,9 +27,10 @@ _LORA: Mapping[str, tuple[str, Any]] = {
 }
 """Field of ``Lora`` → key."""
 _UNREAD = (
-    "activation_offloading", "layer_offloading", "sample_packing", "lora_modules_to_save", "lora_mlp_kernel",
+    "layer_offloading", "sample_packing", "lora_modules_to_save", "lora_mlp_kernel",
     "lora_qkv_kernel", "lora_o_kernel", "gptq", "fp8", "auto_resize_token_embeddings", "expert_parallel_size",
     "unfrozen_parameters", "relora", "use_liger_kernel", "liger_fused_linear_cross_entropy", "cut_cross_entropy",
+    "chunked_cross_entropy",
 )  # fmt: skip
 
 
@@ -58,6 +59,11 @@ def _checkpointing(source: FileSource) -> None:
         found = True
     if found is not None and switch(found):
         source.say("checkpoint", "full", "gradient_checkpointing")
+    # Beside it alone; other words are other ways to do it.
+    if source.get("activation_offloading") is True:
+        source.say("offload_activations", True, "activation_offloading")
+    else:
+        source.note_unread(("activation_offloading",))
 
 
 def _precision(source: FileSource) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from memplan.errors import UsageError
-from memplan.job.config_files import accelerate, axolotl, deepspeed, training_arguments
+from memplan.job.config_files import accelerate, axolotl, code, deepspeed, training_arguments
 from memplan.job.config_files.content import load
 from memplan.job.config_files.source import FileSource
 from memplan.job.setup_file import FORMAT, load_setup
@@ -37,14 +37,16 @@ class FileSettings:
 
 
 def read_config(path: Path) -> FileSettings:
-    """Read a configuration file of DeepSpeed, accelerate, axolotl or transformers, or a setup of memplan.
+    """Read a configuration file of DeepSpeed, accelerate, axolotl or transformers, emitted code, or a setup of memplan.
 
     Args:
-        path: JSON or YAML; which framework's, its keys tell.
+        path: JSON or YAML; which framework's, its keys tell. Python as ``memplan emit`` wrote it.
 
     Raises:
         UsageError: It is none of them, or holds what cannot be; names every problem.
     """
+    if path.suffix == ".py":
+        return _settings(code.read(path), f"{path.name}:{code.NAME}")
     content = load(path)
     if content.get("format") == FORMAT:
         return _of_setup(path)
@@ -64,7 +66,8 @@ def read_config(path: Path) -> FileSettings:
 def _of_setup(path: Path) -> FileSettings:
     job = load_setup(path).job
     names = [field.name for field in fields(JobSpec) if field.name not in ("target", "provenance")]
-    values = {name: getattr(job, name) for name in names}
-    return FileSettings(
-        values=values, provenance={name: f"{path.name}:job.{name}" for name in names}, notes=(), lacks={}
-    )
+    return _settings({name: getattr(job, name) for name in names}, f"{path.name}:job")
+
+
+def _settings(values: Mapping[str, Any], place: str) -> FileSettings:
+    return FileSettings(values=values, provenance={name: f"{place}.{name}" for name in values}, notes=(), lacks={})

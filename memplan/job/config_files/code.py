@@ -1,0 +1,52 @@
+"""What memplan emitted as Python: the literal in it that says what the file carries. Nothing of the file runs."""
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memplan.errors import UsageError
+from memplan.files.documents import check_plain
+from memplan.files.read import SETTINGS, UnreadableError, read_text
+from memplan.job.setup_values import JOB
+from memplan.job.strict import WrongValuesError
+
+NAME = "MEMPLAN_SETUP"
+"""The variable."""
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """Read what an emitted file of Python carries.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Field of ``JobSpec`` → value; a plan lies beside the file.
+
+    Raises:
+        UsageError: It cannot be read, holds no such literal, or one that is not valid.
+    """
+    try:
+        content = _literal(read_text(path, SETTINGS))
+        check_plain(content)
+    except (UnreadableError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or not content.keys() <= JOB.keys() - {"target"}:
+        raise UsageError(f"{path} is no file that memplan emit wrote", hint=f"such a file defines {NAME}")
+    try:
+        values = {name: JOB[name](value) for name, value in content.items()}
+    except (WrongValuesError, ValueError) as error:
+        raise UsageError(f"{path}: {NAME} is not valid: {error}") from error
+    if values.get("checkpoint", "none") not in ("none", "full"):
+        values["checkpoint"] = str(path.parent / values["checkpoint"])
+    return values
+
+
+def _literal(text: str) -> object:
+    """What the variable is; None where there is none."""
+    for node in ast.parse(text).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == NAME:
+                return ast.literal_eval(value)
+    return None
