@@ -18,11 +18,13 @@ from memplan.cli.recommend_options import (
     DeviceOptions,
     RecommendReportOptions,
     SearchOptions,
+    read_vary,
     search_budget,
 )
 from memplan.errors import ExitCode, UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
 from memplan.job.limits import MAX_COUNT
+from memplan.job.spec import ScriptTarget
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search, StepLimits
 from memplan.units import parse_size
 
@@ -52,9 +54,11 @@ def recommend(
     budget = problems.of(search_budget, asked.search_budget) or (0.0, None)
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
-    problems.of(
-        check.no_program, spec, "precision, optimizer and the rest it decides itself; memplan batch varies its batch"
-    )
+    vary = problems.of(read_vary, asked.vary or []) or {}
+    if isinstance(spec.target, ScriptTarget) and asked.out is not None:
+        problems.add("-o writes setups, and a program cannot stand in one: its arguments decide what a setup would")
+    if vary and not isinstance(spec.target, ScriptTarget):
+        problems.add("--vary names an argument of a program, and this is none")
     profiles = problems.of(load_named, [device.gpu] if device.gpu else [], profile_dir or [])
     problems.raise_if_any()
     from memplan.plan.recommend.compose import recommend as find
@@ -67,7 +71,7 @@ def recommend(
             spec = filled(
                 spec, profiles[0], search, target_share, timeout=job.timeout, cache=cache.opened(), progress=tell
             )
-        answer = find(spec, profiles[0], search, timeout=job.timeout, cache=cache.opened(), progress=tell)
+        answer = find(spec, profiles[0], search, vary=vary, timeout=job.timeout, cache=cache.opened(), progress=tell)
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
     for output in wanted:

@@ -12,6 +12,7 @@ from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS
 from memplan.job.limits import MAX_COUNT
+from memplan.job.program_arguments import WORDS, Varied
 from memplan.plan.recommend.records import ALLOWABLE
 from memplan.plan.recommend.records import Group as GroupName
 
@@ -69,6 +70,11 @@ NoiseScale = Annotated[
     float | None,
     option("noise_scale", SEARCH, "Measured gradient noise scale, in samples: adds advice on the batch.", metavar="B"),
 ]
+Vary = Annotated[
+    list[str] | None,
+    option("vary", SEARCH, "The argument of a program that decides it, as batch=--batch-size or accumulation=--steps. "
+           "Repeatable.", metavar="NAME=ARGUMENT", default="found in the program's parser"),
+]  # fmt: skip
 Out = Annotated[
     Path | None, option("out", SEARCH, "Write the best as a setup for memplan emit.", metavar="FILE", short="-o")
 ]
@@ -98,6 +104,19 @@ def search_budget(text: str) -> tuple[float, int | None]:
     return found, None
 
 
+def read_vary(texts: list[str]) -> dict[Varied, str]:
+    """Read ``--vary``: what an argument of a program decides, and which it is.
+
+    Raises:
+        UsageError: One is of another form.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for text, (word, _, name) in zip(texts, pairs, strict=True):
+        if WORDS.get(word) not in ("batch_size", "grad_accum") or not name.startswith("-"):
+            raise UsageError(f"--vary takes batch=--ARGUMENT or accumulation=--ARGUMENT, not '{text}'")
+    return {WORDS[word]: name for word, _, name in pairs}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOptions:
     """What there is to run on."""
@@ -122,6 +141,7 @@ class SearchOptions:
     search_budget: SearchBudget = DEFAULT_BUDGET
     jobs: Jobs = None
     noise_scale: NoiseScale = None
+    vary: Vary = None
     out: Out = None
 
 

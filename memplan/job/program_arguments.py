@@ -7,24 +7,35 @@ from typing import Literal, NamedTuple
 
 from memplan.errors import MemplanError, UsageError
 from memplan.files.read import read_bytes
-from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.job.spec import JobSpec, Precision, ScriptTarget
 
-Varied = Literal["batch_size", "seq_len"]
+Varied = Literal["batch_size", "seq_len", "grad_accum"]
 """What is varied."""
-WORDS: Mapping[str, Varied] = {"batch": "batch_size", "batch-size": "batch_size", "seq-len": "seq_len"}
+WORDS: Mapping[str, Varied] = {
+    "batch": "batch_size", "batch-size": "batch_size", "seq-len": "seq_len", "accumulation": "grad_accum"
+}  # fmt: skip
 """What ``--vary`` calls it."""
+_IN_WORDS: Mapping[Varied, str] = {
+    "batch_size": "batch size", "seq_len": "seq len", "grad_accum": "gradient accumulation"
+}  # fmt: skip
 _MEANS: Mapping[Varied, tuple[str, ...]] = {
     "batch_size": (
         "perdevicetrainbatchsize", "microbatchsize", "trainbatchsize", "batchsizepergpu", "batchsize", "minibatchsize",
         "bs", "bsz",
     ),
     "seq_len": ("seqlen", "maxseqlen", "maxseqlength", "sequencelength", "blocksize", "contextlength", "bptt"),
+    "grad_accum": (
+        "gradientaccumulationsteps", "gradaccumsteps", "accumulationsteps", "accumsteps", "gradientaccumulation",
+        "gradaccum", "accumulategradbatches",
+    ),
 }  # fmt: skip
 """Names of such arguments in lower case without dashes; where a program has several, the first counts."""
 _DECLARES = ("add_argument", "option")
 """What declares an argument: argparse's method, click's decorator."""
-_TRAINER = ("--per_device_train_batch_size", 8)
-"""What transformers.TrainingArguments calls it, and its default (transformers/training_args.py)."""
+_TRAINER = (("--per_device_train_batch_size", 8), ("--gradient_accumulation_steps", 1))
+"""What transformers.TrainingArguments calls them, and its defaults (transformers/training_args.py)."""
+_AUTOCAST: Mapping[str, Precision] = {"--bf16": "bf16-mixed", "--fp16": "fp16-mixed"}
+"""Switches that turn autocast on in transformers.TrainingArguments, and in programs that follow it."""
 
 
 class Argument(NamedTuple):
@@ -48,9 +59,9 @@ def argument_for(target: ScriptTarget, varied: Varied) -> Argument:
     for name in _MEANS[varied]:
         if name in found:
             return found[name]
-    what = "batch" if varied == "batch_size" else "seq-len"
+    what = next(word for word, field in WORDS.items() if field == varied)
     raise UsageError(
-        f"{target.name} declares no argument that is its {varied.replace('_', ' ')}",
+        f"{target.name} declares no argument that is its {_IN_WORDS[varied]}",
         hint=f"say which it is: --vary {what}=--NAME",
     )
 
@@ -68,15 +79,37 @@ def with_argument(target: ScriptTarget, name: str, value: int) -> ScriptTarget:
     return replace(target, arguments=(*kept, *typed))
 
 
-def value_of(target: ScriptTarget, argument: Argument) -> int | None:
-    """What a program's words say of an argument, else its default."""
+def value_of(target: ScriptTarget, argument: str) -> int | None:
+    """What a program's words say of an argument, else its parser's default; None: not known."""
     words = target.arguments
     for place, word in enumerate(words):
         name, has_value, value = word.partition("=")
         text = value if has_value else words[place + 1] if place + 1 < len(words) else ""
-        if name == argument.name and text.isdigit():
+        if name == argument and text.isdigit():
             return int(text)
-    return argument.default
+    return next((each.default for each in _declared(target) if each.name == argument), None)
+
+
+def precision_words(target: ScriptTarget) -> Mapping[Precision, tuple[str, ...]]:
+    """What to type for autocast: switches that a program's parser declares; none where one of them is typed."""
+    if any(word.partition("=")[0] in _AUTOCAST for word in target.arguments):
+        return {}
+    return {_AUTOCAST[name]: (name,) for name in _AUTOCAST if name in _switches(target)}
+
+
+def _switches(target: ScriptTarget) -> set[str]:
+    """Switches that a program's own file declares; those of TrainingArguments where it takes these."""
+    found: set[str] = set()
+    for node in _nodes(target):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=options):
+                if any(each.arg == "action" for each in options):
+                    found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
+            case ast.Name(id="TrainingArguments"):
+                found |= _AUTOCAST.keys()
+            case _:
+                pass
+    return found
 
 
 def at(spec: JobSpec, varied: Varied, value: int) -> JobSpec:
@@ -104,21 +137,24 @@ def varied_program(target: ScriptTarget, varied: Varied, name: str | None) -> tu
         UsageError: There is none.
     """
     known = argument_for(target, varied) if name is None else Argument(name, None)
-    now = value_of(target, known)
-    if name is not None and now is None:
-        now = next((each.default for each in _declared(target) if each.name == name), None)
+    now = value_of(target, known.name)
     return replace(target, varied={**target.varied, varied: known.name}), now
 
 
-def _declared(target: ScriptTarget) -> Iterator[Argument]:
-    """Arguments that a program's own file declares."""
+def _nodes(target: ScriptTarget) -> Iterator[ast.AST]:
+    """All of a program's own file; nothing where it cannot be read."""
     if target.path is None:
         return
     try:
         tree = ast.parse(read_bytes(target.path))
     except (MemplanError, OSError, SyntaxError, ValueError):
         return
-    for node in ast.walk(tree):
+    yield from ast.walk(tree)
+
+
+def _declared(target: ScriptTarget) -> Iterator[Argument]:
+    """Arguments that a program's own file declares."""
+    for node in _nodes(target):
         match node:
             case ast.Call(func=ast.Attribute(attr=method), args=words) if method in _DECLARES:
                 yield from _of_call(words, {each.arg: each.value for each in node.keywords})
@@ -126,7 +162,7 @@ def _declared(target: ScriptTarget) -> Iterator[Argument]:
                 # A field of a dataclass that simple parsers (tyro, HfArgumentParser) read.
                 yield Argument(f"--{name}", _number(default))
             case ast.Name(id="TrainingArguments"):
-                yield Argument(*_TRAINER)
+                yield from (Argument(*each) for each in _TRAINER)
             case _:
                 pass
 
@@ -134,7 +170,7 @@ def _declared(target: ScriptTarget) -> Iterator[Argument]:
 def _of_call(words: list[ast.expr], options: Mapping[str | None, ast.expr]) -> Iterator[Argument]:
     names = [word.value for word in words if isinstance(word, ast.Constant) and isinstance(word.value, str)]
     typed = [name for name in names if name.startswith("-")]
-    long = next((name for name in typed if _bare(name) in _MEANS["batch_size"] + _MEANS["seq_len"]), None)
+    long = next((name for name in typed if any(_bare(name) in names for names in _MEANS.values())), None)
     if long is not None:
         yield Argument(long, _number(options.get("default")))
 

@@ -18,7 +18,7 @@ from tests.report.example_recommendations import answer
 
 RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {
     "--gpus", "--utilization", "--host-memory", "--target-batch", "--fill", "--step-time", "--allow", "--keep",
-    "--alpha", "--beta", "--search-budget", "--jobs", "--noise-scale", "--out", "-o",
+    "--alpha", "--beta", "--search-budget", "--jobs", "--noise-scale", "--vary", "--out", "-o",
 }  # fmt: skip
 
 

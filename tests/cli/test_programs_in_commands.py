@@ -39,7 +39,10 @@ def said(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["recommend", "train.py", "--gpu", "t4", "--", "--batch-size", "8"], "memplan batch varies its batch"),
+        (["recommend", "train.py", "--gpu", "t4", "--vary", "size=--x"], "accumulation=--ARGUMENT"),
+        (["recommend", "train.py", "--gpu", "t4", "--gpus", "4"], "torchrun --nproc-per-node 4"),
+        (["recommend", "train.py", "--gpu", "t4", "--target-batch", "64"], "--vary accumulation=--NAME"),
+        (["recommend", "train.py", "--gpu", "t4", "-o", "setup.json"], "cannot stand in one"),
         (["checkpoint-plan", "train.py", "--gpu", "t4", "--level", "op"], "--level block plans programs"),
         (["checkpoint-plan", "train.py", "--gpu", "t4", "--batch-size", "8"], "--batch-size would change nothing"),
         (["simulate", "train.py", "--gpu", "t4", "--seq-len-dist", "uniform:8-16"], "say how long sequences are"),
@@ -122,3 +125,46 @@ def test_a_plan_of_a_program_names_the_line_to_add(capfd: pytest.CaptureFixture[
         "line": f"train.py:{made}",
     }
     assert f'add after train.py:{made}\nimport memplan\nmemplan.apply(model, "plan.json")' in out
+
+
+ACCUMULATES = """
+import argparse
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--micro-batch-size", type=int, default=4096)
+parser.add_argument("--grad-accum-steps", type=int, default=1)
+parser.add_argument("--bf16", action="store_true")
+options = parser.parse_args()
+blocks = [nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)) for _ in range(8)]
+model = nn.Sequential(*blocks).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(1000):
+    for _ in range(options.grad_accum_steps):
+        with torch.autocast("cuda", torch.bfloat16, enabled=options.bf16):
+            loss = model(torch.randn(options.micro_batch_size, 1024, device="cuda")).float().square().mean()
+        (loss / options.grad_accum_steps).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_is_recommended_its_own_arguments_and_a_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(ACCUMULATES)
+    code, out, told = said(["recommend", "train.py", "--gpu", "l4", "--search-budget", "40traces", "--json"], capfd)
+    assert code == 0, told
+    answer = json.loads(out)
+    assert answer["proof"]["ending"] == "best"
+    assert answer["global_batch"] == 4096
+    tried = {" ".join(row["changes"]) for row in (*answer["rows"], *(each for each in answer["what_ifs"]))}
+    assert "--checkpoint full" in tried
+    assert "--bf16" in tried
+    assert any("--micro-batch-size 2048 --grad-accum-steps 2" in words for words in tried)
+    assert any("are the program's own" in sentence for sentence in answer["assumptions"])
+    for row in answer["rows"][:2]:
+        outside = [word for change in row["changes"] if change.startswith("--checkpoint") for word in change.split()]
+        own = [word for change in row["changes"] if not change.startswith("--checkpoint") for word in change.split()]
+        code, out, _ = said(["estimate", "train.py", "--gpu", "l4", "--json", *outside, "--", *own], capfd)
+        assert json.loads(out)["peak"]["device_bytes"] == row["device_bytes"]

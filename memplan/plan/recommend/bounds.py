@@ -11,10 +11,11 @@ Three laws, each checked whenever two traces meet it; a job that breaks one has 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import get_args
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.parallel import Parallel
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, Precision, ScriptTarget
 from memplan.lifetime.records import Category
 from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.exclusions import under_deepspeed
@@ -169,7 +170,12 @@ class Bounds:
             flops -= floor.forward_products
         # What does not depend on the samples is computed once for each micro-batch.
         fewer = min(1.0, spec.grad_accum / known.grad_accum)
-        return flops * fewer / _degree(spec.parallel) / Rates.of(self._profile, spec.precision).matmul
+        return flops * fewer / _degree(spec.parallel) / self._fastest(spec)
+
+    def _fastest(self, spec: JobSpec) -> float:
+        """FLOP/s of products; what a program computes in, its options do not say."""
+        known = get_args(Precision) if isinstance(spec.target, ScriptTarget) else (spec.precision,)
+        return max(Rates.of(self._profile, each).matmul for each in known)
 
 
 _SIZES = (*SPLIT, "optimizer_impl")

@@ -10,6 +10,7 @@ from memplan.measure.collector import collector_off
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 from memplan.plan.recommend.evaluate import MICRO_BATCHES, Evaluation, attempt, evaluate_here, not_traced, work
+from memplan.plan.recommend.programs import in_force
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.runtime.checkpoint.plan_file import write_plan
 
@@ -81,7 +82,8 @@ def _work_planned(candidate: Candidate, profile: GpuProfile, limits: StepLimits,
 def _planned(candidate: Candidate, profile: GpuProfile, limits: StepLimits, budget: int) -> Evaluation:
     from memplan.plan.checkpoint.blocks.planning import plan_here
 
-    spec = replace(candidate.spec, checkpoint="none", grad_accum=min(candidate.spec.grad_accum, MICRO_BATCHES))
+    micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
+    spec = in_force(replace(candidate.spec, checkpoint="none", grad_accum=micro_batches))
     answer = plan_here(spec, profile, BlockPlanRequest(budget_bytes=budget, time_limit=SOLVER_SECONDS, pareto=False))
     if not answer.fits:
         return not_traced(candidate, "no checkpoint plan was found that fits")

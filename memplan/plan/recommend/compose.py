@@ -1,11 +1,14 @@
 """The library call: the best way to run a job. User code runs in worker processes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from memplan.hardware.profile import GpuProfile
+from memplan.job.program_arguments import Varied
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
+from memplan.plan.recommend.programs import known_program
 from memplan.plan.recommend.records import Recommendation, Search
 
 DEFAULT_TIMEOUT = 600.0
@@ -17,6 +20,7 @@ def recommend(
     profile: GpuProfile,
     search: Search | None = None,
     *,
+    vary: Mapping[Varied, str] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
@@ -27,6 +31,7 @@ def recommend(
         spec: The job as given; its global batch is kept unless ``search.target_batch`` says otherwise.
         profile: The device.
         search: How to search and for what; None: one GPU, numerics kept, by throughput.
+        vary: Field of the job → the argument of a program that decides it; what is left out is looked up in its parser.
         timeout: Seconds for one trace.
         cache: Where traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
@@ -41,12 +46,14 @@ def recommend(
     started = time.perf_counter()
     from memplan.plan.recommend.flow import search_here
 
-    return search_here(
+    spec, asked, sentences = known_program(spec, search or Search(), vary or {})
+    answer = search_here(
         spec,
         profile,
-        search or Search(),
+        asked,
         timeout=timeout,
         folder=cache.folder if cache is not None else None,
         progress=progress or (lambda _: None),
         started=started,
     )
+    return replace(answer, assumptions=(*answer.assumptions, *sentences))

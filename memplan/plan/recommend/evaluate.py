@@ -22,6 +22,7 @@ from memplan.measure.records import Estimate
 from memplan.plan.batch.headroom import is_within, limit_of
 from memplan.plan.recommend.floors import MemoryFloor, floor_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
+from memplan.plan.recommend.programs import in_force
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.plan.time.clock import step_time, with_micro_batches
 from memplan.plan.time.records import StepTime
@@ -121,7 +122,7 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
 
 def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, kept: KeptTraces | None) -> Evaluation:
     micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
-    spec = replace(candidate.spec, grad_accum=micro_batches)
+    spec = in_force(replace(candidate.spec, grad_accum=micro_batches))
     worst = _worst_rank(spec, profile, kept, repeated=candidate.spec.grad_accum / micro_batches)
     estimate, host = worst.estimate, worst.host_bytes
     time = with_micro_batches(worst.time, micro_batches, candidate.spec.grad_accum)

@@ -11,6 +11,7 @@ from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange, layouts, single_changes
 from memplan.plan.recommend.exclusions import excluded, under_deepspeed
+from memplan.plan.recommend.programs import program_changes, split_in_words
 from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
 MOST_CHANGES = 4
@@ -103,7 +104,7 @@ def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_
 
 def changes_for(spec: JobSpec, search: Search, *, experts: bool = False) -> tuple[JobChange, ...]:
     """Every single change of a job, allowed or not, but for what is to stay as it is."""
-    found = single_changes(spec, search.gpus, experts=experts)
+    found = program_changes(single_changes(spec, search.gpus, experts=experts), spec)
     return tuple(change for change in found if change.group not in search.keep)
 
 
@@ -115,7 +116,7 @@ def made_of_whole_batches(candidate: Candidate, global_batch: int) -> bool:
 def with_split(candidate: Candidate, given: Candidate, split: BatchSplit) -> Candidate:
     """A candidate with another split of the batch, in words where it differs from that of the job as given."""
     spec = replace(candidate.spec, batch_size=split.micro_batch, grad_accum=split.grad_accum)
-    words = split_words(split.micro_batch, split.grad_accum, given.spec)
+    words = split_in_words(split.micro_batch, split.grad_accum, given.spec)
     groups: tuple[Group, ...] = ("split",) if words else ()
     return Candidate(
         spec=spec,
@@ -163,10 +164,3 @@ def _with_splits(base: Candidate, chosen: Sequence[JobChange], search: Search) -
         candidate = with_split(plain, base, split)
         if not excluded(candidate.spec):
             yield Combination(candidate=candidate, changes=tuple(chosen))
-
-
-def split_words(micro_batch: int, grad_accum: int, spec: JobSpec) -> str:
-    """``--batch-size 2 --grad-accum 4``, without what stays."""
-    parts = [f"--batch-size {micro_batch}"] if micro_batch != spec.batch_size else []
-    parts += [f"--grad-accum {grad_accum}"] if grad_accum != spec.grad_accum else []
-    return " ".join(parts)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
+from memplan.job.spec import ScriptTarget
 from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.recommend.records import (
     NO_BETTER,
@@ -254,10 +255,16 @@ def batch_advice(critical: CriticalBatch) -> Iterator[str]:
         yield f"advice: grow it in equal steps ({linear}; learning rate with it) or by doubling ({adaptive}; AdaBatch)"
 
 
+OF_PROGRAMS = "--checkpoint is memplan.apply(model, ...) in the program; the rest are arguments of its own"
+"""What to do with what is recommended for a program."""
+
+
 def next_lines(answer: Recommendation, setup_file: str) -> list[Text]:
     """What to do with it."""
     if answer.best is None:
         return []
+    if isinstance(answer.best.candidate.spec.target, ScriptTarget):
+        return [Text(OF_PROGRAMS, style="dim")]
     if not setup_file:
         return [Text("-o setup.json writes the best for memplan emit, which makes configuration of it", style="dim")]
     return [Text(f"memplan emit {clean(setup_file)} --to FRAMEWORK", style="green")]
