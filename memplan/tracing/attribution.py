@@ -98,6 +98,11 @@ class Attribution:
         return name or None
 
     @property
+    def runs_module(self) -> bool:
+        """Does a module run now?"""
+        return bool(self._stack)
+
+    @property
     def is_inside_module(self) -> bool:
         """Was a module entered from within another, or from code that belongs to one?"""
         return len(self._stack) > 1

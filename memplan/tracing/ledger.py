@@ -104,8 +104,12 @@ class Ledger:
         entry.most, entry.spare = most, spare
         return identity
 
+    def repeat(self, entry: Entry) -> StorageId:
+        """Enter an allocation like an earlier one, without a storage."""
+        return self._enter(entry.nbytes, entry.place, entry.role, entry.name)
+
     def release_scratch(self, identity: StorageId) -> None:
-        """Free what ``scratch`` entered."""
+        """Free what ``scratch`` or ``repeat`` entered."""
         self._release(identity)
 
     def live_sizes(self) -> list[tuple[int, Place, int]]:

@@ -14,7 +14,7 @@ import torch
 
 from memplan.seam.autograd import current_autograd_node, current_graph_task_id
 from memplan.seam.dispatcher import decompose
-from memplan.seam.fake import FakeTensor, unset_fake_temporarily
+from memplan.seam.fake import FakeTensor
 from memplan.seam.modes import (
     DisableTorchFunction,
     TorchDispatchMode,
@@ -26,8 +26,10 @@ from memplan.tracing import aliasing, random_states
 from memplan.tracing.attribution import Attribution
 from memplan.tracing.calls import Operator, describe
 from memplan.tracing.cuda.kernel_results import RESULT_ORDER, places_apart
+from memplan.tracing.draws import DRAWS
 from memplan.tracing.early_results import EarlyResults
 from memplan.tracing.formulas import Formulas
+from memplan.tracing.host_ops import HostOps
 from memplan.tracing.knowledge import NOTHING
 from memplan.tracing.learning import Learning
 from memplan.tracing.ledger import Ledger
@@ -116,6 +118,8 @@ class Recorder(TorchDispatchMode):
         """Where tensors go that nothing else places."""
         self.host_is_real = False
         """Are ops on real tensors run for real, where their results stay on the host?"""
+        self.host_ops = HostOps(values)
+        """Runs them."""
         self.role_of_copies: Role = "intermediate"
         """What tensors are that are copied from the host to the device."""
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -252,8 +256,11 @@ class Recorder(TorchDispatchMode):
         if self._muted:
             return func(*args, **kwargs)
         if self.host_is_real and self._stays_real(func, args, kwargs):
-            with unset_fake_temporarily():
-                return func(*args, **kwargs)
+            return self.host_ops.run(func, args, kwargs)
+        if self.host_is_real and func in DRAWS and self._is_for_host(func, args, kwargs):
+            drawn = self.host_ops.draw(func, args, kwargs)
+            if drawn is not None:
+                return drawn
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func, self._rules, self._bodies)
@@ -284,6 +291,9 @@ class Recorder(TorchDispatchMode):
         tensors = tensors_in([*args, *kwargs.values()])
         if not tensors or any(isinstance(tensor, FakeTensor) or is_wrapper(tensor) for tensor in tensors):
             return False
+        return self._is_for_host(func, args, kwargs)
+
+    def _is_for_host(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return self._place_rule is None or self._place_rule(func, args, kwargs) in (None, "host")
 
     def _random_state(self) -> torch.Tensor:

@@ -33,6 +33,8 @@ class Semantics:
     """Takes the recorder's answer to "does this tensor lie in host memory?"."""
     ask_pinned: Callable[[Callable[[torch.Tensor], bool]], None]
     """Takes the recorder's answer to "does this tensor lie in page-locked memory?"."""
+    ask_read: Callable[[Callable[[torch.Tensor], None]], None]
+    """Takes who is told of tensors with data that become lists and arrays."""
     ask_stream: Callable[[Callable[[int], None]], None]
     """Takes who is told which CUDA stream work goes to, by its number."""
     user_code: Callable[[], AbstractContextManager[object]]
@@ -53,6 +55,7 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
                 place_rule=None,
                 ask_host=lambda _: None,
                 ask_pinned=lambda _: None,
+                ask_read=lambda _: None,
                 ask_stream=lambda _: None,
                 user_code=nullcontext,
                 not_modelled=lambda names: _own_work_space(cpu_table.not_examined(names)),
@@ -67,6 +70,9 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
         def ask_pinned(is_pinned: Callable[[torch.Tensor], bool]) -> None:
             cuda.placement.is_pinned = is_pinned
 
+        def ask_read(read: Callable[[torch.Tensor], None]) -> None:
+            cuda.placement.read = read
+
         def was_flex() -> bool:
             return cuda.flex_attention.called
 
@@ -78,6 +84,7 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
             place_rule=cuda.placement.rule,
             ask_host=ask_host,
             ask_pinned=ask_pinned,
+            ask_read=ask_read,
             ask_stream=ask_stream,
             user_code=cuda.placement.user_code,
             not_modelled=lambda names: (

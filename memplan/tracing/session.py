@@ -126,6 +126,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values, bodies_of(device))
         means.ask_host(recorder.is_host)
         means.ask_pinned(recorder.is_pinned)
+        means.ask_read(recorder.host_ops.read)
         means.ask_stream(recorder.use_stream)
         recorder.user_code = means.user_code
         compiled.begin(recorder)

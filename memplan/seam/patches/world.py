@@ -85,6 +85,12 @@ PATCHES: tuple[Patch, ...] = (
     ),
     *patches(
         "torch.nn.Module",
+        "__call__",
+        why="evaluations that repeat themselves are traced once",
+        source="torch/nn/modules/module.py Module.__call__",
+    ),
+    *patches(
+        "torch.nn.Module",
         "load_state_dict",
         why="weights that were not downloaded are not missed",
         source="torch/nn/modules/module.py Module.load_state_dict",

@@ -51,6 +51,8 @@ class Placement:
         """Does this tensor lie on the host? Set by whoever records allocations."""
         self.is_pinned: Callable[[torch.Tensor], bool] = _nowhere
         """Is its memory page-locked? Set likewise."""
+        self.read: Callable[[torch.Tensor], object] = _nowhere
+        """Told of every tensor with data that becomes a list or an array, past the dispatcher. Set likewise."""
         self.user_code: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         """The context in which device arguments are read, for code that is called back from inside a torch call."""
 
@@ -206,6 +208,8 @@ class DeviceRewriting(TorchFunctionMode):
             # Reads the arguments of ``Module.to`` for code that hands the device on, so it must not be rewritten yet.
             parse_to: _parse_to,
             tensor.type: self._type,
+            tensor.tolist: lambda args, kwargs: self._read(tensor.tolist, args, kwargs),
+            tensor.numpy: lambda args, kwargs: self._read(tensor.numpy, args, kwargs),
         }
 
     def __torch_function__(
@@ -266,6 +270,10 @@ class DeviceRewriting(TorchFunctionMode):
         if named is None:
             return torch.Tensor.type(*args, **kwargs)
         return self._move(tensor, "device" if named.is_cuda else "host", {"dtype": named.dtype})
+
+    def _read(self, function: Function, args: Args, kwargs: dict[str, Any]) -> Any:
+        self._placement.read(args[0])
+        return function(*args, **kwargs)
 
     def _pin_memory(self, args: Args, _: dict[str, Any]) -> torch.Tensor:
         if self._placement.is_pinned(args[0]):

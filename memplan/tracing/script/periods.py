@@ -10,6 +10,7 @@ from memplan.tracing.place import in_placement_order
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import ModelFacts
 from memplan.tracing.script.boundaries import Boundaries
+from memplan.tracing.script.repeated_calls import RepeatedCalls
 from memplan.tracing.steps import Steps
 
 
@@ -27,6 +28,8 @@ class Periods(Boundaries):
         """The steps so far."""
         self.roots: list[torch.nn.Module] = []
         """Modules that the program called itself, in order."""
+        self.calls = RepeatedCalls(recorder)
+        """What the program evaluates again and again."""
         self._parts: set[int] = set()
         """These and all modules inside them, by ``id``."""
         self._recorder = recorder
@@ -59,6 +62,7 @@ class Periods(Boundaries):
             for root in self.roots:
                 self._name(root)
         self._progress(f"tracing step {len(self.steps.ranges) + 1}")
+        self.calls.begin_step()
         self.steps.begin()
 
     def end_step(self) -> bool:

@@ -93,7 +93,10 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
     for sentence in program.assumptions:
         assume(sentence)
     progress(f"running {program.name}")
-    with real_loaders(here.recorder), real_copies(), surroundings(assume), steppers.watching(), periods.watching():
+    with (
+        real_loaders(here.recorder), real_copies(), surroundings(assume), steppers.watching(), periods.watching(),
+        periods.calls.skipping(),
+    ):  # fmt: skip
         try:
             program.run()
         except StepRepeated:
