@@ -4,6 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memplan.api.estimates import estimate as estimate
+    from memplan.api.estimates import gpus as gpus
+    from memplan.api.plans import batch as batch
+    from memplan.api.plans import checkpoint_plan as checkpoint_plan
+    from memplan.api.plans import recommend as recommend
     from memplan.plan.reuse.arena import plan_arena as plan_arena
     from memplan.plan.reuse.arena import plan_graph as plan_graph
     from memplan.runtime.adaptive.finder import find_batch as find_batch
@@ -19,6 +24,11 @@ if TYPE_CHECKING:
     from memplan.runtime.web.server import serve_dashboard as serve_dashboard
 
 _HOMES = {
+    "estimate": "memplan.api.estimates",
+    "gpus": "memplan.api.estimates",
+    "batch": "memplan.api.plans",
+    "checkpoint_plan": "memplan.api.plans",
+    "recommend": "memplan.api.plans",
     "MemoryMonitor": "memplan.runtime.monitor.monitor",
     "serve_dashboard": "memplan.runtime.web.server",
     "export_metrics": "memplan.runtime.metrics.exporter",
@@ -33,7 +43,7 @@ _HOMES = {
     "plan_graph": "memplan.plan.reuse.arena",
     "profile": "memplan.runtime.profile.profile",
 }
-"""Name → module. All of them need torch, so that each is imported when it is asked for."""
+"""Name → module. Each is imported when it is asked for: nearly all need torch."""
 
 __all__ = [
     "AutoMicroBatch",
@@ -43,18 +53,31 @@ __all__ = [
     "StagingPool",
     "TensorPool",
     "apply",
+    "batch",
+    "checkpoint_plan",
+    "estimate",
     "export_metrics",
     "find_batch",
+    "gpus",
     "plan_arena",
     "plan_graph",
     "profile",
+    "recommend",
     "serve_dashboard",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """What a training process imports."""
+    """What a training process or a notebook imports."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("memplan")
     if name in _HOMES:
         # Kept: a region in a hot loop asks for ``memplan.profile`` each time.
         return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

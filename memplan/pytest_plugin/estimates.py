@@ -8,9 +8,9 @@ from memplan.gate.run import Task, run
 from memplan.hardware.catalog import load_profile
 from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate, Verdict
+from memplan.project.keywords import read_options
 from memplan.project.records import ProjectJob
 from memplan.pytest_plugin import words
-from memplan.pytest_plugin.marker import read_options
 from memplan.pytest_plugin.records import Figure, Made, MarkerLimit
 
 

@@ -1,0 +1,70 @@
+"""What plans of live objects say holds of their estimates, and can be put into force on the objects themselves."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import memplan
+from memplan.errors import UsageError
+from memplan.measure.records import Verdict
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x)
+
+
+def model() -> nn.Module:
+    return nn.Sequential(*(Block() for _ in range(4)))
+
+
+def batch(batch_size: int) -> torch.Tensor:
+    return torch.randn(batch_size, 1024, 64)
+
+
+@pytest.mark.slow
+def test_the_largest_batch_fits_and_the_next_does_not() -> None:
+    net = model()
+    answer = memplan.batch(net, batch, loss="sum", gpu="t4")
+
+    def fits(size: int) -> bool:
+        return memplan.estimate(net, batch, loss="sum", gpu="t4", batch_size=size).verdict is Verdict.FITS
+
+    assert fits(answer.value)
+    assert not fits(answer.value + 1)
+
+
+def test_a_plan_keeps_its_budget_and_goes_into_force_on_the_model() -> None:
+    net, data = model(), batch(8)
+    before = memplan.estimate(net, data, loss="sum", gpu="t4").peak.device_bytes
+    answer = memplan.checkpoint_plan(net, data, loss="sum", gpu="t4", budget=before - (30 << 20))
+    assert answer.fits
+    assert answer.peak_after_bytes <= before - (30 << 20)
+    memplan.apply(net, answer.plan)
+    net(data).sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_a_batch_with_a_size_and_a_model_without_a_file_are_refused() -> None:
+    with pytest.raises(UsageError, match="has a size already"):
+        memplan.batch(model(), torch.zeros(1, 4, 64))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="several processes"):
+        memplan.recommend(model())  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_recommendations_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def model(): return nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))\n"
+        "def batch(batch_size): return torch.randn(batch_size, 64)\n"
+    )
+    answer = memplan.recommend("net.py", gpu="t4", batch_size=64, loss="sum", search_budget=20)
+    assert answer.best is not None
