@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memplan.audit.pool_records import FilePools, ModuleClass, Named, PoolCensus, PoolClass
+from memplan.audit.pool_records import Definition, FilePools, ModuleClass, PoolCensus, PoolClass
 
 
 def census(files: Sequence[FilePools]) -> PoolCensus:
@@ -35,7 +35,7 @@ def census(files: Sequence[FilePools]) -> PoolCensus:
     )
     if found.is_empty:
         return found
-    without = tuple(Named(name=each.name, file=each.file, line=each.line) for each in modules if not each.has_pool)
+    without = tuple(Definition(name=each.name, file=each.file, line=each.line) for each in modules if not each.has_pool)
     return replace(found, modules=len(modules), modules_without_pool=without)
 
 

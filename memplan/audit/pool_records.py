@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class Definition:
     """A definition and its place."""
 
     name: str
@@ -17,7 +17,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolClass(Named):
+class PoolClass(Definition):
     """A class that hands out memory."""
 
     hands_out: tuple[str, ...]
@@ -27,7 +27,7 @@ class PoolClass(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSwitch(Named):
+class PoolSwitch(Definition):
     """A parameter or an attribute that turns a pool on."""
 
     default: bool
@@ -58,7 +58,7 @@ class PoolCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleClass(Named):
+class ModuleClass(Definition):
     """A class that may be a network's module."""
 
     bases: tuple[str, ...]
@@ -75,7 +75,7 @@ class FilePools:
 
     classes: tuple[PoolClass, ...] = ()
     """Pools that it defines."""
-    factories: tuple[Named, ...] = ()
+    factories: tuple[Definition, ...] = ()
     """Its functions that give a pool."""
     imported: frozenset[str] = frozenset()
     """Pools, and functions that give one, that it imports."""
@@ -103,11 +103,11 @@ class PoolCensus:
     """What turns pools on and off."""
     calls: tuple[PoolCalls, ...] = ()
     """Takes and returns by class and file."""
-    unused_factories: tuple[Named, ...] = ()
+    unused_factories: tuple[Definition, ...] = ()
     """Functions that give a pool, and that no file uses."""
     modules: int = 0
     """Modules of networks (``torch.nn.Module``)."""
-    modules_without_pool: tuple[Named, ...] = ()
+    modules_without_pool: tuple[Definition, ...] = ()
     """Those that speak of no pool, nor do their bases."""
     differing_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Method and the pools that have it, where no one name of taking, or none of giving back, is common to all."""

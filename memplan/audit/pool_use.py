@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from memplan.audit.checks.pools import CLOSES, OPENS, POOL_CLASS, TAKES_BACK, is_called_pool, is_handed_on
 from memplan.audit.code import FUNCTIONS, Code, Function
-from memplan.audit.pool_records import FilePools, ModuleClass, Named, PoolCalls, PoolClass, PoolSwitch
+from memplan.audit.pool_records import Definition, FilePools, ModuleClass, PoolCalls, PoolClass, PoolSwitch
 
 _MEMORY_POOL = re.compile(
     r"(?:^|_)(?:tensor|buffer|memory|mem|pinned|staging|arena)s?_(?:\w+_)?(?:pool|allocator)s?(?:_|$)"
@@ -51,8 +51,8 @@ def is_pool_name(name: str) -> bool:
     return POOL_CLASS.match(name) is not None or _MEMORY_POOL.search(name) is not None
 
 
-def _named(code: Code, node: Function) -> Named:
-    return Named(name=node.name, file=code.file, line=node.lineno)
+def _named(code: Code, node: Function) -> Definition:
+    return Definition(name=node.name, file=code.file, line=node.lineno)
 
 
 def _pool(code: Code, node: ast.ClassDef) -> PoolClass:

@@ -27,7 +27,7 @@ _BESIDE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class CarriedSetup:
     """A job, and what came back of it."""
 
     lost: tuple[str, ...]
@@ -36,7 +36,7 @@ class Carried:
     """The job where nothing is done that the files do not carry; what every program says itself is as it was."""
 
 
-def carried(job: JobSpec, files: Mapping[str, str]) -> Carried:
+def carried(job: JobSpec, files: Mapping[str, str]) -> CarriedSetup:
     """Read emitted files back.
 
     Args:
@@ -56,7 +56,7 @@ def carried(job: JobSpec, files: Mapping[str, str]) -> Carried:
         missing.remove("optimizer")
     alone = replace(job, **{name: getattr(read, name) for name in missing})
     kept = {"checkpoint"} & beside
-    return Carried(lost=tuple(name for name in lost if name not in kept), alone=alone)
+    return CarriedSetup(lost=tuple(name for name in lost if name not in kept), alone=alone)
 
 
 _NAMES = (*(name for name, option in OPTIONS.items() if option.about.by_hand), "zero")

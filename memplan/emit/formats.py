@@ -5,7 +5,7 @@ from importlib import import_module
 from types import ModuleType
 
 from memplan.emit import words
-from memplan.emit.carried import Carried, carried, one_word, untold
+from memplan.emit.carried import CarriedSetup, carried, one_word, untold
 from memplan.emit.quote import check, one_line
 from memplan.emit.records import Emitted
 from memplan.errors import MemplanError, UsageError
@@ -59,7 +59,7 @@ def emit(setup: Setup, to: str, peak: Peak | None = None) -> Emitted:
     return Emitted(files=files, notes=(*head, *notes))
 
 
-def _notes(setup: Setup, module: ModuleType, found: Carried, peak: Peak | None) -> Iterator[str]:
+def _notes(setup: Setup, module: ModuleType, found: CarriedSetup, peak: Peak | None) -> Iterator[str]:
     job = setup.job
     told = tuple(module.notes(job, found.lost))
     yield from told

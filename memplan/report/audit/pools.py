@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memplan.audit.pool_records import Named, PoolCalls, PoolCensus
+from memplan.audit.pool_records import Definition, PoolCalls, PoolCensus
 
 _MOST = 8
 """Names and modules that are listed; JSON has them all."""
@@ -49,7 +49,7 @@ def counted(calls: PoolCalls) -> str:
     return f"{calls.taken} taken, {calls.given_back} given back{on}{everything}"
 
 
-def _at(each: Named) -> str:
+def _at(each: Definition) -> str:
     return f"{each.name} {each.file}:{each.line}"
 
 
