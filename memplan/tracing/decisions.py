@@ -76,10 +76,16 @@ class Decisions:
         self._forced = dict(forced or {})
         self._visits: dict[Place, int] = {}
         self._numbers = 0
+        self._turns = False
 
     def begin_step(self) -> None:
         """Forget how often each question was asked."""
         self._visits.clear()
+
+    def turn(self) -> bool:
+        """Once steps have settled: is another one to come, in which an optimizer goes the other way than before?"""
+        before, self._turns = self._turns, self.way == "most" and any(_is_optimizer(file) for file, *_ in self.made)
+        return self._turns and not before
 
     def holds(self, default: bool) -> bool:
         """Does a condition hold of data that nobody knows?
@@ -201,15 +207,16 @@ class Decisions:
         makes (L-BFGS, whose history is full, and which skips an update).
         """
         times = self._count(place)
-        if times > 1:
+        if times > 1 or _is_optimizer(place[0]):
             self.ways["most"] = None
-        turned = self.way == "other" or (self.way == "most" and times % 2 == 0)
+        turned = self.way == "other" or (self.way == "most" and (self._turns or times % 2 == 0))
         return default != turned
 
     def _patience(self, asked: Question) -> int:
         """How often a question is answered alike within a step."""
         if _searches(asked):
-            return 1
+            # Losses fall (``DECAY``): what ends it is a slope that is small enough, not a loss that has risen.
+            return VISITS if asked.is_more and asked.kind == "exit" else 1
         if asked.endless or (asked.kind == "loop" and self.way == "early"):
             return ROUNDS[self.way]
         return VISITS if asked.in_while or asked.kind == "exit" else MOST_VISITS

@@ -37,6 +37,8 @@ class Question:
     """Is it a number that is compared with another one?"""
     is_whole: bool = False
     """Is it made a whole number at once (``int(x)``, ``round(x * 2)``)?"""
+    is_more: bool = False
+    """Does it ask whether one number is more than another (``loss_new > loss``)?"""
     in_while: bool = False
     """Does a ``while`` loop of the same function go round it, and is it asked in so many words (``float(x)``)?"""
 
@@ -54,7 +56,9 @@ def _question(code: CodeType, instruction: int) -> Question:
     if tree is None or not line:
         return at
     path = _path(tree, (line, column), (end_line, end_column))
-    return dataclasses.replace(_judged(at, path), in_while=_is_read_in_while(path), is_whole=_is_made_whole(path))
+    is_more = isinstance(path[-1], ast.Compare) and isinstance(path[-1].ops[0], ast.Gt | ast.GtE)
+    found = dataclasses.replace(_judged(at, path), is_more=is_more)
+    return dataclasses.replace(found, in_while=_is_read_in_while(path), is_whole=_is_made_whole(path))
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int, int]:

@@ -46,7 +46,7 @@ class Steps:
         Raises:
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
-        while self.goes_on:
+        while self.goes_on or self._recorder.values.decisions.turn():
             progress(f"tracing step {len(self.ranges) + 1}")
             self.begin()
             self._advance(loop)

@@ -12,7 +12,8 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.tracing.records import Trace
-from tests.tracing.jobs import source, trace
+from memplan.tracing.run import trace_job
+from tests.tracing.jobs import CPU, source, spec, trace
 from tests.tracing.real_memory import peak, real_allocations
 
 WIDTH = 32
@@ -160,7 +161,12 @@ def closed_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch:
     optimizer.step(closure)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"max_iter": 4, "history_size": 3}, {"max_iter": 3, "history_size": 17}])
+SEARCHING = {"max_iter": 3, "history_size": 4, "line_search_fn": "strong_wolfe"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_iter": 4, "history_size": 3}, {"max_iter": 3, "history_size": 17}, SEARCHING]
+)
 def test_the_history_of_lbfgs_is_full(options: dict[str, Any]) -> None:
     def run() -> object:
         torch.manual_seed(0)
@@ -255,6 +261,14 @@ def test_the_interval_holds_an_optimizer_that_skips_updates_of_a_full_history(
     (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
     assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
     assert (real > 1.05 * answer.peak.device_bytes) == skips
+
+
+def test_a_step_that_settled_is_followed_by_one_that_skips_its_update() -> None:
+    """Then two vectors that the full history does not hold live beside it; a line search asks but once a step."""
+    given = source(linear, rows, optimizer=lbfgs(**SEARCHING), train_step=closed_step)
+    likely, most = (trace_job(lambda: given, spec(batch_size=16), CPU, way=way) for way in ("likely", "most"))
+    parameters = sum(storage.nbytes for storage in likely.storages if storage.role == "parameter")
+    assert predicted_peak(most) == pytest.approx(predicted_peak(likely) + 2 * parameters, abs=64)
 
 
 _FAILING = """
