@@ -90,8 +90,14 @@ def peak_tracer(
     return peak
 
 
-def write(written: Emitted, folder: Path | None) -> None:
-    """Write files to a folder, or the only one to standard output; say what they leave out."""
+def write(written: Emitted, folder: Path | None, name_file: Callable[[str], None] = console.write_plain) -> None:
+    """Write files to a folder, or the only one to standard output; say what they leave out.
+
+    Args:
+        written: The files.
+        folder: Where they go.
+        name_file: Takes the path of each that was written.
+    """
     if folder is None:
         whole = {name: content for name, content in written.files.items() if name != HEAD_ELSEWHERE}
         if len(whole) > 1:
@@ -103,5 +109,5 @@ def write(written: Emitted, folder: Path | None) -> None:
                 write_whole(folder / name, content.encode("utf-8"))
             except OSError as error:
                 raise UsageError(f"cannot write '{folder / name}': {error.strerror}") from error
-            console.write_plain(f"{folder / name}\n")
+            name_file(f"{folder / name}\n")
     console.tell("".join(f"note: {note}\n" for note in written.notes))

@@ -3,7 +3,7 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
+from memplan.cli.emit import check_name, peak_tracer, write
 from memplan.cli.estimate import load_named
 from memplan.cli.recommend_options import (
     FORMATS,
@@ -29,6 +30,7 @@ from memplan.plan.recommend.records import ALLOWABLE, Group, Search, StepLimits
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
+    from memplan.job.setup_file import Setup
     from memplan.plan.recommend.records import Recommendation
 
 
@@ -51,6 +53,7 @@ def recommend(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(device, asked))
+    emissions = problems.of(_emissions, asked.emit or []) or {}
     budget = problems.of(search_budget, asked.search_budget) or (0.0, None)
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
@@ -76,6 +79,8 @@ def recommend(
         _write_setup(answer, asked.out)
     for output in wanted:
         _write(output, answer, report, asked.out)
+    if answer.best is not None and not answer.interrupted:
+        _emit(answer, emissions, profile_dir or [], job.timeout, cache)
     if answer.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     was_cut = answer.proof.ending == "not_found"
@@ -184,8 +189,38 @@ def _write(
     )
 
 
-def _write_setup(answer: "Recommendation", file: Path) -> None:
-    from memplan.job.setup_file import Prediction, make_setup, write_setup
+def _emissions(words: Sequence[str]) -> dict[str, Path]:
+    """``--emit``: framework → folder."""
+    found = {}
+    for word in words:
+        name, _, folder = word.partition("=")
+        check_name(name, "--emit")
+        found[name] = Path(folder or name)
+        if not found[name].parent.is_dir() or (found[name].exists() and not found[name].is_dir()):
+            raise UsageError(f"--emit: cannot make a folder '{found[name]}'")
+    return found
+
+
+def _emit(
+    answer: "Recommendation",
+    emissions: Mapping[str, Path],
+    profile_dirs: Sequence[Path],
+    timeout: float,
+    cache: groups.CacheOptions,
+) -> None:
+    """Write the best for frameworks; which files that gives is told on standard error, beside a report."""
+    from memplan.emit import formats
+
+    for name, folder in emissions.items():
+        setup = _setup(answer)
+        peak = peak_tracer(setup.gpu, profile_dirs, timeout=timeout, cache=cache.opened(), tell=None)
+        written = formats.emit(setup, name, peak)
+        folder.mkdir(exist_ok=True)
+        write(written, folder, console.tell)
+
+
+def _setup(answer: "Recommendation") -> "Setup":
+    from memplan.job.setup_file import Prediction, make_setup
 
     best = answer.best
     assert best is not None  # noqa: S101 - the caller asked.
@@ -196,7 +231,13 @@ def _write_setup(answer: "Recommendation", file: Path) -> None:
         host_bytes=best.host_bytes,
         step_seconds=best.time.total,
     )
+    return make_setup(best.candidate.spec, answer.gpu, predicted)
+
+
+def _write_setup(answer: "Recommendation", file: Path) -> None:
+    from memplan.job.setup_file import write_setup
+
     try:
-        file.write_text(write_setup(make_setup(best.candidate.spec, answer.gpu, predicted)), encoding="utf-8")
+        file.write_text(write_setup(_setup(answer)), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write '{file}': {error.strerror}") from error

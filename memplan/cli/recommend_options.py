@@ -78,6 +78,11 @@ Vary = Annotated[
 Out = Annotated[
     Path | None, option("out", SEARCH, "Write the best as a setup for memplan emit.", metavar="FILE", short="-o")
 ]
+Emit = Annotated[
+    list[str] | None,
+    option("emit", SEARCH, "Write the best for a framework, too, as memplan emit does. Repeatable.",
+           metavar="NAME[=DIR]", default="no; the folder is called NAME"),
+]  # fmt: skip
 Formats = Annotated[
     list[str] | None,
     option("formats", options.REPORT, "text, json or html; with =FILE not to standard output. Repeatable.",
@@ -143,6 +148,7 @@ class SearchOptions:
     noise_scale: NoiseScale = None
     vary: Vary = None
     out: Out = None
+    emit: Emit = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

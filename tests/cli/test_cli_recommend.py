@@ -1,6 +1,7 @@
 """``memplan recommend``: complaints all at once, exit codes, and the setup that it writes."""
 
 import dataclasses
+import json
 import math
 import tempfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.report.example_recommendations import answer
 
 RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {
     "--gpus", "--utilization", "--host-memory", "--target-batch", "--fill", "--step-time", "--allow", "--keep",
-    "--alpha", "--beta", "--search-budget", "--jobs", "--noise-scale", "--vary", "--out", "-o",
+    "--alpha", "--beta", "--search-budget", "--jobs", "--noise-scale", "--vary", "--out", "-o", "--emit",
 }  # fmt: skip
 
 
@@ -46,6 +47,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
 
     monkeypatch.setattr(compose, "recommend", found)
     return seen
+
+
+def test_the_best_is_written_for_frameworks(
+    asked: list[Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("memplan.cli.recommend.peak_tracer", lambda *_, **__: None)
+    typed = f"--gpu rtx-4090 --emit torch={tmp_path}/code --emit accelerate={tmp_path} --json"
+    assert main(["recommend", "preset:gpt2", *typed.split()]) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out)["command"] == "recommend"
+    assert f"{tmp_path}/code/train_setup.py\n" in told.err
+    assert f"{tmp_path}/accelerate.yaml\n" in told.err
+    assert "note: " in told.err
+
+
+@pytest.mark.parametrize("word", ["keras", "hf=/nowhere/at/all"])
+def test_what_cannot_be_written_for_is_said_before_the_search(
+    word: str, asked: list[Search], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recommend", "preset:gpt2", "--gpu", "t4", "--emit", word]) == 2
+    assert "--emit" in capsys.readouterr().err
+    assert not asked
 
 
 def test_what_was_typed_reaches_the_search(asked: list[Search]) -> None:
