@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from memplan.plan.batch.records import BatchAnswer, BatchPoint
+from memplan.measure.records import Verdict
+from memplan.plan.batch.records import BatchAnswer, BatchPoint, BatchTurn
 from memplan.units import GIB, Bytes
 
 
@@ -15,11 +16,15 @@ def answer() -> BatchAnswer:
     return BatchAnswer(
         variable="batch_size", value=11, device_bytes=Bytes(22 * GIB), next_device_bytes=Bytes(25 * GIB),
         limit_bytes=Bytes(24 * GIB), ended="exact", traced=(2, 4, 11, 12), differing=0, seconds=3.0, curve=curve,
+        turns=(
+            BatchTurn(value=12, verdict=Verdict.TIGHT, device_bytes=Bytes(25 * GIB), traced=True),
+            BatchTurn(value=14, verdict=Verdict.OOM, device_bytes=Bytes(28 * GIB), traced=False),
+        ),
     )  # fmt: skip
 
 
-NOTHING = replace(answer(), value=0, ended="none", device_bytes=Bytes(30 * GIB), curve=answer().curve[-1:])
+NOTHING = replace(answer(), value=0, ended="none", device_bytes=Bytes(30 * GIB), curve=answer().curve[-1:], turns=())
 
 REFUSED = replace(
-    answer(), ended="refused", next_device_bytes=None, refused="IndexError: 12", curve=answer().curve[:-1]
+    answer(), ended="refused", next_device_bytes=None, refused="IndexError: 12", curve=answer().curve[:-1], turns=()
 )

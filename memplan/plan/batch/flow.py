@@ -13,8 +13,9 @@ from memplan.lifetime.build import build_lifetimes
 from memplan.measure.answer import compose
 from memplan.measure.measurer import Measurer
 from memplan.measure.played import play_on_device
+from memplan.measure.records import Verdict
 from memplan.plan.batch.headroom import is_within, limit_of
-from memplan.plan.batch.records import BatchAnswer, BatchPoint, Variable
+from memplan.plan.batch.records import BatchAnswer, BatchPoint, BatchTurn, Variable
 from memplan.plan.batch.search import JudgedStep, SearchEnd, ValueSearch
 from memplan.tracing.records import Trace
 from memplan.units import Bytes
@@ -62,13 +63,29 @@ def largest_here(
     def judge(value: int, traced: Trace) -> JudgedStep:
         answer = compose(at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))
         within = is_within(answer, utilization) if limit_bytes is None else answer.peak.device_bytes <= limit_bytes
-        return JudgedStep(device_bytes=answer.peak.device_bytes, fits=within)
+        return JudgedStep(device_bytes=answer.peak.device_bytes, fits=within, verdict=answer.verdict)
 
     first = (spec.seq_len or FIRST_LENGTH) if variable == "seq_len" else spec.batch_size
     search = ValueSearch(trace, judge, limit)
     found = search.run(first)
     points = tuple(_curve(search, found))
-    return replace(answer_of(found, variable, limit, time.perf_counter() - started), curve=points)
+    turns = tuple(_turns(search, found, profile.usable_bytes)) if limit_bytes is None else ()
+    return replace(answer_of(found, variable, limit, time.perf_counter() - started), curve=points, turns=turns)
+
+
+def _turns(search: ValueSearch, found: SearchEnd, usable: int) -> Iterator[BatchTurn]:
+    """Where the verdict of larger values turns; one value may turn it at once."""
+    if found.beyond is None or found.ended not in ("exact", "confirmed"):
+        return
+    seen = set()
+    for verdicts in ((Verdict.TIGHT, Verdict.OOM), (Verdict.OOM,)):
+        value = search.first_beyond(found.value, usable, verdicts)
+        if value is None or value in seen:
+            continue
+        seen.add(value)
+        judged = search.at(value)
+        peak = Bytes(judged.device_bytes)
+        yield BatchTurn(value=value, verdict=judged.verdict, device_bytes=peak, traced=search.is_traced(value))
 
 
 def _curve(search: ValueSearch, found: SearchEnd) -> Iterator[BatchPoint]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from memplan.measure.records import Verdict
 from memplan.units import Bytes
 
 Variable = Literal["batch_size", "seq_len"]
@@ -25,6 +26,20 @@ class BatchPoint:
     """Device peak."""
     fits: bool
     """Is that within the limit?"""
+    traced: bool
+    """By a trace of its own, or by the sizes that other traces foretell?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTurn:
+    """The first value beyond the answer at which the verdict is another one."""
+
+    value: int
+    """Of what was enlarged."""
+    verdict: Verdict
+    """TIGHT or OOM."""
+    device_bytes: Bytes
+    """Device peak."""
     traced: bool
     """By a trace of its own, or by the sizes that other traces foretell?"""
 
@@ -55,6 +70,8 @@ class BatchAnswer:
     """What the program says at one more, where it refuses that."""
     curve: tuple[BatchPoint, ...] = ()
     """Peaks at the answer, one more, and a few below, in order."""
+    turns: tuple[BatchTurn, ...] = ()
+    """Where larger values become TIGHT and where OOM, on the whole device; none where the program refuses one more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """The largest value of an option whose step fits: two traces, exact sizes, and traces at the answer and one more."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
 
 from memplan.errors import EstimateError, MemplanError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
+from memplan.measure.records import Verdict
 from memplan.plan.batch.records import Ended
 from memplan.tracing.records import Trace
 
@@ -29,6 +30,8 @@ class JudgedStep:
     """Its device peak."""
     fits: bool
     """Does it fit?"""
+    verdict: Verdict = Verdict.UNKNOWN
+    """Of the whole device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,37 @@ class ValueSearch:
         if value not in self._promised:
             self._promised[value] = self._judge(value, self._family_near(value).at(value))
         return self._promised[value]
+
+    def first_beyond(self, value: int, usable: int, verdicts: Collection[Verdict]) -> int | None:
+        """Return the first value beyond another that has one of some verdicts, taking them to stay once they came.
+
+        Args:
+            value: The largest that fits.
+            usable: Bytes of the device: near this peak the search begins.
+            verdicts: Those looked for.
+
+        Returns:
+            The value; None where none is found that traces foretell.
+        """
+        below, above, step = value, value + 1 + self._likely_distance(value, usable), 1
+        while self.is_known(above) and self.at(above).verdict not in verdicts:
+            below, above, step = above, min(above + step, LARGEST + 1), 2 * step
+        if not self.is_known(above) or above > LARGEST:
+            return None
+        step = 1
+        while above - step > below and self.at(above - step).verdict in verdicts:
+            above, step = above - step, 2 * step
+        below = max(below, above - step)
+        while above - below > 1:
+            middle = (below + above) // 2
+            below, above = (below, middle) if self.at(middle).verdict in verdicts else (middle, above)
+        return above
+
+    def _likely_distance(self, value: int, usable: int) -> int:
+        """How far beyond one more than a value a line through its peak and that of its half meets a size."""
+        half, peak = max(1, value // 2), self.at(value + 1).device_bytes
+        slope = (peak - self.at(half).device_bytes) / (value + 1 - half)
+        return int(max(0, usable - peak) / slope) if slope > 0 else 0
 
     def is_traced(self, value: int) -> bool:
         """Was a value traced?"""

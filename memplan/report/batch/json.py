@@ -1,13 +1,13 @@
 """The JSON report of ``memplan batch``."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from memplan.contract.document import Document, head
-from memplan.contract.table import Table, only
+from memplan.contract.table import Table, if_any, only
 from memplan.hardware.profile import GpuProfile
-from memplan.plan.batch.records import BatchAnswer
+from memplan.plan.batch.records import BatchAnswer, BatchTurn
 
 
 class BatchResult(NamedTuple):
@@ -19,6 +19,15 @@ class BatchResult(NamedTuple):
     """The largest batch that fits it."""
 
 
+class TurnOf(NamedTuple):
+    """A larger value at which the verdict of a GPU turns."""
+
+    gpu: str
+    """Its name."""
+    turn: BatchTurn
+    """Where, and to what."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
     """The answers for one target."""
@@ -27,20 +36,30 @@ class BatchReport:
     """As typed."""
     results: tuple[BatchResult, ...]
     """One for each GPU, in the order asked for."""
+    turns: tuple[TurnOf, ...]
+    """Values beyond the answers at which verdicts turn."""
 
 
+_KEPT = {field.name: field.name for field in fields(BatchAnswer) if field.name not in ("ended", "seconds", "turns")}
 DOCUMENT = Document(
     name="batch",
     root=BatchReport,
     tables={
-        BatchReport: Table(keys=head("batch")),
+        BatchReport: Table(keys={**head("batch"), "turns": if_any("turns")}),
         BatchResult: Table(spread=("answer",)),
         GpuProfile: only("name", "title", "usable_bytes"),
-        BatchAnswer: Table(keys={"result": "ended", "timings": {"search_seconds": "seconds"}}),
+        TurnOf: Table(spread=("turn",)),
+        # Its turns stand beside the results, whose keys are fixed.
+        BatchAnswer: Table(
+            keys={"result": "ended", "timings": {"search_seconds": "seconds"}, **_KEPT},
+            rest=False,
+        ),
     },
 )
 
 
 def render(target: str, found: Iterable[tuple[GpuProfile, BatchAnswer]]) -> str:
     """Render all answers as one object."""
-    return DOCUMENT.render(BatchReport(target=target, results=tuple(BatchResult(*pair) for pair in found)))
+    results = tuple(BatchResult(*pair) for pair in found)
+    turns = tuple(TurnOf(gpu.name, turn) for gpu, answer in results for turn in answer.turns)
+    return DOCUMENT.render(BatchReport(target=target, results=results, turns=turns))

@@ -62,8 +62,10 @@ def verdict(profile: GpuProfile, answer: BatchAnswer) -> Text:
 
 def _block(profile: GpuProfile, answer: BatchAnswer, width: int, *, explain: bool) -> list[Text]:
     heading = f"{NAMES[answer.variable]:>15}{'peak':>{FIGURE_CELLS}}"
+    turns = ", ".join(f"{turn.value} {turn.verdict.upper()}" for turn in answer.turns)
     return [
         verdict(profile, answer),
+        *([Text(f"  then {turns}", style="yellow")] if turns else []),
         *(Text(line, style="dim") for words in _remarks(answer, explain=explain) for line in _lines(words, width)),
         Text(heading, style="dim"),
         *(
@@ -86,6 +88,8 @@ def _kind(point: BatchPoint, answer: BatchAnswer) -> str:
 def _remarks(answer: BatchAnswer, *, explain: bool) -> Iterator[str]:
     traced = ", ".join(map(str, sorted(answer.traced)))
     yield f"{ENDINGS[answer.ended]} (traced: {traced}; {answer.seconds:.1f} s)"
+    if foretold := [str(turn.value) for turn in answer.turns if not turn.traced]:
+        yield f"{', '.join(foretold)} by its sizes, not traced"
     if answer.refused:
         yield f"at {answer.value + 1}: {clean(answer.refused)}"
     if explain and answer.value:

@@ -1,6 +1,7 @@
 """The search for the largest batch, against brute force on steps whose sizes are known."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from memplan.errors import EstimateError, UsageError
 from memplan.lifetime.family import TraceFamily, differing, families
+from memplan.measure.records import Verdict
 from memplan.plan.batch.search import JudgedStep, ValueSearch
 from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
@@ -88,6 +90,38 @@ def test_the_answer_is_that_of_brute_force(
     else:
         assert found.value == best
     assert found.ended != "none" or not best
+
+
+@given(
+    per_sample=st.integers(1, 300),
+    square=st.integers(0, 3),
+    padding=st.sampled_from((1, 8, 64)),
+    limit=st.integers(500, 60_000),
+    share=st.floats(1.01, 1.4),
+)
+def test_the_turns_beyond_the_answer_are_those_of_brute_force(
+    per_sample: int, square: int, padding: int, limit: int, share: float
+) -> None:
+    def sizes(batch: int) -> tuple[int, ...]:
+        return per_sample * batch + square * batch * batch, -(-batch // padding) * padding * 4
+
+    usable = int(limit * share)
+
+    def judge(_: int, traced: Trace) -> JudgedStep:
+        peak = _peak(traced)
+        verdict = Verdict.FITS if peak <= limit else Verdict.TIGHT if peak <= usable else Verdict.OOM
+        return JudgedStep(device_bytes=peak, fits=peak <= limit, verdict=verdict)
+
+    search = ValueSearch(lambda batch: _trace(*sizes(batch)), judge, limit)
+    found = search.run(2)
+    if found.ended not in ("exact", "confirmed"):
+        return
+    for room, verdicts in ((limit, (Verdict.TIGHT, Verdict.OOM)), (usable, (Verdict.OOM,))):
+        first = next(value for value in count(found.value + 1) if sum(sizes(value)) > room)
+        turn = search.first_beyond(found.value, usable, verdicts)
+        # Sizes that are padded are no polynomials: what was not traced is foretold by those that they come near to.
+        if padding == 1 or turn == found.value + 1:
+            assert turn == first
 
 
 @given(limit=st.integers(3_000, 100_000))
