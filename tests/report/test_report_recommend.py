@@ -9,11 +9,12 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from memplan.plan.recommend.records import UNREACHED, Ending, Recommendation, Remedy
+from memplan.plan.recommend.records import UNREACHED, Ending, Recommendation, Rejected, Remedy
 from memplan.report.recommend import html as recommend_html
 from memplan.report.recommend import json as recommend_json
 from memplan.report.recommend import svg as recommend_svg
 from memplan.report.recommend import text as recommend
+from memplan.report.recommend.lost import lost_once
 from memplan.units import GIB, Bytes, format_bytes
 from tests.contract.goldens import obey
 from tests.report.example_recommendations import JOB, LOST, answer, candidate, evaluated
@@ -150,3 +151,27 @@ def test_the_page_closes_what_it_opens() -> None:
 
     Reader().feed(recommend_html.render(answer()))
     assert not open_tags
+
+
+def failed(*changes: str, reason: str = "boom") -> Rejected:
+    return Rejected(candidate=candidate(*changes), reason=reason, traced=False)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "told"),
+    [
+        # A smaller way that fails alike tells of all that have it.
+        ((failed("a", "b"), failed("a", "b", "c"), failed("a", "b", "d")), [("a b", "boom")]),
+        # What all have in common fails, where nothing that ran has it.
+        ((failed("a", "b", "c"), failed("a", "b", "d")), [("a b", "boom")]),
+        ((failed("a", "c"), failed("b", "d")), [("a c", "boom"), ("b d", "boom")]),
+        ((failed("a", "b"), failed("a", "b", "c", reason="bang")), [("a b", "boom"), ("a b c", "bang")]),
+        # This one ran in a smaller way, so that it is not what fails.
+        ((failed("--checkpoint full", "c"), failed("--checkpoint full", "d")),
+         [("--checkpoint full c", "boom"), ("--checkpoint full d", "boom")]),
+        # The single change is told where single changes are.
+        ((failed("--lora r=16", "c", reason="there is no linear layer"),), []),
+    ],
+)  # fmt: skip
+def test_what_fails_together_is_told_once(rejected: tuple[Rejected, ...], told: list[tuple[str, str]]) -> None:
+    assert lost_once(replace(answer(), rejected=rejected)) == told

@@ -8,8 +8,6 @@ from rich.text import Text
 from memplan.job.spec import ScriptTarget
 from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.recommend.records import (
-    NO_BETTER,
-    NOT_TRACED,
     UNREACHED,
     Candidate,
     Ending,
@@ -29,6 +27,7 @@ from memplan.report.draw.layout import (
 )
 from memplan.report.estimate.job import job_items
 from memplan.report.recommend.chart import front_lines
+from memplan.report.recommend.lost import lost_once
 from memplan.text import clean
 from memplan.units import format_bytes
 
@@ -219,13 +218,9 @@ def state(row: SingleChange) -> str:
 
 def lost_lines(answer: Recommendation, width: int) -> list[Text]:
     """Why others lost; what cannot be made on its own is said with the single changes, how many are left above."""
-    told = [each.candidate for each in answer.what_ifs if each.saved_bytes is None]
-    fit = (NOT_TRACED, NO_BETTER)
-    lost = [each for each in answer.rejected if each.candidate not in told and each.reason not in fit]
+    lost = lost_once(answer)
     lines = [
-        Text(line, style="dim")
-        for row in lost[:SHOWN]
-        for line in hanging("  ", f"{row.candidate.words}: {row.reason}", width)
+        Text(line, style="dim") for words, reason in lost[:SHOWN] for line in hanging("  ", f"{words}: {reason}", width)
     ]
     left = len(lost) - SHOWN
     more = [Text(f"  and {left} more", style="dim")] if left > 0 else []
