@@ -153,6 +153,17 @@ def test_the_page_closes_what_it_opens() -> None:
     assert not open_tags
 
 
+@pytest.mark.parametrize(("precision", "is_told"), [("bf16-mixed", True), ("fp32", False)])
+def test_that_a_card_emulates_bfloat16_stands_below_the_best(precision: str, is_told: bool) -> None:
+    best = answer().rows[0]
+    spec = replace(best.candidate.spec, precision=precision)  # type: ignore[arg-type]
+    rows = (replace(best, candidate=replace(best.candidate, spec=spec)),)
+    phrase = "bfloat16 on a GPU whose cores have none"
+    found = replace(answer(), rows=rows, not_modelled=(phrase,))
+    text = "\n".join(line.plain for line in recommend.verdict_lines(found, 100))
+    assert (phrase in text) == is_told
+
+
 def failed(*changes: str, reason: str = "boom") -> Rejected:
     return Rejected(candidate=candidate(*changes), reason=reason, traced=False)
 

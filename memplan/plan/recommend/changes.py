@@ -111,6 +111,8 @@ def _of_precision(spec: JobSpec) -> Iterator[JobChange]:
         yield _change("--precision bf16", "precision", precision="bf16")
     elif spec.precision == "bf16-mixed":
         yield _change("--precision bf16", "precision", precision="bf16")
+        # Offered where the device emulates bfloat16.
+        yield _change("--precision fp16-mixed", "precision", precision="fp16-mixed")
 
 
 def _of_ranks(spec: JobSpec, gpus: int, *, experts: bool) -> Iterator[JobChange]:

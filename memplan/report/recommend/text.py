@@ -135,6 +135,8 @@ def remarks(answer: Recommendation) -> Iterator[str]:
         yield f"{name}: {answer.cheapest.candidate.words} ({percent(answer.cheapest.extra_time or 0.0)} time)"
         if not answer.cheapest.allowed:
             yield "it changes the numerics, and is taken only with --allow"
+    if answer.best is not None and answer.best.candidate.spec.precision.startswith("bf16"):
+        yield from (phrase for phrase in answer.not_modelled if phrase.startswith("bfloat16 "))
     parts = tuple(time_words(answer.best)) if answer.best is not None else ()
     if len(parts) > 1:
         yield "of the step: " + ", ".join(parts)

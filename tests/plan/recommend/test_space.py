@@ -62,6 +62,12 @@ def test_numerics_change_only_where_they_may() -> None:
     assert {change.group for change in changes} - {change.group for change in changes_for(JOB, kept)} == {"checkpoint"}
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
+def test_float16_is_there_for_devices_that_emulate_bfloat16(precision: Precision) -> None:
+    changes = single_changes(replace(JOB, precision=precision), 1)
+    assert "--precision fp16-mixed" in {change.text for change in changes}
+
+
 ZERO = Parallel(data="zero3", shards=8)
 
 
