@@ -57,6 +57,7 @@ class Code:
         self._numbers: dict[ast.AST, int] = {}
         self._ends: dict[ast.AST, int] = {}
         self._scopes: dict[ast.AST, Scope] = {}
+        self._statements: dict[ast.AST, ast.AST] = {}
         self._callees: dict[ast.Call, str] = {}
         self._of_type: dict[type[ast.AST], list[ast.AST]] = {}
         self.kept: dict[tuple[str, ast.AST], Any] = {}
@@ -66,11 +67,13 @@ class Code:
     def _index(self) -> None:
         """Number all nodes in the order of the text; without recursion, for a tree of user code may be deep."""
         order: list[ast.AST] = []
-        stack: list[tuple[ast.AST, Scope]] = [(self.tree, self.tree)]
+        stack: list[tuple[ast.AST, Scope, ast.AST]] = [(self.tree, self.tree, self.tree)]
         while stack:
-            node, scope = stack.pop()
+            node, scope, around = stack.pop()
+            statement = node if isinstance(node, ast.stmt) else around
             self._numbers[node] = len(order)
             self._scopes[node] = scope
+            self._statements[node] = statement
             order.append(node)
             self._of_type.setdefault(type(node), []).append(node)
             inner = node if isinstance(node, _SCOPES) else scope
@@ -84,7 +87,7 @@ class Code:
                     children += [each for each in value if isinstance(each, ast.AST)]
             for child in reversed(children):
                 self._parents[child] = node
-                stack.append((child, inner))
+                stack.append((child, inner, statement))
         self._ends = {node: number + 1 for number, node in enumerate(order)}
         for node in reversed(order[1:]):
             parent = self._parents[node]
@@ -180,15 +183,19 @@ class Code:
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The statement that it is a part of, itself included."""
-        if isinstance(node, ast.stmt):
-            return node
+        known = self._statements.get(node, node)
+        if isinstance(known, ast.stmt):
+            return known
         return next(each for each in self.above(node) if isinstance(each, ast.stmt))
 
     def loops(self, node: ast.AST) -> list[Loop]:
         """Loops of its own scope whose body it stands in, from the inside."""
         found: list[Loop] = []
-        child = node
-        for each in self.above(node):
+        if isinstance(self._scopes.get(node), ast.Lambda):
+            return found
+        # An expression of a loop's own stands in its head: the search begins at the statement, however deep it is.
+        child = self._statements.get(node, node)
+        for each in self.above(child):
             if isinstance(each, _SCOPES):
                 break
             if isinstance(each, LOOPS) and child not in _head(each) and child not in each.orelse:
@@ -235,7 +242,10 @@ class Code:
 
     def names_scope(self, node: ast.AST) -> Scope:
         """The scope whose names a function's statements use: never a class, and what stands around a lambda."""
-        return next((each for each in self.above(node) if isinstance(each, (*FUNCTIONS, ast.Module))), self.tree)
+        statement = self._statements.get(node, node)
+        if statement is not node and isinstance(statement, FUNCTIONS):
+            return statement
+        return next((each for each in self.above(statement) if isinstance(each, (*FUNCTIONS, ast.Module))), self.tree)
 
 
 def _head(loop: Loop) -> tuple[ast.AST, ...]:

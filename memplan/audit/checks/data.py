@@ -148,17 +148,26 @@ def loaded_onto_gpu(code: Code) -> Iterator[Hit]:
 def _is_checkpoint(code: Code, call: ast.Call) -> bool:
     """Weights, by what is done with them or by their name; not data, statistics or a random generator's state."""
     named = ast.unparse(call.args[0]).lower() if call.args else ""
-    random_states = any("rng_state" in code.dotted(each.func) for each in code.calls(code.names_scope(call)))
+    random_states, takers = _done_with_states(code, code.names_scope(call))
     if _NO_WEIGHTS.search(named) or random_states:
         return False
     statement = code.statement(call)
     targets = [code.dotted(each) for each in statement.targets] if isinstance(statement, ast.Assign) else []
     if any(_WEIGHTS.search(name) for name in [named, *targets]):
         return True
-    takers = [each for each in code.calls(code.names_scope(call)) if code.dotted(each.func).endswith("load_state_dict")
-              or (isinstance(each.func, ast.Attribute) and each.func.attr == "load_state_dict")]  # fmt: skip
     return any(
         each is call or (isinstance(each, ast.Name) and each.id in targets)
         for taker in takers
         for each in ast.walk(taker)
     )
+
+
+def _done_with_states(code: Code, scope: ast.AST) -> tuple[bool, list[ast.Call]]:
+    """Return whether a scope handles a random generator's state, and its calls that take weights in."""
+    if ("states", scope) not in code.kept:
+        calls = [(code.dotted(call.func), call) for call in code.calls(scope)]
+        takers = [call for name, call in calls if name.endswith("load_state_dict")
+                  or (isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict")]  # fmt: skip
+        code.kept["states", scope] = any("rng_state" in name for name, _ in calls), takers
+    states: tuple[bool, list[ast.Call]] = code.kept["states", scope]
+    return states
