@@ -18,7 +18,8 @@ def graph_module(trace: Trace) -> "torch.fx.GraphModule":
     """Return the calls of all traced steps, in the order in which they ran, as a module that torch.fx can run.
 
     Placeholders are the model's parameters and buffers, by name with ``_`` for ``.``, and the batches of each step; ops
-    that write in place do so here, too. A node's ``meta["op"]`` is its record (``memplan.tracing.records.Op``).
+    that write in place do so here, too, and what is made of nothing lies where the first placeholder does. A node's
+    ``meta["op"]`` is its record (``memplan.tracing.records.Op``).
 
     Raises:
         EstimateError: The trace was kept without its graph.
@@ -34,7 +35,29 @@ def graph_module(trace: Trace) -> "torch.fx.GraphModule":
     graph = trace.graph.fx()
     if not any(node.op == "output" for node in graph.nodes):
         graph.output(())
+    _follow_inputs(graph)
     return torch.fx.GraphModule(root, graph, class_name="Step")
+
+
+def _follow_inputs(graph: "torch.fx.Graph") -> None:
+    """Make what is created from nothing (``empty``, ``randn``) ask the first input for its device.
+
+    A saved ``GraphModule`` is traced again from its code when it is loaded. A call without any node among its arguments
+    would be made then, once, and with it the random draws into its result.
+    """
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    created = [node for node in graph.nodes if node.op == "call_function" and _is_from_nothing(node)]
+    if not inputs or not created:
+        return
+    with graph.inserting_before(created[0]):
+        device = graph.call_function(getattr, (inputs[0], "device"))
+    for node in created:
+        node.kwargs = {**node.kwargs, "device": device}
+
+
+def _is_from_nothing(node: "torch.fx.Node") -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return not node.all_input_nodes and schema is not None and any(each.name == "device" for each in schema.arguments)
 
 
 def node_names(trace: Trace, module: "torch.fx.GraphModule") -> tuple[str, ...]:

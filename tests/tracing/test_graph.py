@@ -39,6 +39,19 @@ class Checkpointed(nn.Module):
         return checkpoint(self.block, self.first(x), use_reentrant=self.reentrant)
 
 
+class Stochastic(nn.Module):
+    """Draws into a tensor that is made of nothing, between draws into copies of others, as stochastic depth does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Residual()
+        self.second = Residual()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.empty(x.shape[0], 1).bernoulli_(0.5)
+        return self.second(self.first(x) * kept) * torch.rand(16)
+
+
 class Convolutional(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -84,6 +97,7 @@ def mean_square(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]] = {
     "residual": (Residual, vectors),
+    "stochastic": (Stochastic, vectors),
     "checkpoint": (lambda: Checkpointed(reentrant=False), vectors),
     "reentrant": (lambda: Checkpointed(reentrant=True), vectors),
     "convolution": (Convolutional, images),
@@ -142,9 +156,10 @@ def test_two_steps_of_the_graph_leave_the_same_parameters_as_eager(case: str, op
     remaining = iter(batches)
     names = [node.meta["tensor"] for node in module.graph.nodes if node.op == "placeholder"]
     inputs = [next(remaining) if name.startswith("batch") else values[name].detach() for name in names]
+    loaded = torch.load(io.BytesIO(saved(module)), weights_only=False)
     torch.manual_seed(7)
     with torch.no_grad():
-        torch.fx.Interpreter(torch.load(io.BytesIO(saved(module)), weights_only=False)).run(*inputs)
+        torch.fx.Interpreter(loaded).run(*inputs)
     assert len(recorded.steps) == 2
     for (name, expected), (_, actual) in zip(model.named_parameters(), twin.named_parameters(), strict=True):
         assert torch.equal(expected, actual), name
