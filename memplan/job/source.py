@@ -12,6 +12,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """A model of blocks that are alike, as far as its configuration tells."""
+
+    blocks: int
+    """Blocks in a stack; stacks of as many are changed together."""
+    period: int
+    """After how many blocks their kinds come again: 1 where all are of one kind."""
+    at: "Callable[[int], ModelSource]"
+    """The same target with so many blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
     """A loaded target. Nothing has been built yet; every callable runs later, under fake tensors."""
 
@@ -38,5 +50,7 @@ class ModelSource:
     """Sequence length where none is given; None where the model has none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Keywords that the model's constructor is called with, as typed: sizes that its inputs must fit."""
+    depth: Depth | None = None
+    """How deep the model is, where that is known; None where nobody knows how to build it with fewer blocks."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field (``model``, ``batch``, ``loss``…) → ``file:line`` it came from."""

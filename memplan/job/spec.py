@@ -110,6 +110,11 @@ class JobSpec:
         False, panel="Target", help="Let hf: targets run their own code.", on_job_line="never", for_programs=True
     )
     """May a ``hf:`` target run code from its directory?"""
+    no_fold: bool = option(
+        False, panel="Target", help="Trace every block, instead of continuing a few.", on_job_line="never",
+        page="how-it-works.md#folded-traces",
+    )  # fmt: skip
+    """Trace all blocks of a model, even where a few of them show what the others do?"""
     batch_size: int = option(
         1, help="Samples per micro-batch.", least=1, on_job_line="always", by_hand="give it to the data loader"
     )

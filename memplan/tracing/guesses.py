@@ -10,7 +10,7 @@ from memplan.tracing.decisions import Decisions
 from memplan.tracing.draws import Draws
 from memplan.tracing.knowledge import NOTHING, Knowledge
 from memplan.tracing.records import Way
-from memplan.tracing.results import Results
+from memplan.tracing.results import Results, results_here
 
 
 class Guesses:
@@ -36,7 +36,7 @@ class Guesses:
         """Assumptions made so far, in order, each a sentence."""
         self.draws = Draws(self.decisions.way)
         """Random integers."""
-        self.results = Results()
+        self.results: Results = results_here()
         """Of ops that need no data."""
 
     @property

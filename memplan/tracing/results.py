@@ -6,7 +6,9 @@ without the mode, from what the mode itself returned then. Remembered is only wh
 arguments, and only where a tensor made from memory has every trait of the one that the mode made.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -68,9 +70,14 @@ class _Answer(NamedTuple):
 
 
 class Results:
-    """What calls on the fake tensors of one mode return."""
+    """What calls on fake tensors return.
 
-    def __init__(self) -> None:
+    Args:
+        outlives_modes: Is it of several modes, which answer alike?
+    """
+
+    def __init__(self, *, outlives_modes: bool = False) -> None:
+        self._outlives_modes = outlives_modes
         self._mode: FakeTensorMode | None = None
         self._attributes: dict[str, Any] = {}
         """What the mode writes on every tensor that it makes."""
@@ -111,7 +118,8 @@ class Results:
             # Sizes are symbols then, of which no two are known to be equal.
             return False
         if mode is not self._mode:
-            self._answers.clear()
+            if not self._outlives_modes:
+                self._answers.clear()
             with DisableTorchDispatch():
                 plain = FakeTensor(mode, torch.empty(0, device=_META), _CPU)
             self._mode, self._attributes = mode, dict(vars(plain))
@@ -210,6 +218,24 @@ class Results:
         self._mind_pointer(made)
         vars(made).update(self._attributes)
         return made
+
+
+_shared: ContextVar[Results | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def shared_results() -> Iterator[None]:
+    """Let all traces in the context share one memory: traces of one job for one device, whose kernels are the same."""
+    token = _shared.set(Results(outlives_modes=True))
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def results_here() -> Results:
+    """Return the memory that is shared here; else a new one."""
+    return _shared.get() or Results()
 
 
 def _made(leaf: torch.Tensor, tensors: Sequence[torch.Tensor]) -> _Made:

@@ -4,9 +4,11 @@ import importlib.metadata
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
+from memplan.job.depth import depth_of
 from memplan.job.huggingface.materialise import build
 from memplan.job.huggingface.tasks import (
     DEFAULT_SEQ_LEN,
@@ -61,6 +63,10 @@ def source_of(
     Returns:
         The target. Its model is built on demand, in training mode only for training jobs.
     """
+    again = partial(
+        source_of, model_class, task=task, spec=spec, default_seq_len=default_seq_len, own_head=own_head,
+        provenance=provenance,
+    )  # fmt: skip
     is_diffusion = task == "diffusion"
     config = config if is_diffusion else _fitting(model_class, config)
     assumptions: dict[str, str] = {}
@@ -74,6 +80,7 @@ def source_of(
         batch=batch_maker(task, batch_config, default_seq_len=default_seq_len, mode=spec.mode),
         loss=denoising_loss if is_diffusion else None,
         default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
+        depth=None if is_diffusion else depth_of(config, again),
         provenance=_inputs_said(task, labels=spec.mode == "train") | assumptions | dict(provenance or {}),
     )
 
