@@ -20,7 +20,7 @@ NO_READER = frozenset({"torchtitan"})
 """Configurations that are code, of models of their own."""
 _NOT_TYPED = frozenset({
     "target", "mode", "inputs", "data_dependent", "max_new_tokens", "allow_network", "trust_remote_code", "provenance",
-    "zero",
+    "zero", "no_fold",
 })  # fmt: skip
 _LIMIT = 3600.0
 """Seconds for one command."""

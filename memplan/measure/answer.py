@@ -71,6 +71,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         torch_version=installed("torch"),
         memplan_version=installed("memplan"),
         kv_cache=kv_cache(trace.cache, spec.kv_block_size),
+        folded=trace.folded,
     )
 
 

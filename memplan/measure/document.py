@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memplan.contract.document import Document, head, of_command
-from memplan.contract.table import Computed, Table, columns, or_null
+from memplan.contract.table import Computed, Table, columns, if_any, or_null
 from memplan.lifetime.records import Category
 from memplan.measure.digest_records import Curve, DigestBlock, DigestBuffer, DigestSegment, HistoryDigest
 from memplan.measure.records import Estimate, Fragmentation, IntervalBasis, PeakFacts, Verdict
@@ -65,7 +65,7 @@ ESTIMATE = Document(
                 "breakdown": Computed(_breakdown, "breakdown"),
                 "fragmentation": Computed(_fragmentation, "fragmentation"),
                 "headroom_bytes": _headroom,
-                "trace": {"steps": "steps_traced", "repeats": "repeats"},
+                "trace": {"steps": "steps_traced", "repeats": "repeats", "folded": if_any("folded")},
                 "versions": {"memplan": "memplan_version", "torch": "torch_version"},
             },
             before=_readable,

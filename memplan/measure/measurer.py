@@ -17,6 +17,7 @@ from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.collector import between_traces, collector_off
+from memplan.measure.folded import folded_trace
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.played import DEFAULT_POLICY, play_on_device
@@ -152,15 +153,27 @@ class Measurer:
             self._traces += 1
             tell = self.progress
             try:
-                trace = trace_for(
-                    spec, profile, rank=rank, way=way, load=self._load, progress=lambda text: tell(f"{at}{text}")
+                trace_with = partial(
+                    trace_for, spec, profile, rank=rank, way=way, progress=lambda text: tell(f"{at}{text}")
                 )
+                trace = trace_with(load=self._load) if self._load else _folded_or_whole(spec, trace_with)
             except (EstimateError, UsageError) as error:
                 return error
             if self._kept is not None:
                 self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)
         return build_lifetimes(trace)
+
+
+def _folded_or_whole(spec: JobSpec, trace_with: Callable[..., Trace]) -> Trace:
+    """Continue the trace from shallower models where that holds; else trace the job as it is.
+
+    Args:
+        spec: The job.
+        trace_with: Traces it as ``trace_for`` does, given ``load``.
+    """
+    folded = folded_trace(spec, lambda source: trace_with(load=lambda: source))
+    return folded if isinstance(folded, Trace) else replace(trace_with(), folded=folded)
 
 
 def trace_for(

@@ -15,6 +15,7 @@ from memplan.tracing.records import (
     Computing,
     DeviceTraits,
     Event,
+    Folded,
     ModelFacts,
     Op,
     Phase,
@@ -58,6 +59,7 @@ _SHAPE: Mapping[str, Any] = {
     "causal": [_INT],
     "computes_in": _TEXT,
     "cache": [(_INT, _INT, _OPTIONAL, _INT, _INT)],
+    "folded": [(_INT, [_INT], _TEXT)],
 }  # fmt: skip
 """What is where: a value of one of some types; a list of alike; a row; a mapping."""
 _TEXTS: Mapping[str, tuple[str, ...]] = {
@@ -96,6 +98,7 @@ def pack(trace: Trace) -> bytes:
         "provenance": list(trace.provenance.items()),
         "causal": sorted(trace.causal),
         "cache": [astuple(layer) for layer in trace.cache],
+        "folded": [] if trace.folded is None else [astuple(trace.folded)],
         "texts": list(numbers),
     }
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), _COMPRESSION)
@@ -173,6 +176,7 @@ class _Reader:
                 CacheLayer(sequences=sequences, tokens=tokens, window=window, token_bytes=each, nbytes=nbytes)
                 for sequences, tokens, window, each, nbytes in of["cache"]
             ),
+            folded=next((Folded(blocks=row[0], traced=tuple(row[1]), refused=row[2]) for row in of["folded"]), None),
         )
 
     def _read_ops(self) -> tuple[Op, ...]:

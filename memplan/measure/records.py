@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from memplan.measure.digest_records import HistoryDigest
 from memplan.snapshot.records import Snapshot
-from memplan.tracing.records import Phase
+from memplan.tracing.records import Folded, Phase
 
 
 class Verdict(StrEnum):
@@ -181,6 +181,8 @@ class Estimate:
     memplan_version: str
     kv_cache: KvCache | None = None
     """Where transformers generates; part of the peak as traced, not as blocks."""
+    folded: Folded | None = None
+    """Whether shallower models were traced in place of the whole; None where none was tried."""
 
     @property
     def headroom_bytes(self) -> int:

@@ -171,6 +171,18 @@ class CacheLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """That a deep model's trace was made of those of shallower ones, or why it was not."""
+
+    blocks: int
+    """Of the model."""
+    traced: tuple[int, ...]
+    """Blocks of the models that were traced instead; the last one shows that the others continue."""
+    refused: str = ""
+    """Why the whole model was traced all the same; empty where it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """A recorded run of a few steps: everything that later stages know of the model."""
 
@@ -217,3 +229,5 @@ class Trace:
     """The type in which most of its arithmetic is done; for programs, whose options do not say."""
     cache: tuple[CacheLayer, ...] = ()
     """Keys and values after the last forward of a generation by transformers."""
+    folded: Folded | None = None
+    """Whether shallower models were traced in its place; None where none was tried."""

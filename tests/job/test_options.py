@@ -57,7 +57,8 @@ def test_the_default_is_within_the_limits_and_is_read_from_a_file(option: Option
 def test_a_framework_is_told_what_to_do_about_every_option_that_changes_training() -> None:
     told = {name for name, option in OPTIONS.items() if option.about.by_hand}
     assert OPTIONS.keys() - told == {
-        "allow_network", "trust_remote_code", "inputs", "mode", "max_new_tokens", "kv_block_size", "data_dependent",
+        "allow_network", "trust_remote_code", "no_fold", "inputs", "mode", "max_new_tokens", "kv_block_size",
+        "data_dependent",
     }  # fmt: skip
     job = JobSpec(target=PresetTarget(name="gpt2"), checkpoint="plan.json", parallel=Parallel(data="ddp", replicas=4))
     assert [*left_out(job, frozenset({"batch_size", "precision"}))] == [

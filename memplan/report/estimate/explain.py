@@ -8,6 +8,7 @@ from memplan.measure.records import Estimate, Verdict
 from memplan.report.draw.layout import flow, hanging, pad, paragraphs
 from memplan.report.estimate.interval import interval_facts
 from memplan.report.estimate.job import DEFAULT, FLOP_UNITS, scaled
+from memplan.tracing.records import Folded
 from memplan.units import format_bytes
 
 _FIELD_CELLS = 16
@@ -54,8 +55,17 @@ def _figures(estimate: Estimate, width: int) -> list[Text]:
             width,
         ),
         *interval_facts(peak.basis, width),
-        *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}"), width),
+        *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}", *_folded(estimate.folded)), width),
     ]
+
+
+def _folded(folded: Folded | None) -> list[str]:
+    """Whether the trace is that of all blocks."""
+    if folded is None:
+        return []
+    if folded.refused:
+        return [f"all {folded.blocks} blocks traced: {folded.refused}"]
+    return [f"{folded.blocks} blocks continued from models of {', '.join(map(str, folded.traced))}"]
 
 
 def _provenance(estimate: Estimate, width: int) -> list[Text]:

@@ -1,0 +1,217 @@
+"""A trace as a stream of tokens, and back: ops with what they read and write, births, frees, steps, and what is said.
+
+A word has all that the copies of a block share: the op, its source, the size and the place of a storage. Integers are
+numbers in names, FLOPs, traffic, and the ids of storages. A storage is told by the position of its birth and an op by
+its own, so that neither needs a number.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from memplan.tracing.fold.stream import Integers, TokenStream, stream_of
+from memplan.tracing.fold.words import GAP, Vocabulary, put_together, sentence_apart, taken_apart
+from memplan.tracing.records import Event, ModelFacts, Op, StepRange, Storage, Trace
+from memplan.units import Bytes, OpIndex, StorageId
+
+_OP, _NEW, _READ, _WRITE, _FREE, _BEGIN, _END, _COUNT, _SAID, _LEFT_OUT, _ORIGIN = range(11)
+"""Kinds of tokens, the first part of their words."""
+_REFERENCES = (_READ, _WRITE, _FREE)
+_KEPT = ("device", "repeats", "seq_len", "nvme_bytes", "batch", "optimizers", "unsure", "cache")
+"""Fields that no depth may change."""
+
+Token = tuple[int, tuple[int, ...]]
+
+
+def are_alike(traces: Sequence[Trace]) -> bool:
+    """Do traces agree in all that streams leave out?"""
+    return len({repr([getattr(trace, name) for name in _KEPT]) for trace in traces}) == 1
+
+
+def encode(trace: Trace, words: Vocabulary) -> TokenStream:
+    """Return a trace as tokens.
+
+    Args:
+        trace: The trace; its graph is left out.
+        words: Vocabulary of all traces that are compared.
+    """
+    tokens = [*_facts(trace, words), *_run(trace, words)]
+    return stream_of([word for word, _ in tokens], [integers for _, integers in tokens])
+
+
+def decode(stream: TokenStream, words: Vocabulary, like: Trace) -> Trace:
+    """Return the trace of a stream, without a graph.
+
+    Args:
+        stream: The tokens.
+        words: Their words.
+        like: Has what no stream has.
+    """
+    return _Decoder(stream, words).trace(like)
+
+
+def is_sound(stream: TokenStream, words: Vocabulary) -> bool:
+    """Does every token refer to a storage of the kind that its word says, and is each freed once, after its birth?"""
+    kinds = np.array([word[0] for word in words.known])[stream.words]
+    is_new = kinds == _NEW
+    born = stream.words[is_new]
+    meant = np.array([word[1] if word[0] in _REFERENCES else -1 for word in words.known])[stream.words]
+    refers = meant >= 0
+    ids = stream.integers[refers, 0]
+    if len(ids) and (ids.min() < 0 or ids.max() >= len(born)):
+        return False
+    is_free = kinds == _FREE
+    freed = stream.integers[is_free, 0]
+    in_time = (freed < np.cumsum(is_new)[is_free]).all()
+    return bool(in_time and len(np.unique(freed)) == len(freed) and (born[ids] == meant[refers]).all())
+
+
+def _facts(trace: Trace, words: Vocabulary) -> Iterator[Token]:
+    yield words.number(_COUNT), (trace.model.parameters, trace.model.trainable_parameters)
+    said = [(_SAID, "", text) for text in trace.assumptions] + [(_LEFT_OUT, "", text) for text in trace.not_modelled]
+    for kind, name, text in (*said, *((_ORIGIN, name, text) for name, text in trace.provenance.items())):
+        gapped, numbers = sentence_apart(text)
+        yield words.number(kind, name, text == gapped, gapped), numbers
+
+
+def _run(trace: Trace, words: Vocabulary) -> Iterator[Token]:
+    """Ops and events as they came: an event follows the op that it names."""
+    born = [_birth(storage, words) for storage in trace.storages]
+    refer = {kind: [words.number(kind, word) for word, _ in born] for kind in _REFERENCES}
+    marks = _marks(trace, words)
+    done, events = 0, trace.events
+    for count in range(len(trace.ops) + 1):
+        while (marks and marks[-1][0] == count) or (done < len(events) and events[done].op < count):
+            if marks and marks[-1][:2] == (count, done):
+                yield marks.pop()[2], ()
+                continue
+            action, storage, _ = events[done]
+            yield born[storage] if action == "alloc" else (refer[_FREE][storage], (storage,))
+            done += 1
+        if count < len(trace.ops):
+            op = trace.ops[count]
+            yield _op(op, words, is_causal=count in trace.causal)
+            yield from ((refer[_READ][storage], (storage,)) for storage in op.reads)
+            yield from ((refer[_WRITE][storage], (storage,)) for storage in op.writes)
+
+
+def _marks(trace: Trace, words: Vocabulary) -> list[tuple[int, int, int]]:
+    """After how many ops and events steps begin and end, the last first."""
+    begin, end = words.number(_BEGIN), words.number(_END)
+    marks: list[tuple[int, int, int]] = []
+    for step in trace.steps:
+        marks += [(step.first_op, step.first_event, begin), (step.end_op, step.end_event, end)]
+    return marks[::-1]
+
+
+def _op(op: Op, words: Vocabulary, *, is_causal: bool) -> Token:
+    module, numbers = taken_apart(op.module)
+    return words.number(_OP, op.name, op.phase, module, op.source, is_causal), (op.flops, op.bytes_moved, *numbers)
+
+
+def _birth(storage: Storage, words: Vocabulary) -> Token:
+    name, numbers = taken_apart(storage.name)
+    kind = (storage.nbytes, storage.place, storage.role, storage.stream, storage.most_bytes, storage.spare)
+    return words.number(_NEW, *kind, name), numbers
+
+
+class _Decoder:
+    """A stream with what is needed to read its tokens, all of a kind at once."""
+
+    def __init__(self, stream: TokenStream, words: Vocabulary) -> None:
+        self._stream = stream
+        self._kinds = np.array([word[0] for word in words.known], np.int64)[stream.words]
+        self._known = words.known
+        self._ops_before = self._before(_OP)
+        self._born_before = self._before(_NEW)
+
+    def trace(self, like: Trace) -> Trace:
+        (_, counts), *_ = self._tokens(_COUNT)
+        return replace(
+            like,
+            model=ModelFacts(parameters=counts[0], trainable_parameters=counts[1]),
+            ops=tuple(self._ops()),
+            storages=tuple(self._storages()),
+            events=tuple(self._events()),
+            steps=tuple(self._steps()),
+            provenance={word[1]: text for word, text in self._texts(_ORIGIN)},
+            assumptions=tuple(text for _, text in self._texts(_SAID)),
+            not_modelled=tuple(text for _, text in self._texts(_LEFT_OUT)),
+            graph=None,
+            constants={},
+            causal=frozenset(OpIndex(index) for index, (word, _) in enumerate(self._tokens(_OP)) if word[5]),
+        )
+
+    def _ops(self) -> Iterator[Op]:
+        reads, writes = self._operands(_READ), self._operands(_WRITE)
+        for index, (word, integers) in enumerate(self._tokens(_OP)):
+            _, name, phase, module, source, _ = word
+            yield Op(
+                index=OpIndex(index),
+                name=name,
+                phase=phase,
+                module=put_together(module, tuple(integers[2 : 2 + module.count(GAP)])),
+                source=source,
+                flops=integers[0],
+                bytes_moved=Bytes(integers[1]),
+                reads=reads[index],
+                writes=writes[index],
+            )
+
+    def _operands(self, kind: int) -> list[tuple[StorageId, ...]]:
+        """The storages that each op reads or writes: the tokens of a kind up to the next op."""
+        all_of_them = self._stream.integers[self._kinds == kind, 0].tolist()
+        starts = self._before(kind)[self._kinds == _OP].tolist()
+        return [tuple(all_of_them[start:end]) for start, end in pairwise([*starts, len(all_of_them)])]
+
+    def _storages(self) -> Iterator[Storage]:
+        births = np.maximum(self._ops_before[self._kinds == _NEW] - 1, 0).tolist()
+        for index, (birth, (word, integers)) in enumerate(zip(births, self._tokens(_NEW), strict=True)):
+            _, nbytes, place, role, stream, most_bytes, spare, name = word
+            yield Storage(
+                id=StorageId(index),
+                nbytes=nbytes,
+                place=place,
+                role=role,
+                birth=birth,
+                name=put_together(name, tuple(integers[: name.count(GAP)])),
+                stream=stream,
+                most_bytes=most_bytes,
+                spare=spare,
+            )
+
+    def _events(self) -> Iterator[Event]:
+        is_event = (self._kinds == _NEW) | (self._kinds == _FREE)
+        is_new = (self._kinds == _NEW)[is_event]
+        storages = np.where(is_new, self._born_before[is_event], self._stream.integers[is_event, 0]).tolist()
+        ops = (self._ops_before[is_event] - 1).tolist()
+        for new, storage, op in zip(is_new.tolist(), storages, ops, strict=True):
+            yield Event("alloc" if new else "free", storage, op)
+
+    def _steps(self) -> Iterator[StepRange]:
+        events = self._before(_NEW) + self._before(_FREE)
+        begins, ends = (
+            zip(self._ops_before[at].tolist(), events[at].tolist(), strict=True)
+            for at in (self._kinds == _BEGIN, self._kinds == _END)
+        )
+        for (first_op, first_event), (end_op, end_event) in zip(begins, ends, strict=True):
+            yield StepRange(first_op=first_op, end_op=end_op, first_event=first_event, end_event=end_event)
+
+    def _texts(self, kind: int) -> Iterator[tuple[Any, str]]:
+        for word, integers in self._tokens(kind):
+            text = word[-1]
+            is_whole = word[-2]
+            yield word, text if is_whole else put_together(text, tuple(integers[: text.count(GAP)]))
+
+    def _tokens(self, kind: int) -> Iterator[tuple[Any, list[int]]]:
+        at = self._kinds == kind
+        for word, integers in zip(self._stream.words[at].tolist(), self._stream.integers[at].tolist(), strict=True):
+            yield self._known[word], integers
+
+    def _before(self, kind: int) -> Integers:
+        """How many tokens of a kind stand before each token."""
+        counts: Integers = np.cumsum(self._kinds == kind)
+        return np.concatenate([[0], counts[:-1]])
