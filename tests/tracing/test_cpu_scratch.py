@@ -254,6 +254,21 @@ def test_any_convolution_and_its_gradients(batch, inputs, outputs, kernel, size)
 
 
 @avx2_machine
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "sides"),
+    [(32, 5, 1, (4, 4)), (32, 7, 1, (4, 6)), (3, 7, 2, (6, 4)), (16, 7, 1, (12, 2))],
+)
+def test_filters_larger_than_what_they_read_are_matrix_products_on_avx2(channels, kernel, stride, sides, transposed):
+    source, weight = torch.randn(4, channels, *sides), torch.randn(*[channels] * 2, kernel, kernel)
+    pairs = [stride] * 2, [kernel // 2] * 2, [1, 1], transposed, [0, 0], 1
+    arguments = source, weight, torch.randn(channels), *pairs
+    compare(aten.convolution.default, *arguments)
+    for mask in ((True, True, True), (True, False, False)):
+        compare(aten.convolution_backward.default, *gradients(arguments, mask))
+
+
+@avx2_machine
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (3, 2, 1), (3, 1, 2), (5, 1, 1), (1, 2, 1)])
 @pytest.mark.parametrize("channels", [2, 10])
 def test_volumes_of_single_channels_are_brought_back_to_planes_on_avx2(channels, kernel, stride, dilation):

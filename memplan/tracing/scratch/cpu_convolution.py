@@ -23,14 +23,12 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     padded_bias_bytes,
     parse,
     reduced_source_bytes,
+    refused_by_avx2,
     strided_backward_bytes,
 )
 from memplan.tracing.scratch.cpu_shapes import lanes, nbytes
 from memplan.tracing.scratch.layouts import format_copy_bytes
 from memplan.tracing.scratch.rules import Call, Scratch, Script
-
-_AVX2_PIXELS = 3
-"""Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
 
 
 def _forward_onednn(conv: CpuConvolution) -> Script | None:
@@ -55,7 +53,7 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
             "result": copy,
         }
         return around(before, {}, keeps=("result",), also={"dense": copy})
-    if width == 1 or _beyond_avx2(conv):
+    if width == 1 or (not conv.depthwise and refused_by_avx2(conv, to_source=False)):
         plain = image_bytes(conv, conv.outputs, conv.result_area, 1)
         # A transposed one computes beside the result what it then adds the bias to.
         beside = plain + SCRATCH_ALIGNMENT if conv.transposed and conv.bias else 0
@@ -81,11 +79,6 @@ def _turned_around_bytes(conv: CpuConvolution) -> int:
     # Where strides do not divide the rows, it computes beside the result what it then adds the bias to.
     beside = image_bytes(conv, conv.outputs, conv.result_area, 1) + SCRATCH_ALIGNMENT
     return SCRATCH_ALIGNMENT + (beside if conv.bias and conv.ragged_row else 0)
-
-
-def _beyond_avx2(conv: CpuConvolution) -> bool:
-    """Rows padded by more pixels than the AVX2 kernel computes at once (jit_avx2_conv_kernel_f32.cpp init_conf)."""
-    return lanes() == AVX2_LANES and conv.margin > _AVX2_PIXELS and not conv.transposed
 
 
 def around(

@@ -25,6 +25,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     padded_bias_bytes,
     parse,
     reduced_source_bytes,
+    refused_by_avx2,
     strided_backward_bytes,
 )
 from memplan.tracing.scratch.cpu_convolution_threads import sharing_bytes
@@ -71,7 +72,7 @@ def _to_source(conv: CpuConvolution) -> _Pass:
             result=image_bytes(conv, conv.inputs, conv.source_area, 1),
             dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
         )
-    if width == 1:
+    if width == 1 or (not conv.depthwise and refused_by_avx2(conv, to_source=True)):
         return _Pass(
             inside={"columns": columns_bytes(conv)}, result=image_bytes(conv, conv.inputs, conv.source_area, 1)
         )
@@ -104,10 +105,11 @@ def _to_weight(conv: CpuConvolution) -> _Pass:
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
     plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0 and lanes() != AVX2_LANES
     is_wide = conv.kernel[-1] > _WIDEST_BLOCKED
-    # AVX2's kernel refuses dilated filters (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights) and volumes
-    # with a margin (measured).
+    # AVX2's kernel refuses dilated filters and ones taller than what they read
+    # (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights), and volumes with a margin (measured).
     is_padded_volume = len(conv.kernel) == 3 and conv.padded
-    is_spread = lanes() == AVX2_LANES and ((conv.dilated and conv.taps > 1) or is_padded_volume)
+    is_tall = len(conv.kernel) > 1 and conv.kernel[0] > (conv.result_rows if conv.transposed else conv.source_rows)
+    is_spread = lanes() == AVX2_LANES and ((conv.dilated and conv.taps > 1) or is_padded_volume or is_tall)
     if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide or is_spread:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).

@@ -16,6 +16,8 @@ SCRATCH_ALIGNMENT = 128
 """What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp default_alignment)."""
 AVX2_LANES = 8
 """Channels in one block of the AVX2 kernels, which serve where AVX-512 ones do not."""
+_AVX2_PIXELS = 3
+"""Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
 _STRIDED_BACKWARD_PAGES = 5
 """Buffers of brgemm's strided backward beside its copy of the gradient (measured)."""
 _BATCH_OF_PRODUCTS = 24
@@ -61,6 +63,10 @@ class CpuConvolution:
     """Length of the source's first dimension."""
     result_rows: int
     """Length of the result's first dimension."""
+    source_row: int
+    """Length of the source's last dimension."""
+    result_row: int
+    """Length of the result's last dimension."""
     kernel: tuple[int, ...]
     strided: bool
     stride_area: int
@@ -69,6 +75,8 @@ class CpuConvolution:
     padded: bool
     margin: int
     """Padding before each row."""
+    overhang: int
+    """How far filters reach beyond a row of a gradient, which has a margin of its own."""
     transposed: bool
     itemsize: int
     channels_last: bool
@@ -135,12 +143,15 @@ def parse(
         ragged_row=stride[-1] * round_up(inner.shape[-1], stride[-1]) if inner.shape[-1] % stride[-1] else 0,
         source_rows=source.shape[2],
         result_rows=result.shape[2],
+        source_row=source.shape[-1],
+        result_row=result.shape[-1],
         kernel=tuple(weight.shape[2:]),
         strided=any(step != 1 for step in stride),
         stride_area=product(stride),
         dilated=any(step != 1 for step in dilation),
         padded=any(step != 0 for step in padding),
         margin=padding[-1],
+        overhang=(weight.shape[-1] - 1) * dilation[-1] - padding[-1],
         transposed=transposed,
         itemsize=source.element_size(),
         channels_last=lies_channels_last(source) or lies_channels_last(weight),
@@ -227,6 +238,22 @@ def reduced_source_bytes(conv: CpuConvolution) -> int:
         return 0
     gathered = round_up(conv.inputs, lanes()) * conv.result_area * conv.itemsize
     return torch.get_num_threads() * gathered + SCRATCH_ALIGNMENT
+
+
+def refused_by_avx2(conv: CpuConvolution, *, to_source: bool) -> bool:
+    """Do rows have wider margins than AVX2's kernels compute at once, so that it is a product of matrices?
+
+    Source: src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``init_conf`` (``l_pad``, ``l_overflow`` against ``ur_w``, which is
+    no more than a row); how many pixels a gradient's kernel takes at most depends on channels, and was not met.
+
+    Args:
+        conv: The convolution.
+        to_source: Is it the pass for the gradient of the source? That of a transposed one is a plain convolution.
+    """
+    if lanes() != AVX2_LANES:
+        return False
+    row = conv.source_row if to_source else conv.result_row
+    return conv.margin > min(_AVX2_PIXELS, row) if to_source == conv.transposed else conv.overhang > row
 
 
 def padded_bias_bytes(conv: CpuConvolution, width: int) -> int:
