@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from memplan.runtime.metrics.families import family_of, filled, utf8
-from memplan.runtime.metrics.pools import POOL, TAKE, CountedPool, pool_families
+from memplan.runtime.metrics.pools import BUCKET, POOL, TAKE, CountedPool, pool_families
 from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, DeviceRow
 from memplan.runtime.monitor.records import Check, Level, RunPlan
 from memplan.versions import installed
@@ -73,6 +73,8 @@ class Collector:
             yield family_of(each, ())
         for accounts in POOL:
             yield family_of(accounts, ())
+        for by_size in BUCKET:
+            yield family_of(by_size, ())
         for name in ("memplan_level", "memplan_host_level"):
             yield core.StateSetMetricFamily(name, "")
         for name in ("memplan_reason", "memplan_region_peak_bytes", "memplan_regions"):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from memplan.runtime.metrics.families import filled, utf8
 from memplan.runtime.metrics.table import Metric
-from memplan.runtime.pools.records import PoolStatistics
+from memplan.runtime.pools.records import PoolBucket, PoolStatistics
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
@@ -64,6 +64,12 @@ POOL: tuple[Metric[PoolStatistics], ...] = (
         kind="counter",
     ),
     Metric(
+        name="memplan_pool_compactions",
+        help="Times that sparse slabs were emptied because free bytes passed the pool's threshold.",
+        value=lambda of: of.compactions,
+        kind="counter",
+    ),
+    Metric(
         name="memplan_pool_leaks",
         help="Handles that were dropped without giving back.",
         value=lambda of: of.leaks,
@@ -72,10 +78,43 @@ POOL: tuple[Metric[PoolStatistics], ...] = (
 )
 """For every pool."""
 
+BUCKET: tuple[Metric[PoolBucket], ...] = (
+    Metric(
+        name="memplan_pool_bucket_blocks",
+        help="Blocks of about this size that are taken.",
+        value=lambda of: of.blocks,
+    ),
+    Metric(
+        name="memplan_pool_bucket_in_use_bytes",
+        help="Requested bytes of them.",
+        value=lambda of: of.in_use_bytes,
+    ),
+    Metric(
+        name="memplan_pool_bucket_wasted_bytes",
+        help="Their other bytes: rounding.",
+        value=lambda of: of.wasted_bytes,
+    ),
+    Metric(
+        name="memplan_pool_bucket_hits",
+        help="Requests for about this size that were served from memory that was held already.",
+        value=lambda of: of.hits,
+        kind="counter",
+    ),
+    Metric(
+        name="memplan_pool_bucket_misses",
+        help="Requests for about this size for which more memory was asked of the system.",
+        value=lambda of: of.misses,
+        kind="counter",
+    ),
+)
+"""For every pool, with ``bucket``: the power of two that blocks fit in, in bytes."""
+
 TAKE = "memplan_pool_take_seconds"
 """The histogram."""
 LABELS = ("pool", "job")
 """Of all of them."""
+BUCKET_LABELS = ("pool", "bucket", "job")
+"""Of those by size."""
 
 
 def pool_families(pools: Mapping[str, CountedPool], job: str) -> "Iterator[Family]":
@@ -86,6 +125,10 @@ def pool_families(pools: Mapping[str, CountedPool], job: str) -> "Iterator[Famil
         return
     found = {(utf8(name), job): pool.statistics() for name, pool in pools.items()}
     yield from filled(POOL, LABELS, found.items())
+    by_size = (
+        ((name, str(bucket.upto_bytes), job), bucket) for (name, _), of in found.items() for bucket in of.buckets
+    )
+    yield from filled(BUCKET, BUCKET_LABELS, by_size)
     family = core.HistogramMetricFamily(TAKE, "Time until a request had its memory.", labels=LABELS)
     for labels, of in found.items():
         times = of.take_seconds

@@ -5,8 +5,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from memplan.runtime.pools.buckets import TOLD_APART, stepped
-from memplan.runtime.pools.records import TIME_BOUNDS, PoolStatistics, TimeHistogram
+from memplan.runtime.pools.records import TIME_BOUNDS, PoolBucket, PoolStatistics, TimeHistogram
 from memplan.units import Bytes
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What is counted of blocks of about one size."""
+
+    hits: int = 0
+    misses: int = 0
+    blocks: int = 0
+    in_use: int = 0
+    wasted: int = 0
 
 
 @dataclass(slots=True)
@@ -18,6 +29,7 @@ class Accounts:
     returns: int = 0
     leaks: int = 0
     evictions: int = 0
+    compactions: int = 0
     in_use: int = 0
     """Requested bytes of what is taken."""
     wasted: int = 0
@@ -31,6 +43,8 @@ class Accounts:
     peak_held: int = 0
     nanoseconds: int = 0
     times: list[int] = field(default_factory=lambda: [0] * (len(TIME_BOUNDS) + 1))
+    buckets: dict[int, _Bucket] = field(default_factory=dict)
+    """Power of two that a block fits in → its accounts."""
 
     def hold(self, nbytes: int) -> None:
         """More is held, or less."""
@@ -39,12 +53,22 @@ class Accounts:
 
     def take(self, requested: int, nbytes: int, is_more: bool, nanoseconds: int) -> None:
         """A block goes out; more memory was asked for, or not; and it took so long."""
+        power = (nbytes - 1).bit_length() if nbytes else 0
+        bucket = self.buckets.get(power)
+        if bucket is None:
+            bucket = self.buckets[power] = _Bucket()
         if is_more:
             self.misses += 1
+            bucket.misses += 1
         else:
             self.hits += 1
+            bucket.hits += 1
+        wasted = nbytes - requested
+        bucket.blocks += 1
+        bucket.in_use += requested
+        bucket.wasted += wasted
         self.in_use += requested
-        self.wasted += nbytes - requested
+        self.wasted += wasted
         live = self.in_use + self.pending_requested
         self.peak_live = max(self.peak_live, live)
         self.nanoseconds += nanoseconds
@@ -52,6 +76,10 @@ class Accounts:
 
     def give_back(self, requested: int, nbytes: int, is_free: bool) -> None:
         """A block comes back; where it is not free it is pending until somebody looks."""
+        bucket = self.buckets[(nbytes - 1).bit_length() if nbytes else 0]
+        bucket.blocks -= 1
+        bucket.in_use -= requested
+        bucket.wasted -= nbytes - requested
         self.returns += 1
         self.in_use -= requested
         self.wasted -= nbytes - requested
@@ -77,6 +105,7 @@ class Accounts:
             returns=self.returns,
             leaks=self.leaks,
             evictions=self.evictions,
+            compactions=self.compactions,
             in_use_bytes=Bytes(self.in_use),
             wasted_bytes=Bytes(self.wasted),
             pending_bytes=Bytes(self.pending),
@@ -85,6 +114,17 @@ class Accounts:
             peak_in_use_bytes=Bytes(self.peak_live),
             peak_held_bytes=Bytes(self.peak_held),
             take_seconds=TimeHistogram(bounds=TIME_BOUNDS, counts=tuple(self.times), sum=self.nanoseconds / 1e9),
+            buckets=tuple(
+                PoolBucket(
+                    upto_bytes=Bytes(1 << power),
+                    hits=of.hits,
+                    misses=of.misses,
+                    blocks=of.blocks,
+                    in_use_bytes=Bytes(of.in_use),
+                    wasted_bytes=Bytes(of.wasted),
+                )
+                for power, of in sorted(self.buckets.items())
+            ),
         )
 
 

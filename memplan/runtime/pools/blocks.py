@@ -21,6 +21,7 @@ from memplan.runtime.pools.buckets import fitted
 from memplan.runtime.pools.fresh import Fresh
 from memplan.runtime.pools.memory import Memory
 from memplan.runtime.pools.records import PoolFullError, PoolSite
+from memplan.runtime.pools.slabs import SLAB
 from memplan.runtime.pools.stock import Stock
 from memplan.units import format_bytes
 
@@ -33,7 +34,15 @@ FIRST_ADJUSTMENT = 64
 class Blocks:
     """Gives out blocks and takes them back. Thread-safe: one lock, held for microseconds or one allocation."""
 
-    def __init__(self, memory: Memory, *, limit: int | None, max_fragmentation: float, threshold: int) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        limit: int | None,
+        max_fragmentation: float,
+        threshold: int,
+        compact_at: float | None = None,
+    ) -> None:
         self.lock = Lock()
         self.accounts = Accounts()
         self.dropped: deque[PoolBlock] = deque()
@@ -52,6 +61,7 @@ class Blocks:
             tidy=self.tidy_all,
         )
         self._demand = SizeDemand()
+        self._compact_at, self._given_back = compact_at, 0
         self._large_misses, self._next_adjustment = 0, FIRST_ADJUSTMENT
 
     def take(self, requested: int, line: Line, *, may_move: bool = False) -> PoolBlock:
@@ -186,10 +196,7 @@ class Blocks:
             Bytes given back.
         """
         with self.lock:
-            before = self.accounts.held
-            self.tidy_all()
-            self._stock.compact([block for block in self.taken if block.place and block.may_move and block.is_idle])
-            return before - self.accounts.held
+            return self._compact()
 
     def sites(self, *, leaked: bool) -> tuple[PoolSite, ...]:
         """Lines whose tensors are taken, or were dropped without giving back; most bytes first."""
@@ -214,12 +221,32 @@ class Blocks:
         self.taken.discard(block)
         if block.place is None:
             self._demand.end(block.requested)
+        small = 0 if block.place is None else block.nbytes
         is_free = block.is_idle or not self._stock.is_kept
         self.accounts.give_back(block.requested, block.nbytes, is_free)
         if is_free:
             self._keep(block)
         else:
             self._pending.append(block)
+        if small and self._compact_at is not None:
+            self._compact_if_sparse(small, self._compact_at)
+
+    def _compact_if_sparse(self, nbytes: int, most: float) -> None:
+        """Compact where too much of the slabs is free; looked at once for each slab's worth that comes back."""
+        self._given_back += nbytes
+        if self._given_back < SLAB:
+            return
+        self._given_back = 0
+        self.tidy_all()
+        if self._stock.is_sparse(most):
+            self.accounts.compactions += 1
+            self._compact()
+
+    def _compact(self) -> int:
+        before = self.accounts.held
+        self.tidy_all()
+        self._stock.compact([block for block in self.taken if block.place and block.may_move and block.is_idle])
+        return before - self.accounts.held
 
     def _keep(self, block: PoolBlock) -> None:
         """A block that nobody uses."""

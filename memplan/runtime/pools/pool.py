@@ -43,6 +43,8 @@ class TensorPool:
         max_fragmentation: Share of what is held that was never asked for at once. What is cached beyond goes back to
             the system before more is allocated. Slabs come on top of it where nearly all tensors are small.
         threshold: Requests of at most so many bytes share slabs of 2 MiB, larger ones have memory of their own.
+        compact_at: Share of the slabs that may be free: beyond it, movable tensors move together by themselves and
+            empty slabs go back (``compact``). It is looked at once for each slab's worth that comes back; None: never.
 
     Raises:
         UsageError: An argument is out of its range; names all of them.
@@ -55,19 +57,25 @@ class TensorPool:
         limit: int | str | None = None,
         max_fragmentation: float = 0.1,
         threshold: int = MIB,
+        compact_at: float | None = None,
     ) -> None:
         most = _limit(limit)
         problems = [
             *([] if most is None or most >= 0 else [f"limit: {limit!r} is no size; write for example 8GiB, or bytes"]),
             *([] if 0 <= max_fragmentation < 1 else [f"max_fragmentation: {max_fragmentation} is not in [0, 1)"]),
             *([] if 0 <= threshold <= SLAB else [f"threshold: {threshold} is not between 0 and {SLAB} (a slab)"]),
+            *([] if compact_at is None or 0 <= compact_at < 1 else [f"compact_at: {compact_at} is not in [0, 1)"]),
         ]
         if problems:
             raise several(problems)
         self.device = torch.device(device)
         """Where tensors are."""
         self._blocks = Blocks(
-            memory_of(self.device), limit=most, max_fragmentation=max_fragmentation, threshold=threshold
+            memory_of(self.device),
+            limit=most,
+            max_fragmentation=max_fragmentation,
+            threshold=threshold,
+            compact_at=compact_at,
         )
 
     def take(self, shape: tuple[int, ...] | int, dtype: torch.dtype | None = None) -> Lease:

@@ -29,6 +29,24 @@ class TimeHistogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolBucket:
+    """Accounts of the blocks between one power of two and the next; the sums over all of them are the pool's."""
+
+    upto_bytes: Bytes
+    """Size of the largest block that counts here."""
+    hits: int
+    """Requests served from memory that was held already."""
+    misses: int
+    """The others."""
+    blocks: int
+    """Blocks that are taken."""
+    in_use_bytes: Bytes
+    """Requested bytes of them."""
+    wasted_bytes: Bytes
+    """Their other bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatistics:
     """A pool's accounts at one moment: ``in_use + wasted + pending + cached == held``."""
 
@@ -44,6 +62,8 @@ class PoolStatistics:
     """Handles that were dropped without giving back."""
     evictions: int
     """Cached blocks and slabs that were given up."""
+    compactions: int = 0
+    """Times that sparse slabs were emptied because free bytes passed the pool's threshold."""
     in_use_bytes: Bytes
     """Requested bytes of what is taken."""
     wasted_bytes: Bytes
@@ -60,6 +80,8 @@ class PoolStatistics:
     """Most bytes held at once."""
     take_seconds: TimeHistogram
     """Time until a request had its block, waiting and misses included; making the tensor comes on top (3 µs)."""
+    buckets: tuple[PoolBucket, ...] = ()
+    """By size, the smallest first."""
 
     @property
     def hit_ratio(self) -> float:

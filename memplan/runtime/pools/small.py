@@ -27,6 +27,16 @@ class SmallBlocks:
         """Slabs of which nothing is taken."""
         return len(self._empty)
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of all slabs that no block lies in."""
+        return len(self._slabs.used) * self._slabs.nbytes - sum(self._slabs.used.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slabs."""
+        return len(self._slabs.used) * self._slabs.nbytes
+
     def take(self, nbytes: int) -> PoolBlock | None:
         """A piece of at least so many bytes; None where no slab has it."""
         place = self._slabs.take(max(nbytes, 1))

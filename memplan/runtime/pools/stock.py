@@ -105,6 +105,11 @@ class Stock:
         self._small.compact(movable)
         self._drop_slabs(0)
 
+    def is_sparse(self, most: float) -> bool:
+        """Is more than this share of the slabs free, and at least one slab's worth?"""
+        free = self._small.free_bytes
+        return free >= SLAB and free > most * self._small.nbytes
+
     def size_of(self, requested: int) -> int:
         """The size of a large block for so many bytes."""
         return rounded(requested, self.buckets, self.waste) if self.is_kept else requested

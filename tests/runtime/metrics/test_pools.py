@@ -43,11 +43,16 @@ def test_accounts_of_each_pool_are_exported(accept: str) -> None:
         told, labels = pool.statistics(), frozenset({"pool": name, "job": "run"}.items())
         for account in ("in_use", "wasted", "pending", "cached", "held"):
             assert found[f"memplan_pool_{account}_bytes", labels] == getattr(told, f"{account}_bytes")
-        for count in ("hits", "misses", "evictions", "leaks"):
+        for count in ("hits", "misses", "evictions", "compactions", "leaks"):
             assert found[f"memplan_pool_{count}_total", labels] == getattr(told, count)
         assert found["memplan_pool_take_seconds_count", labels] == told.takes
         assert found["memplan_pool_take_seconds_sum", labels] == pytest.approx(told.take_seconds.sum)
         assert buckets(found, name) == cumulative(told)
+        for bucket in told.buckets:
+            of_size = labels | {("bucket", str(bucket.upto_bytes))}
+            assert found["memplan_pool_bucket_in_use_bytes", of_size] == bucket.in_use_bytes
+            assert found["memplan_pool_bucket_wasted_bytes", of_size] == bucket.wasted_bytes
+            assert found["memplan_pool_bucket_hits_total", of_size] == bucket.hits
     first = {key[0]: value for key, value in found.items() if ("pool", "replay") in key[1]}
     assert first["memplan_pool_in_use_bytes"] == 7 * MIB + 1
     assert (first["memplan_pool_hits_total"], first["memplan_pool_leaks_total"]) == (2, 1)

@@ -272,6 +272,55 @@ def test_compaction_gives_slabs_back_and_keeps_values(pool):
     assert balanced(pool.statistics()).in_use_bytes == 12 * 256 * 1024
 
 
+def test_compaction_by_threshold():
+    with TensorPool(compact_at=0.3) as pool:
+        movables = [pool.movable(256 * 1024, torch.uint8) for _ in range(32)]
+        for number, movable in enumerate(movables):
+            movable.tensor.fill_(number)
+        for number, movable in enumerate(movables):
+            if number % 8 >= 3:
+                movable.give_back()
+        found = balanced(pool.statistics())
+        assert found.compactions >= 1
+        assert found.held_bytes == 2 * SLAB
+        kept = [movable for number, movable in enumerate(movables) if number % 8 < 3]
+        assert [int(movable.tensor[-1]) for movable in kept] == [n for n in range(32) if n % 8 < 3]
+        for movable in kept:
+            movable.give_back()
+
+
+def test_a_pool_without_a_threshold_compacts_on_demand_alone(pool):
+    movables = [pool.movable(256 * 1024, torch.uint8) for _ in range(32)]
+    for movable in movables[1:]:
+        movable.give_back()
+    assert pool.statistics().held_bytes == 4 * SLAB
+    assert pool.statistics().compactions == 0
+    movables[0].give_back()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_threshold_of_compaction_is_a_share(share):
+    with pytest.raises(UsageError, match="compact_at"):
+        TensorPool(compact_at=share)
+
+
+def test_buckets_sum_up_to_the_pool(pool):
+    leases = [pool.take(size, torch.uint8) for size in (100, 100, 3000, 5 * MIB, 6 * MIB, 6 * MIB)]
+    leases.pop().give_back()
+    leases.append(pool.take(6 * MIB, torch.uint8))
+    found = balanced(pool.statistics())
+    assert {bucket.upto_bytes: (bucket.hits + bucket.misses, bucket.blocks) for bucket in found.buckets} == {
+        128: (2, 2), 4096: (1, 1), 8 * MIB: (4, 3),
+    }  # fmt: skip
+    assert sum(bucket.hits for bucket in found.buckets) == found.hits
+    assert sum(bucket.misses for bucket in found.buckets) == found.misses
+    assert sum(bucket.in_use_bytes for bucket in found.buckets) == found.in_use_bytes
+    assert sum(bucket.wasted_bytes for bucket in found.buckets) == found.wasted_bytes
+    for lease in leases:
+        lease.give_back()
+    assert all(bucket.in_use_bytes == bucket.blocks == 0 for bucket in pool.statistics().buckets)
+
+
 def test_a_slab_moves_whole_or_not_at_all(pool):
     movables = [pool.movable(600 * 1024, torch.uint8) for _ in range(6)]
     for number, movable in enumerate(movables):
