@@ -13,7 +13,9 @@ from tests.runtime.metrics.scraping import scraped
 
 
 def exported() -> set[str]:
-    exporter = start(lambda: check(3), port=0, plan=PLAN, pools={"pool": TensorPool()})
+    pool = TensorPool()
+    pool.take(3).give_back()
+    exporter = start(lambda: check(3), port=0, plan=PLAN, pools={"pool": pool})
     try:
         families = list(text_string_to_metric_families(scraped(exporter)))
     finally:
