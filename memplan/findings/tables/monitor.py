@@ -55,7 +55,8 @@ TABLE = (
     Rule(
         code="MM007",
         title="GPUs are filled unevenly",
-        meaning="One GPU holds much more than another: stages or shards are uneven, or rank 0 gathers something.",
+        meaning="One GPU, or one of the ranks that share a host, holds much more than another: stages or shards are "
+        "uneven, or rank 0 gathers something.",
         remedy="Move what rank 0 alone holds (evaluation, checkpoints, logging of outputs) to the CPU, set the "
         "device of every rank before the first CUDA call, or balance the pipeline's stages.",
     ),
@@ -72,6 +73,14 @@ TABLE = (
         meaning="A note: the device is not the plan's, or has another amount of memory. Figures are shown "
         "beside each other, and their difference raises no level.",
         remedy="Estimate with --gpu for this card, or say which of the file's GPUs it is.",
+    ),
+    Rule(
+        code="MM010",
+        title="a rank is behind",
+        meaning="A note: one rank has made fewer optimizer steps than another had made two checks ago. Ranks that meet "
+        "in every step are never so far apart.",
+        remedy="Look at that rank's log, its data loader and its processors; where its allocator gives its cache back "
+        "(MM006), let it hold less, or balance batches by headroom (memplan.runtime.adaptive.balance).",
     ),
     Rule(
         code="MM101",

@@ -49,6 +49,11 @@ class Ranks:
         """How many."""
         return 1 if self._words is None else dist.get_world_size(self._words)
 
+    @property
+    def position(self) -> int:
+        """Which of them this is, from 0."""
+        return 0 if self._words is None else dist.get_rank(self._words)
+
     def minimum(self, values: Sequence[int]) -> tuple[int, ...]:
         """The least that any rank gave, place by place.
 
@@ -64,12 +69,26 @@ class Ranks:
         try:
             dist.all_reduce(exchanged, op=dist.ReduceOp.MIN, group=self._words)
         except RuntimeError as error:
-            rank = dist.get_rank(self._words)
+            rank = self.position
             raise MemplanError(
                 f"rank {rank} of {self.count} could not agree with the others within {self.timeout:g} s: {error}",
                 hint="another rank has died, waits in a collective of its own, or made fewer steps; its log says which",
             ) from error
         return tuple(exchanged.tolist())
+
+    def each(self, value: int) -> tuple[int, ...]:
+        """What every rank gave, in the order of the ranks.
+
+        Args:
+            value: Less than 2**62.
+
+        Raises:
+            MemplanError: The others did not come in time, or are gone.
+        """
+        if self._words is None:
+            return (value,)
+        own = self.position
+        return self.minimum([value if rank == own else 1 << 62 for rank in range(self.count)])
 
     def any(self, flag: bool) -> bool:
         """Does any rank say yes?

@@ -1,4 +1,4 @@
-"""The health of one device, of several beside each other, and of the host."""
+"""The health of one device, and of the host."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from memplan.runtime.meters.records import DeviceReading, Reading
 from memplan.runtime.monitor.against_plan import comparison
 from memplan.runtime.monitor.reasons import finding, reasons
 from memplan.runtime.monitor.records import Check, Health, Level, Trend
-from memplan.runtime.monitor.situation import Situation, Watched, called, level_before, level_for
+from memplan.runtime.monitor.situation import Situation, Watched, level_before, level_for
 from memplan.runtime.monitor.trend import Point, growth
 from memplan.units import format_bytes
 
@@ -33,8 +33,9 @@ def device_health(situation: Situation, watched: Watched) -> Health:
         predicted=compared.predicted,
         predicted_high=compared.high,
         trend=_trend(situation, watched),
+        step=watched.step,
     )
-    return _with(made, reasons(made, watched, situation))
+    return with_reasons(made, reasons(made, watched, situation))
 
 
 def demand(device: DeviceReading) -> int:
@@ -69,24 +70,7 @@ def host_health(situation: Situation) -> Health:
     )
     level = level_for(made.utilisation, level_before(last.host if last else None, "MM002"), situation.thresholds)
     sentence = f"the host has {format_bytes(reading.available)} left of {format_bytes(reading.total)}"
-    return _with(made, [finding("MM002", level, sentence)] if level else [])
-
-
-def with_evenness(devices: Sequence[Health], situation: Situation) -> list[Health]:
-    """Devices with a word on the fullest one where it holds much more than the emptiest."""
-    cards = [each for each in devices if each.device != "cpu" and each.limit]
-    if len(cards) < 2:
-        return list(devices)
-    most, least = (choose(cards, key=lambda each: each.utilisation) for choose in (max, min))
-    limits, last = situation.thresholds, situation.last
-    held = last is not None and any(level_before(each, "MM007") for each in last.devices)
-    apart = most.utilisation - least.utilisation
-    if apart < limits.imbalance - (limits.release if held else 0):
-        return list(devices)
-    holds = [f"{called(each.device, each.rank)} {format_bytes(each.demand)}" for each in (most, least)]
-    sentence = f"needs differ by {100 * apart:.0f} % of a device: {holds[0]}, {holds[1]}"
-    reason = finding("MM007", Level.WARNING, sentence)
-    return [_with(each, [*each.reasons, reason]) if each is most else each for each in devices]
+    return with_reasons(made, [finding("MM002", level, sentence)] if level else [])
 
 
 def _trend(situation: Situation, watched: Watched) -> Trend | None:
@@ -112,6 +96,7 @@ def _growing(device: DeviceReading, reading: Reading) -> int:
     return reading.host.resident if device.device == "cpu" else device.used
 
 
-def _with(made: Health, why: Iterable[Finding]) -> Health:
+def with_reasons(made: Health, why: Iterable[Finding]) -> Health:
+    """A health with these reasons, worst first, and the level that they raise."""
     ordered = tuple(sorted(why, key=lambda each: SEVERITIES.index(each.severity)))
     return replace(made, reasons=ordered, level=Level.of(ordered[0].severity) if ordered else Level.NORMAL)

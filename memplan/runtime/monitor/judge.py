@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import Reading
+from memplan.runtime.monitor.across import beside_each_other
 from memplan.runtime.monitor.against_plan import mismatch
-from memplan.runtime.monitor.device import device_health, host_health, with_evenness
+from memplan.runtime.monitor.device import device_health, host_health
 from memplan.runtime.monitor.records import Check, Health, RegionUse, RunPlan, Thresholds
 from memplan.runtime.monitor.situation import Situation, Watched
 from memplan.runtime.monitor.trend import windows
@@ -21,6 +22,7 @@ def judge(
     *,
     step: int | None = None,
     ranks: Sequence[int | None] = (),
+    steps: Sequence[int | None] = (),
     regions: Sequence[RegionUse] = (),
 ) -> Check:
     """Judge one reading.
@@ -32,6 +34,7 @@ def judge(
         thresholds: Where levels begin.
         step: Optimizer step that the reading follows.
         ranks: Of the process that read each device; empty: nobody knows.
+        steps: Optimizer steps of that process; empty: nobody knows.
         regions: What a profiler says of parts of the step; passed on.
 
     Returns:
@@ -48,11 +51,12 @@ def judge(
         windows=windows(history, thresholds.warm_up, stepped=step is not None),
     )
     known = ranks or [None] * len(reading.devices)
+    counted = steps or [None] * len(reading.devices)
     watched = [
-        Watched(index=index, device=device, rank=rank)
-        for index, (device, rank) in enumerate(zip(reading.devices, known, strict=True))
+        Watched(index=index, device=device, rank=rank, step=own)
+        for index, (device, rank, own) in enumerate(zip(reading.devices, known, counted, strict=True))
     ]
-    devices = with_evenness([device_health(situation, each) for each in watched], situation)
+    devices = beside_each_other([device_health(situation, each) for each in watched], situation)
     host = host_health(situation)
     return Check(
         number=number,

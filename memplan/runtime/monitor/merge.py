@@ -16,6 +16,8 @@ class Merged(NamedTuple):
     """One for each device."""
     step: int | None
     """The least advanced rank's."""
+    steps: tuple[int | None, ...] = ()
+    """One for each device: of the process that read it."""
 
 
 def merge(said: Mapping[int, Message], cards: Sequence[DeviceReading], host: HostReading, *, seconds: float) -> Merged:
@@ -33,17 +35,19 @@ def merge(said: Mapping[int, Message], cards: Sequence[DeviceReading], host: Hos
     speakers = _speakers([message for message in said.values() if message.reading is not None])
     ranked = len(speakers) > 1
     found = [
-        (device, message.rank if ranked else None)
+        (device, message.rank if ranked else None, message.step)
         for message in speakers
         for device in (message.reading.devices if message.reading else ())
     ]
-    if cards and not any(device.device != "cpu" for device, _ in found):
-        found = [(card, None) for card in cards]
-    devices = [(_with_host(device, host, rank), rank) for device, rank in found] or [(cpu_from_outside(host), None)]
+    if cards and not any(device.device != "cpu" for device, _, _ in found):
+        found = [(card, None, None) for card in cards]
+    devices = [(_with_host(device, host, rank), rank, step) for device, rank, step in found]
+    devices = devices or [(cpu_from_outside(host), None, None)]
     steps = [message.step for message in speakers if message.step is not None]
     return Merged(
-        reading=Reading(seconds=seconds, devices=tuple(device for device, _ in devices), host=host),
-        ranks=tuple(rank for _, rank in devices),
+        reading=Reading(seconds=seconds, devices=tuple(device for device, _, _ in devices), host=host),
+        ranks=tuple(rank for _, rank, _ in devices),
+        steps=tuple(own for _, _, own in devices),
         step=min(steps, default=None),
     )
 

@@ -123,6 +123,10 @@ class Thresholds:
     """Bytes above the plan's upper end that are still no drift: the interval has its own margin."""
     imbalance: float = 0.15
     """Difference of the fullest and the emptiest GPU, as share of the limit: a job is as large as its fullest rank."""
+    imbalance_bytes: int = 1 << 28
+    """Ranks that share the host differ by less than this without a reason: what a process imports and keeps cached."""
+    lag: int = 2
+    """Steps that ranks which meet in every step may be apart: one is under way, one has not been told yet."""
     foreign: int = 1 << 30
     """Bytes on a device that neither this allocator nor the predicted context explains: no context is that far off."""
     steps_until_full: float = 2000.0
@@ -179,6 +183,8 @@ class Health:
     """The upper end of the plan's interval for it."""
     trend: Trend | None
     """How it grows; None while too little is known."""
+    step: int | None = None
+    """Optimizer steps of its rank; None where nobody counts them."""
 
     @property
     def utilisation(self) -> float:

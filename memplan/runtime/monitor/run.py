@@ -99,8 +99,14 @@ class Watch:
             return
         wanted = self._wanted
         check = judge(
-            found.reading, tally.history, wanted.plan, wanted.thresholds, step=found.step, ranks=found.ranks
-        )  # fmt: skip
+            found.reading,
+            tally.history,
+            wanted.plan,
+            wanted.thresholds,
+            step=found.step,
+            ranks=found.ranks,
+            steps=found.steps,
+        )
         self._latest = check
         change = tally.add(check)
         _write(log, check)

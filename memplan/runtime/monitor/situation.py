@@ -42,6 +42,8 @@ class Watched:
     """Its reading."""
     rank: int | None
     """Rank of the process that read it."""
+    step: int | None = None
+    """Optimizer steps of that process."""
 
     def reading_in(self, check: Check | None) -> DeviceReading | None:
         """The same device in an earlier check; a process that comes to be seen from inside begins anew."""

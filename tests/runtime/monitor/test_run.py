@@ -212,6 +212,33 @@ def test_ranks_under_a_launcher() -> None:
     assert [peak.rank for peak in found.peaks] == [0, 1]
 
 
+GLOO = """
+import os, subprocess, sys, tempfile
+code = '''
+import sys, time, torch
+import torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+held = torch.ones(100 * 2**20) if rank else None
+dist.barrier()
+time.sleep(1.0)
+dist.destroy_process_group()
+'''
+meeting = os.path.join(tempfile.mkdtemp(), "meeting")
+children = [subprocess.Popen([sys.executable, "-c", code, str(rank), meeting]) for rank in range(2)]
+sys.exit(max(child.wait() for child in children))
+"""
+
+
+@pytest.mark.slow
+def test_gloo_ranks_of_which_one_holds_more() -> None:
+    found = watched(GLOO)
+    assert found.ending.code == 0
+    [uneven] = [each for each in found.recommendations if each.code == "MM007"]
+    assert uneven.message.startswith("rank 1 holds ")
+    assert "spread evenly, each would hold" in uneven.message
+
+
 def test_forks_go_on_without_a_word() -> None:
     code = "import torch, os, time\ntime.sleep(.4)\npid = os.fork()\ntime.sleep(.3)\nif pid: os.waitpid(pid, 0)"
     assert watched(code).ending.code == 0
