@@ -1,8 +1,13 @@
 """DeepSpeed's ZeRO, in the words of ``ds_config.json``."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+APPROXIMATE: Final = (
+    "an approximation by ZeRO's partition rules: DeepSpeed, which is not installed, would be traced itself; "
+    "the interval is widened by as much as such figures were off"
+)
+"""Said where DeepSpeed was not there to be traced."""
 Device = Literal["none", "cpu", "nvme"]
 
 

@@ -16,7 +16,6 @@ from memplan.measure.played import reserved_under
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.replay.conf import not_modelled, parse_conf
 from memplan.replay.policy import AllocatorPolicy
-from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.units import format_bytes
 
 MOST_OPS_OF_ADVICE = 300_000
@@ -118,7 +117,10 @@ class _Estimator:
     def _estimate(self, spec: JobSpec, profile: GpuProfile) -> Estimate:
         measured = self._measurer.measure(spec, profile)
         answer = compose(spec, profile, measured)
-        said = (*_on_ranks(spec, measured.rank), *_on_allocator(spec, profile, measured, self._conf))
+        said = (
+            *_on_ranks(profile, measured, self._measurer.ranks(spec, profile)),
+            *_on_allocator(spec, profile, measured, self._conf),
+        )
         left_out = not_modelled(self._conf) + (NCCL if spec.parallel.ranks > 1 and profile.kind != "cpu" else ())
         return dataclasses.replace(
             answer, assumptions=answer.assumptions + said, not_modelled=answer.not_modelled + left_out
@@ -138,9 +140,12 @@ class _Estimator:
         return dataclasses.replace(answer, advice=changes, assumptions=(*answer.assumptions, *said))
 
 
-def _on_ranks(spec: JobSpec, rank: int) -> tuple[str, ...]:
-    count = len(ranks_to_trace(spec.parallel))
-    return (f"rank {rank} needs most of the {count} ranks that differ",) if count > 1 else ()
+def _on_ranks(profile: GpuProfile, measured: Measured, ranks: Sequence[Measured]) -> tuple[str, ...]:
+    """Ranks differ by their pipeline stage alone: what each needs."""
+    if len(ranks) < 2:
+        return ()
+    needs = [format_bytes(each.memory.peak_reserved + profile.context_bytes) for each in ranks]
+    return (f"rank {measured.rank} needs most of the {len(ranks)} ranks that differ; stages need {', '.join(needs)}",)
 
 
 def _on_allocator(spec: JobSpec, profile: GpuProfile, measured: Measured, conf: str) -> tuple[str, ...]:

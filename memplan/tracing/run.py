@@ -18,6 +18,7 @@ from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
 from memplan.tracing.script.model_place import SeenModel
 from memplan.tracing.script.run import Program, followed, trace_script
 from memplan.tracing.session import session
+from memplan.tracing.sharding.zero.settings import is_approximated
 from memplan.tracing.steps import Steps
 from memplan.tracing.surroundings import Recorded
 
@@ -84,6 +85,7 @@ def _trace(
     seen: SeenModel | None,
     progress: Callable[[str], None],
 ) -> Trace:
+    asked, spec = spec, _traced_instead(spec)
     with session(spec, device, rank=rank, decisions=decisions) as here:
         progress("building the model")
         source = completed(load(), here.recorder.values.assume)
@@ -95,6 +97,7 @@ def _trace(
             here.recorder.values.assume(lightning.LEFT_ASIDE)
         facts = _facts(model, spec)
         model = _shared(model, source, spec)
+        _alive = _beside(model, asked, surroundings)
         here.compiled.whole(model)
         steps = Steps(here.recorder)
         with surroundings.steppers.watching():
@@ -128,6 +131,24 @@ def _shared(model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> torch
     from memplan.tracing.sharding.apply import share
 
     return share(model, source, spec)
+
+
+def _traced_instead(spec: JobSpec) -> JobSpec:
+    """The job itself, where DeepSpeed is not missing."""
+    if not is_approximated(spec.parallel):
+        return spec
+    from memplan.tracing.sharding.zero.approximate import stand_in
+
+    return stand_in(spec)
+
+
+def _beside(model: torch.nn.Module, spec: JobSpec, surroundings: Recorded) -> object:
+    """What an approximation of ZeRO holds beside what is traced."""
+    if not is_approximated(spec.parallel):
+        return None
+    from memplan.tracing.sharding.zero.approximate import hold_beside
+
+    return hold_beside(model, spec, surroundings)
 
 
 def _facts(model: torch.nn.Module, spec: JobSpec) -> ModelFacts:

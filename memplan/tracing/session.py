@@ -22,7 +22,7 @@ from memplan.tracing.records import CacheLayer, DeviceTraits, ModelFacts, Trace
 from memplan.tracing.scratch.cpu_table import CPU_VERDICTS, unexamined
 from memplan.tracing.semantics import Semantics, semantics
 from memplan.tracing.sharding.zero.disk import Disk
-from memplan.tracing.sharding.zero.settings import is_zero
+from memplan.tracing.sharding.zero.settings import is_approximated, is_zero
 from memplan.tracing.sparse.table import bodies_of
 from memplan.tracing.steps import Steps
 from memplan.tracing.tracing_branches import fakes_pass_for_real
@@ -151,7 +151,7 @@ def _bounded(device: DeviceTraits, recorder: Recorder) -> tuple[str, ...]:
 
 def _deepspeed(spec: JobSpec) -> AbstractContextManager[Disk]:
     """Before the fake world begins: DeepSpeed is imported here."""
-    if not is_zero(spec.parallel):
+    if not is_zero(spec.parallel) or is_approximated(spec.parallel):
         return nullcontext(Disk())
     from memplan.tracing.sharding.zero.world import deepspeed_world
 

@@ -37,6 +37,14 @@ def test_every_row_stands_with_its_figures() -> None:
     assert "a single change that makes it fit: --checkpoint full (+20.0 % time)" in text
 
 
+def test_stages_of_a_pipeline_stand_with_their_peaks() -> None:
+    given = answer()
+    row = replace(given.rows[0], stage_bytes=(Bytes(20 * GIB), Bytes(11 * GIB)))
+    text = "\n".join(line.plain for line in recommend.render(replace(given, rows=(row, *given.rows[1:])), width=100))
+    assert "stages: 20.00 GiB, 11.00 GiB" in text
+    assert "stages" not in "\n".join(line.plain for line in recommend.render(given, width=100))
+
+
 def test_the_job_is_told_as_estimate_tells_it() -> None:
     text = "\n".join(line.plain for line in recommend.render(answer(), width=100))
     assert "124.00 M parameters · fp32 · batch 8" in text

@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.program_arguments import Varied
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
 from memplan.plan.recommend.programs import known_program
 from memplan.plan.recommend.records import Recommendation, Search
+from memplan.tracing.sharding.zero.settings import is_approximated
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a trace that hangs is given up."""
@@ -44,6 +46,9 @@ def recommend(
         EstimateError: The job cannot be traced.
     """
     started = time.perf_counter()
+    if is_approximated(spec.parallel):
+        what = "ZeRO is traced with DeepSpeed's own code, which is not installed; an approximation is never recommended"
+        raise UsageError(what, where="--parallel", hint="pip install deepspeed, or estimate the job")
     from memplan.plan.recommend.flow import search_here
 
     spec, asked, sentences = known_program(spec, search or Search(), vary or {})

@@ -139,6 +139,7 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, ke
         time=time,
         cost=0.0,
         traced_micro_batches=micro_batches,
+        stage_bytes=worst.stage_bytes,
     )
     return Evaluation(
         candidate=candidate,
@@ -168,6 +169,7 @@ class _Ranks:
     time: StepTime
     experts: bool
     batch_statistics: bool
+    stage_bytes: tuple[Bytes, ...] = ()
 
 
 def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None, *, repeated: float) -> _Ranks:
@@ -180,6 +182,7 @@ def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None, *, 
         time=max((rank.time for rank in ranks), key=lambda time: time.total),
         experts=any(rank.experts for rank in ranks),
         batch_statistics=any(rank.batch_statistics for rank in ranks),
+        stage_bytes=tuple(Bytes(rank.estimate.peak.device_bytes) for rank in ranks) if len(ranks) > 1 else (),
     )
 
 

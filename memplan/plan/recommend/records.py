@@ -126,6 +126,8 @@ class Evaluated:
     """alpha x memory + beta x time; what candidates are ranked by."""
     traced_micro_batches: int
     """Micro-batches in the trace: later ones repeat the last of them."""
+    stage_bytes: tuple[Bytes, ...] = ()
+    """Device peak of each pipeline stage, the first stage first; empty where there is no pipeline."""
 
     @property
     def samples_per_second(self) -> float:

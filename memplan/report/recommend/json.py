@@ -29,7 +29,9 @@ DOCUMENT = Document(
             keys={"batch_size": "spec.batch_size", "grad_accum": "spec.grad_accum", "parallel": _parallel},
         ),
         Evaluated: Table(
-            keys={"step_seconds": "time", "samples_per_second": "samples_per_second"}, spread=("candidate",)
+            keys={"step_seconds": "time", "samples_per_second": "samples_per_second"},
+            spread=("candidate",),
+            omit=("stage_bytes",),
         ),
         SingleChange: Table(spread=("candidate",)),
         Rejected: Table(spread=("candidate",)),

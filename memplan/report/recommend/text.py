@@ -175,6 +175,11 @@ def ranked_lines(answer: Recommendation, width: int) -> list[Text]:
     for row in answer.rows[:SHOWN]:
         figures = (format_bytes(row.device_bytes), f"{row.samples_per_second:.2f}", f"{row.cost:.3f}")
         lines += map(Text, hanging(columns(figures, FIGURE_CELLS) + "  ", row.candidate.words, width))
+        if row.stage_bytes:
+            words = f"stages: {', '.join(map(format_bytes, row.stage_bytes))}"
+            lines += [
+                Text(line, style="dim") for line in hanging(columns(("", "", ""), FIGURE_CELLS) + "  ", words, width)
+            ]
     left = len(answer.rows) - SHOWN
     return lines + ([Text(f"  and {left} more that fit", style="dim")] if left > 0 else [])
 

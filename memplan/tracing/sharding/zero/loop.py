@@ -13,7 +13,8 @@ from memplan.job.spec import JobSpec
 from memplan.tracing.loop import Parts
 from memplan.tracing.records import Role
 from memplan.tracing.sharding.world import current as ranks
-from memplan.tracing.sharding.zero.settings import HALF, STAGES, settings
+from memplan.tracing.sharding.zero import approximate
+from memplan.tracing.sharding.zero.settings import HALF, STAGES, is_approximated, settings
 from memplan.tracing.sharding.zero.world import current
 from memplan.tracing.surroundings import Surroundings
 
@@ -66,9 +67,10 @@ def training(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Iterato
         spec: As ``under_deepspeed`` gives it.
         surroundings: Where it runs.
     """
-    engine = _engine(parts, spec, surroundings)
     surroundings.assume(LOOP)
-    return _steps(parts, engine)
+    if is_approximated(spec.parallel):
+        return approximate.training(parts, spec, surroundings)
+    return _steps(parts, _engine(parts, spec, surroundings))
 
 
 def _steps(parts: Parts, engine: Any) -> Iterator[None]:

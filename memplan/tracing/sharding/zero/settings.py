@@ -1,5 +1,6 @@
 """A job's settings as DeepSpeed reads them: the contents of ``ds_config.json``."""
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,11 @@ HALF: Final[dict[Precision, str]] = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16
 def is_zero(parallel: Parallel) -> bool:
     """Is the job spread by DeepSpeed?"""
     return parallel.data in STAGES
+
+
+def is_approximated(parallel: Parallel) -> bool:
+    """Is the job ZeRO's, and no DeepSpeed there that could be traced?"""
+    return is_zero(parallel) and importlib.util.find_spec("deepspeed") is None
 
 
 def settings(spec: JobSpec, disk: Path) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def deepspeed_world(parallel: Parallel) -> Iterator[Disk]:
 
 def _table(disk: Disk) -> tuple[Replacement, ...]:
     gpu = importlib.import_module("deepspeed.accelerator.cuda_accelerator").CUDA_Accelerator()
-    gpu.available_memory = _free_memory
+    gpu.available_memory = free_memory
     return (
         # It may have been imported where there was none.
         Replacement("deepspeed.accelerator.real_accelerator.ds_accelerator", gpu),
@@ -104,7 +104,8 @@ def _comparing() -> tuple[ModuleType, ...]:
     return tuple(module for module in modules if hasattr(module, "assert_ints_same_as_other_ranks"))
 
 
-def _free_memory(*_: object) -> int:
+def free_memory(*_: object) -> int:
+    """Bytes of the traced device that nothing holds."""
     recorder = ranks().recorder
     live = sum(size for size, place, _ in recorder.ledger.live_sizes() if place == "device")
     return recorder.device.total_bytes - live
