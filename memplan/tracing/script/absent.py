@@ -10,14 +10,16 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from memplan.tracing.script import datasets, hub, hub_datasets, loggers
+from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers
 
 Assume = Callable[[str], None]
 _MAKERS: dict[str, Callable[[ModuleType, ExitStack, Assume], None]] = {
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
+    "requests": downloads.of_requests,
     "transformers": hub.transformers_hub,
     "transformers.trainer": hub.older_trainer,
+    "urllib.request": downloads.of_urllib,
 }
 """Module → what replaces parts of it once it has been imported."""
 

@@ -11,6 +11,7 @@ import multiprocessing.util
 import os
 import shutil
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,7 +106,10 @@ def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
     with (
         mock.patch.object(builtins, "open", files.open),
         mock.patch.object(io, "open", files.open),
+        mock.patch.object(tarfile, "bltn_open", files.open),
+        mock.patch.dict(_numpy_openers(), {None: files.open}),
         mock.patch.object(os, "mkdir", files.mkdir),
+        mock.patch.object(os, "stat", files.stat),
         mock.patch.object(os, "popen", _popen),
         mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
         mock.patch.object(tempfile, "tempdir", str(scratch)),
@@ -124,8 +128,9 @@ class _Files:
     def __init__(self, scratch: Path, assume: Callable[[str], None]) -> None:
         self._scratch = scratch
         self._assume = assume
-        self._open, self._mkdir = io.open, os.mkdir
+        self._open, self._mkdir, self._stat = io.open, os.mkdir, os.stat
         self._written: set[str] = set()
+        self._made: set[str] = set()
 
     def open(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         """``open``; a file that was written before is read back."""
@@ -134,7 +139,7 @@ class _Files:
         name = os.path.abspath(os.fsdecode(file))  # noqa: PTH100 - the path need not exist.
         inside = Path(name).is_relative_to(self._scratch)
         if not inside and (set(mode) & set("wax+") or name in self._written):
-            file = self._scratch / name.lstrip("/").replace("/", "%")
+            file = self._copy_of(name)
             if name not in self._written and set(mode) & set("ra") and Path(name).is_file():
                 shutil.copyfile(name, file)  # What is appended to, or changed in place, begins as it is.
             self._written.add(name)
@@ -144,6 +149,33 @@ class _Files:
         """``os.mkdir``, of a folder that nothing will be in."""
         if Path(os.fsdecode(path)).absolute().is_relative_to(self._scratch):
             self._mkdir(path, mode, dir_fd=dir_fd)
+        else:
+            self._made.add(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - the path need not exist.
+
+    def stat(self, path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        """``os.stat``, also of what was written or made before: programs ask whether it is there."""
+        try:
+            return self._stat(path, *args, **kwargs)
+        except FileNotFoundError:
+            name = "" if isinstance(path, int) else os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - see above.
+            if name in self._written:
+                return self._stat(self._copy_of(name))
+            if name in self._made:
+                return self._stat(self._scratch)
+            raise
+
+    def _copy_of(self, name: str) -> Path:
+        return self._scratch / name.lstrip("/").replace("/", "%")
+
+
+def _numpy_openers() -> dict[str | None, Any]:
+    """How NumPy opens text files: it remembers ``open`` when it is imported."""
+    try:
+        from numpy.lib._datasource import _file_openers
+    except ImportError:
+        return {}
+    openers: dict[str | None, Any] = _file_openers._file_openers
+    return openers
 
 
 def _spawn(path: Any, *_: Any) -> int:

@@ -115,7 +115,7 @@ class RepeatedCalls:
         if isinstance(value, torch.Tensor):
             if not isinstance(value, FakeTensor | torch.nn.Parameter) or is_wrapper(value):
                 raise TypeError
-            return value.shape, value.stride(), value.dtype, self._recorder.is_host(value)
+            return value.shape, _order(value), value.dtype, self._recorder.is_host(value)
         if not isinstance(value, _PLAIN):
             raise TypeError
         return type(value), value
@@ -182,3 +182,11 @@ class RepeatedCalls:
         entry = result.entry
         self._recorder.ledger.allocate(tensor.untyped_storage(), place=entry.place, role=entry.role, name=entry.name)
         return tensor
+
+
+def _order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """In which order the dimensions lie; how far apart they are makes no difference to what a kernel takes."""
+    if tensor.is_contiguous():
+        return ()
+    strides = tensor.stride()
+    return tuple(sorted(range(tensor.dim()), key=lambda dim: strides[dim]))

@@ -62,3 +62,13 @@ def test_calls_that_leave_something_behind_run(estimated: Callable[..., Estimate
     text = PROGRAM.format(count=10, keeps="model(x).mean()", before="evaluate()\nassert ran == 10, ran", after="")
     note = "kept_by_hook = []\nmodel[0].register_forward_hook(lambda *args: kept_by_hook.append(args[-1]))\n"
     assert estimated(text.replace("@torch.no_grad()", note + "@torch.no_grad()")).parameters
+
+
+def test_a_window_of_a_text_that_grows_is_the_same_call(estimated: Callable[..., Estimate]) -> None:
+    grows = """text = torch.zeros(2, 64, device="cuda")
+with torch.no_grad():
+    for _ in range(20):
+        text = torch.cat((text, model(text[:, -64:])[:, :1]), 1)
+assert ran == 4, ran  # The first window is all of the text.
+"""
+    assert estimated(PROGRAM.format(count=0, keeps="0", before=grows, after="")).repeats
