@@ -9,11 +9,22 @@ _PAGE = re.compile(r"huggingface\.co/([^/]+/[^/#?]+)")
 _TUNED = re.compile(r"-(instruct|chat|it|hf|base|pt)(?=$|-)")
 """Parts of names that tell of weights, not of the architecture."""
 
+_OTHER_NAMES = {
+    "vit-base-patch16-224.*": "vit-b-16",
+    "vit-large-patch16-224.*": "vit-l-16",
+    "swin-tiny-patch4-window7-224": "swin-tiny",
+    "swin-base-patch4-window7-224.*": "swin-base",
+    "convnext-tiny-224.*": "convnext-tiny",
+    "convnext-base-224.*": "convnext-base",
+}
+"""Names on the hub (google, microsoft, facebook) of architectures whose presets have torchvision's."""
+
 
 def preset_of(name: str) -> Preset | None:
     """Return the preset of a name on the hub, with its organisation or without; tuned weights have their base's."""
     wanted = name.lower()
     last = wanted.rpartition("/")[2]
+    last = next((name for pattern, name in _OTHER_NAMES.items() if re.fullmatch(pattern, last)), last)
     by_id, short, plain = _names()
     return by_id.get(wanted) or short.get(last) or plain.get(_TUNED.sub("", last))
 

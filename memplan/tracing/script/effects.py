@@ -170,11 +170,8 @@ class _Files:
 
 def _numpy_openers() -> dict[str | None, Any]:
     """How NumPy opens text files: it remembers ``open`` when it is imported."""
-    try:
-        from numpy.lib._datasource import _file_openers
-    except ImportError:
-        return {}
-    openers: dict[str | None, Any] = _file_openers._file_openers
+    opened = sys.modules.get("numpy.lib._datasource")
+    openers: dict[str | None, Any] = {} if opened is None else opened._file_openers._file_openers
     return openers
 
 

@@ -6,14 +6,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, Literal
 from unittest import mock
 
 from memplan.errors import EstimateError
 from memplan.job.huggingface.materialise import build
 from memplan.job.presets import Preset
 from memplan.job.presets.hub_names import preset_of
+from memplan.tracing.quantize import quantize
+from memplan.tracing.script.hub_processors import processors
 
 Assume = Callable[[str], None]
 _SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "cls_token": "<cls>", "sep_token": "<sep>",
@@ -36,6 +38,7 @@ def transformers_hub(module: ModuleType, stack: ExitStack, assume: Assume) -> No
     ):
         real = vars(kind)[name].__func__
         stack.enter_context(mock.patch.object(kind, name, classmethod(make(real, assume))))
+    processors(module, stack, assume, _preset, module.AutoTokenizer.from_pretrained)
 
 
 def older_trainer(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
@@ -74,12 +77,6 @@ def _model(_: Any, assume: Assume) -> Any:
     def from_pretrained(cls: Any, name: Any, *_args: Any, config: Any = None, **kwargs: Any) -> Any:
         import torch
 
-        if kwargs.get("quantization_config") is not None or kwargs.get("load_in_4bit") or kwargs.get("load_in_8bit"):
-            known = preset_of(str(name))
-            raise EstimateError(
-                "from_pretrained() with quantised weights is not played in programs yet",
-                hint=f"memplan estimate preset:{known.name if known else 'NAME'} --quantize nf4",
-            )
         if config is None or not hasattr(config, "to_dict"):
             own = {key: value for key, value in kwargs.items() if key not in _OF_LOADING}
             config = cls.config_class.from_pretrained(name if config is None else config, **own)
@@ -94,11 +91,46 @@ def _model(_: Any, assume: Assume) -> Any:
         model = build(lambda: cls._from_config(config, **({} if dtype is None else {"dtype": dtype})))
         model.eval()
         device_map = kwargs.get("device_map")
-        if device_map is not None and device_map != "cpu":
+        if (how := quantisation(kwargs)) is not None:
+            _quantised(model, how)
+        elif device_map is not None and device_map != "cpu":
             model = model.to("cuda" if isinstance(device_map, str) else next(iter(device_map.values())))
         return (model, {"missing_keys": []}) if kwargs.get("output_loading_info") else model
 
     return from_pretrained
+
+
+def quantisation(kwargs: Mapping[str, Any]) -> Any:
+    """Return the configuration of the quantised weights that ``from_pretrained`` is asked for; None for plain ones."""
+    from transformers import BitsAndBytesConfig
+
+    make: Any = BitsAndBytesConfig
+    given = kwargs.get("quantization_config")
+    if given is None and (kwargs.get("load_in_4bit") or kwargs.get("load_in_8bit")):
+        return make(**{name: kwargs.get(name, False) for name in ("load_in_4bit", "load_in_8bit")})
+    if isinstance(given, Mapping):
+        given = make(**given)
+    if given is not None and not isinstance(given, BitsAndBytesConfig):
+        raise EstimateError(
+            f"from_pretrained() with {type(given).__name__} is not played",
+            hint="weights quantised by bitsandbytes are (BitsAndBytesConfig)",
+        )
+    return given
+
+
+def _quantised(model: Any, given: Any) -> None:
+    """Hold linear layers as bitsandbytes does, and say so as transformers does (quantizers/base.py, modeling_utils)."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise EstimateError("weights quantised by bitsandbytes are not played on the CPU", hint="name a GPU: --gpu")
+    how: Literal["nf4", "nf4-double", "int8"] = "nf4" if given.load_in_4bit else "int8"
+    if how == "nf4" and given.bnb_4bit_use_double_quant:
+        how = "nf4-double"
+    quantize(model, how, compute_dtype=given.bnb_4bit_compute_dtype, frozen_only=False)
+    model.config.quantization_config = given
+    model.is_quantized, model.quantization_method = True, given.quant_method
+    model.hf_quantizer = SimpleNamespace(quantization_config=given, is_trainable=True, is_qat_trainable=False)
 
 
 _OF_HUB = frozenset({

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from memplan.seam.fake import FakeTensor
+from memplan.seam.fake import FakeTensor, detect_fake_mode
 from memplan.seam.modes import DisableTorchDispatch
 
 aten = torch.ops.aten
@@ -110,6 +110,10 @@ def make_coo(
 def lifted(part: torch.Tensor) -> torch.Tensor:
     """A real tensor (of NumPy's memory, as ``from_numpy`` gives it) as a fake one; a fake one as it is."""
     fake: torch.Tensor = part if isinstance(part, FakeTensor) else aten.lift_fresh.default(part)
+    mode = None if isinstance(fake, FakeTensor) else detect_fake_mode()
+    if mode is not None:
+        # Beside a GPU that is played, what has data on the host keeps it; what is made of it here is for shapes alone.
+        fake = mode.from_tensor(fake)
     return fake
 
 
