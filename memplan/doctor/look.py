@@ -38,7 +38,7 @@ EXTRAS = {
         "what GPUs' driver says, metrics, compression",
     ),
     "adapters": (("peft", "bitsandbytes"), "--lora and --quantize"),
-    "deepspeed": (("deepspeed",), "--parallel zero1 to zero3"),
+    "deepspeed": (("deepspeed",), "--parallel zero1 to zero3, which are approximated without it"),
 }
 """Optional dependencies of memplan → packages, and what they are for."""
 
