@@ -17,6 +17,7 @@ OptimizerName = Literal[
 OptimizerImpl = Literal["auto", "foreach", "fused", "loop"]
 Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Mode = Literal["train", "inference", "generate"]
+Loop = Literal["plain", "trainer"]
 Compile = Literal["eager", "inductor"]
 BufferPlace = Literal["host", "device"]
 Compression = Literal["none", "int8", "topk"]
@@ -137,6 +138,11 @@ class JobSpec:
         by_hand="make it in the training script",
     )  # fmt: skip
     """None takes the target's own ``optimizer``, else adamw."""
+    loop: Loop = option(
+        "plain", help="Who trains a model of transformers: a loop written by hand, or transformers' Trainer:",
+        training_only=True, page="targets.md#loop", by_hand="train with transformers.Trainer",
+    )  # fmt: skip
+    """Who trains ``hf:`` and ``preset:`` targets: memplan's plain loop, or transformers' Trainer."""
     loss: str | None = option(
         None, help="Loss: cross-entropy, mse, sum or module:function.", metavar="NAME", training_only=True,
         default="the target's own, else by what the model returns", names_code=True, page="targets.md#no-loss",

@@ -11,6 +11,7 @@ from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.attempts import attempt
 from memplan.tracing.decisions import Decisions
 from memplan.tracing.fitting import lightning
+from memplan.tracing.fitting.loops import LibraryLoop, library_loop
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
@@ -91,8 +92,9 @@ def _trace(
         source = completed(load(), here.recorder.values.assume)
         surroundings = Recorded(here.recorder)
         model = build_model(source, spec, surroundings, seen)
-        if lightning.trains_itself(model, source, spec):
-            return followed(here, _by_lightning(model, source, spec, device), progress)
+        loop = library_loop(model, source, spec)
+        if loop is not None:
+            return followed(here, _program(loop, source, spec, device), progress)
         if lightning.is_lightning(model) and spec.mode == "train":
             here.recorder.values.assume(lightning.LEFT_ASIDE)
         facts = _facts(model, spec)
@@ -115,13 +117,13 @@ def _trace(
         )
 
 
-def _by_lightning(model: torch.nn.Module, source: ModelSource, spec: JobSpec, device: DeviceTraits) -> Program:
+def _program(loop: LibraryLoop, source: ModelSource, spec: JobSpec, device: DeviceTraits) -> Program:
     return Program(
-        name=f"{type(model).__name__} in Lightning's Trainer",
-        run=lambda: lightning.fit(model, source, spec, device.kind),
-        provenance=dict(source.provenance) | ({} if spec.optimizer else {"optimizer": "configure_optimizers"}),
+        name=loop.name,
+        run=lambda: loop.fit(device.kind),
+        provenance={**source.provenance, **loop.provenance},
         seq_len=spec.seq_len or source.default_seq_len,
-        assumptions=(lightning.SAID,),
+        assumptions=(loop.said,),
     )
 
 

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from memplan.errors import EstimateError
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec, ModuleTarget, ScriptTarget
 from memplan.job.usercode import user_code
-from memplan.tracing.fitting import lightning
+from memplan.tracing.fitting.loops import library_loop
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
@@ -106,12 +107,9 @@ class _Run:
         is_of_user = isinstance(self._spec.target, FileTarget | ModuleTarget)
         source = complete(source, self._spec, surroundings.assume, loss=is_of_user)
         model = build_model(source, self._spec, surroundings)
-        if lightning.trains_itself(model, source, self._spec):
-            self._run = FollowedRun(
-                type(model).__name__,
-                lambda: lightning.fit(model, source, self._spec, surroundings.kind),
-                self._progress,
-            )
+        loop = library_loop(model, source, self._spec)
+        if loop is not None:
+            self._run = FollowedRun(loop.name, partial(loop.fit, surroundings.kind), self._progress)
             try:
                 self._run.play(meter, compiled, steps=steps, least=least, limit_seconds=limit_seconds)
             finally:

@@ -2,7 +2,7 @@
 
 ESTIMATE = {
     "target", "--gpu", "--profile-dir", "--alloc-conf",
-    "--allow-network", "--trust-remote-code", "--timeout", "--config", "--loss",
+    "--allow-network", "--trust-remote-code", "--timeout", "--config", "--loss", "--loop",
     "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
     "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--float8",
     "--loss-chunks", "--keep-gradients", "--optimizer-in-backward", "--offload-activations", "--compress-activations",

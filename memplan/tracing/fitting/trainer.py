@@ -1,0 +1,106 @@
+"""Models of transformers trained by its own Trainer (``--loop trainer``): its step, its optimizer, its defaults."""
+
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torch import nn
+
+from memplan.errors import UsageError
+from memplan.job.huggingface.build import require
+from memplan.job.parallel import ALONE
+from memplan.job.source import ModelSource
+from memplan.job.spec import HubTarget, JobSpec, OptimizerName, PresetTarget
+from memplan.job.usercode import user_code
+from memplan.tracing.fitting.batches import ENDLESS
+
+BATCHES = 1000
+"""Of an epoch, whose samples are shuffled as a tensor of so many numbers."""
+SAID = (
+    "the loop is that of transformers.Trainer: autocast by bf16=True or fp16=True, no output outlives its loss, "
+    "gradients are clipped to max_grad_norm (1.0, unless --clip-grad-norm says otherwise)"
+)
+_OPTIMIZERS: Mapping[OptimizerName, str] = {
+    "adamw": "adamw_torch",
+    "sgd": "sgd",
+    "adagrad": "adagrad",
+    "adafactor": "adafactor",
+    "lion": "lion_32bit",
+    "adamw-8bit": "adamw_8bit",
+    "paged-adamw-8bit": "paged_adamw_8bit",
+}
+"""TrainingArguments' words (transformers/training_args.py OptimizerNames)."""
+
+
+def check(model: nn.Module, source: ModelSource, spec: JobSpec) -> None:
+    """Refuse what Trainer does not do, or decides itself.
+
+    Raises:
+        UsageError: The target or an option is of that kind.
+    """
+    require("accelerate", where="--loop trainer")
+    from transformers import PreTrainedModel
+
+    hosts = (getattr(model, "base_model", model), getattr(getattr(model, "base_model", model), "model", model), model)
+    is_known = isinstance(spec.target, HubTarget | PresetTarget) and source.loss is None
+    if not is_known or not any(isinstance(each, PreTrainedModel) for each in hosts):
+        raise UsageError("--loop trainer is for models of transformers: hf: and preset: targets", where="--loop")
+    given = {
+        "--mode": spec.mode != "train",
+        "--parallel": spec.parallel != ALONE,
+        "--loss": spec.loss is not None,
+        "--precision fp16 (its scaler needs fp32 weights: fp16-mixed)": spec.precision == "fp16",
+        f"--optimizer {spec.optimizer}": spec.optimizer is not None and spec.optimizer not in _OPTIMIZERS,
+        f"--optimizer-impl {spec.optimizer_impl}": _optim(spec) is None,
+        "--keep-gradients": spec.keep_gradients,
+        "--optimizer-in-backward": spec.optimizer_in_backward,
+        "--offload-activations": spec.offload_activations,
+        "--compress-activations": spec.compress_activations != "none",
+        "--replay-buffer": spec.replay_buffer > 0,
+    }
+    useless = ", ".join(option for option, is_given in given.items() if is_given)
+    if useless:
+        hint = "leave --loop out, or estimate the program that does it: memplan estimate train.py -- ARGS"
+        raise UsageError(f"--loop trainer does not take {useless}", where="--loop", hint=hint)
+
+
+def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cuda", "cpu"]) -> None:
+    """Train until somebody stops it."""
+    from transformers import Trainer, TrainingArguments
+
+    make = source.batch
+    assert make is not None  # noqa: S101 - targets of transformers have batches.
+
+    def collate(rows: list[Any]) -> Any:
+        with user_code("batch()"):
+            return make(len(rows), spec.seq_len or source.default_seq_len)
+
+    asked: dict[str, Any] = {"max_grad_norm": spec.clip_grad_norm, "optim": _optim(spec) or None}
+    # What nobody asked for is Trainer's own.
+    asked = {name: value for name, value in asked.items() if value is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=spec.batch_size,
+            gradient_accumulation_steps=spec.grad_accum,
+            max_steps=ENDLESS,
+            use_cpu=kind == "cpu",
+            bf16=spec.precision in ("bf16", "bf16-mixed"),
+            fp16=spec.precision == "fp16-mixed",
+            remove_unused_columns=False,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+            **asked,
+        )
+        rows: Any = [{}] * (spec.batch_size * BATCHES)
+        Trainer(model=model, args=arguments, data_collator=collate, train_dataset=rows).train()
+
+
+def _optim(spec: JobSpec) -> str | None:
+    """What TrainingArguments calls the optimizer; empty: its default; None: it has none of that kind."""
+    if spec.optimizer_impl == "auto":
+        return "" if spec.optimizer is None else _OPTIMIZERS.get(spec.optimizer, "")
+    if spec.optimizer in (None, "adamw"):
+        return {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}.get(spec.optimizer_impl)
+    return None
