@@ -78,6 +78,7 @@ def _may_be_folded(spec: JobSpec) -> bool:
     return (
         not spec.no_fold
         and isinstance(spec.target, PresetTarget | HubTarget)
+        and not spec.trust_remote_code
         and spec.mode in ("train", "inference")
         and spec.checkpoint in ("none", "full")
         and spec.compile == "eager"

@@ -6,7 +6,7 @@
 The first and the last blocks of a model look like the others and refer to something else: to the embedding, the head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -26,16 +26,52 @@ def with_straight_lines(inserted: Sequence[Insertion], streams: Sequence[TokenSt
         streams: At the depths of ``DEPTHS``.
     """
     found: list[Insertion] = []
-    end = before = 0
-    for at, length in inserted:
-        room = _room(streams[1].words, end, at, length)
-        earlier = _earlier(streams, Insertion(at, length), room, before)
+    for each in inserted:
+        straight = next(
+            filter(None, (_straight(parts, found, streams) for parts in _parts(each, found, streams))), None
+        )
+        if straight is None:
+            return None
+        found += straight
+    return tuple(found)
+
+
+def _straight(
+    parts: Sequence[Insertion], found: Sequence[Insertion], streams: Sequence[TokenStream]
+) -> list[Insertion] | None:
+    """The next stretches, each where integers are on lines; None where one of them begins nowhere so."""
+    made: list[Insertion] = []
+    for at, length in parts:
+        before = [*found, *made]
+        room = _room(streams[1].words, _end(before), at, length)
+        earlier = _earlier(streams, Insertion(at, length), room, sum(each.length for each in before))
         if earlier is None:
             return None
-        found.append(Insertion(at - earlier, length))
-        before += length
-        end = at - earlier + SECOND * length
-    return tuple(found)
+        made.append(Insertion(at - earlier, length))
+    return made
+
+
+def _parts(
+    inserted: Insertion, found: Sequence[Insertion], streams: Sequence[TokenStream]
+) -> Iterator[tuple[Insertion, ...]]:
+    """A stretch as it is; then as equal lists, one behind the other, of which each grows by its own end.
+
+    An op on ``gradients, gradients`` of equal blocks reads one long row of equal words.
+    """
+    yield (inserted,)
+    words, (at, length) = streams[1].words, inserted
+    start, end = at - _room(words, _end(found), at, length), at + SECOND * length
+    for count in range(2, length + 1):
+        part, rest = divmod(length, count)
+        whole, uneven = divmod(end - start, count)
+        if rest or uneven or not np.array_equal(words[start : end - part], words[start + part : end]):
+            continue
+        yield tuple(Insertion(start + (index + 1) * whole - SECOND * part, part) for index in range(count))
+
+
+def _end(found: Sequence[Insertion]) -> int:
+    """Where the last stretch ends in the second stream."""
+    return found[-1].at + SECOND * found[-1].length if found else 0
 
 
 def _room(words: Integers, end: int, at: int, length: int) -> int:

@@ -46,8 +46,8 @@ class ToyModel:
         for block in reversed(range(blocks)):
             for word in (*self.back, *(self.odd if block == 0 else ())):
                 yield word, (last[block], blocks - block)
-        # One op on a list of what all blocks hold.
+        # One op on a list of what all blocks hold, twice.
         yield 0, (blocks, 1)
-        yield from ((2, (each, 0)) for each in last)
+        yield from ((2, (each, 0)) for each in (*last, *last))
         for word in self.tail:
             yield word, (position + blocks, 0)
