@@ -51,6 +51,11 @@ class Roofline:
             assumed=not (flops and profile.memory_bandwidth),
         )
 
+    @property
+    def ridge(self) -> float:
+        """FLOPs for each byte at which both rates take as long."""
+        return self.flops / self.bandwidth
+
     def seconds(self, op: Op) -> float:
         """Time of one op; a view takes none."""
         return self.slower(op.flops, op.bytes_moved)

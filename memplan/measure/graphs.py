@@ -8,11 +8,15 @@ from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
 from memplan.job.target import format_target
 from memplan.lifetime.graph import TensorLifetime, lifetimes_of
+from memplan.lifetime.intensity import OpIntensity, intensities
+from memplan.lifetime.roofline import Roofline, computing_precision
 from memplan.measure.answer import options
 from memplan.measure.measurer import measuring
 from memplan.tracing.graph_module import graph_module, node_names, readable, saved
 from memplan.units import Bytes
 from memplan.versions import installed
+
+RATES = "the device's rates are assumed, since its profile does not say: sides of the roofline are by their ratio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,10 @@ class JobGraphs:
     """The fx graph as Python, with phase, module and source line beside each call; empty unless asked for."""
     module: bytes
     """The ``GraphModule`` as ``torch.load`` reads it; empty unless asked for."""
+    operations: tuple[OpIntensity, ...]
+    """Ops of the last step with their operational intensity, those that take longest first."""
+    ridge: float
+    """FLOPs for each byte at which the device's arithmetic and its memory take as long."""
     assumptions: tuple[str, ...]
     """What was assumed on the way."""
     memplan_version: str
@@ -86,6 +94,7 @@ def _in_child(spec: JobSpec, profile: GpuProfile, code: bool, module: bool, larg
     kept = sorted(tensors, key=lambda each: -each.nbytes)[:largest]
     peak_bytes, peak_op = _peak(tensors)
     phases = [op.phase for op in trace.ops]
+    roofline = Roofline.of(profile, computing_precision(spec, trace))
     return JobGraphs(
         target=format_target(spec.target),
         device=profile.name,
@@ -98,7 +107,9 @@ def _in_child(spec: JobSpec, profile: GpuProfile, code: bool, module: bool, larg
         peak_bytes=Bytes(peak_bytes),
         code=readable(made) if code else "",
         module=saved(made) if module else b"",
-        assumptions=trace.assumptions,
+        operations=intensities(trace, roofline),
+        ridge=roofline.ridge,
+        assumptions=(*trace.assumptions, *((RATES,) if roofline.assumed else ())),
         memplan_version=installed("memplan"),
     )
 

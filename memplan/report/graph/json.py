@@ -45,6 +45,8 @@ DOCUMENT = Document(
                 "edges": _edges,
                 "left_out": "left_out",
                 "peak": {"op": "peak_op", "requested_bytes": "peak_bytes"},
+                "operations": "operations",
+                "ridge": "ridge",
                 "assumptions": "assumptions",
                 "versions": {"memplan": "memplan_version"},
             },

@@ -27,6 +27,7 @@ def render(graph: JobGraphs, *, width: int = 80, explain: bool = False, quiet: b
     if not quiet:
         blocks.append(_rows(graph, width))
     if explain:
+        blocks.append(_operations(graph, width))
         blocks.append(paragraphs("assumptions", graph.assumptions, width))
     return stacked(blocks, width)
 
@@ -42,6 +43,18 @@ def _counts(graph: JobGraphs, width: int) -> list[Text]:
         *flow("tensors", [f"{len(graph.tensors):,} with bytes", met, *left_out], width),
         *flow("peak", [peak], width),
     ]
+
+
+def _operations(graph: JobGraphs, width: int) -> list[Text]:
+    """The ops that take longest at least, with the side of the roofline that holds them back."""
+    title = f"ops of a step; {clean(graph.device)} does {graph.ridge:,.1f} FLOPs while it moves a byte"
+    head = f"  {'op':28}{'phase':>10}{'calls':>6}{'FLOPs/byte':>11}{'least ms':>10}  bound by"
+    rows = [
+        f"  {pad(shorten(clean(each.name), 27), 28)}{each.phase:>10}{each.calls:>6,}{each.intensity:>11,.2f}"
+        f"{1000 * each.seconds:>10.3f}  {each.bound}"
+        for each in graph.operations[:ROWS]
+    ]
+    return [Text(shorten(title, width), style="bold"), *(Text(shorten(row, width)) for row in (head, *rows))]
 
 
 def _rows(graph: JobGraphs, width: int) -> list[Text]:
