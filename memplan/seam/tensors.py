@@ -16,6 +16,13 @@ USED = (
         source="aten/src/ATen/native/native_functions.yaml",
     ),
     *used(
+        "torch.jit._builtins",
+        "_register_builtin",
+        required=False,
+        why="functions that torch.jit compiles meanwhile know what stands for one of torch's",
+        source="torch/jit/_builtins.py",
+    ),
+    *used(
         "torch.Tensor",
         "_make_subclass",
         "_make_wrapper_subclass",
@@ -71,6 +78,7 @@ if TYPE_CHECKING:
     )
     from torch._C._nn import _parse_to as parse_to
     from torch._prims_common import compute_elementwise_output_strides
+    from torch.jit._builtins import _register_builtin as register_builtin
     from torch.utils.data.dataloader import _SingleProcessDataLoaderIter as SingleProcessDataLoaderIter
 
     make_subclass: Callable[..., Any]

@@ -16,7 +16,7 @@ from memplan.seam.fake import FakeTensor, FakeTensorMode, NestedIntNode
 from memplan.seam.modes import device_constructors
 from memplan.seam.patches.world import FAKE_TENSOR, LOADER_ITERATOR, MODULE_APPLY, PAD_PACKED_SEQUENCE
 from memplan.seam.replace import Replacement, replaced
-from memplan.seam.tensors import SingleProcessDataLoaderIter
+from memplan.seam.tensors import SingleProcessDataLoaderIter, register_builtin
 from memplan.tracing.packed_sequences import pad_packed_sequence
 
 
@@ -153,6 +153,12 @@ def _ragged_size(tensor: FakeTensor, *, coeff: int | torch.SymInt = 1) -> torch.
 
 
 _make_tensor = torch.tensor
+
+
+def known_to_jit() -> None:
+    """Let modules that a program imports compile functions that call ``torch.tensor``."""
+    if register_builtin is not None:
+        register_builtin(_tensor, "aten::tensor")
 
 
 def _tensor(data: Any, **options: Any) -> torch.Tensor:

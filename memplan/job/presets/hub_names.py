@@ -1,6 +1,7 @@
 """Which preset has the architecture of a model that the hub names."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 from memplan.job.presets.catalog import Preset, list_presets
@@ -19,11 +20,23 @@ _OTHER_NAMES = {
 }
 """Names on the hub (google, microsoft, facebook) of architectures whose presets have torchvision's."""
 
+_VOCABULARIES = {
+    "bert-base-cased": ("bert-base", 28_996),
+    "bert-large-cased": ("bert-large", 28_996),
+    "bert-base-multilingual-cased": ("bert-base", 119_547),
+    "distilbert-base-cased": ("distilbert-base", 28_996),
+}
+"""Names on the hub of architectures whose presets have another vocabulary, and its size (each one's config.json)."""
+
 
 def preset_of(name: str) -> Preset | None:
     """Return the preset of a name on the hub, with its organisation or without; tuned weights have their base's."""
     wanted = name.lower()
     last = wanted.rpartition("/")[2]
+    if last in _VOCABULARIES:
+        preset, size = _VOCABULARIES[last]
+        base = _names()[0][preset]
+        return replace(base, config={**base.config, "vocab_size": size})
     last = next((name for pattern, name in _OTHER_NAMES.items() if re.fullmatch(pattern, last)), last)
     by_id, short, plain = _names()
     return by_id.get(wanted) or short.get(last) or plain.get(_TUNED.sub("", last))

@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers
+from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers, weights
 
 Assume = Callable[[str], None]
 _MAKERS: dict[str, Callable[[ModuleType, ExitStack, Assume], None]] = {
+    "timm.models._builder": weights.timm_weights,
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
     "requests": downloads.of_requests,

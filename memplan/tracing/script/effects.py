@@ -110,6 +110,10 @@ def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
         mock.patch.dict(_numpy_openers(), {None: files.open}),
         mock.patch.object(os, "mkdir", files.mkdir),
         mock.patch.object(os, "stat", files.stat),
+        mock.patch.object(os, "rename", files.renaming(os.rename)),
+        mock.patch.object(os, "replace", files.renaming(os.replace)),
+        mock.patch.object(os, "remove", files.removing(os.remove)),
+        mock.patch.object(os, "unlink", files.removing(os.unlink)),
         mock.patch.object(os, "popen", _popen),
         mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
         mock.patch.object(tempfile, "tempdir", str(scratch)),
@@ -163,6 +167,38 @@ class _Files:
             if name in self._made:
                 return self._stat(self._scratch)
             raise
+
+    def renaming(self, real: Callable[..., None]) -> Callable[..., None]:
+        """``os.rename`` of what the program wrote itself, or of a checkpoint that was not written at all."""
+
+        def rename(source: Any, target: Any, **options: Any) -> None:
+            names = [os.path.abspath(os.fsdecode(path)) for path in (source, target)]  # noqa: PTH100 - see above.
+            if self._is_on_disk(names[0]):
+                real(source, target, **options)
+            elif names[0] in self._written:
+                shutil.move(self._copy_of(names[0]), self._copy_of(names[1]))
+                self._written = self._written - {names[0]} | {names[1]}
+
+        return rename
+
+    def removing(self, real: Callable[..., None]) -> Callable[..., None]:
+        """``os.remove``, likewise."""
+
+        def remove(path: Any, **options: Any) -> None:
+            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - see above.
+            if self._is_on_disk(name):
+                real(path, **options)
+            self._written.discard(name)
+
+        return remove
+
+    def _is_on_disk(self, name: str) -> bool:
+        """Is there a file of this name for real, or one in the scratch folder itself?"""
+        try:
+            self._stat(name, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def _copy_of(self, name: str) -> Path:
         return self._scratch / name.lstrip("/").replace("/", "%")

@@ -1,5 +1,6 @@
 """Trace a program: run it as ``__main__`` on fake tensors, and end it when its step repeats."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from memplan.errors import EstimateError
+from memplan.files.read import read_text
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.checkpointing import apply_checkpointing, described
 from memplan.tracing.decisions import Decisions
@@ -23,6 +25,7 @@ from memplan.tracing.script.ranks import played_ranks
 from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
 from memplan.tracing.surroundings import Recorded
+from memplan.tracing.world import known_to_jit
 
 BEYOND = "what the program does beyond these steps (an evaluation at the end of an epoch, samples) is not in the figure"
 
@@ -55,6 +58,7 @@ def trace_script(
         EstimateError: The program fails, or trains nothing on the device.
         UsageError: None of its models will do for what is asked.
     """
+    _import_what_compiles(target)
     program = Program(name=target.name, run=lambda: run_as_main(target), provenance={"model": target.name})
     with session(spec, device, rank=rank, decisions=decisions) as here:
         model = ProgramModel(_use(spec, here.recorder, seen))
@@ -63,6 +67,16 @@ def trace_script(
             trace = followed(here, program, progress)
         model.conclude()
         return trace
+
+
+_COMPILES = "torch.distributed.optim"
+"""A module of torch that compiles torch's optimizers by ``torch.jit`` when it is imported."""
+
+
+def _import_what_compiles(target: ScriptTarget) -> None:
+    """Import it before functions that it compiles are replaced, where the program names it."""
+    if target.path is not None and target.path.is_file() and _COMPILES in read_text(target.path):
+        importlib.import_module(_COMPILES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +107,7 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
     for sentence in program.assumptions:
         assume(sentence)
     progress(f"running {program.name}")
+    known_to_jit()
     with (
         real_loaders(here.recorder), real_copies(), surroundings(assume), steppers.watching(), periods.watching(),
         periods.calls.skipping(),

@@ -1,9 +1,10 @@
 """Weights on the net: a model keeps those that it was built with, which take as much memory."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
+from contextlib import ExitStack, contextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from memplan.seam.replace import Replacement, attribute, replaced
 
@@ -43,3 +44,12 @@ def weights_left_out(assume: Callable[[str], None]) -> Iterator[None]:
     )
     with replaced(table):
         yield
+
+
+def timm_weights(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
+    """Let timm's pretrained models keep the weights that they were built with."""
+
+    def load_pretrained(*_: Any, **__: Any) -> None:
+        assume("weights are not downloaded (timm): the model keeps those it was built with")
+
+    stack.enter_context(mock.patch.object(module, "load_pretrained", load_pretrained))

@@ -147,6 +147,35 @@ for dangerous in (lambda: os.remove("kept.txt"), lambda: shutil.rmtree("."), lam
     assert any("was refused" in sentence for sentence in estimate.assumptions)
 
 
+def test_checkpoints_of_its_own_are_renamed_and_removed(folder: Path, estimated: Callable[..., Estimate]) -> None:
+    saves = """
+import os
+torch.save(model.state_dict(), "new.pt")
+os.replace("new.pt", "last.pt")
+with open("log.tmp", "w") as file:
+    file.write("hello")
+os.rename("log.tmp", "log.txt")
+with open("log.txt") as file:
+    assert file.read() == "hello"
+assert not os.path.exists("log.tmp")
+os.remove("log.txt")
+assert not os.path.exists("log.txt")
+"""
+    assert estimated(HEAD + saves + FROM_RANDOM.removeprefix(HEAD)).repeats
+    assert {path.name for path in folder.iterdir()} <= {"train.py", "net.py", "__pycache__"}
+
+
+def test_modules_that_compile_calls_of_torch_are_imported(estimated: Callable[..., Estimate]) -> None:
+    scripted = """
+import warnings
+warnings.simplefilter("ignore")
+@torch.jit.script
+def one(number: int):
+    return torch.tensor(number)
+"""
+    assert estimated(HEAD + scripted + FROM_RANDOM.removeprefix(HEAD)).repeats
+
+
 ACCUMULATES = (
     HEAD
     + """
