@@ -254,6 +254,32 @@ def test_any_convolution_and_its_gradients(batch, inputs, outputs, kernel, size)
 
 
 @avx2_machine
+@pytest.mark.parametrize(("channels", "side"), [(16, 16), (16, 32), (32, 16)])
+def test_columns_larger_than_a_cache_go_through_it_in_blocks_on_avx2(channels, side):
+    source, weight = torch.randn(2, channels, side, side), torch.randn(channels, channels, 9, 9)
+    arguments = source, weight, torch.randn(channels), [1, 1], [4, 4], [1, 1], False, [0, 0], 1
+    call = Call(
+        name="aten.convolution.default", args=arguments, kwargs={}, out=source, device=DeviceTraits(kind="cpu"),
+        in_backward=False, is_host=lambda _: False,
+    )  # fmt: skip
+    (columns,) = [line for line in CPU_RULES[call.name](call).before if line.most is not None]
+    others = 2 * source.numel() * source.element_size()
+    real, _ = real_curve(aten.convolution.default, arguments, {})
+    assert columns.nbytes / 2 < real - others // 2 <= columns.nbytes < columns.most
+
+
+@avx2_machine
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 2), (7, 2), (5, 1)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+def test_lists_of_products_are_as_long_as_filters_have_weights_on_avx2(kernel, stride, layout):
+    transposed = layout is torch.contiguous_format
+    source = torch.randn(2, 16, 6, 8, 8).contiguous(memory_format=layout)
+    weight = torch.randn(16, 16, *[kernel] * 3)
+    pairs = [stride] * 3, [kernel // 2] * 3, [1] * 3, transposed, [0] * 3, 1
+    compare(aten.convolution.default, source, weight, torch.randn(16), *pairs)
+
+
+@avx2_machine
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     ("channels", "kernel", "stride", "sides"),

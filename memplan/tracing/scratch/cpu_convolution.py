@@ -18,6 +18,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     by_onednn,
     by_small_products,
     columns_bytes,
+    cut_to_cache,
     filters_bytes,
     image_bytes,
     padded_bias_bytes,
@@ -57,7 +58,8 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
         plain = image_bytes(conv, conv.outputs, conv.result_area, 1)
         # A transposed one computes beside the result what it then adds the bias to.
         beside = plain + SCRATCH_ALIGNMENT if conv.transposed and conv.bias else 0
-        return around({"columns": columns_bytes(conv) + beside, "result": plain}, {}, ("result",))
+        script = around({"columns": columns_bytes(conv) + beside, "result": plain}, {}, ("result",))
+        return script if conv.transposed else Script(before=cut_to_cache(script.before))
     result = image_bytes(conv, conv.outputs, conv.result_area, width)
     extra = reduced_source_bytes(conv) + padded_bias_bytes(conv, width)
     if conv.transposed:

@@ -20,6 +20,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     by_onednn,
     by_small_products,
     columns_bytes,
+    cut_to_cache,
     filters_bytes,
     image_bytes,
     padded_bias_bytes,
@@ -151,7 +152,7 @@ def backward(call: Call) -> Script | None:
     rest: list[Scratch] = []
     if wants_source:
         held, steps = _first_pass(_to_source(conv), late)
-        first += steps
+        first += cut_to_cache(steps) if conv.transposed else steps
         rest += [Scratch("free", "source result")] if held else []
     if wants_weight or wants_bias:
         rest += _second_pass(_to_weight(conv), late)

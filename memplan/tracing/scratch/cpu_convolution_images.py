@@ -13,13 +13,12 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     SCRATCH_ALIGNMENT,
     CpuConvolution,
     filters_bytes,
+    products_bytes,
     strided_backward_bytes,
 )
 from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, lanes
 from memplan.tracing.scratch.rules import Scratch, Script
 
-_PRODUCTS = 2 * PAGE_BYTES + 24
-"""Lists of the small products (``key_brgemm_primitive_batch``; measured, the same for all shapes)."""
 _FEWEST_STRIDED_PAGES = 9
 """Of the scratchpad of a strided gradient; larger ones are known between bounds (measured up to half as much again)."""
 
@@ -75,7 +74,7 @@ def _products(conv: CpuConvolution, *, backward: bool) -> tuple[Scratch, ...]:
     if not (backward and conv.strided):
         # A gradient without strides is a convolution within the gradient; a transposed one holds what it turns around.
         nested = SCRATCH_ALIGNMENT if backward or conv.transposed else 0
-        return (Scratch("alloc", "products", _PRODUCTS + nested),)
+        return (Scratch("alloc", "products", PAGE_BYTES + products_bytes(conv) + nested),)
     likely = max(strided_backward_bytes(conv), _FEWEST_STRIDED_PAGES * PAGE_BYTES)
     return (Scratch("alloc", "products", likely, most=2 * likely),)
 

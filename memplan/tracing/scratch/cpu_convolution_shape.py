@@ -3,14 +3,15 @@
 Measured with torch 2.13.0 (oneDNN 3.12) on AVX-512 (AMD EPYC), one thread, November 2026.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, lanes, product, round_up
 from memplan.tracing.scratch.layouts import memory_format
-from memplan.tracing.scratch.rules import Call
+from memplan.tracing.scratch.rules import Call, Scratch
 
 SCRATCH_ALIGNMENT = 128
 """What oneDNN's scratchpad adds to each of its parts (src/common/memory_tracking.hpp default_alignment)."""
@@ -18,10 +19,12 @@ AVX2_LANES = 8
 """Channels in one block of the AVX2 kernels, which serve where AVX-512 ones do not."""
 _AVX2_PIXELS = 3
 """Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
-_STRIDED_BACKWARD_PAGES = 5
-"""Buffers of brgemm's strided backward beside its copy of the gradient (measured)."""
-_BATCH_OF_PRODUCTS = 24
-"""Bytes of their list beyond its page (``key_brgemm_primitive_batch``; measured)."""
+_CACHE, _LEAST_CACHE = "SC_LEVEL2_CACHE_SIZE", 512 * 1024
+"""Where the size of a core's second cache stands, and what is taken elsewhere: that of the machine measured."""
+_STRIDED_BACKWARD_PAGES = 4
+"""Buffers of brgemm's strided backward beside its copy of the gradient and its list of products (measured)."""
+_BYTES_OF_PRODUCT = 40
+"""In that list (``key_brgemm_primitive_batch``, of ``brgemm_batch_element_t``; measured)."""
 _NARROW_OUTPUT = 32
 """Channels that copy has at least (measured)."""
 _SMALL_INPUT = 20_480
@@ -229,6 +232,19 @@ def columns_bytes(conv: CpuConvolution) -> int:
     return torch.get_num_threads() * unrolled + SCRATCH_ALIGNMENT + nested
 
 
+def cut_to_cache(lines: Iterable[Scratch]) -> tuple[Scratch, ...]:
+    """Lines whose columns go into a core's cache block by block, so that what they take is known between bounds.
+
+    oneDNN does so where a source is unrolled for its own convolution (src/cpu/gemm_convolution_utils.cpp
+    ``init_conf``); measured on AVX2: between a half and all of the second cache.
+    """
+    cache = os.sysconf(_CACHE) if _CACHE in os.sysconf_names else _LEAST_CACHE
+    return tuple(
+        line._replace(nbytes=cache, most=line.nbytes) if line.key == "columns" and line.nbytes > cache else line
+        for line in lines
+    )
+
+
 def reduced_source_bytes(conv: CpuConvolution) -> int:
     """A strided 1x1 kernel gathers the pixels that it reads, per thread.
 
@@ -272,6 +288,11 @@ def by_small_products(conv: CpuConvolution) -> bool:
     return conv.groups == 1 or (lanes() == AVX2_LANES and arriving // conv.groups > AVX2_LANES)
 
 
+def products_bytes(conv: CpuConvolution) -> int:
+    """The list of small products that brgemm computes at once, one a weight: whole pages, and then whole elements."""
+    return round_up(round_up(conv.taps * _BYTES_OF_PRODUCT, PAGE_BYTES), _BYTES_OF_PRODUCT)
+
+
 def strided_backward_bytes(conv: CpuConvolution) -> int:
     """One image's gradient, kept by oneDNN's strided backward (src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp)."""
     channels, area = (conv.inputs, conv.source_area) if conv.transposed else (conv.outputs, conv.result_area)
@@ -281,9 +302,9 @@ def strided_backward_bytes(conv: CpuConvolution) -> int:
         copy = round_up(conv.arriving_area * channels, PAGE_BYTES) * conv.itemsize
         if conv.ragged_row:
             copy += round_up(conv.ragged_row * leaving, PAGE_BYTES) * conv.itemsize + PAGE_BYTES
-        return copy + _STRIDED_BACKWARD_PAGES * PAGE_BYTES + _BATCH_OF_PRODUCTS
+        return copy + _STRIDED_BACKWARD_PAGES * PAGE_BYTES + products_bytes(conv)
     copy = area * max(channels, _NARROW_OUTPUT) * conv.itemsize
-    return round_up(copy, PAGE_BYTES) + _STRIDED_BACKWARD_PAGES * PAGE_BYTES
+    return round_up(copy, PAGE_BYTES) + (_STRIDED_BACKWARD_PAGES + 1) * PAGE_BYTES
 
 
 def _arriving_area(conv: tuple[Sequence[int], ...]) -> int:
