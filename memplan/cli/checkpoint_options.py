@@ -58,7 +58,7 @@ Offload = Annotated[bool, option("offload", PLAN, "Activations may also wait in 
 Blocks = Annotated[
     list[str] | None,
     option("blocks", PLAN, "Module, or pattern of modules, to plan. Repeatable.", metavar="NAME",
-           default="every repeated block"),
+           default="repeated blocks, and what stands alone"),
 ]  # fmt: skip
 PlanOut = Annotated[Path | None, option("out", PLAN, "Write the plan for memplan.apply.", metavar="FILE", short="-o")]
 Formats = Annotated[

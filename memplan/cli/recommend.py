@@ -58,8 +58,9 @@ def recommend(
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
     vary = problems.of(read_vary, asked.vary or []) or {}
-    if isinstance(spec.target, ScriptTarget) and asked.out is not None:
-        problems.add("-o writes setups, and a program cannot stand in one: its arguments decide what a setup would")
+    if isinstance(spec.target, ScriptTarget) and (asked.out is not None or asked.emit):
+        what = "writes setups, and a program cannot stand in one: its arguments decide what a setup would"
+        problems.add(f"{'-o' if asked.out is not None else '--emit'} {what}")
     if vary and not isinstance(spec.target, ScriptTarget):
         problems.add("--vary names an argument of a program, and this is none")
     profiles = problems.of(load_named, [device.gpu] if device.gpu else [], profile_dir or [])

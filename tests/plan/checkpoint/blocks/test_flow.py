@@ -9,6 +9,7 @@ import pytest
 import torch
 from _pytest.mark import ParameterSet
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from memplan.errors import UsageError
 from memplan.job.spec import FileTarget
@@ -172,6 +173,39 @@ class Twice(nn.Module):
         for layer in self.layers:
             x = layer(layer(x))
         return x
+
+
+class OfItsOwn(nn.Module):
+    """Runs each block again by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(3))
+        self.is_checkpointed = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + (checkpoint(layer, x, use_reentrant=False) if self.is_checkpointed else layer(x))
+        return x
+
+
+class Plain(OfItsOwn):
+    """Does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_checkpointed = False
+
+
+@pytest.mark.parametrize("kind", [OfItsOwn, Plain])
+@pytest.mark.usefixtures("_few_options")
+def test_a_model_that_checkpoints_by_itself_is_planned_from_there_and_told(kind: type[OfItsOwn]) -> None:
+    given = source(kind, lambda size: torch.ones(64 * size, 64), loss=lambda output, _: output.sum())
+    asked = BlockPlanRequest(budget_bytes=1 << 40, pareto=False)
+    answer = plan_here(job(), device("cpu"), asked, load=lambda: given)
+    own = [sentence for sentence in answer.assumptions if "checkpointing of their own" in sentence]
+    assert bool(own) == (kind is OfItsOwn)
+    assert all(sentence.endswith(": layers.0, layers.1, layers.2") for sentence in own)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Traces that measure the options: the unplanned step first, then steps whose blocks have options in force."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memplan.errors import MemplanError, UsageError
@@ -18,6 +18,10 @@ from memplan.tracing.records import Trace
 SMALL_SHARE = 0.05
 """Kinds of blocks that keep less than this share of what all blocks keep get no selective options: they could bring
 little, and a kind of few blocks needs as many traces as it has options."""
+
+OWN = "run again by checkpointing of their own, beside which the plan stands (switch it off to plan them anew)"
+LEAST_SHARE = 0.01
+"""Modules that stand alone and keep less than this share are left alone: no budget is met by a hundredth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +58,64 @@ def probe(
     Raises:
         UsageError: No block can be planned.
     """
-    base = read(unplanned, cut(unplanned, tracer.blocks))
+    base = _worth_planning(unplanned, tracer)
     if not base.runs:
         raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
+    try:
+        return _probed(tracer, base, roofline, offload=offload, progress=progress)
+    except MemplanError as error:
+        rows = [name for name in base.cut.modules if name not in tracer.alone]
+        if not rows or len(rows) == len(base.cut.modules):
+            raise
+        # Beside repeated blocks nobody asked for what stands alone: what cannot run again is left as it is.
+        alone = ", ".join(name for name in base.cut.modules if name in tracer.alone)
+        found = _probed(tracer, read(unplanned, cut(unplanned, rows)), roofline, offload=offload, progress=progress)
+        return replace(found, notes=(*found.notes, f"not planned: {alone} ({error.what})"))
+
+
+def _probed(
+    tracer: Tracer, base: StepReading, roofline: Roofline, *, offload: bool, progress: Callable[[str], None]
+) -> Probing:
     first = Probe(reading=base, options=(0,) * len(base.runs))
     kinds = kinds_of(base)
     menus = _menus(base, kinds, roofline, selective=True, offload=offload)
+    own = tuple(own_checkpointing(base))
+    notes = (f"{OWN}: {', '.join(own)}",) if own else ()
     try:
-        return _measured(tracer, first, kinds, menus, progress)
+        found = _measured(tracer, first, kinds, menus, progress)
+        return replace(found, notes=notes)
     except MemplanError as error:
         if not any(option.saved for options in menus for option in options):
             raise
         # Who calls a block twice in a row, or otherwise each time, cannot name the calls of its ops.
         plain = _menus(base, kinds, roofline, selective=False, offload=offload)
         found = _measured(tracer, first, kinds, plain, progress)
-        return replace(found, notes=(f"no block keeps the results of single ops: {error.what}",))
+        return replace(found, notes=(*notes, f"no block keeps the results of single ops: {error.what}"))
+
+
+def _worth_planning(unplanned: Trace, tracer: Tracer) -> StepReading:
+    """The step cut at the blocks, without those that stand alone beside repeated ones and keep little."""
+    base = read(unplanned, cut(unplanned, tracer.blocks))
+    if tracer.alone.issuperset(base.cut.modules):
+        return base
+    kept = {name: _kept(base, index) for index, name in enumerate(base.cut.modules)}
+    least = LEAST_SHARE * sum(kept.values())
+    little = {name for name in tracer.alone if kept.get(name, 0) < least}
+    return read(unplanned, cut(unplanned, [name for name in tracer.blocks if name not in little])) if little else base
+
+
+def own_checkpointing(base: StepReading) -> Iterator[str]:
+    """Blocks that the unplanned step itself runs again in backward.
+
+    There an op of their forward stands beside its own gradient (``gelu`` beside ``gelu_backward``), which nothing else
+    does.
+    """
+    ops = base.trace.ops
+    for name, runs in zip(base.cut.modules, base.runs, strict=True):
+        stretch = base.cut.stretches[runs[0].backward]
+        names = {op.name.rpartition(".")[0] for op in ops[stretch.first_op : stretch.end_op]}
+        if any(each.startswith(f"{other}_backward") for each in names for other in names):
+            yield name
 
 
 def _measured(

@@ -27,7 +27,7 @@ class Tracer:
         load: Loads the target.
         spec: The job, without checkpointing.
         profile: The device.
-        patterns: Names or patterns of the blocks; empty: every repeated block.
+        patterns: Names or patterns of the blocks; empty: what there is to plan (``plannable_blocks``).
         progress: Told what happens.
     """
 
@@ -46,6 +46,8 @@ class Tracer:
         """Wall time of all of them."""
         self.blocks: tuple[str, ...] = ()
         """Names of the model's blocks; known after the first trace."""
+        self.alone: frozenset[str] = frozenset()
+        """Those of them that nobody named and that do not repeat."""
         self.fingerprint: Fingerprint | None = None
         """Of the model with all of its blocks; known after the first trace."""
         self.place: ModelPlace | None = None
@@ -77,13 +79,13 @@ class Tracer:
     def _see(self, model: "nn.Module", place: ModelPlace | None) -> None:
         """Look at the model once, and refuse one without blocks."""
         from memplan.runtime.checkpoint.blocks import fingerprint, modules_named, repeated_blocks
+        from memplan.runtime.checkpoint.plannable import existing_modules, plannable_blocks
 
         if self.fingerprint is not None:
             return
-        blocks = tuple(modules_named(model, self._patterns)) if self._patterns else repeated_blocks(model)
+        blocks = tuple(modules_named(model, self._patterns)) if self._patterns else plannable_blocks(model)
         if not blocks:
-            raise UsageError(
-                f"{type(model).__name__} has no repeated blocks to plan", hint="name the blocks: --blocks 'encoder.*'"
-            )
+            raise UsageError(f"{type(model).__name__} has no modules to plan", hint=existing_modules(model))
         self.blocks, self.place = blocks, place
+        self.alone = frozenset() if self._patterns else frozenset(blocks).difference(repeated_blocks(model))
         self.fingerprint = fingerprint(model, blocks)
