@@ -52,5 +52,7 @@ class ModelSource:
     """Keywords that the model's constructor is called with, as typed: sizes that its inputs must fit."""
     depth: Depth | None = None
     """How deep the model is, where that is known; None where nobody knows how to build it with fewer blocks."""
+    assumptions: tuple[str, ...] = ()
+    """What was taken for granted when it was loaded, each a sentence."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field (``model``, ``batch``, ``loss``…) → ``file:line`` it came from."""

@@ -90,6 +90,8 @@ def _trace(
     with session(spec, device, rank=rank, decisions=decisions) as here:
         progress("building the model")
         source = completed(load(), here.recorder.values.assume)
+        for sentence in source.assumptions:
+            here.recorder.values.assume(sentence)
         surroundings = Recorded(here.recorder)
         model = build_model(source, spec, surroundings, seen)
         loop = library_loop(model, source, spec)

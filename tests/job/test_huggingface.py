@@ -92,6 +92,14 @@ def test_the_weights_dtype_is_left_to_the_precision_option(tmp_path) -> None:
     assert {value.dtype for value in model.parameters()} == {torch.float32}
 
 
+def test_that_transformers_loads_another_type_is_said_where_nobody_gave_one(tmp_path) -> None:
+    [said] = load(tmp_path, LLAMA).assumptions
+    assert "in bfloat16" in said
+    assert "--precision bf16" in said
+    assert not load(tmp_path, LLAMA, provenance={"precision": "--precision"}).assumptions
+    assert not load(tmp_path, BERT).assumptions
+
+
 def test_image_sizes_come_from_the_configuration(tmp_path) -> None:
     assert load(tmp_path, VIT).batch(3, None)["pixel_values"].shape == (3, 1, 32, 32)
 

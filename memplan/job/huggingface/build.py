@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 # transformers 5, trainer.py: `config.use_cache = args.use_cache`, whose default is False (training_args.py).
 TRAINER_TURNS_CACHE_OFF = 5
+# transformers 5, modeling_utils.py from_pretrained: ``dtype`` is "auto", the configuration's, where nothing is given.
+LOADS_THE_TYPE = 5
+_PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
+"""Type of weights → what ``--precision`` calls it."""
 
 
 def require(library: str, *, where: str) -> None:
@@ -81,6 +85,7 @@ def source_of(
         loss=denoising_loss if is_diffusion else None,
         default_seq_len=None if task in WITHOUT_TOKENS else default_seq_len,
         depth=None if is_diffusion else depth_of(config, again),
+        assumptions=() if is_diffusion else _type_said(config, spec),
         provenance=_inputs_said(task, labels=spec.mode == "train") | assumptions | dict(provenance or {}),
     )
 
@@ -159,6 +164,18 @@ def _settle_cache(config: Any, spec: JobSpec) -> str:
     text.use_cache = False
     config.use_cache = False
     return "False: as Trainer sets it under checkpointing, and from transformers 5 on always"
+
+
+def _type_said(config: Any, spec: JobSpec) -> tuple[str, ...]:
+    """Say where nobody gave a precision, and weights are not fp32 as transformers loads them."""
+    version = importlib.metadata.version("transformers")
+    dtype = getattr(config, "dtype", None) or getattr(text_part(config), "dtype", None)
+    loaded = str(dtype).removeprefix("torch.")
+    is_given = spec.provenance.get("precision", "default") != "default" or spec.precision != "fp32"
+    if is_given or loaded not in _PRECISIONS or int(version.split(".")[0]) < LOADS_THE_TYPE:
+        return ()
+    asked = f"--precision {_PRECISIONS[loaded]}"
+    return (f"weights are fp32; transformers {version} loads them in {loaded}, their configuration's type: {asked}",)
 
 
 def _inputs_said(task: Task, *, labels: bool) -> dict[str, str]:
