@@ -35,8 +35,10 @@ class Before:
     def in_place(self) -> Iterator[None]:
         """Let the modules find everything as it was before."""
         present = [_Buffers(owner.module, copied=False) for owner in self._owners]
-        state: _State = [(place, key, place[key]) for place, key, _ in self._state]
-        _put(self._state)
+        # What is no longer there was lent by the older FSDP, which brings it back itself.
+        former = [entry for entry in self._state if entry[1] in entry[0]]
+        state: _State = [(place, key, place[key]) for place, key, _ in former]
+        _put(former)
         for owner in self._owners:
             owner.put(copied=True)
         try:

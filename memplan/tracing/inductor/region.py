@@ -12,6 +12,7 @@ from memplan.seam.find import SeamError
 from memplan.tracing.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.tracing.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.tracing.inductor.lowering import Known
+from memplan.tracing.inductor.pieces import BETWEEN, breaks, compile_pieces
 from memplan.tracing.inductor.structure import TensorSlot, described, emptied, filled, stateful
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
@@ -52,10 +53,12 @@ class Regions:
         self.called = False
         """Has any region been called?"""
         self._lowered: Known = {}
+        self._taken_apart: dict[int, torch.nn.Module] = {}
 
     def region(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What to call instead of a function, or of a module's ``_call_impl``."""
         known: dict[Any, CompiledCode | None] = {}
+        owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "_call_impl" else None
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -63,6 +66,8 @@ class Regions:
                 # What is compiled inside of a compiled region is a part of it.
                 return function(*args, **kwargs)
             self.called = True
+            if breaks(owner):
+                return self._piecewise(owner)(*args, **kwargs)
             taken = TakenCall(modules_of(function, args), args, kwargs)
             if taken.key not in known and len(known) < MOST_CODES:
                 known[taken.key] = self._compile(function, taken)
@@ -79,6 +84,14 @@ class Regions:
             return filled(code.result, tensors)
 
         return call
+
+    def _piecewise(self, module: torch.nn.Module) -> Callable[..., Any]:
+        """The call of a module that graphs break in: as it is written, its pieces compiled."""
+        if id(module) not in self._taken_apart:
+            self._taken_apart[id(module)] = module
+            if compile_pieces(module, self.region):
+                self._note(BETWEEN)
+        return module._call_impl
 
     def _compile(self, function: Callable[..., Any], taken: "TakenCall") -> CompiledCode | None:
         """The code of a call; None where it has to run as eager code."""

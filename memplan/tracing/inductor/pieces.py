@@ -1,0 +1,63 @@
+"""Where graphs break inside a module: FSDP's hooks run as they are, and what lies between them is compiled by itself.
+
+Dynamo does not trace the hooks of ``fully_shard`` (torch/_dynamo/config.py ``skip_fsdp_hooks``): each module that is
+sharded alone is a graph of its own, and so is what its parents compute between two of them.
+"""
+
+from collections.abc import Callable, Iterator
+from types import MethodType
+
+import torch
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+Compile = Callable[[Callable[..., object]], Callable[..., object]]
+"""Makes a region of a function."""
+SHARDED = (FSDPModule, FullyShardedDataParallel)
+BETWEEN = "torch.compile: between modules that FSDP shards, each layer was compiled by itself and other ops were not"
+
+
+def breaks(module: object) -> bool:
+    """Does a module hold any that FSDP shards, itself included?"""
+    return isinstance(module, torch.nn.Module) and any(isinstance(each, SHARDED) for each in module.modules())
+
+
+def compile_pieces(module: torch.nn.Module, compile_region: Compile) -> bool:
+    """Let what lies between FSDP's hooks run compiled.
+
+    Args:
+        module: A module that ``breaks``.
+        compile_region: Makes a region of a function.
+
+    Returns:
+        Does anything of it stay eager that Dynamo would compile?
+    """
+    parts = list(_parts(module))
+    if isinstance(module, FSDPModule) and not any(map(breaks, parts)):
+        # Its own hooks run around ``forward``, which is called with the whole parameters.
+        module.forward = compile_region(_method(module, module.forward))
+        return False
+    for part in parts:
+        if not breaks(part):
+            part._compiled_call_impl = compile_region(part._call_impl)
+        elif part._compiled_call_impl is None:
+            compile_pieces(part, compile_region)
+    # The forward of the older FSDP's wrapper holds its hooks alone.
+    return not isinstance(module, FullyShardedDataParallel) or any(map(breaks, parts))
+
+
+def _method(module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
+    """A method of the module's, whatever object stands for its ``forward``."""
+
+    def call(_: torch.nn.Module, *args: object, **kwargs: object) -> object:
+        return forward(*args, **kwargs)
+
+    return MethodType(call, module)
+
+
+def _parts(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Children that are called: those of lists stand for them."""
+    for child in module.children():
+        if isinstance(child, torch.nn.ModuleList | torch.nn.ModuleDict):
+            yield from _parts(child)
+        else:
+            yield child
