@@ -16,9 +16,9 @@ SHARDED = (FSDPModule, FullyShardedDataParallel)
 BETWEEN = "torch.compile: between modules that FSDP shards, each layer was compiled by itself and other ops were not"
 
 
-def breaks(module: object) -> bool:
+def breaks(module: torch.nn.Module) -> bool:
     """Does a module hold any that FSDP shards, itself included?"""
-    return isinstance(module, torch.nn.Module) and any(isinstance(each, SHARDED) for each in module.modules())
+    return any(isinstance(each, SHARDED) for each in module.modules())
 
 
 def compile_pieces(module: torch.nn.Module, compile_region: Compile) -> bool:

@@ -66,7 +66,7 @@ class Regions:
                 # What is compiled inside of a compiled region is a part of it.
                 return function(*args, **kwargs)
             self.called = True
-            if breaks(owner):
+            if isinstance(owner, torch.nn.Module) and breaks(owner):
                 return self._piecewise(owner)(*args, **kwargs)
             taken = TakenCall(modules_of(function, args), args, kwargs)
             if taken.key not in known and len(known) < MOST_CODES:
