@@ -12,6 +12,7 @@ from hypothesis import settings
 from memplan.job import isolate
 from tests.support.command import Command
 from tests.support.forked_child import ForkedChild
+from tests.support.libraries import Library
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -34,6 +35,14 @@ def forked_children() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isolate, "_start", ForkedChild)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries(request: pytest.FixtureRequest) -> None:
+    """What a module's tests need is imported before its first one, outside of every trace."""
+    for value in vars(request.module).values():
+        if isinstance(value, Library):
+            value.load()
 
 
 @pytest.fixture(autouse=True)

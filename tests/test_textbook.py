@@ -14,11 +14,10 @@ from torch.nn import functional
 
 from memplan.job.adapters import Lora
 from memplan.tracing.records import DeviceTraits, Trace
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    transformers: Any = pytest.importorskip("transformers")
+transformers = library("transformers")
 
 CUDA = DeviceTraits(kind="cuda", capability=(9, 0))
 VOCABULARY = 64

@@ -13,8 +13,9 @@ from memplan.job.huggingface import hub_source
 from memplan.job.huggingface.materialise import build
 from memplan.job.load import load_source
 from memplan.job.spec import HubTarget, JobSpec
+from tests.support.libraries import library
 
-pytest.importorskip("transformers")
+transformers = library("transformers")
 
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128, "hidden_size": 32,

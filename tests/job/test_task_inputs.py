@@ -8,8 +8,9 @@ import torch
 from memplan.job.huggingface import source_of
 from memplan.job.huggingface.tasks import Task
 from memplan.job.spec import JobSpec, PresetTarget
+from tests.support.libraries import library
 
-transformers: Any = pytest.importorskip("transformers")
+transformers = library("transformers")
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 

@@ -16,12 +16,10 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora, parse_lora
 from memplan.tracing.records import DeviceTraits, Trace
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    peft: Any = pytest.importorskip("peft")
-    transformers: Any = pytest.importorskip("transformers")
+peft, transformers = library("peft"), library("transformers")
 
 CUDA = DeviceTraits(kind="cuda")
 WIDTH, HIDDEN = 32, 48

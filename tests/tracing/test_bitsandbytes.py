@@ -20,11 +20,10 @@ from memplan.tracing.bitsandbytes import shape_only_bitsandbytes
 from memplan.tracing.cuda import cuda_semantics
 from memplan.tracing.records import DeviceTraits, Storage, Trace
 from memplan.tracing.world import fake_world
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    bnb: Any = pytest.importorskip("bitsandbytes", minversion="0.46")
+bnb = library("bitsandbytes", minversion="0.46")
 
 CUDA = DeviceTraits(kind="cuda")
 ROOT = Path(__file__).parents[2]
@@ -176,9 +175,9 @@ def test_optimizers_keep_what_their_kernels_need(name: str, device: int, host: i
 
 
 def test_memplans_own_8_bit_adamw_keeps_the_same() -> None:
-    for named, library in (("adamw-8bit", "AdamW8bit"), ("paged-adamw-8bit", "PagedAdamW8bit")):
+    for named, theirs in (("adamw-8bit", "AdamW8bit"), ("paged-adamw-8bit", "PagedAdamW8bit")):
         assert states(lambda parameters, named=named: make_optimizer(named, parameters)) == states(
-            getattr(bnb.optim, library)
+            getattr(bnb.optim, theirs)
         )
 
 

@@ -1,6 +1,5 @@
 """Caches of keys and values as the trace sees them, and in blocks: against formulas on configurations, and by force."""
 
-import warnings
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from memplan.errors import UsageError
 from memplan.measure.kv_cache import kv_cache
 from memplan.tracing.records import CacheLayer, Trace
 from memplan.units import Bytes
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    transformers: Any = pytest.importorskip("transformers", minversion="5.0")
+transformers = library("transformers", minversion="5.0")
 
 PROMPT, NEW, SEQUENCES, FLOAT = 21, 4, 2, 4
 TOKENS = PROMPT + NEW - 1

@@ -10,9 +10,10 @@ from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
 from memplan.tracing.chunked_loss import chunk_loss
 from memplan.tracing.records import DeviceTraits, Trace
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-transformers: Any = pytest.importorskip("transformers")
+transformers = library("transformers")
 
 CUDA = DeviceTraits(kind="cuda")
 VOCABULARY, TOKENS, BATCH = 300, 16, 2

@@ -13,10 +13,11 @@ from memplan.job.load import load_source
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.tracing.records import Trace
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 from tests.tracing.real_memory import peak, real_allocations
 
-transformers = pytest.importorskip("transformers")
+transformers = library("transformers")
 
 LAYERS, HEADS, CACHED_HEADS, HEAD_SIZE = 3, 4, 2, 8
 PROMPT, NEW = 13, 6

@@ -13,16 +13,12 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora, Quantize
 from memplan.tracing.records import DeviceTraits, Storage, Trace
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    bnb: Any = pytest.importorskip("bitsandbytes", minversion="0.46")
-    peft: Any = pytest.importorskip("peft")
-    transformers: Any = pytest.importorskip("transformers")
-
-    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
-    from transformers.quantizers.base import HfQuantizer
+bnb, peft, transformers = library("bitsandbytes", minversion="0.46"), library("peft"), library("transformers")
+of_transformers = library("transformers.integrations.bitsandbytes")
+quantizers = library("transformers.quantizers.base")
 
 CUDA = DeviceTraits(kind="cuda")
 WIDTH, HIDDEN, VOCABULARY = 128, 192, 320
@@ -117,9 +113,9 @@ def test_transformers_itself_converts_the_same_layers() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = make()
-            kept = HfQuantizer.get_modules_to_not_convert(theirs, None, theirs._keep_in_fp32_modules)
+            kept = quantizers.HfQuantizer.get_modules_to_not_convert(theirs, None, theirs._keep_in_fp32_modules)
             options = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
-            replace_with_bnb_linear(theirs, kept, options)
+            of_transformers.replace_with_bnb_linear(theirs, kept, options)
         converted = {name for name, each in theirs.named_modules() if isinstance(each, bnb.nn.Linear4bit)}
         batch = lambda _: {"input_ids": torch.zeros(1, 8, dtype=torch.int64)}  # noqa: E731
         if "T5" in type(theirs).__name__:

@@ -9,9 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.tracing_branches import fakes_pass_for_real
+from tests.support.libraries import library
 from tests.tracing.jobs import source, trace
 
-transformers = pytest.importorskip("transformers", minversion="5.0")
+transformers = library("transformers", minversion="5.0")
 
 
 class Wide(TorchDispatchMode):

@@ -10,8 +10,9 @@ from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
 from memplan.validate.run import run_here
+from tests.support.libraries import library
 
-pytest.importorskip("lightning")
+lightning = library("lightning.pytorch")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 NET = """

@@ -8,14 +8,14 @@ import pytest
 
 from memplan.errors import EstimateError
 from memplan.hardware.catalog import load_profile
+from memplan.job.presets.hub_names import preset_of
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
-from memplan.tracing.script.hub import known
 from memplan.tracing.script.hub_datasets import Dataset, DatasetDict, load_dataset
+from tests.support.libraries import library
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+transformers, accelerate = library("transformers"), library("accelerate")
 
 GLUE = """
 import evaluate
@@ -112,7 +112,7 @@ def test_a_name_that_nobody_knows_is_refused_with_the_line(run: Callable[..., Es
      ("google/gemma-2-2b-it", "gemma-2-2b"), ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b"), ("t5-small", "t5-small")],
 )  # fmt: skip
 def test_names_on_the_hub(name: str, preset: str) -> None:
-    found = known(name)
+    found = preset_of(name)
     assert found is not None
     assert found.name == preset
 

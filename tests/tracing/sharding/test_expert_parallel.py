@@ -3,6 +3,7 @@
 import pytest
 
 from memplan.errors import UsageError
+from tests.support.libraries import library
 from tests.tracing.jobs import source
 from tests.tracing.sharding.toy import BATCH, TOKENS, decoder, needs_recent_torch, parameter_bytes, traced, words
 
@@ -10,8 +11,8 @@ pytestmark = needs_recent_torch
 
 HIDDEN, INNER, LAYERS, EXPERTS, CHOSEN, WORDS = 32, 16, 2, 8, 2, 64
 OF_EXPERTS = LAYERS * EXPERTS * 3 * HIDDEN * INNER
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("transformers.distributed.expert_parallel")
+transformers = library("transformers")
+experts = library("transformers.distributed.expert_parallel")
 
 
 def mixtral():
