@@ -16,9 +16,8 @@ from memplan.job.spec import HubTarget, JobSpec, PresetTarget
 from memplan.tracing.fold.depths import DEPTHS
 from memplan.tracing.records import Folded, Trace
 
-FIRST_BLOCKS: Final = (1, 2)
-"""Blocks of the shallowest model, tried in turn: the first block and the last are often like no other, and a model of
-one has neither."""
+FIRST_BLOCKS: Final = (2, 1)
+"""Blocks of the shallowest model: two are often unlike all others, the first and the last; one where two do not pay."""
 LEAST_SAVED: Final = 2
 """How many times as many blocks a model must have as all shallow ones together. Chosen: a trace has a cost beside
 that of its blocks."""
@@ -45,32 +44,31 @@ def folded_trace(spec: JobSpec, trace_of: TraceOf) -> Trace | Folded | None:
     from memplan.tracing.results import shared_results
 
     whole = load_source(spec)
-    tried = [] if whole.depth is None else depths_to_trace(whole.depth, shared=spec.parallel.ranks > 1)
-    if whole.depth is None or not tried:
+    depths = () if whole.depth is None else depths_to_trace(whole.depth, shared=spec.parallel.ranks > 1)
+    if whole.depth is None or not depths:
         return None
-    folding = _Folding(whole, whole.depth, trace_of)
-    with shared_results():
-        for depths in tried:
-            trace = folding.trace(depths)
-            if trace is not None:
-                return trace
-    return Folded(blocks=whole.depth.blocks, traced=tuple(folding.traces), refused=folding.refused)
+    folded = Folded(blocks=whole.depth.blocks, traced=depths)
+    try:
+        with shared_results():
+            return _continued(whole, whole.depth, folded, trace_of)
+    except (MemplanError, OverflowError):
+        # The whole model tells what is wrong, if anything is.
+        return replace(folded, refused="a shallower model cannot be traced")
 
 
-def depths_to_trace(depth: Depth, *, shared: bool) -> list[tuple[int, ...]]:
-    """Return at how many blocks a model is traced instead of the whole, what costs least first; none where none pays.
+def depths_to_trace(depth: Depth, *, shared: bool) -> tuple[int, ...]:
+    """Return at how many blocks a model is traced instead of the whole; none where that would not pay.
 
     Args:
         depth: How deep it is.
         shared: Do several ranks share it? FSDP's next block is the one after this: one alone has none.
     """
-    period, found = depth.period, list[tuple[int, ...]]()
-    for least in FIRST_BLOCKS[shared:]:
-        first = least + (depth.blocks - least) % period
-        depths = tuple(first + each * period for each in DEPTHS)
-        if LEAST_SAVED * sum(depths) <= depth.blocks and depths not in found:
-            found.append(depths)
-    return found
+    for least in FIRST_BLOCKS[:1] if shared else FIRST_BLOCKS:
+        first = least + (depth.blocks - least) % depth.period
+        depths = tuple(first + each * depth.period for each in DEPTHS)
+        if LEAST_SAVED * sum(depths) <= depth.blocks:
+            return depths
+    return ()
 
 
 def _may_be_folded(spec: JobSpec) -> bool:
@@ -89,40 +87,15 @@ def _may_be_folded(spec: JobSpec) -> bool:
     )
 
 
-class _Folding:
-    """A target on the way to a folded trace."""
+def _continued(whole: ModelSource, depth: Depth, folded: Folded, trace_of: TraceOf) -> Trace | Folded:
+    from memplan.tracing.fold.continued import continued, modules_continue
 
-    def __init__(self, whole: ModelSource, depth: Depth, trace_of: TraceOf) -> None:
-        self.traces: dict[int, Trace] = {}
-        """Traces of shallower models, by their blocks."""
-        self.refused = ""
-        """Why the last depths that were tried give no trace."""
-        self._whole, self._depth, self._trace_of = whole, depth, trace_of
-        self._started = time.perf_counter()
-
-    def trace(self, depths: tuple[int, ...]) -> Trace | None:
-        """Return the trace as models of these depths promise it; None where they do not."""
-        try:
-            trace = self._continued(depths)
-        except (MemplanError, OverflowError):
-            # The whole model tells what is wrong, if anything is.
-            self.refused = "a shallower model cannot be traced"
-            return None
-        if trace is None:
-            return None
-        folded = Folded(blocks=self._depth.blocks, traced=tuple(sorted(self.traces)))
-        return replace(trace, folded=folded, trace_seconds=time.perf_counter() - self._started)
-
-    def _continued(self, depths: tuple[int, ...]) -> Trace | None:
-        from memplan.tracing.fold.continued import continued, modules_continue
-
-        shallow = {blocks: self._depth.at(blocks) for blocks in depths}
-        further = (self._depth.blocks - depths[0]) // self._depth.period
-        self.refused = "its blocks are not alike"
-        if not modules_continue([source.model for source in shallow.values()], self._whole.model, further):
-            return None
-        self.refused = "steps of shallower models do not continue one another"
-        for blocks, source in shallow.items():
-            if blocks not in self.traces:
-                self.traces[blocks] = self._trace_of(source)
-        return continued([self.traces[blocks] for blocks in depths], further)
+    started = time.perf_counter()
+    shallow = [depth.at(blocks) for blocks in folded.traced]
+    further = (depth.blocks - folded.traced[0]) // depth.period
+    if not modules_continue([source.model for source in shallow], whole.model, further):
+        return replace(folded, traced=(), refused="its blocks are not alike")
+    trace = continued([trace_of(source) for source in shallow], further)
+    if trace is None:
+        return replace(folded, refused="steps of shallower models do not continue one another")
+    return replace(trace, folded=folded, trace_seconds=time.perf_counter() - started)

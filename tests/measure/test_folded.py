@@ -132,14 +132,14 @@ def test_folding_must_pay() -> None:
     def depth(blocks: int, period: int = 1) -> Depth:
         return Depth(blocks=blocks, period=period, at=source)
 
-    assert depths_to_trace(depth(15), shared=False) == []
-    assert depths_to_trace(depth(16), shared=False) == [(1, 3, 4)]
-    assert depths_to_trace(depth(32), shared=False) == [(1, 3, 4), (2, 4, 5)]
-    assert depths_to_trace(depth(32), shared=True) == [(2, 4, 5)]
-    assert depths_to_trace(depth(46, 2), shared=True) == [(2, 6, 8)]
+    assert depths_to_trace(depth(15), shared=False) == ()
+    assert depths_to_trace(depth(16), shared=False) == (1, 3, 4)
+    assert depths_to_trace(depth(16), shared=True) == ()
+    assert depths_to_trace(depth(32), shared=True) == (2, 4, 5)
+    assert depths_to_trace(depth(46, 2), shared=True) == (2, 6, 8)
     assert all(
-        (blocks - first) % period == 0
+        (blocks - each) % period == 0
         for period in (1, 2, 3)
         for blocks in range(16, 130)
-        for first, *_ in depths_to_trace(depth(blocks, period), shared=False)
+        for each in depths_to_trace(depth(blocks, period), shared=False)
     )
