@@ -183,4 +183,4 @@ def test_a_program_without_blocks_is_told_so(folder: Path) -> None:
         "nn.ModuleList(Block(width) for _ in range(depth))", "Block(width), ()"
     )
     with pytest.raises(UsageError, match="no repeated blocks"):
-        plan_here(job(text), load_profile("t4"), BlockPlanRequest(budget_bytes=1 << 20))
+        estimated(job(text, checkpoint="full"))
