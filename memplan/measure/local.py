@@ -8,6 +8,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.measure.advice import advise
 from memplan.measure.answer import compose, unknown
+from memplan.measure.context import context_of
 from memplan.measure.history import recorded
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
@@ -144,7 +145,8 @@ def _on_ranks(profile: GpuProfile, measured: Measured, ranks: Sequence[Measured]
     """Ranks differ by their pipeline stage alone: what each needs."""
     if len(ranks) < 2:
         return ()
-    needs = [format_bytes(each.memory.peak_reserved + profile.context_bytes) for each in ranks]
+    contexts = [context_of(profile, each.lifetimes.trace).context_bytes for each in ranks]
+    needs = [format_bytes(each.memory.peak_reserved + context) for each, context in zip(ranks, contexts, strict=True)]
     return (f"rank {measured.rank} needs most of the {len(ranks)} ranks that differ; stages need {', '.join(needs)}",)
 
 

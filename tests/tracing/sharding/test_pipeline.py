@@ -1,6 +1,7 @@
 """Pipelines: the pieces make up the whole, and keep as many micro-batches as their schedule says."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from memplan.errors import UsageError
+from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import parse_parallel
+from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.tracing.sharding.chain import find_chain
 from memplan.tracing.sharding.pipeline import balanced_cuts, running, split
+from memplan.units import format_bytes
 from tests.support.ranks import real_ranks
 from tests.tracing.jobs import source
 from tests.tracing.sharding import real_layers
@@ -213,3 +218,31 @@ def test_tensor_parallel_ranks_share_each_stage():
 
 def test_fully_sharded_stages_hold_their_share():
     assert parameter_bytes(traced("fsdp=2,pp=2")) == parameter_bytes(traced("pp=2")) / 2
+
+
+CHAIN = """
+import torch
+from torch import nn
+
+
+def model():
+    return nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(4)), nn.Linear(512, 8000))
+
+
+def batch(batch_size):
+    return torch.randn(batch_size, 512)
+
+
+def loss(output, batch):
+    return output.square().mean()
+"""
+
+
+def test_an_estimate_says_what_every_stage_needs(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(CHAIN)
+    target = FileTarget(path=tmp_path / "model.py")
+    spec = JobSpec(target=target, parallel=parse_parallel("pp=2"), batch_size=2)
+    [answer] = estimate_here(spec, [load_profile("h100-80g")], advice=False)
+    [said] = [each for each in answer.assumptions if "ranks that differ" in each]
+    assert said.partition("stages need ")[2].count("iB") == 2
+    assert format_bytes(answer.peak.device_bytes) in said
