@@ -99,7 +99,7 @@ def _cora() -> bytes:
     cites = [f"{link % papers}\t{(link * 31 + 1 + link // papers) % papers}" for link in range(links)]
     files = {"cora/cora.content": rows, "cora/cora.cites": cites}
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with tarfile.TarFile(fileobj=packed, mode="w") as archive:
         for name, lines in files.items():
             data = "\n".join((*lines, "")).encode()
             entry = tarfile.TarInfo(name)
