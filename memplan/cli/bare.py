@@ -8,6 +8,7 @@ from typing import Any
 from memplan.cli import console, options
 from memplan.errors import MemplanError, UsageError
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 from memplan.job.options import OPTIONS
 from memplan.job.program import trains
 from memplan.project.find import find_project, read_table
@@ -86,7 +87,7 @@ def _is_candidate(file: Path) -> bool:
     if file.name.startswith(("test_", "conftest", "setup")):
         return False
     try:
-        body = ast.parse(read_bytes(file)).body
+        body = parse_source(read_bytes(file)).body
     except (MemplanError, OSError, SyntaxError, ValueError):
         return False
     return any(_defines_model(node) for node in body) or trains(file)

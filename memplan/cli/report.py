@@ -72,12 +72,23 @@ def report(
     entries = read_entries(content, str(file))
     digests = read_digests(content, str(file))
     for output in wanted:
+        _check_is_of_estimates(output)
+    for output in wanted:
         _write_estimates(output, entries, digests, explain=explain, quiet=quiet)
 
 
 def _check_files(file: Path, wanted: "Sequence[outputs.Output]") -> None:
     if any(output.file and real(output.file) == real(file) for output in wanted):
         raise UsageError(f"a report would be written over '{file}', which it is made of", hint="name another file")
+
+
+def _check_is_of_estimates(output: outputs.Output) -> None:
+    if output.is_export:
+        what = f"--format {output.format} is for recordings of memplan.profile"
+        raise UsageError(what, hint="memplan estimate writes that of a prediction")
+    if output.format not in _OF_ESTIMATES:
+        what = f"--format {output.format} is for results of memplan gate"
+        raise UsageError(what, hint=f"estimates have {', '.join(_OF_ESTIMATES)}")
 
 
 def _write_estimates(
@@ -88,12 +99,6 @@ def _write_estimates(
     explain: bool,
     quiet: bool,
 ) -> None:
-    if output.is_export:
-        what = f"--format {output.format} is for recordings of memplan.profile"
-        raise UsageError(what, hint="memplan estimate writes that of a prediction")
-    if output.format not in _OF_ESTIMATES:
-        what = f"--format {output.format} is for results of memplan gate"
-        raise UsageError(what, hint=f"estimates have {', '.join(_OF_ESTIMATES)}")
     if output.format == "text":
         outputs.write_rendered(output, text=lambda width: _lines(entries, width=width, explain=explain, quiet=quiet))
         return

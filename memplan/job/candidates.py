@@ -9,6 +9,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import EstimateError, UsageError
+from memplan.files.syntax import parse_source
 from memplan.job.call import Name, parse_call, resolve
 from memplan.job.example_call import listed, typed
 from memplan.job.places import file_of, place
@@ -111,7 +112,7 @@ def _needy(module: ModuleType) -> list[str]:
 def _parts(module: ModuleType) -> set[str]:
     """Names that stand in a class of the module's other than their own: what it is made of."""
     try:
-        body = ast.parse(inspect.getsource(module)).body
+        body = parse_source(inspect.getsource(module)).body
     except (OSError, TypeError, SyntaxError):
         return set()
     classes = [node for node in body if isinstance(node, ast.ClassDef)]

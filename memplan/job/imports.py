@@ -11,6 +11,7 @@ from types import ModuleType
 
 from memplan.errors import EstimateError, UsageError
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 from memplan.job.usercode import display, user_code
 
 
@@ -86,7 +87,7 @@ def _packages_above(path: Path) -> int:
     """How many folders above a file are packages: those with ``__init__.py``, and as many as its imports climb."""
     count = next(count for count, folder in enumerate(path.parents) if not (folder / "__init__.py").is_file())
     try:
-        tree = ast.parse(read_bytes(path))
+        tree = parse_source(read_bytes(path))
     except (SyntaxError, ValueError):
         return count
     climbs = [node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from memplan.files.syntax import parse_source
+
 Place = int | slice | str
 """Places in a batch, as an index, a slice or an attribute (of a named tuple)."""
 LossItems = tuple[Place, ...]
@@ -54,7 +56,7 @@ def _function(function: Callable[..., Any]) -> ast.FunctionDef | ast.Lambda | No
     if not inspect.isfunction(function):
         return None
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = parse_source(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return None
     kind = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef

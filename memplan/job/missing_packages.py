@@ -14,6 +14,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, NoReturn
 
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 from memplan.job.usercode import is_user_file
 
 Assume = Callable[[str], None]
@@ -126,6 +127,6 @@ def _is_guarded(file: str, line: int) -> bool:
 @cache
 def _nodes(file: str) -> tuple[ast.AST, ...]:
     try:
-        return tuple(ast.walk(ast.parse(read_bytes(file))))
+        return tuple(ast.walk(parse_source(read_bytes(file))))
     except (SyntaxError, ValueError):
         return ()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from memplan.files.syntax import parse_source
 from memplan.job.usercode import display
 
 
@@ -16,7 +17,7 @@ def file_of(module: ModuleType) -> str:
 def place(module: ModuleType, name: str) -> str:
     """``file:line`` of the statement that gives a module its name; without the line if there is none."""
     try:
-        body = ast.parse(Path(module.__file__ or "").read_bytes()).body
+        body = parse_source(Path(module.__file__ or "").read_bytes()).body
     except (OSError, SyntaxError):
         return file_of(module)
     lines = [statement.lineno for statement in _flat(body) if name in _bound_names(statement)]

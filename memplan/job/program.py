@@ -7,6 +7,7 @@ from pathlib import Path
 
 from memplan.errors import MemplanError, UsageError
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 from memplan.job.options import OPTIONS
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.spec import FileTarget, ScriptTarget, Target
@@ -93,7 +94,7 @@ def decided_by(target: Target, fields: Iterable[str]) -> list[tuple[str, str]]:
 def trains(path: Path) -> bool:
     """Does a file train when it is run, and define no ``model``?"""
     try:
-        tree = ast.parse(read_bytes(path))
+        tree = parse_source(read_bytes(path))
     except (MemplanError, OSError, SyntaxError, ValueError):
         return False
     if any(_defines_model(node) for node in tree.body):

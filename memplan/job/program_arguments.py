@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from memplan.errors import MemplanError, UsageError
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 from memplan.job.spec import JobSpec, Precision, ScriptTarget
 
 Varied = Literal["batch_size", "seq_len", "grad_accum"]
@@ -146,7 +147,7 @@ def _nodes(target: ScriptTarget) -> Iterator[ast.AST]:
     if target.path is None:
         return
     try:
-        tree = ast.parse(read_bytes(target.path))
+        tree = parse_source(read_bytes(target.path))
     except (MemplanError, OSError, SyntaxError, ValueError):
         return
     yield from ast.walk(tree)

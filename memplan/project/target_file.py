@@ -12,6 +12,7 @@ from pathlib import Path
 
 from memplan.errors import UsageError
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 
 _MOVES = ("to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
@@ -40,7 +41,7 @@ def target_file(path: Path) -> str:
         UsageError: It is no Python, or makes no optimizer of a model's parameters.
     """
     try:
-        tree = ast.parse(read_bytes(path))
+        tree = parse_source(read_bytes(path))
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{path} is not valid Python: {error}") from error
     defaults = _argument_defaults(tree)

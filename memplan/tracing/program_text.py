@@ -14,6 +14,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Literal
 
+from memplan.files.syntax import parse_source
+
 Kind = Literal["failure", "exit", "loop", "choice"]
 """What an answer decides: whether the program fails; whether it leaves a function or a loop; whether a ``while`` goes
 on; or which way it takes."""
@@ -75,7 +77,7 @@ def _position(code: CodeType, instruction: int) -> tuple[int, int, int, int]:
 @cache
 def _tree(filename: str) -> ast.Module | None:
     try:
-        return ast.parse("".join(linecache.getlines(filename)))
+        return parse_source("".join(linecache.getlines(filename)))
     except (SyntaxError, ValueError, RecursionError):
         return None
 

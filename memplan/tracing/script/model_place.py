@@ -10,6 +10,7 @@ from torch import nn
 
 from memplan.errors import MemplanError
 from memplan.files.read import read_bytes
+from memplan.files.syntax import parse_source
 from memplan.job.usercode import display, is_user_file
 from memplan.runtime.checkpoint.blocks import bare
 from memplan.tracing.records import ModelPlace
@@ -58,7 +59,7 @@ def _is(value: object, model: nn.Module) -> bool:
 def _assigned(name: str, frame: FrameType) -> int | None:
     """The last line of the statement that last gave a variable its value before a frame's line, compiling aside."""
     try:
-        tree = ast.parse(read_bytes(Path(frame.f_code.co_filename)))
+        tree = parse_source(read_bytes(Path(frame.f_code.co_filename)))
     except (MemplanError, OSError, SyntaxError, ValueError):
         return None
     scope = _scope(tree, frame)
