@@ -27,7 +27,7 @@ SOLVERS = (
 )
 """Name, package, and what it costs to lack it."""
 EXTRAS = {
-    "hf": (("transformers", "diffusers"), "targets hf: and preset:"),
+    "hf": (("transformers", "diffusers", "accelerate"), "targets hf: and preset:"),
     "compile": (("triton",), "--compile inductor for GPUs"),
     "solvers": (("numba", "ortools"), "reuse-plan: compiled search, CP-SAT"),
     "cluster": (("dask",), "sweep on several machines"),

@@ -234,7 +234,7 @@ def replays(
 ) -> Any:
     counts = {"parameters": 100, "trainable_parameters": 100, "weight_bytes": 400} | facts
     weights = SimpleNamespace(role="parameter", nbytes=counts.pop("weight_bytes"))
-    trace = SimpleNamespace(model=SimpleNamespace(**counts), storages=(weights,))
+    trace = SimpleNamespace(model=SimpleNamespace(**counts), storages=(weights,), assumptions=())
     return SimpleNamespace(
         lifetimes=SimpleNamespace(trace=trace),
         otherwise=(),

@@ -41,6 +41,7 @@ def planned(limit: ChoiceResult, *, budget: int = BUDGET, method: Method = "ilp"
         budget=budget + CONTEXT,
         method=method,
         fingerprint=None,
+        model_place=None,
         roofline=missing,
         problem=replace(problem(), chain=chain),
         proof=proof,
