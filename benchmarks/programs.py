@@ -11,6 +11,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -134,7 +135,9 @@ def _said(done: Outcome) -> Iterator[str]:
 def _refusal(told: str) -> str:
     lines = told.splitlines()
     start = next((index for index, line in enumerate(lines) if line.startswith("error:")), max(len(lines) - 3, 0))
-    return " | ".join(line.strip() for line in lines[start:])[:400]
+    said = " | ".join(line.strip() for line in lines[start:])
+    # Paths of this machine say nothing to others, nor do a terminal's colours.
+    return re.sub(r"\x1b\[[0-9;]*m|(?<![\w.])/(?:[^\s/'\"]+/){2,}", "", said)[:400]
 
 
 if __name__ == "__main__":
