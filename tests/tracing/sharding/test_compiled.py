@@ -61,8 +61,10 @@ def answer(folder: Path, text: str = MODEL, **options: object) -> Estimate:
     ("parallel", "checkpoint"),
     [
         ("fsdp=2", "none"),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("fsdp=2", "full"), ("fsdp1=2", "none"))),
-        ("fsdp1=2", "full"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("fsdp=2", "full"), ("fsdp1=2", "none"), ("fsdp1=2", "full"))
+        ),
     ],
 )
 def test_what_lies_between_hooks_is_compiled(tmp_path: Path, parallel: str, checkpoint: str) -> None:
@@ -78,6 +80,7 @@ def test_what_lies_between_hooks_is_compiled(tmp_path: Path, parallel: str, chec
         assert compiled.peak.allocated_bytes <= eager.peak.allocated_bytes
 
 
+@pytest.mark.slow
 def test_blocks_compiled_and_then_sharded_are_those_of_the_whole_model(tmp_path: Path) -> None:
     options = {"parallel": parse_parallel("fsdp=2"), "compile": "inductor"}
     by_block, whole = answer(tmp_path, MODEL + BY_BLOCK, **options), answer(tmp_path, **options)
