@@ -2,7 +2,8 @@
 
 Fake tensors run torch's decompositions (torch/_decomp, torch/_refs), whose results often lie like another operand than
 those of the kernels (aten/src/ATen/native: Loss.cpp, Activation.cpp, BinaryOps.cpp, Distributions.cpp, SoftMax.cpp,
-ReflectionPad.cpp, ReplicationPadding.cpp, MaxUnpooling.cpp, TensorTransformations.cpp, GatedLinearUnit.cpp).
+ReflectionPad.cpp, ReplicationPadding.cpp, MaxUnpooling.cpp, TensorTransformations.cpp, GatedLinearUnit.cpp,
+UnaryOps.cpp).
 Found by running every op of torch 2.13.0 on operands of several layouts beside its fake kernel, November 2026.
 """
 
@@ -45,6 +46,16 @@ def _power(base: complex, exponent: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(exponent, dtype=kind, memory_format=torch.contiguous_format)
 
 
+def _angle(source: torch.Tensor) -> torch.Tensor:
+    """Numbers lie as before; those of complex ones are copied out of a complex result, into one that is row-major.
+
+    UnaryOps.cpp ``unary_op_impl_with_complex_to_float_out``.
+    """
+    if source.is_complex():
+        return torch.empty(source.shape, dtype=source.real.dtype)
+    return torch.empty_like(source, dtype=source.dtype if source.is_floating_point() else torch.get_default_dtype())
+
+
 def _padded(dimensions: int) -> Kernel:
     """A padded image or volume: channels-last if a batch of them is (fake kernels before torch 2.13 forget it)."""
 
@@ -82,6 +93,7 @@ LAYOUTS: dict[str, Kernel] = {
     "binary_cross_entropy_backward": _as_it_lies(1),
     "soft_margin_loss_backward": _as_it_lies(2),
     "log_sigmoid_forward": _log_sigmoid,
+    "angle": _angle,
     "pow.Scalar": _power,
     **dict.fromkeys(("copysign.Tensor", "special_xlog1py", "xlogy.Tensor"), _like(torch.true_divide)),
     **dict.fromkeys(

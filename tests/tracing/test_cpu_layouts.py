@@ -41,6 +41,9 @@ OF_ROWS = {
     "normal.float_Tensor": (1, lambda x: aten.normal.float_Tensor(0.0, x)),
     "poisson": (1, aten.poisson),
     "_standard_gamma": (1, aten._standard_gamma),
+    "angle": (2, lambda x, y: aten.angle(torch.complex(x, y))),
+    "angle of numbers": (1, aten.angle),
+    "angle of integers": (1, lambda x: aten.angle((x * 4).int())),
     "pow.Scalar": (1, lambda x: aten.pow.Scalar(2, x)),
     "pow.Scalar of integers": (1, lambda x: aten.pow.Scalar(2, (x * 4).int())),
 }
