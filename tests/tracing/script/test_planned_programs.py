@@ -116,6 +116,7 @@ def test_checkpointing_from_outside_is_that_of_the_program_itself(folder: Path) 
 def test_a_plan_of_a_program_holds_when_the_program_applies_it(folder: Path) -> None:
     answer = planned(job(), 0.5)
     assert answer.fits
+    assert "batch" not in answer.step  # The program decides, and its report says so.
     write_plan(answer.plan, Path("plan.json"))
     assert answer.model_place is not None
     assert (answer.model_place.expression, answer.model_place.line) == ("model", f"train.py:{MADE}")

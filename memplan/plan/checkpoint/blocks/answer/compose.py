@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
 from memplan.measure.answer import optimizer_in_words
 from memplan.measure.answer import options as step_options
@@ -74,7 +74,9 @@ def compose_answer(inputs: AnswerInputs) -> CheckpointAnswer:
 
 
 def step_in_words(spec: JobSpec, trace: Trace) -> str:
-    """``batch 8 x seq 2048 · bf16 · adamw``."""
+    """``batch 8 x seq 2048 · bf16 · adamw``; of a program its optimizer, since it decides the rest by itself."""
+    if isinstance(spec.target, ScriptTarget):
+        return optimizer_in_words(spec, trace)
     samples = f"batch {spec.batch_size}" if trace.seq_len is None else f"batch {spec.batch_size} x seq {trace.seq_len}"
     micro = [f"{spec.grad_accum} micro-batches"] if spec.grad_accum > 1 else []
     return " · ".join([samples, *micro, spec.precision, optimizer_in_words(spec, trace)])
