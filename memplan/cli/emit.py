@@ -8,22 +8,21 @@ import typer
 
 from memplan.cli import console, groups, options
 from memplan.cli.options import option
-from memplan.emit import formats
-from memplan.emit.records import Emitted
-from memplan.emit.words import HEAD_ELSEWHERE
+from memplan.emit.records import FORMATS, HEAD_ELSEWHERE, Emitted
 from memplan.errors import UsageError
 from memplan.files.write import write_whole
 from memplan.job.setup_file import load_setup
 from memplan.job.spec import JobSpec
 
 if TYPE_CHECKING:
+    from memplan.emit.formats import Peak
     from memplan.measure.cache import Cache
     from memplan.units import Bytes
 
 File = Annotated[
     Path, typer.Argument(metavar="PLAN", help="Setup file, as memplan recommend writes it.", show_default=False)
 ]
-To = Annotated[str, option("to", None, f"Framework: {', '.join(formats.FORMATS)}.", metavar="NAME")]
+To = Annotated[str, option("to", None, f"Framework: {', '.join(FORMATS)}.", metavar="NAME")]
 Out = Annotated[
     Path | None,
     option(
@@ -54,6 +53,8 @@ def emit(
     if out is not None and not out.is_dir():
         raise UsageError(f"--out: there is no folder '{out}'")
     setup = load_setup(plan)
+    from memplan.emit import formats
+
     with console.progress(enabled=not no_trace) as tell:
         peak = peak_tracer(setup.gpu, profile_dir or [], timeout=timeout, cache=cache.opened(), tell=tell)
         written = formats.emit(setup, to, None if no_trace else peak)
@@ -66,8 +67,8 @@ def check_name(name: str, where: str) -> None:
     Raises:
         UsageError: There is none.
     """
-    if name not in formats.FORMATS:
-        raise UsageError(f"{where} must be one of {', '.join(formats.FORMATS)}, not '{name}'")
+    if name not in FORMATS:
+        raise UsageError(f"{where} must be one of {', '.join(FORMATS)}, not '{name}'")
 
 
 def peak_tracer(
@@ -77,7 +78,7 @@ def peak_tracer(
     timeout: float,
     cache: "Cache | None",
     tell: Callable[[str], None] | None,
-) -> formats.Peak:
+) -> "Peak":
     """What traces a job and returns its device peak on a GPU; a ``MemplanError`` where that cannot be."""
 
     def peak(job: JobSpec) -> "Bytes":

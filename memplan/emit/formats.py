@@ -7,28 +7,15 @@ from types import ModuleType
 from memplan.emit import words
 from memplan.emit.carried import CarriedSetup, carried, one_word, untold
 from memplan.emit.quote import check, one_line
-from memplan.emit.records import Emitted
+from memplan.emit.records import HEAD_ELSEWHERE, MODULES, Emitted
 from memplan.errors import MemplanError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 from memplan.units import Bytes, format_bytes
 
-_MODULES: Mapping[str, str] = {
-    "deepspeed": "deepspeed_json",
-    "accelerate": "accelerate_yaml",
-    "hf": "training_arguments",
-    "fsdp2": "fsdp2_code",
-    "torchtitan": "torchtitan_code",
-    "axolotl": "axolotl_yaml",
-    "torch": "torch_code",
-}
-FORMATS = tuple(_MODULES)
-"""What ``--to`` takes."""
 Peak = Callable[[JobSpec], Bytes]
 """Traces a job and gives the device peak on the setup's GPU; a ``MemplanError`` where that cannot be."""
-
-
 _HEADING = "What this file does not carry, or says otherwise than the framework by itself:"
 
 
@@ -40,7 +27,7 @@ def emit(setup: Setup, to: str, peak: Peak | None = None) -> Emitted:
 
     Args:
         setup: The setup; a checkpoint plan that it names is read where the format holds it.
-        to: One of ``FORMATS``.
+        to: One of ``memplan.emit.records.FORMATS``.
         peak: Traces the job without what the file does not carry; None: that is not traced, and said so.
 
     Raises:
@@ -48,14 +35,14 @@ def emit(setup: Setup, to: str, peak: Peak | None = None) -> Emitted:
     """
     if setup.job.mode != "train":
         raise UsageError(f"the setup is for {setup.job.mode}; only training has a configuration to write")
-    module = import_module(f"memplan.emit.{_MODULES[to]}")
+    module = import_module(f"memplan.emit.{MODULES[to]}")
     bare: Mapping[str, str] = module.render(setup, ())
     check(bare)
     notes = tuple(map(one_line, _notes(setup, module, carried(setup.job, bare), peak)))
     files: Mapping[str, str] = module.render(setup, (*words.head(setup), *([_HEADING] if notes else []), *notes))
     check(files)
     # Where the framework's own file has no room for its head, that is told, too.
-    head = tuple(map(one_line, words.head(setup))) if words.HEAD_ELSEWHERE in files else ()
+    head = tuple(map(one_line, words.head(setup))) if HEAD_ELSEWHERE in files else ()
     return Emitted(files=files, notes=(*head, *notes))
 
 

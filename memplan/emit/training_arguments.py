@@ -11,6 +11,7 @@ from typing import Any
 
 from memplan.emit import deepspeed_json, words
 from memplan.emit.accelerate_yaml import KINDS, MIXED, reshard_note
+from memplan.emit.records import HEAD_ELSEWHERE
 from memplan.job.adapters import Lora
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
@@ -18,7 +19,7 @@ from memplan.job.spec import JobSpec
 FILE = "training_args.json"
 LORA_FILE = "adapter_config.json"
 QUANTIZE_FILE = "quantization_config.json"
-HEAD_FILE = words.HEAD_ELSEWHERE
+HEAD_FILE = HEAD_ELSEWHERE
 """What the parser leaves no room for."""
 LIGER: Mapping[str, bool] = {
     "fused_linear_cross_entropy": True, "cross_entropy": False, "rope": False, "rms_norm": False, "layer_norm": False,

@@ -12,8 +12,6 @@ from memplan.units import format_bytes
 
 _ALWAYS_TOLD = frozenset({"batch_size", "precision"})
 """Frameworks have defaults of their own for these."""
-HEAD_ELSEWHERE = "training_args.notes.txt"
-"""Beside a file that has no room for comments."""
 CLIPPED_BY_DEFAULT = "max_grad_norm 0.0: the setup does not clip gradients; the trainer's own default is 1.0"
 _FULL = "call model.gradient_checkpointing_enable(), or run each block through torch.utils.checkpoint"
 """What to do where every repeated block is checkpointed; else a plan says which."""

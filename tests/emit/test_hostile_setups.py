@@ -15,8 +15,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from memplan.cli.app import main
-from memplan.emit.formats import FORMATS
 from memplan.emit.quote import in_docstring, one_line, python
+from memplan.emit.records import FORMATS
 from memplan.job.adapters import Lora
 from memplan.job.parallel import parse_parallel
 from memplan.job.setup_file import write_setup

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from memplan.cli.app import main
-from memplan.emit.formats import FORMATS, emit
+from memplan.emit.formats import emit
+from memplan.emit.records import FORMATS
 from memplan.errors import UsageError
 from memplan.job.adapters import parse_lora
 from memplan.job.config_files.read import FileSettings, read_config
