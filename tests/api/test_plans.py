@@ -59,12 +59,16 @@ def test_a_batch_with_a_size_and_a_model_without_a_file_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_recommendations_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("net.py").write_text(
-        "import torch\nfrom torch import nn\n"
-        "def model(): return nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))\n"
-        "def batch(batch_size): return torch.randn(batch_size, 64)\n"
-    )
-    answer = memplan.recommend("net.py", gpu="t4", batch_size=64, loss="sum", search_budget=20)
-    assert answer.best is not None
+def test_recommendations_of_files_in_one_folder_and_then_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "another"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Path(f"{name}.py").write_text(
+            "import torch\nfrom torch import nn\n"
+            "def model(): return nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))\n"
+            "def batch(batch_size): return torch.randn(batch_size, 64)\n"
+        )
+        answer = memplan.recommend(f"{name}.py", gpu="t4", batch_size=64, loss="sum", search_budget=20)
+        assert answer.best is not None

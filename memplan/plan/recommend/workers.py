@@ -4,7 +4,9 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from math import inf
+from pathlib import Path
 
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
@@ -70,8 +72,9 @@ class Workers:
         if not candidates or (not needed and time.perf_counter() >= min(begin_until, until)):
             return
         first, waited_for = candidates[0], list(candidates[:needed])
+        folder = Path.cwd()
         jobs = (
-            delayed(function)(candidate, self._profile, self._limits)
+            delayed(_run_in)(folder, function, candidate, self._profile, self._limits)
             for candidate in candidates
             if candidate is first or candidate in waited_for or time.perf_counter() < begin_until
         )
@@ -104,3 +107,10 @@ class Workers:
                 "a process that traced was killed",
                 hint="probably out of memory: fewer --jobs need less of it",
             ) from error
+
+
+def _run_in(folder: Path, function: Work, candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
+    """Run in the folder of whoever asks: joblib's processes are kept, and stand where they were started."""
+    with suppress(OSError):  # Elsewhere there may be no such folder.
+        os.chdir(folder)
+    return function(candidate, profile, limits)
