@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
@@ -13,6 +14,8 @@ from memplan.validate.run import run_here
 from tests.support.libraries import library
 
 lightning = library("lightning.pytorch")
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
+    pytest.skip("Lightning does not begin under this torch", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 NET = """

@@ -90,6 +90,10 @@ def _keep_what_is_used_again(model: nn.Module, distance: int) -> None:
         block: Any = model.get_submodule(name)
         if 2 * between >= distance:
             break
+        if not hasattr(block, "set_reshard_after_forward"):
+            raise UsageError(
+                "this torch's FSDP2 cannot stand for ZeRO's stage 3", hint="install DeepSpeed, or a newer torch"
+            )
         block.set_reshard_after_forward(False, recurse=False)
         between += sum(parameter.numel() for parameter in block.parameters())
 
