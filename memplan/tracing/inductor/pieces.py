@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 Compile = Callable[[Callable[..., object]], Callable[..., object]]
 """Makes a region of a function."""
 SHARDED = (FSDPModule, FullyShardedDataParallel)
+"""Modules that have hooks of FSDP: torch's newer one and its older one."""
 BETWEEN = "torch.compile: between modules that FSDP shards, each layer was compiled by itself and other ops were not"
 
 
