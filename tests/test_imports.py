@@ -39,7 +39,7 @@ def test_a_snapshot_is_analysed_without_anything_heavy(tmp_path: Path) -> None:
     path = tmp_path / "memory.pickle"
     path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [events]}))
     conf = "expandable_segments:True"
-    (done,) = light(("snapshot", str(path), "--replay-conf", conf, "-f", "text", "-f", f"json={tmp_path}/out"))
+    (done,) = light(("snapshot", str(path), "--alloc-conf", conf, "-f", "text", "-f", f"json={tmp_path}/out"))
     assert done.returncode == 0, done.stderr
     assert conf in done.stdout
 

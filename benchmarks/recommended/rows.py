@@ -27,7 +27,7 @@ class Row:
     ended: str = ""
     """``complete``, or ``budget`` where the time ran out first."""
     budget: int | None = None
-    """``--search-budget``, in seconds."""
+    """``--time-limit``, in seconds."""
     search_seconds: float | None = None
     search_cpu_seconds: float | None = None
     """Of all processes."""
@@ -93,7 +93,7 @@ def remembered(file: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]
 
 
 def _searched(job: Job, folder: Path, budget: int, processes: int) -> dict[str, Any]:
-    more = ["--search-budget", str(budget), "--jobs", str(processes), "-o", "setup.json", "--json"]
+    more = ["--time-limit", str(budget), "--jobs", str(processes), "-o", "setup.json", "--json"]
     started, before = time.perf_counter(), _cpu_seconds()
     done = commands.run("recommend", *job.typed, *more, folder=folder)
     used = {"search_seconds": time.perf_counter() - started, "search_cpu_seconds": _cpu_seconds() - before}

@@ -117,7 +117,7 @@ def recommend(
     gpus: int = 1,
     allow: Sequence[Group] = (),
     keep: Sequence[Group] = (),
-    search_budget: float = 60.0,
+    time_limit: float = 60.0,
     **options: Any,
 ) -> Recommendation:
     """Find the best way to run a job on the GPUs at hand.
@@ -128,7 +128,7 @@ def recommend(
         gpus: How many of them.
         allow: What may change the numerics: ``precision``, ``optimizer``, …
         keep: What stays as it is.
-        search_budget: Seconds.
+        time_limit: Seconds.
         options: As of ``memplan.estimate``.
 
     Returns:
@@ -143,5 +143,5 @@ def recommend(
     from memplan.plan.recommend.compose import recommend as search
 
     with job_of(target, None, loss=None, optimizer=None, step=None, gpu=gpu, options=options) as job:
-        asked = Search(gpus=gpus, allow=tuple(allow), keep=tuple(keep), budget_seconds=search_budget)
+        asked = Search(gpus=gpus, allow=tuple(allow), keep=tuple(keep), budget_seconds=time_limit)
         return search(job.spec, job.profile, asked)

@@ -29,6 +29,7 @@ from memplan.cli.help import shorten_help
 from memplan.cli.init import init
 from memplan.cli.monitor import monitor
 from memplan.cli.numa import numa
+from memplan.cli.old_names import renamed
 from memplan.cli.presets import presets
 from memplan.cli.recommend import recommend
 from memplan.cli.report import report
@@ -118,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         del os.environ["COLUMNS"]  # It means "not known"; Rich would take it at its word.
     try:
         with hushed():
-            code = _run(sys.argv[1:] if arguments is None else arguments)
+            code = _run(renamed(sys.argv[1:] if arguments is None else arguments))
         # Newer versions of Typer take Ctrl-C to themselves and say nothing.
         return _fail("interrupted", code) if code == ExitCode.INTERRUPTED else code
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - the last line of defence.

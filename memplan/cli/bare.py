@@ -15,7 +15,7 @@ from memplan.project.find import find_project, read_table
 
 COMMANDS = ("estimate", "checkpoint-plan", "reuse-plan", "graph", "recommend", "batch", "simulate")
 """Those that answer for a job."""
-ONE_GPU = ("checkpoint-plan", "reuse-plan", "graph", "recommend")
+ONE_GPU = ("checkpoint-plan", "reuse-plan", "graph", "recommend", "simulate")
 """Those that answer for one GPU at a time."""
 BASES = ("Module", "LightningModule", "PreTrainedModel")
 """Classes that models are made of, by the last part of their name."""
@@ -38,13 +38,13 @@ def completed(arguments: Sequence[str], folder: Path = Path()) -> Iterator[list[
         UsageError: There is no project, and not exactly one candidate.
     """
     command, *typed = arguments
-    for name, words in _meant(folder, command):
+    for name, words in _meant(folder, command, with_gpu="--gpu" not in [word.partition("=")[0] for word in typed]):
         console.tell(f"note: no TARGET was given: {name}\n      memplan {' '.join([command, *words, *typed])}\n")
         # What is typed comes last, and wins.
         yield [command, *words, *typed]
 
 
-def _meant(folder: Path, command: str) -> Iterator[tuple[str, list[str]]]:
+def _meant(folder: Path, command: str, *, with_gpu: bool) -> Iterator[tuple[str, list[str]]]:
     try:
         file = find_project(folder)
     except UsageError:
@@ -52,18 +52,21 @@ def _meant(folder: Path, command: str) -> Iterator[tuple[str, list[str]]]:
     jobs = read_table(file)[0] if file is not None else {}
     if file is not None and jobs.get("job"):
         for job in jobs["job"]:
-            yield f"job '{job.get('name', '?')}' of {file}", _words(job, jobs, file.parent, command)
+            words = _words(job, jobs, file.parent, command, with_gpu=with_gpu)
+            yield f"job '{job.get('name', '?')}' of {file}", words
         return
     yield _only(folder, command)
 
 
-def _words(job: Mapping[str, Any], around: Mapping[str, Any], folder: Path, command: str) -> list[str]:
+def _words(
+    job: Mapping[str, Any], around: Mapping[str, Any], folder: Path, command: str, *, with_gpu: bool
+) -> list[str]:
     """A job of a project file as it would be typed."""
     if "target" not in job:
         raise UsageError(f"job '{job.get('name', '?')}' names no target that {command} takes")
     target = str(job["target"])
     beside = (folder / target.partition(":")[0]).is_file()
-    gpus = list(job.get("gpus", around.get("gpus", [])))[: 1 if command in ONE_GPU else None]
+    gpus = list(job.get("gpus", around.get("gpus", [])))[: 1 if command in ONE_GPU else None] if with_gpu else []
     words = [str(folder / target) if beside else target, *(word for gpu in gpus for word in ("--gpu", gpu))]
     for option in OPTIONS.values():
         if option.called in job:

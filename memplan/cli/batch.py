@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
-from memplan.cli.estimate import load_profiles
+from memplan.cli.device import profiles_for
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.findings.utilization import UTILIZATIONS, Utilization
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 VARIABLES = ("batch-size", "seq-len")
 
-Gpus = Annotated[
-    list[str] | None,
-    option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME"),
-]
 Room = Annotated[
     str | None,
     option("utilization", options.DEVICE, f"Room to leave: {', '.join(UTILIZATIONS)}.", metavar="NAME",
@@ -44,7 +40,7 @@ Vary = Annotated[
 class BatchOptions:
     """What is searched, and where it must fit."""
 
-    gpu: Gpus = None
+    gpu: options.Gpus = None
     utilization: Room = None
     of: Enlarged = VARIABLES[0]
     vary: Vary = None
@@ -69,7 +65,7 @@ def batch(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
     problems.add(*_wrong(asked))
     spec = problems.of(_varied, check.job_spec(target, job, problems), asked)
-    profiles = problems.of(load_profiles, asked.gpu or [], profile_dir or [])
+    profiles = problems.of(profiles_for, asked.gpu, profile_dir)
     problems.raise_if_any()
     from memplan.plan.batch.compose import largest_batches
 
@@ -136,8 +132,6 @@ def _vary(text: str | None) -> tuple[Varied, str] | None:
 
 
 def _wrong(asked: BatchOptions) -> Iterator[str]:
-    if not asked.gpu:
-        yield "a device is missing: give --gpu"
     if asked.utilization is not None and asked.utilization not in UTILIZATIONS:
         yield f"--utilization must be one of {', '.join(UTILIZATIONS)}, not '{asked.utilization}'"
     if asked.of not in VARIABLES:

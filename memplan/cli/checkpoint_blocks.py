@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, cast
 
 from memplan.cli import check, console, endings, outputs
-from memplan.cli.checkpoint_options import DEFAULT_GPU, DEFAULT_METHOD, DEFAULT_SLOWDOWN, PlanCommand
-from memplan.cli.estimate import load_named
+from memplan.cli.checkpoint_options import DEFAULT_METHOD, DEFAULT_SLOWDOWN, PlanCommand
+from memplan.cli.device import profile_for
 from memplan.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ def run(command: PlanCommand) -> ExitCode:
     if asked.slowdown is not None and asked.budget is not None:
         problems.add("--slowdown asks for the least memory: --budget would change nothing")
     spec = check.job_spec(command.target, command.job, problems)
-    profiles = problems.of(load_named, [command.gpu or DEFAULT_GPU], command.profile_dir or [])
+    profile = problems.of(profile_for, command.gpu, command.profile_dir)
     problems.raise_if_any()
     from memplan.runtime.checkpoint.plan_file import write_plan
 
     slowdown = asked.slowdown
-    if slowdown is None and command.gpu is None and asked.budget is None:
+    if slowdown is None and not command.gpu and asked.budget is None:
         slowdown = DEFAULT_SLOWDOWN
         console.tell(f"note: no budget: this is the least memory at {slowdown:.0%} more time at most\n")
     with console.progress(enabled=not command.report.quiet) as tell:
         if slowdown is None:
-            answer = _planned(spec, profiles[0], command.budget, command, tell)
+            answer = _planned(spec, profile, command.budget, command, tell)
         else:
-            answer = _least(spec, profiles[0], slowdown, command, tell)
+            answer = _least(spec, profile, slowdown, command, tell)
     if asked.out is not None:
         write_plan(answer.plan, asked.out)
     for output in command.outputs:

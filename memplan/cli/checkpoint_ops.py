@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memplan.cli import check, console, endings, options, outputs
 from memplan.cli.checkpoint_options import PlanCommand
-from memplan.cli.estimate import load_named
+from memplan.cli.device import profile_for
 from memplan.errors import ExitCode
 
 OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "inputs", "precision", "mode")
@@ -17,7 +17,7 @@ def run(command: PlanCommand) -> ExitCode:
     problems.add(*_wrong(command))
     spec = check.job_spec(command.target, command.job, problems)
     problems.of(check.no_program, spec, "--level op captures a model's step alone; --level block plans programs")
-    profiles = problems.of(load_named, [command.gpu] if command.gpu else [], command.profile_dir or [])
+    profile = problems.of(profile_for, command.gpu, command.profile_dir) if command.gpu else None
     problems.raise_if_any()
     from memplan.plan.checkpoint.ops.call import plan_step
     from memplan.report.checkpoint import graph as checkpoint_graph
@@ -27,7 +27,7 @@ def run(command: PlanCommand) -> ExitCode:
     with console.progress(enabled=not command.report.quiet) as tell:
         plan = plan_step(
             spec,
-            next(iter(profiles), None),
+            profile,
             command.budget,
             ratio=asked.budget_ratio,
             time_limit=asked.time_limit,

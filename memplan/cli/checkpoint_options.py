@@ -15,8 +15,6 @@ METHODS = get_args(MethodName)
 FORMATS = ("text", "json", "svg", "html", "code")
 LEVELS = ("auto", "block", "op")
 DEFAULT_METHOD = "ilp"
-DEFAULT_GPU = "a100-80g"
-"""What the step is traced for where only a budget is given."""
 DEFAULT_SECONDS = 30.0
 DEFAULT_SLOWDOWN = 0.33
 """A forward is about a third of a step: what running all of it again costs."""
@@ -24,11 +22,6 @@ DEFAULT_SLOWDOWN = 0.33
 TargetWords = Annotated[
     list[str], typer.Argument(metavar="TARGET", help="As for estimate; or GRAPH.json, an instance.", show_default=False)
 ]
-Gpu = Annotated[
-    str | None,
-    option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them.", metavar="NAME",
-           default=f"{DEFAULT_GPU}, with --budget"),
-]  # fmt: skip
 Budget = Annotated[
     str | None,
     option("budget", PLAN, "Device peak at most, as estimate reports it: 40GiB.", metavar="BYTES",
@@ -98,7 +91,7 @@ class PlanCommand:
     """One call of ``memplan checkpoint-plan``: what was typed, as far as all of its levels share it."""
 
     target: tuple[str, ...]
-    gpu: str | None
+    gpu: list[str] | None
     plan: PlanOptions
     job: groups.JobOptions
     profile_dir: list[Path] | None

@@ -10,7 +10,6 @@ from memplan.cli.checkpoint_options import (
     FORMATS,
     LEVELS,
     METHODS,
-    Gpu,
     PlanCommand,
     PlanOptions,
     PlanReportOptions,
@@ -24,7 +23,7 @@ from memplan.units import parse_size
 def checkpoint_plan(
     target: TargetWords,
     *,
-    gpu: Gpu = None,
+    gpu: options.Gpu = None,
     asked: PlanOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,

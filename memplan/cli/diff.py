@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, options, outputs
-from memplan.cli.gate import AtOnce, GpusInstead, ProjectFile
+from memplan.cli.gate import AtOnce, ProjectFile
 from memplan.files.read import is_file
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def diff(
     ] = None,
     *,
     project: ProjectFile = None,
-    gpu: GpusInstead = None,
+    gpu: options.GpusInstead = None,
     profile_dir: options.ProfileDirs = None,
     jobs: AtOnce = None,
     formats: Formats = None,

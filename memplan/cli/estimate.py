@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
+from memplan.cli.device import profiles_for
 from memplan.errors import ExitCode
 from memplan.replay.conf import parse_conf
 
@@ -57,10 +57,7 @@ def estimate(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.ESTIMATE_FORMATS) or ()
     problems.add(*check.wrong_values({"fail_on": fail_on} if fail_on is not None else {}))
     spec = check.job_spec(target, job, problems)
-    if not gpu:
-        gpu, folders = _default_gpus()
-        profile_dir = [*(profile_dir or []), *folders]
-    profiles = problems.of(load_profiles, gpu, profile_dir or [])
+    profiles = problems.of(profiles_for, gpu, profile_dir)
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)
     if redact and any(output.is_export for output in wanted):
@@ -110,38 +107,11 @@ def _searches(target: Sequence[str], job: groups.JobOptions, profiles: "Sequence
     }
 
 
-def _default_gpus() -> tuple[list[str], tuple[Path, ...]]:
-    """GPUs that an estimate is for where nobody types one, and folders of their profiles: the project's own, if any."""
-    from memplan.project.find import gpus_of_project
-
-    found = gpus_of_project(Path())
-    if found is None:
-        console.tell(f"note: no --gpu was given: this is for one {options.DEFAULT_GPU}\n")
-        return [options.DEFAULT_GPU], ()
-    names, folders, file = found
-    console.tell(f"note: no --gpu was given: this is for {', '.join(names)}, as {file} says\n")
-    return list(names), folders
-
-
 def _detail(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Detail":
     """As much of the history of each replay as is written: all of it is large."""
     if any(output.is_export for output in wanted):
         return "histories"
     return "timelines" if timeline or any(output.format == "html" for output in wanted) else "figures"
-
-
-def load_profiles(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":
-    """The profiles of all GPUs asked for; ``all`` and patterns stand for several."""
-    from memplan.hardware.catalog import load_profiles as found
-
-    return found(names, profile_dirs=folders)
-
-
-def load_named(names: Sequence[str], folders: Sequence[Path]) -> "tuple[GpuProfile, ...]":
-    """The profiles of commands that answer for one GPU: a pattern names none."""
-    from memplan.hardware.catalog import load_profile
-
-    return tuple(load_profile(name, profile_dirs=folders) for name in names)
 
 
 def exit_code(estimates: "Sequence[Estimate]", fail_on: str | None) -> ExitCode:

@@ -40,10 +40,6 @@ ProjectFile = Annotated[
     options.option("project", None, "Project file.", metavar="FILE",
                    default="memplan.toml, or [tool.memplan] of pyproject.toml, here or above"),
 ]  # fmt: skip
-GpusInstead = Annotated[
-    list[str] | None,
-    options.option("gpu", options.DEVICE, "GPU profile instead of the jobs' own. Repeatable.", metavar="NAME"),
-]
 Baseline = Annotated[
     Path | None, options.option("baseline", None, "Accepted figures.", metavar="FILE", default="the project's own")
 ]
@@ -74,7 +70,7 @@ def gate(
     wanted_jobs: Jobs = None,
     *,
     project: ProjectFile = None,
-    gpu: GpusInstead = None,
+    gpu: options.GpusInstead = None,
     profile_dir: options.ProfileDirs = None,
     fail_on: FailOn = None,
     baseline: Baseline = None,

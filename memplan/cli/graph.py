@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
-from memplan.cli.estimate import load_named
+from memplan.cli.device import profile_for
 from memplan.cli.options import option
 from memplan.errors import ExitCode
 
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from memplan.measure.graphs import JobGraphs
 
 FORMATS = ("text", "code", "json", "dot", "graphml", "html", "fx")
-Gpu = Annotated[
-    str | None,
-    option("gpu", options.DEVICE, "GPU profile that it is traced for.", metavar="NAME", default=options.DEFAULT_GPU),
-]
 Largest = Annotated[
     int | None,
     option("largest", options.REPORT, "Keep the N tensors with the most bytes.", metavar="N", default="all"),
@@ -42,7 +38,7 @@ class GraphReportOptions(groups.ReportOptions):
 def graph(
     target: options.TargetWords,
     *,
-    gpu: Gpu = None,
+    gpu: options.Gpu = None,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     largest: Largest = None,
@@ -56,15 +52,14 @@ def graph(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(wanted, largest))
     spec = check.job_spec(target, job, problems)
-    profiles = problems.of(load_named, [gpu or options.DEFAULT_GPU], profile_dir or [])
+    profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
     from memplan.measure.graphs import job_graphs
 
-    assert profiles is not None  # noqa: S101 - else there was a problem.
     with console.progress(enabled=not report.quiet) as tell:
         found = job_graphs(
             spec,
-            profiles[0],
+            profile,
             code=any(output.format == "code" for output in wanted),
             module=any(output.format == "fx" for output in wanted),
             largest=largest,

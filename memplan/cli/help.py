@@ -15,7 +15,7 @@ RARE = frozenset(
     {
         "config", "timeout", "profile_dir", "cache_dir", "no_cache", "as_json", "quiet", "exit_zero", "alloc_conf",
         "redact", "timeline", "alpha", "beta", "noise_scale", "step_time", "target_batch", "host_memory",
-        "utilization", "jobs", "keep_snapshot", "profile_out", "force", "seed", "blocks", "code",
+        "utilization", "jobs", "keep_snapshot", "force", "seed", "blocks", "code",
     }
 )  # fmt: skip
 """Options beside a job's that it does not."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from memplan.cli import check, console, groups, options
-from memplan.cli.estimate import load_profiles
+from memplan.cli.device import profiles_for
 from memplan.errors import MemplanError, UsageError
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
 from memplan.project.keys import key_of
@@ -18,16 +18,9 @@ if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
     from memplan.job.spec import JobSpec
 
-DEFAULT_GPU = "h100-80g"
-
 Wanted = Annotated[
     str | None, typer.Argument(metavar="TARGET", help="As for estimate; none: an example to fill in.",
                                show_default=False),
-]  # fmt: skip
-Gpus = Annotated[
-    list[str] | None,
-    options.option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them. Repeatable.", metavar="NAME",
-                   default=DEFAULT_GPU),
 ]  # fmt: skip
 Name = Annotated[
     str | None, options.option("name", None, "What reports call the job.", metavar="NAME", default="the target's own")
@@ -45,7 +38,7 @@ TargetFile = Annotated[
 def init(
     target: Wanted = None,
     *,
-    gpu: Gpus = None,
+    gpu: options.Gpus = None,
     name: Name = None,
     target_file: TargetFile = None,
     job: groups.JobOptions,
@@ -59,7 +52,7 @@ def init(
         _write_target_file(target, target_file)
         return
     problems = check.Problems()
-    profiles = problems.of(load_profiles, gpu or [DEFAULT_GPU], []) or ()
+    profiles = problems.of(profiles_for, gpu, None) or ()
     spec = check.job_spec(target, job, problems) if target is not None else None
     if spec is None and (name is not None or job.typed()):
         problems.add("a name and options are a job's: give its TARGET")

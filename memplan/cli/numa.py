@@ -45,9 +45,9 @@ FormatsAndScript = Annotated[
            "output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
 OnlyCommands = Annotated[bool, option("quiet", options.REPORT, "Only the lines to type.", short="-q")]
-Sysfs = Annotated[Path | None, option("sysfs", MACHINE, "Plan for the machine that --save wrote there.", metavar="DIR")]
-Save = Annotated[
-    Path | None, option("save", MACHINE, "Keep what was read of this machine, for --sysfs.", metavar="DIR")
+Sysfs = Annotated[Path | None, option("sysfs", MACHINE, "Plan for the machine that --out wrote there.", metavar="DIR")]
+Out = Annotated[
+    Path | None, option("out", MACHINE, "Keep what was read of this machine, for --sysfs.", metavar="DIR", short="-o")
 ]
 
 
@@ -59,7 +59,7 @@ def numa(
     pinned_per_rank: Pinned = None,
     strict: Strict = False,
     sysfs: Sysfs = None,
-    save: Save = None,
+    out: Out = None,
     formats: FormatsAndScript = None,
     as_json: options.AsJson = False,
     quiet: OnlyCommands = False,
@@ -75,25 +75,25 @@ def numa(
 
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
-    problems.add(*_wrong(ranks, workers, sysfs, save))
+    problems.add(*_wrong(ranks, workers, sysfs, out))
     pinned = problems.of(_size, pinned_per_rank)
     problems.raise_if_any()
-    topology = _read(sysfs, save)
+    topology = _read(sysfs, out)
     placement = place(topology, Demand(ranks=ranks, workers=workers, pinned_bytes=pinned or Bytes(0)))
     lines = commands(topology, placement, command or DEFAULT_COMMAND, strict=strict)
     for output in wanted:
         _write(output, topology, placement, lines, strict=strict, quiet=quiet)
 
 
-def _wrong(ranks: int | None, workers: int, sysfs: Path | None, save: Path | None) -> Iterator[str]:
+def _wrong(ranks: int | None, workers: int, sysfs: Path | None, out: Path | None) -> Iterator[str]:
     if ranks is not None and not 1 <= ranks <= MAX_COUNT:
         yield f"--ranks must be between 1 and {MAX_COUNT}, not {ranks}"
     if not 0 <= workers <= MAX_COUNT:
         yield f"--workers must be between 0 and {MAX_COUNT}, not {workers}"
     if sysfs is not None and not (sysfs / "sys" / "devices" / "system").is_dir():
-        yield f"--sysfs: there is no sys/devices/system in '{sysfs}'; 'memplan numa --save DIR' writes such a folder"
-    if save is not None and save.exists() and not save.is_dir():
-        yield f"--save: '{save}' is not a folder"
+        yield f"--sysfs: there is no sys/devices/system in '{sysfs}'; 'memplan numa --out DIR' writes such a folder"
+    if out is not None and out.exists() and not out.is_dir():
+        yield f"--out: '{out}' is not a folder"
 
 
 def _size(text: str | None) -> Bytes:
@@ -103,14 +103,14 @@ def _size(text: str | None) -> Bytes:
         raise UsageError(f"--pinned-per-rank: {error}") from error
 
 
-def _read(sysfs: Path | None, save: Path | None) -> "Topology":
+def _read(sysfs: Path | None, out: Path | None) -> "Topology":
     from memplan.runtime.numa.system_files import SystemFiles
     from memplan.runtime.numa.topology import read_topology, this_machine
 
     files = SystemFiles(sysfs) if sysfs else SystemFiles()
     topology = read_topology(files) if sysfs else this_machine(files)
-    if save is not None:
-        files.save(save)
+    if out is not None:
+        files.save(out)
     return topology
 
 

@@ -29,7 +29,7 @@ TARGET, STEP, DEVICE, REPORT = "Target", "Step", "Device", "Report"
 """Panels of ``--help``."""
 
 
-_CALLED: Mapping[str, str] = {"formats": "format", "as_json": "json"} | {
+_CALLED: Mapping[str, str] = {"formats": "format", "as_json": "json", "alloc_confs": "alloc-conf"} | {
     name: field.called for name, field in OPTIONS.items()
 }
 """Parameter → its option, where it is called otherwise: an option that is repeated names one of its values."""
@@ -151,12 +151,22 @@ Config = Annotated[
            "TrainingArguments or a setup; what is typed wins. Repeatable.", metavar="FILE"),
 ]  # fmt: skip
 DEFAULT_GPU = "h100-80g"
-"""What an estimate is for where nobody says it."""
+"""What an answer is for where nobody says it."""
 Gpus = Annotated[
     list[str] | None,
     option("gpu", DEVICE, "GPU profile, as 'memplan gpus' lists them; '*24g' or 'all'. Repeatable.", metavar="NAME",
            default=f"the project's, else {DEFAULT_GPU}"),
 ]  # fmt: skip
+Gpu = Annotated[
+    list[str] | None,
+    option("gpu", DEVICE, "One GPU profile, as 'memplan gpus' lists them.", metavar="NAME",
+           default=f"the project's first, else {DEFAULT_GPU}"),
+]  # fmt: skip
+"""Of a command that answers for one GPU: a list, so that a second one is no silent change of the first."""
+GpusInstead = Annotated[
+    list[str] | None,
+    option("gpu", DEVICE, "GPU profile, '*24g' or 'all' instead of the jobs' own. Repeatable.", metavar="NAME"),
+]
 ProfileDirs = Annotated[
     list[Path] | None,
     option("profile_dir", DEVICE, "Folder of further GPU profiles. Repeatable.", metavar="DIR"),

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
+from memplan.cli.device import profile_for
 from memplan.cli.emit import check_name, peak_tracer, write
-from memplan.cli.estimate import load_named
 from memplan.cli.recommend_options import (
     FORMATS,
     GROUPS,
     DeviceOptions,
     RecommendReportOptions,
     SearchOptions,
+    read_time_limit,
     read_vary,
-    search_budget,
 )
 from memplan.errors import ExitCode, UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
@@ -54,7 +54,7 @@ def recommend(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(device, asked))
     emissions = problems.of(_emissions, asked.emit or []) or {}
-    budget = problems.of(search_budget, asked.search_budget) or (0.0, None)
+    budget = problems.of(read_time_limit, asked.time_limit) or (0.0, None)
     host = problems.of(_size, device.host_memory)
     spec = check.job_spec(target, job, problems)
     vary = problems.of(read_vary, asked.vary or []) or {}
@@ -63,7 +63,7 @@ def recommend(
         problems.add(f"{'-o' if asked.out is not None else '--emit'} {what}")
     if vary and not isinstance(spec.target, ScriptTarget):
         problems.add("--vary names an argument of a program, and this is none")
-    profiles = problems.of(load_named, [device.gpu] if device.gpu else [], profile_dir or [])
+    profile = problems.of(profile_for, device.gpu, profile_dir)
     problems.raise_if_any()
     from memplan.plan.recommend.compose import recommend as find
     from memplan.plan.recommend.fill import filled
@@ -72,10 +72,8 @@ def recommend(
         search = _search(device, asked, host, plan_file, budget)
         if asked.fill:
             target_share = search.limits.utilization or DEFAULT
-            spec = filled(
-                spec, profiles[0], search, target_share, timeout=job.timeout, cache=cache.opened(), progress=tell
-            )
-        answer = find(spec, profiles[0], search, vary=vary, timeout=job.timeout, cache=cache.opened(), progress=tell)
+            spec = filled(spec, profile, search, target_share, timeout=job.timeout, cache=cache.opened(), progress=tell)
+        answer = find(spec, profile, search, vary=vary, timeout=job.timeout, cache=cache.opened(), progress=tell)
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
     for output in wanted:
@@ -140,8 +138,6 @@ def _size(text: str | None) -> int | None:
 
 
 def _wrong(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
-    if device.gpu is None:
-        yield "a device is missing: give --gpu"
     if device.utilization is not None and device.utilization not in UTILIZATIONS:
         yield f"--utilization must be one of {', '.join(UTILIZATIONS)}, not '{device.utilization}'"
     for name, known, text in (("allow", ALLOWABLE, asked.allow), ("keep", GROUPS, asked.keep)):

@@ -22,7 +22,6 @@ GROUPS = get_args(GroupName)
 DEFAULT_BUDGET = "60s"
 TRACES = "traces"
 
-Gpu = Annotated[str | None, option("gpu", options.DEVICE, "GPU profile, as 'memplan gpus' lists them.", metavar="NAME")]
 Gpus = Annotated[int, option("gpus", options.DEVICE, "How many of them.", metavar="N", default="1")]
 Utilization = Annotated[
     str | None,
@@ -58,9 +57,9 @@ Alpha = Annotated[float, option("alpha", SEARCH, "Weight of memory, as a share o
                                 default="0")]  # fmt: skip
 Beta = Annotated[float, option("beta", SEARCH, "Weight of time, as a multiple of the job's own.", metavar="X",
                                default="1")]  # fmt: skip
-SearchBudget = Annotated[
+TimeLimit = Annotated[
     str,
-    option("search_budget", SEARCH, "Time for the search, or how much it may trace: 60s, 40traces.",
+    option("time_limit", SEARCH, "Time for the search, or how much it may trace: 60s, 40traces.",
            metavar="TIME|TRACES", default="60s"),
 ]  # fmt: skip
 Jobs = Annotated[
@@ -90,8 +89,8 @@ Formats = Annotated[
 ]  # fmt: skip
 
 
-def search_budget(text: str) -> tuple[float, int | None]:
-    """Read ``--search-budget``: seconds, and how much may be traced; of the two one is without a limit.
+def read_time_limit(text: str) -> tuple[float, int | None]:
+    """Read ``--time-limit``: seconds, and how much may be traced; of the two one is without a limit.
 
     Raises:
         UsageError: It is neither a time nor a number of traces above 0.
@@ -104,7 +103,7 @@ def search_budget(text: str) -> tuple[float, int | None]:
     except typer.BadParameter:
         found = 0.0
     if not 0 < found < math.inf:
-        what = f"--search-budget takes a time or a number of traces above 0, as 60s or 40traces, not '{text}'"
+        what = f"--time-limit takes a time or a number of traces above 0, as 60s or 40traces, not '{text}'"
         raise UsageError(what)
     return found, None
 
@@ -126,7 +125,7 @@ def read_vary(texts: list[str]) -> dict[Varied, str]:
 class DeviceOptions:
     """What there is to run on."""
 
-    gpu: Gpu = None
+    gpu: options.Gpu = None
     gpus: Gpus = 1
     utilization: Utilization = None
     host_memory: HostMemory = None
@@ -143,7 +142,7 @@ class SearchOptions:
     keep: Keep = None
     alpha: Alpha = 0.0
     beta: Beta = 1.0
-    search_budget: SearchBudget = DEFAULT_BUDGET
+    time_limit: TimeLimit = DEFAULT_BUDGET
     jobs: Jobs = None
     noise_scale: NoiseScale = None
     vary: Vary = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
-from memplan.cli.estimate import load_named
+from memplan.cli.device import profile_for
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.files.read import is_file as readable
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 PANEL = "Plan"
 FORMATS = ("text", "json", "csv", "svg", "html")
-DEFAULT_GPU = "a100-80g"
-"""What a job is traced for where none is named."""
 
 TargetWords = Annotated[
     list[str],
@@ -31,10 +29,6 @@ TargetWords = Annotated[
         help="As for estimate; buffers as FILE.csv (id,lower,upper,size); or a CUDA memory snapshot (*.pickle).",
         show_default=False,
     ),
-]
-Gpu = Annotated[
-    str | None,
-    option("gpu", options.DEVICE, "GPU profile that a job is traced for.", metavar="NAME", default=DEFAULT_GPU),
 ]
 Capacity = Annotated[
     str | None,
@@ -78,7 +72,7 @@ class ReuseReportOptions(groups.SearchReportOptions):
 def reuse_plan(
     target: TargetWords,
     *,
-    gpu: Gpu = None,
+    gpu: options.Gpu = None,
     asked: ArenaOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
@@ -96,18 +90,18 @@ def reuse_plan(
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     capacity = problems.of(_capacity, asked.capacity)
     problems.add(*_wrong_time(asked.time_limit), *_wrong_method(asked.method))
-    profiles = None
+    profile = None
     if is_file(target[0]):
         source: JobSpec | Path = problems.of(_file, options.alone(target), gpu, job)
         problems.add(*check.wrong_values({"timeout": job.timeout}))
     else:
         source = check.job_spec(target, job, problems)
-        profiles = problems.of(load_named, [gpu or DEFAULT_GPU], profile_dir or [])
+        profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
     with console.progress(enabled=not report.quiet) as tell:
         answer = plan_reuse(
             source,
-            profiles[0] if profiles else None,
+            profile,
             capacity=capacity,
             method=asked.method,
             time_limit=asked.time_limit,
@@ -155,7 +149,7 @@ def _wrong_method(method: str) -> Iterator[str]:
         yield f"--method must be one of {', '.join(METHODS)}, not '{method}'"
 
 
-def _file(target: str, gpu: str | None, job: groups.JobOptions) -> Path:
+def _file(target: str, gpu: list[str] | None, job: groups.JobOptions) -> Path:
     given = [*(["--gpu"] if gpu else []), *(options.flag(name) for name in job.typed())]
     if given:
         raise UsageError(f"{', '.join(given)} would change nothing: the buffers of a file are what they are")

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
-from memplan.cli.estimate import load_profiles
+from memplan.cli.device import profile_for
 from memplan.cli.options import option
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file as readable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memplan.hardware.profile import GpuProfile
     from memplan.job.spec import JobSpec
     from memplan.simulate.compose import Scenario
@@ -26,15 +24,6 @@ MOST_STEPS = 1_000_000
 TargetWords = Annotated[
     list[str],
     typer.Argument(metavar="TARGET", help="As for estimate; or a CUDA memory snapshot (*.pickle).", show_default=False),
-]
-Gpu = Annotated[
-    list[str] | None,
-    option(
-        "gpu",
-        options.DEVICE,
-        "One GPU profile, as 'memplan gpus' lists them; a snapshot needs none.",
-        metavar="NAME",
-    ),
 ]
 Steps = Annotated[int, option("steps", PANEL, "Steps to play.", metavar="N", default="1000")]
 SeqLenDist = Annotated[
@@ -50,7 +39,8 @@ SeqLenDist = Annotated[
 ]
 Seed = Annotated[int, option("seed", PANEL, "Seed of the drawn lengths.", metavar="N", default="0")]
 Confs = Annotated[
-    list[str] | None, option("conf", PANEL, "Also compare this PYTORCH_CUDA_ALLOC_CONF. Repeatable.", metavar="CONF")
+    list[str] | None,
+    option("alloc_confs", PANEL, "Also compare this PYTORCH_CUDA_ALLOC_CONF. Repeatable.", metavar="CONF"),
 ]
 Buckets = Annotated[
     str | None,
@@ -62,7 +52,7 @@ CompactAt = Annotated[
 ]
 FailOn = Annotated[
     str | None,
-    option("fail_on", PANEL, "Exit 1 where a figure of the first --conf, else of PyTorch's defaults, is beyond: "
+    option("fail_on", PANEL, "Exit 1 where a figure of the first --alloc-conf, else of PyTorch's defaults, is beyond: "
            "fragmentation>10%, reserved>40GiB, drift>1GiB.", metavar="FIGURE>MOST", default="never"),
 ]  # fmt: skip
 
@@ -74,7 +64,7 @@ class ScenarioOptions:
     steps: Steps = 1000
     seq_len_dist: SeqLenDist = None
     seed: Seed = 0
-    conf: Confs = None
+    alloc_confs: Confs = None
     buckets: Buckets = None
     compact_at: CompactAt = 0.2
     fail_on: FailOn = None
@@ -84,7 +74,7 @@ class ScenarioOptions:
 def simulate(
     target: TargetWords,
     *,
-    gpu: Gpu = None,
+    gpu: options.Gpu = None,
     played: ScenarioOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
@@ -103,15 +93,18 @@ def simulate(
     if is_snapshot(target[0]):
         source: JobSpec | Path = problems.of(_snapshot, options.alone(target), job, played.seq_len_dist)
         problems.add(*check.wrong_values({"timeout": job.timeout}))
+        profile: GpuProfile | None = problems.of(profile_for, gpu, profile_dir) if gpu else None
     else:
         source = check.job_spec(target, job, problems)
         if played.seq_len_dist is not None:
             problems.of(
                 check.no_program, source, "its own arguments say how long sequences are: leave --seq-len-dist out"
             )
-        problems.add(*_wrong_for_a_job(gpu, job.given.get("seq_len"), played.seq_len_dist))
-    profiles = problems.of(load_profiles, gpu or [], profile_dir or []) or ()
-    problems.add(*_wrong_profiles(profiles))
+            if job.given.get("seq_len") is not None:
+                problems.add("--seq-len and --seq-len-dist both say how long sequences are; give one")
+        profile = problems.of(profile_for, gpu, profile_dir)
+    if profile is not None and profile.kind == "cpu":
+        problems.add(f"--gpu {profile.name} has no caching allocator to simulate")
     scenario = _scenario(problems, played)
     threshold = problems.of(parse_threshold, played.fail_on) if played.fail_on is not None else None
     problems.raise_if_any()
@@ -122,7 +115,7 @@ def simulate(
     with console.progress(enabled=not report.quiet) as tell:
         simulation = run(
             source,
-            profiles[0] if profiles else None,
+            profile,
             scenario,
             timeout=job.timeout,
             cache=cache.opened(),
@@ -138,20 +131,6 @@ def simulate(
     if beyond:
         console.tell(f"failed: {beyond}\n")
     raise typer.Exit(ExitCode.POLICY if beyond else ExitCode.DONE)
-
-
-def _wrong_for_a_job(gpu: list[str] | None, seq_len: int | None, seq_len_dist: str | None) -> list[str]:
-    wrong = [] if gpu else ["--gpu is missing: a job is traced for a device"]
-    if seq_len is not None and seq_len_dist is not None:
-        wrong.append("--seq-len and --seq-len-dist both say how long sequences are; give one")
-    return wrong
-
-
-def _wrong_profiles(profiles: "Sequence[GpuProfile]") -> list[str]:
-    several = ["one --gpu at a time is simulated"] if len(profiles) > 1 else []
-    return several + [
-        f"--gpu {profile.name} has no caching allocator to simulate" for profile in profiles if profile.kind == "cpu"
-    ]
 
 
 def _snapshot(target: str, job: groups.JobOptions, seq_len_dist: str | None) -> Path:
@@ -175,7 +154,7 @@ def _scenario(problems: check.Problems, played: ScenarioOptions) -> "Scenario":
         problems.add(f"--steps must be between 1 and {MOST_STEPS}, not {played.steps}")
     if not 0 <= played.compact_at <= 1:
         problems.add(f"--compact-at must be a share from 0 to 1, not {played.compact_at}")
-    confs = tuple("".join(text.split()) for text in played.conf or ())
+    confs = tuple("".join(text.split()) for text in played.alloc_confs or ())
     for text in confs:
         problems.of(parse_conf, text)
     return Scenario(

@@ -28,20 +28,20 @@ def snapshot(
     device: Annotated[
         int | None, option("device", None, "Device to show.", metavar="N", default="that with most history")
     ] = None,
-    conf: Annotated[
+    recorded_conf: Annotated[
         str | None,
         option(
-            "conf",
+            "recorded_conf",
             None,
             "The PYTORCH_CUDA_ALLOC_CONF that the process ran with.",
             metavar="CONF",
             default="what the file says",
         ),
     ] = None,
-    replay_conf: Annotated[
+    alloc_confs: Annotated[
         list[str] | None,
         option(
-            "replay_conf",
+            "alloc_confs",
             None,
             "Also replay the same allocations under this PYTORCH_CUDA_ALLOC_CONF. Repeatable.",
             metavar="CONF",
@@ -66,7 +66,7 @@ def snapshot(
 
     problems = check.Problems()
     reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
-    for text in [*([conf] if conf is not None else []), *(replay_conf or [])]:
+    for text in [*([recorded_conf] if recorded_conf is not None else []), *(alloc_confs or [])]:
         problems.of(parse_conf, text)
     most = problems.of(_most, max_size)
     if top < 1:
@@ -76,11 +76,11 @@ def snapshot(
         if tell:
             tell("reading")
         found = load_snapshot(file, most or MOST)
-        recorded = recorded_policy(found.settings, conf)
+        recorded = recorded_policy(found.settings, recorded_conf)
         chosen = _chosen(found, device, file)
         if tell:
             tell("replaying")
-        analyses = [analyse(one, recorded, replay_conf or ()) for one in chosen]
+        analyses = [analyse(one, recorded, alloc_confs or ()) for one in chosen]
     for report in reports:
         if report.is_export:
             outputs.write_export(report, found, file.name)

@@ -8,8 +8,7 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.cli.options import option
-from memplan.cli.recommend_options import DEFAULT_BUDGET, SEARCH, Allow, SearchBudget
-from memplan.cli.recommend_options import search_budget as parse_budget
+from memplan.cli.recommend_options import DEFAULT_BUDGET, SEARCH, Allow, TimeLimit, read_time_limit
 from memplan.errors import ExitCode
 from memplan.job.limits import MAX_COUNT
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search
@@ -28,10 +27,6 @@ File = Annotated[
 ]  # fmt: skip
 JobNames = Annotated[
     list[str] | None, option("job", options.TARGET, "Only this job. Repeatable.", metavar="NAME", default="all")
-]
-GpusInstead = Annotated[
-    list[str] | None,
-    option("gpu", options.DEVICE, "GPU profile instead of the jobs' own. Repeatable.", metavar="NAME"),
 ]
 Count = Annotated[
     int | None, option("gpus", options.DEVICE, "How many of each.", metavar="N", default="the job's own ranks")
@@ -55,12 +50,12 @@ def sweep(
     jobs_file: File = None,
     *,
     job: JobNames = None,
-    gpu: GpusInstead = None,
+    gpu: options.GpusInstead = None,
     gpus: Count = None,
     profile_dir: options.ProfileDirs = None,
     backend: BackendName = "loky",
     address: Address = None,
-    search_budget: SearchBudget = DEFAULT_BUDGET,
+    time_limit: TimeLimit = DEFAULT_BUDGET,
     allow: Allow = None,
     jobs: Jobs = None,
     formats: options.Formats = None,
@@ -80,7 +75,7 @@ def sweep(
     wanted = problems.of(outputs.parse_outputs, formats or [], as_json) or ()
     allowed = tuple(part.strip() for part in allow.split(",")) if allow else ()
     problems.add(*_wrong(backend, address, allowed), *_wrong_numbers(gpus, jobs))
-    time_budget, budget_traces = problems.of(parse_budget, search_budget) or (0.0, None)
+    time_budget, budget_traces = problems.of(read_time_limit, time_limit) or (0.0, None)
     overrides = Overrides(gpus=gpu or (), profile_dirs=profile_dir or (), jobs=job or ())
     project: Project = problems.of(load_project, jobs_file, overrides)
     problems.raise_if_any()

@@ -30,7 +30,7 @@ Calibrate = Annotated[
 ]
 ProfileOut = Annotated[
     Path | None,
-    option("profile_out", options.DEVICE, "Where the profile goes.", metavar="FILE", default="your profile folder"),
+    option("out", options.DEVICE, "Where the profile goes.", metavar="FILE", default="your profile folder", short="-o"),
 ]
 Steps = Annotated[
     int | None, option("steps", RUN, "Steps to run.", metavar="N", default="until nothing changes any more")
@@ -65,7 +65,7 @@ def validate(
     device: Device = "auto",
     real: RunOptions,
     calibrate: Calibrate = False,
-    profile_out: ProfileOut = None,
+    out: ProfileOut = None,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     report: groups.ReportOptions,
@@ -79,12 +79,12 @@ def validate(
     problems.add(*_wrong_device(device), *_wrong_run(real))
     if calibrate:
         idle = [*_typed(real), *job.typed(), *_typed(report), *(["profile_dir"] if profile_dir else [])]
-        problems.add(*check.wrong_values({"timeout": job.timeout}), *_wrong_calibration(target, idle, profile_out))
+        problems.add(*check.wrong_values({"timeout": job.timeout}), *_wrong_calibration(target, idle, out))
         problems.raise_if_any()
-        _calibrate(device, profile_out, job.timeout, quiet=report.quiet)
+        _calibrate(device, out, job.timeout, quiet=report.quiet)
         return
-    if profile_out is not None:
-        problems.add("--profile-out goes with --calibrate alone")
+    if out is not None:
+        problems.add("--out goes with --calibrate alone")
     if not target:
         raise UsageError("a target is missing", hint="memplan validate TARGET, or memplan validate --calibrate")
     spec = check.job_spec(target, job, problems)
@@ -132,13 +132,13 @@ def _wrong_run(real: RunOptions) -> Iterator[str]:
     yield from _unwritable("keep_snapshot", real.keep_snapshot)
 
 
-def _wrong_calibration(target: list[str] | None, idle: list[str], profile_out: Path | None) -> Iterator[str]:
+def _wrong_calibration(target: list[str] | None, idle: list[str], out: Path | None) -> Iterator[str]:
     if target:
         yield "--calibrate measures the device and takes no target"
     if idle:
         flags = ", ".join(options.flag(name) for name in idle)
         yield f"{flags} would change nothing: --calibrate runs no step and writes a profile"
-    yield from _unwritable("profile_out", profile_out)
+    yield from _unwritable("out", out)
 
 
 def _unwritable(name: str, path: Path | None) -> Iterator[str]:
@@ -147,10 +147,10 @@ def _unwritable(name: str, path: Path | None) -> Iterator[str]:
         yield f"{options.flag(name)}: cannot write a file '{path}'; its folder must exist"
 
 
-def _calibrate(device: str, profile_out: Path | None, timeout: float, *, quiet: bool) -> None:
+def _calibrate(device: str, out: Path | None, timeout: float, *, quiet: bool) -> None:
     from memplan.report.validate.calibration import render
     from memplan.validate.calibrate import calibrate
 
     with console.progress(enabled=not quiet) as tell:
-        found = calibrate(device, profile_out=profile_out, timeout=timeout, progress=tell)
+        found = calibrate(device, profile_out=out, timeout=timeout, progress=tell)
     console.write_lines(render(found, width=console.terminal_width()))

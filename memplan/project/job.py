@@ -30,8 +30,8 @@ class JobSurroundings:
     """Key → value at the top of the file; GPUs by the names of their profiles."""
     winning: Mapping[str, Any]
     """Key → value from the command line or the environment; GPUs by the names of their profiles."""
-    gpu_name: Callable[[str], str]
-    """The name of the profile that a name means; raises ``UsageError`` where there is none."""
+    gpus_of: Callable[[str], tuple[str, ...]]
+    """The names of the profiles that a name or pattern means; raises ``UsageError`` where there is none."""
 
 
 def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
@@ -60,7 +60,7 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
         spec_values |= {} if program.parallel == ALONE else {"parallel": program.parallel}
     problems += [*unread, *(() if unread else missing)]
     if "gpus" in values and "gpus" not in around.winning:
-        values["gpus"], unknown = gpu_names(values["gpus"], around.gpu_name)
+        values["gpus"], unknown = gpu_names(values["gpus"], around.gpus_of)
         problems += unknown
     shared = {**around.defaults, **values, **around.winning}
     if "gpus" not in shared and "gpus" not in content:
@@ -117,13 +117,13 @@ def _config(paths: tuple[Path, ...]) -> tuple[FileSettings, list[str]]:
     return merge(read), problems
 
 
-def gpu_names(names: Iterable[str], gpu_name: Callable[[str], str]) -> tuple[tuple[str, ...], list[str]]:
+def gpu_names(names: Iterable[str], gpus_of: Callable[[str], tuple[str, ...]]) -> tuple[tuple[str, ...], list[str]]:
     """The names of the profiles that names mean, each once; and what is wrong."""
     found: list[str] = []
     problems: list[str] = []
     for name in names:
         try:
-            found.append(gpu_name(name))
+            found += gpus_of(name)
         except MemplanError as error:
             problems.append(f"gpus: {in_one_line(error)}")
     return tuple(dict.fromkeys(found)), problems

@@ -22,7 +22,7 @@ def read_options(target: str, gpu: str, options: Mapping[str, object], file: Pat
         UsageError: Something is wrong with it: names every option.
     """
     misplaced = [f"{name}: no option of a job" for name in options if key_of(name) in _NO_OPTIONS]
-    around = JobSurroundings(file=file, defaults={}, winning={}, gpu_name=lambda name: load_profile(name).name)
+    around = JobSurroundings(file=file, defaults={}, winning={}, gpus_of=lambda name: (load_profile(name).name,))
     content = {key_of(name): _plain(value) for name, value in options.items() if key_of(name) not in _NO_OPTIONS}
     job, problems = read_job({"name": file.stem, "target": target, "gpus": [gpu], **content}, around, 1)
     if job is None or misplaced:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import several
-from memplan.hardware.catalog import load_profile
+from memplan.hardware.catalog import load_profiles
 from memplan.job.strict import values_of
 from memplan.project.find import find_project, read_table
 from memplan.project.job import JobSurroundings, gpu_names, read_job
@@ -47,14 +47,14 @@ def load_project(
     problems += wrong
     folders, missing = _folders(file, top, winning)
     problems += missing
-    gpu_name = functools.cache(lambda name: load_profile(name, profile_dirs=folders).name)
-    problems += _name_gpus(winning, outside["gpus"][0] if "gpus" in winning else "", gpu_name)
-    problems += () if "gpus" in winning else _name_gpus(top, f"{file}: gpus", gpu_name)
+    gpus_of = functools.cache(lambda name: tuple(gpu.name for gpu in load_profiles([name], profile_dirs=folders)))
+    problems += _name_gpus(winning, outside["gpus"][0] if "gpus" in winning else "", gpus_of)
+    problems += () if "gpus" in winning else _name_gpus(top, f"{file}: gpus", gpus_of)
     around = JobSurroundings(
         file=file,
         defaults={key: value for key, value in top.items() if key not in ONCE},
         winning={key: value for key, value in winning.items() if key not in ONCE},
-        gpu_name=gpu_name,
+        gpus_of=gpus_of,
     )
     jobs, wrong = _jobs(table.get("job"), around, text)
     problems += [*wrong, *_unwanted(overrides.jobs, table.get("job"), file)]
@@ -93,11 +93,11 @@ def _folders(file: Path, top: Mapping[str, Any], winning: Mapping[str, Any]) -> 
     return tuple(path for path in named if path.is_dir()), problems
 
 
-def _name_gpus(values: dict[str, Any], place: str, gpu_name: Callable[[str], str]) -> list[str]:
+def _name_gpus(values: dict[str, Any], place: str, gpus_of: Callable[[str], tuple[str, ...]]) -> list[str]:
     """Put the names of profiles in the place of the names that mean them; what is wrong is returned."""
     if "gpus" not in values:
         return []
-    values["gpus"], problems = gpu_names(values["gpus"], gpu_name)
+    values["gpus"], problems = gpu_names(values["gpus"], gpus_of)
     return [f"{place}{problem.removeprefix('gpus')}" for problem in problems]
 
 

@@ -19,7 +19,7 @@ from tests.report.example_recommendations import answer
 
 RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {
     "--gpus", "--utilization", "--host-memory", "--target-batch", "--fill", "--step-time", "--allow", "--keep",
-    "--alpha", "--beta", "--search-budget", "--jobs", "--noise-scale", "--vary", "--out", "-o", "--emit",
+    "--alpha", "--beta", "--time-limit", "--jobs", "--noise-scale", "--vary", "--out", "-o", "--emit",
 }  # fmt: skip
 
 
@@ -29,10 +29,10 @@ def test_options() -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = "--gpus 0 --allow colour --keep size --utilization wild --host-memory much --alpha -1 --search-budget 0"
+    typed = "--gpu nothing --gpus 0 --allow colour --keep size --utilization wild --host-memory much --alpha -1 --time-limit 0"
     assert main(["recommend", "preset:gpt2", *typed.split()]) == 2
     errors = capsys.readouterr().err
-    for word in ("--gpu\n", "--gpus", "colour", "size", "wild", "much", "--alpha", "--search-budget"):
+    for word in ("nothing", "--gpus", "colour", "size", "wild", "much", "--alpha", "--time-limit"):
         assert word in errors
 
 
@@ -121,7 +121,7 @@ def test_an_interrupt_prints_the_best_so_far(
     ("typed", "seconds", "traces"), [("90", 90.0, None), ("2m", 120.0, None), ("40traces", math.inf, 40)]
 )
 def test_a_budget_is_time_or_work(asked: list[Search], typed: str, seconds: float, traces: int | None) -> None:
-    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "--search-budget", typed]) == 0
+    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "--time-limit", typed]) == 0
     (search,) = asked
     assert (search.budget_seconds, search.budget_traces) == (seconds, traces)
 

@@ -26,7 +26,8 @@ def test_options_of_estimate() -> None:
 
 
 SNAPSHOT = {
-    "file", "--device", "--conf", "--replay-conf", "--max-size", "--top", "--format", "-f", "--json", "--quiet", "-q",
+    "file", "--device", "--recorded-conf", "--alloc-conf", "--max-size", "--top", "--format", "-f", "--json", "--quiet",
+    "-q",
 }  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def test_options_of_snapshot() -> None:
 
 
 VALIDATE = (ESTIMATE - {"--gpu", "--alloc-conf", "--fail-on", "--exit-zero"}) | {
-    "--device", "--steps", "--seconds", "--force", "--keep-snapshot", "--calibrate", "--profile-out",
+    "--device", "--steps", "--seconds", "--force", "--keep-snapshot", "--calibrate", "--out", "-o",
 }  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def test_options_of_validate() -> None:
 
 
 SIMULATE = (ESTIMATE - {"--alloc-conf", "--exit-zero"}) | {
-    "--steps", "--seq-len-dist", "--seed", "--conf", "--buckets", "--compact-at",
+    "--steps", "--seq-len-dist", "--seed", "--alloc-conf", "--buckets", "--compact-at",
 }  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def test_options_of_init() -> None:
 
 
 SWEEP = {
-    "jobs_file", "--job", "--gpu", "--gpus", "--profile-dir", "--backend", "--address", "--search-budget", "--allow",
+    "jobs_file", "--job", "--gpu", "--gpus", "--profile-dir", "--backend", "--address", "--time-limit", "--allow",
     "--jobs", "--format", "-f", "--json", "--quiet", "-q", "--exit-zero",
 }  # fmt: skip
 
@@ -106,7 +107,7 @@ def test_options_of_report() -> None:
 def test_options_of_numa() -> None:
     command = typer.main.get_command(app).commands["numa"]
     assert {word for parameter in command.params for word in parameter.opts} == {
-        "command", "--ranks", "--workers", "--pinned-per-rank", "--strict", "--sysfs", "--save", "--format", "-f",
+        "command", "--ranks", "--workers", "--pinned-per-rank", "--strict", "--sysfs", "--out", "-o", "--format", "-f",
         "--json", "--quiet", "-q",
     }  # fmt: skip
 

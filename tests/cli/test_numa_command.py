@@ -45,7 +45,7 @@ def test_all_formats(tmp_path: Path) -> None:
 
 
 def test_saved_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["numa", "--save", str(tmp_path / "saved"), "--ranks", "1", "-q"]) == 0
+    assert main(["numa", "--out", str(tmp_path / "saved"), "--ranks", "1", "-q"]) == 0
     first = capsys.readouterr().out
     assert main(["numa", "--sysfs", str(tmp_path / "saved"), "--ranks", "1", "-q"]) == 0
     assert capsys.readouterr().out == first
@@ -56,10 +56,10 @@ def test_saved_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (["--ranks", "0", "--workers", "-1"], ["--ranks must be between 1", "--workers must be between 0"]),
         (["--pinned-per-rank", "much"], ["--pinned-per-rank: 'much' is not a size"]),
-        (["--sysfs", "nowhere"], ["no sys/devices/system in 'nowhere'", "--save"]),
+        (["--sysfs", "nowhere"], ["no sys/devices/system in 'nowhere'", "--out"]),
         (["--ranks", "100000"], ["100000 ranks do not fit on the", "at most"]),
         (["-f", "yaml"], ["--format must be one of text, json, sh"]),
-        (["--save", __file__], ["is not a folder"]),
+        (["--out", __file__], ["is not a folder"]),
         (["-f", "json", "-f", "sh"], ["only one report can go to standard output"]),
     ],
 )

@@ -153,7 +153,7 @@ for step in range(1000):
 @pytest.mark.slow
 def test_a_program_is_recommended_its_own_arguments_and_a_plan(capfd: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(ACCUMULATES)
-    code, out, told = said(["recommend", "train.py", "--gpu", "l4", "--search-budget", "40traces", "--json"], capfd)
+    code, out, told = said(["recommend", "train.py", "--gpu", "l4", "--time-limit", "40traces", "--json"], capfd)
     assert code == 0, told
     answer = json.loads(out)
     assert answer["proof"]["ending"] == "best"

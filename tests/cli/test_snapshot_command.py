@@ -52,7 +52,7 @@ def test_the_headline_alone(run):
 
 
 def test_the_json(run):
-    code, out, err = run(snapshot_of(STREAM, recorded_from=0), "--json", "--replay-conf", "expandable_segments:True")
+    code, out, err = run(snapshot_of(STREAM, recorded_from=0), "--json", "--alloc-conf", "expandable_segments:True")
     found = json.loads(out)
     assert (code, err, found["command"], found["schema_version"]) == (0, "", "snapshot", "1.0")
     replay = {
@@ -103,7 +103,7 @@ def test_the_first_difference_is_told(run):
 
 def test_expandable_segments_are_compared_with_the_conf_given(run):
     content = expandable_snapshot_of(STREAM)
-    _, out, _ = run(content, "--json", "--conf", "expandable_segments:True")
+    _, out, _ = run(content, "--json", "--recorded-conf", "expandable_segments:True")
     found = json.loads(out)
     assert (found["replay"]["exact"], found["conf"]["source"]) == (True, "--conf")
 
@@ -112,8 +112,8 @@ def test_expandable_segments_are_compared_with_the_conf_given(run):
     ("words", "complaint"),
     [
         (["--device", "7"], "there is no device 7 in this snapshot"),
-        (["--conf", "expandable_segment:True"], "did you mean expandable_segments?"),
-        (["--replay-conf", "max_split_size_mb:1"], "max_split_size_mb must be"),
+        (["--recorded-conf", "expandable_segment:True"], "did you mean expandable_segments?"),
+        (["--alloc-conf", "max_split_size_mb:1"], "max_split_size_mb must be"),
         (["--top", "0"], "--top must be at least 1, not 0"),
         (["-f", "yaml"], "--format must be one of"),
         (["-f", "json", "--json"], "only one report can go to standard output"),
@@ -127,7 +127,7 @@ def test_wrong_usage(run, words, complaint):
 
 
 def test_all_complaints_at_once(run):
-    _, _, err = run(small_program(), "--conf", "a:1", "--replay-conf", "b:1", "--top", "-1", "-f", "yaml")
+    _, _, err = run(small_program(), "--recorded-conf", "a:1", "--alloc-conf", "b:1", "--top", "-1", "-f", "yaml")
     assert err.count("\n  - ") == 4
 
 

@@ -148,7 +148,7 @@ def test_the_snapshot_command_knows_that_the_cpu_has_no_allocator(
     assert "train/forward" in text
     assert "contradicts" not in text
     assert "torch.cuda" not in text
-    assert main(["snapshot", str(path), "--json", "--replay-conf", "expandable_segments:True"]) == 0
+    assert main(["snapshot", str(path), "--json", "--alloc-conf", "expandable_segments:True"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["conf"] == {"text": "", "source": "none"}
     assert (content["replay"]["compared"], content["notes"], content["hints"]) == (False, [], [])

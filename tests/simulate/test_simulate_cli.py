@@ -72,9 +72,9 @@ def test_without_options_1000_steps_of_the_jobs_own_length(asked):
 
 
 def test_every_option_reaches_the_scenario(asked):
-    words = ["--steps", "50", "--seq-len-dist", "uniform:8-64", "--seed", "9", "--conf", "max_split_size_mb: 64"]
+    words = ["--steps", "50", "--seq-len-dist", "uniform:8-64", "--seed", "9", "--alloc-conf", "max_split_size_mb: 64"]
     words += [
-        "--conf",
+        "--alloc-conf",
         "expandable_segments:True",
         "--buckets",
         "2MiB,8MiB",
@@ -97,7 +97,8 @@ def test_every_option_reaches_the_scenario(asked):
 
 
 def test_everything_that_is_wrong_is_said_at_once(asked, capsys):
-    words = ["--steps", "0", "--seq-len-dist", "uniform:9-3", "--conf", "max_splt_size_mb:64", "--buckets", "8MiB,2MiB"]
+    words = ["--steps", "0", "--seq-len-dist", "uniform:9-3", "--alloc-conf", "max_splt_size_mb:64"]
+    words += ["--buckets", "8MiB,2MiB"]
     assert run(*words, "--compact-at", "1.5", "--precision", "fp12") == 2
     told = capsys.readouterr().err
     for complaint in (
@@ -110,7 +111,6 @@ def test_everything_that_is_wrong_is_said_at_once(asked, capsys):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["model.py"], "--gpu is missing"),
         (["model.py", "--gpu", "cpu"], "no caching allocator"),
         (["model.py", "--gpu", "h100-80g", "--seq-len", "8", "--seq-len-dist", "fixed:9"], "give one"),
         (["none.pickle"], "there is no file"),
@@ -220,7 +220,7 @@ def test_the_first_conf_is_the_setting_that_is_judged(asked, capsys):
         "model.py",
         "--gpu",
         "h100",
-        "--conf",
+        "--alloc-conf",
         "expandable_segments:True",
         "--fail-on",
         "reserved>2.5GiB",

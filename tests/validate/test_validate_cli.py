@@ -102,12 +102,12 @@ def test_text_and_json_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["model.py", "--steps", "0"], "--steps must be between"),
         (["model.py", "--seconds", "-1"], "--seconds must be"),
-        (["model.py", "--profile-out", "x.toml"], "--profile-out goes with --calibrate"),
+        (["model.py", "--out", "x.toml"], "--out goes with --calibrate"),
         (["model.py", "--calibrate"], "takes no target"),
         (["--calibrate", "--json", "--batch-size", "2"], "--batch-size, --json would change nothing"),
         (["model.py", "--compile", "fast"], "--compile must be one of eager, inductor"),
         (["model.py", "--keep-snapshot", "nowhere/x.pickle"], "--keep-snapshot: cannot write"),
-        (["--calibrate", "--profile-out", "nowhere/x.toml"], "--profile-out: cannot write"),
+        (["--calibrate", "--out", "nowhere/x.toml"], "--out: cannot write"),
         (["model.py", "--precision", "fp64"], "--precision must be one of"),
         ([], "a target is missing"),
     ],
@@ -128,7 +128,7 @@ def test_calibrate_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> Non
         raise SystemExit(0)
 
     monkeypatch.setattr(calibrate, "calibrate", play)
-    assert main(["validate", "--calibrate", "--device", "cuda:2", "--profile-out", "x.toml", "--timeout", "5"]) == 0
+    assert main(["validate", "--calibrate", "--device", "cuda:2", "--out", "x.toml", "--timeout", "5"]) == 0
     assert calls == [("cuda:2", Path("x.toml"), 5.0)]
 
 

@@ -112,7 +112,7 @@ def _report(bench: Bench, found: dict[str, Any]) -> dict[str, Any]:
     if "error" in found:
         return {}
     try:
-        options = ["--conf", found["conf"]] if found["conf"] else []
+        options = ["--recorded-conf", found["conf"]] if found["conf"] else []
         report: dict[str, Any] = bench.answer("snapshot", found["folder"] / "snapshot.pickle", *options)
     except Exception as error:  # noqa: BLE001 - one setting of several.
         return {"error": str(error)[-800:]}
@@ -155,7 +155,7 @@ def _one(name: str, found: dict[str, Any], report: dict[str, Any]) -> Iterator[F
 def _what_if(bench: Bench, told: dict[str, dict[str, Any]]) -> Iterator[Fact]:
     """The plain history under the other settings, against real runs with these."""
     others = [conf for conf in CONFS if conf and "garbage" not in conf]
-    options = [word for conf in others for word in ("--replay-conf", conf)]
+    options = [word for conf in others for word in ("--alloc-conf", conf)]
     report = bench.answer("snapshot", told[""]["folder"] / "snapshot.pickle", *options)
     rows = {row["conf"]: row for row in report["what_if"]}
     for conf in others:

@@ -363,7 +363,7 @@ class _Searching:
             return Planning(folder=self._folder)
         spent = (time.perf_counter() - self._started) / max(1, len(self._outcomes)) * self._workers.processes
         if time.perf_counter() + TRACES * spent > self._end or self._traces_left() < TRACES:
-            self._was_planned = "a checkpoint plan takes longer than is left of --search-budget"
+            self._was_planned = "a checkpoint plan takes longer than is left of --time-limit"
             return Planning(folder=self._folder)
         budget = budget_for(best, self._profile, self._search.limits)
         return Planning(candidates=(in_its_place(best, file),), file=str(file), budget=budget, folder=self._folder)

@@ -153,7 +153,7 @@ def test_a_sweep_recommends_what_recommend_does(
     project: Path, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("distributed")
-    assert main(["sweep", "JOBS.toml", "--backend", backend, "--search-budget", "20s", "--json"]) == 3
+    assert main(["sweep", "JOBS.toml", "--backend", backend, "--time-limit", "20s", "--json"]) == 3
     content = json.loads(capsys.readouterr().out)
     obey("sweep", content)
     assert [(row["job"], row["gpu"]) for row in content["rows"]] == ROWS
@@ -199,8 +199,8 @@ def test_a_cluster_that_joblib_would_leave_aside_is_refused() -> None:
         (["--address", "tcp://a:1"], ["--address is of a cluster: give --backend dask or ray too"]),
         (["--allow", "lora,luck"], ["--allow takes", "not 'luck'"]),
         (
-            ["--gpus", "0", "--jobs", "0", "--search-budget", "0"],
-            ["--gpus must", "--jobs must", "--search-budget takes"],
+            ["--gpus", "0", "--jobs", "0", "--time-limit", "0"],
+            ["--gpus must", "--jobs must", "--time-limit takes"],
         ),
         (["--gpu", "t5", "--job", "b", "-f", "xml"], ["--gpu: unknown GPU 't5'", "no job 'b'", "--format must be"]),
     ],
