@@ -29,7 +29,8 @@ def test_options() -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = "--gpu nothing --gpus 0 --allow colour --keep size --utilization wild --host-memory much --alpha -1 --time-limit 0"
+    typed = "--gpu nothing --gpus 0 --allow colour --keep size --utilization wild --host-memory much --alpha -1"
+    typed += " --time-limit 0"
     assert main(["recommend", "preset:gpt2", *typed.split()]) == 2
     errors = capsys.readouterr().err
     for word in ("nothing", "--gpus", "colour", "size", "wild", "much", "--alpha", "--time-limit"):

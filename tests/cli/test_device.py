@@ -7,6 +7,7 @@ import pytest
 from memplan.cli.app import main
 from memplan.cli.device import profile_for, profiles_for
 from memplan.errors import UsageError
+from memplan.project.read import load_project
 
 ONE = ("checkpoint-plan", "graph", "recommend", "reuse-plan", "simulate")
 """Commands that answer for one GPU at a time."""
@@ -50,8 +51,6 @@ def test_a_second_gpu_is_refused_rather_than_the_first_dropped(
 
 
 def test_gpus_of_a_gate_may_be_a_pattern(folder: Path) -> None:
-    from memplan.project.read import load_project
-
     (folder / "memplan.toml").write_text('gpus = ["*t4"]\n[[job]]\nname = "a"\ntarget = "preset:gpt2"\n')
     [job] = load_project(None).jobs
     assert job.gpus == ("t4",)
