@@ -33,7 +33,7 @@ from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.records import Trace
-from memplan.validate.cpu import CpuMeter
+from memplan.validate.run import CpuMeter
 from memplan.validate.surroundings import RealDevice
 
 NO_LIMIT = 2**60

@@ -181,7 +181,7 @@ def real(name: str) -> list[int]:
 def settled(model: nn.Module, batch: Callable[[int], Any], loss: Callable[[Any, Any], torch.Tensor]) -> list[int]:
     """Signed bytes of what a model's step allocates and frees, compiled, once it has settled."""
     from memplan.runtime.profile.kineto import Profiler
-    from memplan.validate.cpu import STEP
+    from memplan.validate.run import STEP
 
     model.compile(dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters())

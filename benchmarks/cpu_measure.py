@@ -23,7 +23,7 @@ from memplan.job.defaults import caller
 from memplan.job.loss_items import loss_items
 from memplan.runtime.profile.kineto import ProfiledEvent as Event
 from memplan.runtime.profile.kineto import Profiler
-from memplan.validate.cpu import STEP
+from memplan.validate.run import STEP
 
 
 def load(path: Path) -> ModuleType:

@@ -6,6 +6,7 @@ command line ──► environment ──► job ──► top of the file ─�
 import difflib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from memplan.job.strict import values_of
 from memplan.project.find import find_project, read_table
 from memplan.project.job import JobSurroundings, gpu_names, read_job
 from memplan.project.keys import ONCE, REQUIRED, TOP, job_keys
-from memplan.project.lines import job_lines
 from memplan.project.overrides import Overrides, from_environment, typed
 from memplan.project.records import Project, ProjectJob
 
@@ -145,3 +145,32 @@ def _unwanted(wanted: Sequence[str], tables: object, file: Path) -> Iterator[str
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1) or dict.fromkeys(known)
             yield f"{file}: there is no job '{name}'" + (f"; there is {', '.join(near)}" if near else "")
+
+
+_NO_HEADERS = re.compile(
+    r"#[^\n]*"
+    r'|"{3}(?:\\.|[^\\])*?"{3}'
+    r"|'{3}.*?'{3}"
+    r'|"(?:\\.|[^\\"\n])*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+"""Comments and strings, in all of which a header would be none and may stand what looks like the others."""
+_HEADER = re.compile(r"\s*\[\[\s*(?:tool\s*\.\s*memplan\s*\.\s*)?job\s*\]\]")
+
+
+def job_lines(text: str, jobs: int) -> tuple[int, ...]:
+    """The line of each ``[[job]]`` or ``[[tool.memplan.job]]``, from 1.
+
+    Args:
+        text: Of the file.
+        jobs: How many jobs it has. Where the headers are not as many, jobs are written otherwise, and every line is 1.
+    """
+    found = tuple(_headers(_NO_HEADERS.sub(lambda part: "\n" * part[0].count("\n"), text)))
+    return found if len(found) == jobs else (1,) * jobs
+
+
+def _headers(text: str) -> Iterator[int]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _HEADER.match(line):
+            yield number

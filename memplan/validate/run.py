@@ -1,27 +1,32 @@
 """Runs a job's own loop for real and measures it. Called in a child process, because it imports the user's code."""
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.profiler import record_function
 
 from memplan.errors import EstimateError
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec, ModuleTarget, ScriptTarget
 from memplan.job.usercode import user_code
+from memplan.runtime.profile.kineto import Profiled, Profiler
 from memplan.tracing.fitting.loops import library_loop
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
-from memplan.validate.cpu import CpuMeter
 from memplan.validate.cuda import CudaMeter
 from memplan.validate.playing import Meter, Playing
 from memplan.validate.program import FollowedRun, ProgramRun
-from memplan.validate.records import RealRun
+from memplan.validate.records import AllocationStream, Cause, MeasuredRun, Peaks, RealRun
+from memplan.validate.streams import StreamWriter
 from memplan.validate.surroundings import RealDevice, attention
 
 CPU_THREADS = 1
@@ -124,3 +129,50 @@ class _Run:
                 next(self._loop)
             self.seconds += time.perf_counter() - started
             self.done += 1
+
+
+STEP = "memplan.step"
+"""Name of the profiler range around one optimizer step."""
+
+
+_NODE = re.compile(r"\w+Backward\d+")
+"""What the profiler calls an autograd node (``autograd::engine::evaluate_function: MmBackward0`` stands around it)."""
+
+
+class CpuMeter:
+    """Watches the CPU's allocator from before the model is built to the end of the run."""
+
+    def __init__(self) -> None:
+        self._profiler = Profiler()
+
+    def start(self) -> None:
+        """Begin."""
+        self._profiler.start()
+
+    def step(self) -> AbstractContextManager[Any]:
+        """The context of one step."""
+        return record_function(STEP)
+
+    def finish(self) -> MeasuredRun:
+        """End, and say what was seen."""
+        stream = profiled_stream(self._profiler.finish(STEP.__eq__))
+        return MeasuredRun(peaks=Peaks(stream.peak()), stream=stream)
+
+
+def profiled_stream(run: Profiled) -> AllocationStream:
+    """The events of a profiled run, with the marks of its steps."""
+    written, marks, starts = StreamWriter(), [], list(run.starts)
+    for event in run.events:
+        while starts and event.nanoseconds >= starts[0]:
+            marks.append(len(written))
+            starts.pop(0)
+        if event.nbytes:
+            written.add(event.nbytes, _cause(event.around))
+    return written.stream([*marks, *[len(written)] * len(starts)])
+
+
+def _cause(around: tuple[str, ...]) -> Cause:
+    """The innermost operator, and the autograd node that it runs for."""
+    what = next((name for name in reversed(around) if name.startswith("aten::") and "empty" not in name), "")
+    node = next((name for name in reversed(around) if _NODE.fullmatch(name)), "")
+    return Cause(what.replace("aten::", "aten."), node, "")

@@ -18,9 +18,8 @@ from memplan.errors import MemplanError, UsageError
 from memplan.job.options import OPTIONS
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget
 from memplan.project.keys import TOP, job_keys
-from memplan.project.lines import job_lines
 from memplan.project.overrides import Overrides
-from memplan.project.read import load_project
+from memplan.project.read import job_lines, load_project
 from memplan.project.records import Amount, Policy, Project
 from memplan.units import GIB
 from tests.project.cases import BAD, JOB, KEYS, TYPED

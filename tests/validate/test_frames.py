@@ -1,6 +1,6 @@
 from memplan.snapshot.records import Frame
-from memplan.validate.frames import cause_of
 from memplan.validate.records import Cause
+from memplan.validate.streams import cause_of
 
 UNWIND = (
     Frame("??", 0, "torch::unwind::unwind()"),

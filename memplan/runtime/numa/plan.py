@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from memplan.errors import UsageError
+from memplan.runtime.numa.cpulist import format_list
 from memplan.runtime.numa.memory import Pinned, pin
-from memplan.runtime.numa.notes import core_notes, memory_notes
 from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement, State
 from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
-from memplan.units import Bytes
+from memplan.units import Bytes, format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,3 +143,41 @@ def _state(pinned: Sequence[Pinned]) -> State:
         return "short"
     spilled = any(node != lying.own for lying in pinned for node, _ in lying.parts)
     return "spilled" if spilled else "local"
+
+
+def core_notes(topology: Topology, ranks: Sequence[RankPlacement]) -> list[str]:
+    """Of ranks off their node, shared GPUs and cores, limits of time."""
+    moved: dict[tuple[int, str], list[int]] = {}
+    for rank in ranks:
+        if rank.reason:
+            moved.setdefault((rank.node, rank.reason), []).append(rank.rank)
+    notes = [f"node {node} has rank {format_list(who)}: {reason}" for (node, reason), who in moved.items()]
+    seated = {rank.node for rank in ranks}
+    idle = {node.index: len(node.allowed_cpus) for node in topology.nodes if node.cores and node.index not in seated}
+    if idle:
+        notes.append(f"no rank is on node {format_list(idle)}, whose {sum(idle.values())} CPUs stay idle")
+    if topology.gpus and len(ranks) > len(topology.gpus):
+        notes.append(f"{len(ranks)} ranks share {len(topology.gpus)} GPUs")
+    if any(len(rank.workers) >= len(rank.cores) for rank in ranks):
+        notes.append("more workers than cores beside the training process's own: workers share cores")
+    used = len({cpu for rank in ranks for cpu in rank.cpus})
+    if topology.cpu_limit is not None and topology.cpu_limit < used:
+        notes.append(f"the control group allows {topology.cpu_limit:g} processors' worth of time on {used} CPUs")
+    return notes
+
+
+def memory_notes(topology: Topology, pinned: Sequence[Pinned], demand: Demand) -> list[str]:
+    """Of full nodes, page cache, limits of memory."""
+    notes = []
+    for node in topology.nodes:
+        asked = demand.pinned_bytes * sum(lying.own == node.index for lying in pinned)
+        if asked > node.available_bytes:
+            room = f"{format_bytes(node.available_bytes)} of node {node.index}"
+            notes.append(f"{format_bytes(asked)} of pinned memory do not fit in the {room}")
+        elif asked > node.free_bytes:
+            notes.append(f"node {node.index} has {format_bytes(asked)} only after dropping page cache")
+    total = demand.pinned_bytes * len(pinned)
+    if topology.memory_limit is not None and total > topology.memory_limit:
+        limit = format_bytes(topology.memory_limit)
+        notes.append(f"{format_bytes(total)} of pinned memory are more than the control group's limit of {limit}")
+    return notes

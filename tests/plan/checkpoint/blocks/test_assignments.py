@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.probe.assignments import assignments
+from memplan.plan.checkpoint.blocks.probe.run import assignments
 
 
 @given(st.data())

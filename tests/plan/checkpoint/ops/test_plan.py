@@ -11,12 +11,12 @@ from memplan.plan.checkpoint.ops.capture.capture import joint_graph
 from memplan.plan.checkpoint.ops.capture.cost import flops
 from memplan.plan.checkpoint.ops.capture.problem import problem_of
 from memplan.plan.checkpoint.ops.partitioner import schedule_of
+from memplan.plan.checkpoint.ops.solve.best_schedules import sunk
 from memplan.plan.checkpoint.ops.solve.bound import least_again
 from memplan.plan.checkpoint.ops.solve.lazy import lazy_schedule
 from memplan.plan.checkpoint.ops.solve.plan import plan_joint
 from memplan.plan.checkpoint.ops.solve.repeats import representatives
 from memplan.plan.checkpoint.ops.solve.segments import segments
-from memplan.plan.checkpoint.ops.solve.sinking import sunk
 from memplan.plan.checkpoint.schedule.check import violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.records import FeasibleSchedule, OptimalSchedule, Schedule

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule
-from memplan.plan.checkpoint.schedule.annealing.anneal import Cooling, anneal
-from memplan.plan.checkpoint.schedule.annealing.forget import forget
+from memplan.plan.checkpoint.schedule.annealing.anneal import Cooling, anneal, forget
 from memplan.plan.checkpoint.schedule.annealing.recompute import recompute
 from memplan.plan.checkpoint.schedule.annealing.sequence import LiveSequence
 from memplan.plan.checkpoint.schedule.annealing.shift import shift

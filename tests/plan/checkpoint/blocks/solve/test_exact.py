@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.blocks.problem.records import InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.solve import dp, ilp
-from memplan.plan.checkpoint.blocks.solve.ilp_implied import without_implied
+from memplan.plan.checkpoint.blocks.solve.ilp import without_implied
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import rows_of
 from memplan.plan.checkpoint.blocks.solve.symmetry import earliest_first, ordered_pairs
 from memplan.units import Bytes
