@@ -11,9 +11,6 @@ from memplan.audit.pool_records import Definition, FilePools, ModuleClass, PoolC
 def census(files: Sequence[FilePools]) -> PoolCensus:
     """Put the files' pools together.
 
-    Args:
-        files: What each has.
-
     Returns:
         What there is; empty where no file defines, imports or uses a pool of memory.
     """

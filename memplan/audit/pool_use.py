@@ -21,11 +21,7 @@ _MODULES = frozenset({"Module", "LightningModule", "PreTrainedModel"})
 
 
 def pools_in(code: Code) -> FilePools:
-    """Count the pools of one file; a unit test counts as none.
-
-    Args:
-        code: The file.
-    """
+    """Count the pools of one file; a unit test counts as none."""
     if code.is_test:
         return FilePools()
     speaks_of_pools = _MAYBE.search(code.text) is not None

@@ -60,10 +60,6 @@ class Document:
     def read(self, content: object, where: str | None = None) -> Any:
         """Read a record back.
 
-        Args:
-            content: What JSON holds.
-            where: The file, for errors.
-
         Raises:
             UsageError: Something is missing or of the wrong kind; names every place that is.
         """
@@ -110,12 +106,6 @@ def of_command(
     content: object, command: str, where: str | None = None, *, hint: str | None = None
 ) -> Mapping[str, Any]:
     """Return the content of a file of memplan's, if it is of this command and of a version that is read here.
-
-    Args:
-        content: What JSON holds.
-        command: The command that writes it.
-        where: The file, for errors.
-        hint: How to get one.
 
     Raises:
         UsageError: It is no such file, of another command, or of another major version.

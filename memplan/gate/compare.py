@@ -26,10 +26,6 @@ def compare(before: Estimate, after: Estimate) -> Comparison:
 
     Owners are matched by module and category: the line that a module is written in moves with every commit.
 
-    Args:
-        before: The baseline's.
-        after: The new one.
-
     Returns:
         Every category, and every module whose bytes at the peak changed, the largest growth first.
     """

@@ -40,11 +40,6 @@ class GateOptions:
 def gate(project: Project, asked: GateOptions, progress: Callable[[str], None] | None = None) -> GateResult:
     """Run and judge the jobs of a project.
 
-    Args:
-        project: Its jobs.
-        asked: How.
-        progress: Told what happens now.
-
     Returns:
         A row for every job and GPU.
 

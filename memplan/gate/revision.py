@@ -70,10 +70,6 @@ def estimates_at(revision: str, how: Run, progress: Callable[[str], None] | None
 def estimates_here(how: Run, progress: Callable[[str], None] | None = None) -> Entries:
     """Run the jobs of the project as it lies in the working directory.
 
-    Args:
-        how: How.
-        progress: Told what is done.
-
     Returns:
         Estimates by job and GPU; a job that fails has none.
 

@@ -51,10 +51,6 @@ def load_content(path: Path) -> Mapping[str, Any]:
 def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str], Estimate]:
     """The estimates in what a saved result holds.
 
-    Args:
-        content: What JSON holds.
-        where: The file, for errors.
-
     Raises:
         UsageError: It holds no estimates, or broken ones.
     """

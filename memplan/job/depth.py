@@ -14,12 +14,7 @@ _FIELDS = (
 
 
 def depth_of(config: Any, source: Callable[[Any], ModelSource]) -> Depth | None:
-    """Return how deep a model is; None where its configuration does not say, or has others in it.
-
-    Args:
-        config: A transformers configuration.
-        source: Makes a target of one.
-    """
+    """Return how deep a model is; None where its configuration does not say, or has others in it."""
     fields = vars(config)
     blocks = max((fields[name] for name in _FIELDS if type(fields.get(name)) is int), default=0)
     if not blocks or any(hasattr(value, "to_dict") for value in fields.values()):

@@ -38,13 +38,7 @@ def listed(function: Any) -> str:
 
 
 def typed(name: str, function: Any, module: ModuleType) -> str:
-    """A command that names a model by a call with all arguments that it needs.
-
-    Args:
-        name: Of the class or function.
-        function: Itself.
-        module: Where it stands.
-    """
+    """A command that names a model by a call with all arguments that it needs."""
     target = shlex.quote(f"{file_of(module)}:{_call(name, function, module, 0)}")
     return f"memplan estimate {target}  (values are examples)"
 

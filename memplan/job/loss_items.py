@@ -23,9 +23,6 @@ EVERYTHING: LossItems = (slice(None),)
 def loss_items(loss: Callable[..., Any]) -> LossItems:
     """The places that a loss reads of its second argument.
 
-    Args:
-        loss: A function of the user's.
-
     Returns:
         ``batch[1]``, ``batch[1:]``, ``batch.labels`` and what is taken apart into names that are used; everything where
         the batch is used as a whole.

@@ -22,11 +22,7 @@ Assume = Callable[[str], None]
 
 @contextmanager
 def missing_packages(assume: Assume) -> Iterator[None]:
-    """Let the user's files import packages that are not installed.
-
-    Args:
-        assume: Told which.
-    """
+    """Let the user's files import packages that are not installed."""
     finder = _Finder(assume)
     sys.meta_path.append(finder)
     try:

@@ -62,11 +62,7 @@ class OptionField:
         return "none" if self.default is None else str(self.default)
 
     def parser(self, folder: Path = Path()) -> Callable[[str], Any] | None:
-        """Return what reads it from text of a form of its own, or raises a ``UsageError``; None where it has none.
-
-        Args:
-            folder: Where relative paths begin.
-        """
+        """Return what reads it from text of a form of its own, or raises a ``UsageError``; None where it has none."""
         parsers: dict[Any, Callable[[str], Any]] = {
             Parallel: parse_parallel,
             Lora: partial(parse_lora, folder=folder),

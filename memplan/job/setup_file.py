@@ -124,10 +124,6 @@ def setup_hash(setup: Setup) -> str:
 def read_setup(text: str, where: str | None = None) -> Setup:
     """Read a setup.
 
-    Args:
-        text: What a file holds.
-        where: The file, for errors.
-
     Raises:
         UsageError: It is no setup of this major version; names every problem.
     """

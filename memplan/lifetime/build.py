@@ -20,9 +20,6 @@ _BY_ROLE: dict[Role, Category] = {
 def build_lifetimes(trace: Trace) -> Lifetimes:
     """Work out who is alive when.
 
-    Args:
-        trace: A recorded trace.
-
     Returns:
         Device storages only: host tensors never count as device memory.
     """

@@ -40,12 +40,7 @@ class OpIntensity:
 
 
 def intensities(trace: Trace, roofline: Roofline) -> tuple[OpIntensity, ...]:
-    """Return the ops of the last step, those that take longest first; views move nothing and are left out.
-
-    Args:
-        trace: The step.
-        roofline: The rates of its device.
-    """
+    """Return the ops of the last step, those that take longest first; views move nothing and are left out."""
     ops = trace.ops[trace.steps[-1].first_op : trace.steps[-1].end_op] if trace.steps else trace.ops
     alike: dict[tuple[str, Phase], list[Op]] = {}
     for op in ops:

@@ -27,12 +27,7 @@ _CUDNN = frozenset({
 
 
 def context_of(profile: GpuProfile, trace: Trace) -> GpuProfile:
-    """The profile with the context of this step; as it is where nobody has measured what a handle takes.
-
-    Args:
-        profile: The device.
-        trace: What runs on it.
-    """
+    """The profile with the context of this step; as it is where nobody has measured what a handle takes."""
     if not (profile.cublas_handle_bytes or profile.cudnn_handle_bytes):
         return profile
     uses = {(op.name.split(".")[1], op.phase == "backward") for op in trace.ops if op.name.count(".") > 1}

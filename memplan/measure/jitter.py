@@ -31,13 +31,7 @@ NO_JITTER: Final = Jitter()
 
 
 def jitter(stream: RequestStream, memory: MemoryProfile, play: Callable[[RequestStream], MemoryProfile]) -> Jitter:
-    """The band of a stream; none where a single CUDA stream leaves the order no choice.
-
-    Args:
-        stream: What was replayed.
-        memory: What came of it.
-        play: Replays another stream alike.
-    """
+    """The band of a stream; none where a single CUDA stream leaves the order no choice."""
     if len({request.stream for request in (*stream.prefix, *stream.step)}) < 2:
         return NO_JITTER
     moved = [play(_beside(stream, size)).peak_reserved - size - memory.peak_reserved for size in EXTRA]

@@ -6,11 +6,6 @@ from memplan.units import format_bytes
 def over(device_bytes: int, high_bytes: int, limit_bytes: int) -> str:
     """``4.96 GiB over``: the predicted peak less the limit; where only the interval is over it, by its upper end.
 
-    Args:
-        device_bytes: The predicted peak.
-        high_bytes: Upper end of its interval.
-        limit_bytes: What it is held against.
-
     Returns:
         Words that name what is over, if it is not the peak; empty where nothing is.
     """

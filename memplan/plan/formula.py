@@ -87,12 +87,7 @@ class FormulaRow:
 
 
 def rows(shape: ModelShape, setup: FormulaSetup) -> tuple[FormulaRow, ...]:
-    """Return the formulas' figures for one rank.
-
-    Args:
-        shape: The model.
-        setup: The run.
-    """
+    """Return the formulas' figures for one rank."""
     return tuple(_training(shape, setup) if setup.train else _inference(shape, setup))
 
 

@@ -16,9 +16,6 @@ _INIT = "'memplan init' writes one"
 def find_project(start: Path) -> Path:
     """The project file of a folder: its own, else that of the nearest folder above.
 
-    Args:
-        start: Where to begin.
-
     Returns:
         The file, as it is found from the working directory.
 

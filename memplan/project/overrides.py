@@ -62,12 +62,7 @@ def typed(overrides: Overrides) -> dict[str, tuple[str, Any]]:
 
 
 def from_environment(keys: Sequence[str], environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """Key of the file → the variable that sets it, and its value as the file would hold it; an empty one says nothing.
-
-    Args:
-        keys: Those that may be set.
-        environment: All variables.
-    """
+    """Key of the file → the variable that sets it, and its value as the file would hold it; an empty one is none."""
     names = {key: PREFIX + key.replace("-", "_").upper() for key in keys}
     found = {key: (name, environment[name]) for key, name in names.items() if environment.get(name)}
     return {key: (name, _value(key, text)) for key, (name, text) in found.items()}

@@ -34,9 +34,6 @@ class _Found:
 def target_file(path: Path) -> str:
     """Return the text of a target file.
 
-    Args:
-        path: The script.
-
     Raises:
         UsageError: It is no Python, or makes no optimizer of a model's parameters.
     """

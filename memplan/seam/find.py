@@ -22,9 +22,6 @@ def lent(rows: Iterable[Patch]) -> Callable[[str], Any]:
 
     Each import looks anew, and imports the owner only then. What need not be there, by the table, is ``None`` where it
     is missing.
-
-    Args:
-        rows: What the module hands out.
     """
     by_name = {row.name.lstrip("_"): row for row in rows}
 

@@ -26,10 +26,6 @@ class HistoryRequests:
 def device_with_history(snapshot: Snapshot, path: Path) -> DeviceSnapshot:
     """The device with the longest history.
 
-    Args:
-        snapshot: As it was read.
-        path: From where, for the error.
-
     Raises:
         UsageError: No device has a history of allocations.
     """

@@ -55,11 +55,7 @@ def empty_segment(event: SnapshotEvent) -> SegmentLayout:
 
 
 def pools_of_allocations(snapshot: DeviceSnapshot) -> Callable[[SnapshotEvent], int]:
-    """Tells the private pool of an allocation: what the event says, or the snapshot's segment at its address.
-
-    Args:
-        snapshot: One device of a snapshot.
-    """
+    """Tells the private pool of an allocation: what the event says, or the snapshot's segment at its address."""
     private = [segment for segment in snapshot.layout.segments if segment.pool != DEFAULT_POOL]
     starts = [segment.address for segment in private]
 

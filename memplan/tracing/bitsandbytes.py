@@ -122,11 +122,7 @@ class _EveryOptimizer(dict[str, Any]):
 
 
 class _HostCode:
-    """An operator that runs the Python part of its CUDA kernel.
-
-    Args:
-        packet: The operator.
-    """
+    """An operator that runs the Python part of its CUDA kernel."""
 
     def __init__(self, packet: Any) -> None:
         self._packet = packet

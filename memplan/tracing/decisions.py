@@ -137,11 +137,7 @@ class Decisions:
         return self.number((1.0 - DECAY) ** self._numbers)
 
     def integer(self, may_be: Readable) -> int:
-        """An integer that nobody knows.
-
-        Args:
-            may_be: What is known of it.
-        """
+        """An integer that nobody knows."""
         frame = _asking()
         asked = question(frame) if frame is not None else None
         if asked is None or asked.is_compared or asked.in_while:

@@ -28,11 +28,7 @@ class Known(Protocol):
 
 
 class Learning:
-    """What a run has learnt so far.
-
-    Args:
-        values: The rules.
-    """
+    """What a run has learnt so far."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -50,17 +46,7 @@ class Learning:
         reads: Sequence[Known],
         of: Callable[[torch.Tensor], Known],
     ) -> None:
-        """Take in one op that has run.
-
-        Args:
-            func: The op.
-            operator: What is known of it.
-            args: Its arguments.
-            kwargs: Its keyword arguments.
-            result: Its result.
-            reads: Carriers of its tensor arguments.
-            of: The carrier of a tensor.
-        """
+        """Take in one op that has run."""
         if func in ASSUMED_IDLE:
             self._values.assume(ASSUMED_IDLE[func])
             return

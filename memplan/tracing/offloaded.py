@@ -26,11 +26,7 @@ class _OnHost(NamedTuple):
 
 
 class _Saved:
-    """What one forward saves.
-
-    Args:
-        model: Whose parameters and buffers stay.
-    """
+    """What one forward saves."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._stays = staying(model)

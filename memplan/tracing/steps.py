@@ -20,11 +20,7 @@ MOST_OPS_OF_HISTORY = 400_000
 
 
 class Steps:
-    """Runs a loop's steps and notes where each begins and ends.
-
-    Args:
-        recorder: Records them.
-    """
+    """Runs a loop's steps and notes where each begins and ends."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.ranges: list[StepRange] = []
@@ -38,10 +34,6 @@ class Steps:
 
     def run(self, loop: Iterator[None], progress: Callable[[str], None]) -> None:
         """Run steps until one repeats, at least ``LEAST_STEPS`` and at most ``MOST_STEPS``.
-
-        Args:
-            loop: Yields after every step.
-            progress: Told which step runs.
 
         Raises:
             EstimateError: User code fails, or an op has no answer on fake tensors.

@@ -60,11 +60,7 @@ class Surroundings(Protocol):
 
 
 class Recorded:
-    """Fake tensors under a recorder: to place something is to tell the recorder of it.
-
-    Args:
-        recorder: Watches the steps.
-    """
+    """Fake tensors under a recorder: to place something is to tell the recorder of it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.batch: tuple[Bytes, ...] = ()

@@ -42,9 +42,6 @@ class WholeStep(torch.nn.Module):
 def whole_step(spec: JobSpec) -> tuple[WholeStep, Any, tuple[str, ...]]:
     """Build a target's step.
 
-    Args:
-        spec: The job.
-
     Returns:
         The step, a batch for it, and what was taken for granted.
 

@@ -24,13 +24,7 @@ from memplan.validate.playing import Meter
 
 
 class FollowedRun:
-    """What trains by itself, and how far it has come; it keeps what variables there hold alive until it is forgotten.
-
-    Args:
-        name: How messages call it.
-        run: Runs it.
-        progress: Told what happens now.
-    """
+    """What trains by itself, and how far it has come; what its variables hold stays alive until it is forgotten."""
 
     def __init__(self, name: str, run: Callable[[], None], progress: Callable[[str], None]) -> None:
         self._name, self._run, self._progress = name, run, progress
@@ -73,13 +67,7 @@ class FollowedRun:
 
 
 class ProgramRun(FollowedRun):
-    """A program.
-
-    Args:
-        target: It.
-        spec: The job.
-        progress: Told what happens now.
-    """
+    """A program."""
 
     def __init__(self, target: ScriptTarget, spec: JobSpec, progress: Callable[[str], None]) -> None:
         super().__init__(target.name, lambda: run_as_main(target), progress)

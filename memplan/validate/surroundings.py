@@ -19,11 +19,7 @@ _BACKENDS = {
 
 
 class RealDevice:
-    """Places models and batches on a real device.
-
-    Args:
-        device: Which.
-    """
+    """Places models and batches on a real device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

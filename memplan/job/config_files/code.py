@@ -18,9 +18,6 @@ NAME = "MEMPLAN_SETUP"
 def read(path: Path) -> Mapping[str, Any]:
     """Read what an emitted file of Python carries.
 
-    Args:
-        path: The file.
-
     Returns:
         Field of ``JobSpec`` → value; a plan lies beside the file.
 

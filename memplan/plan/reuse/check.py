@@ -10,10 +10,6 @@ from memplan.units import Bytes
 def problems_of(problem: Problem, placement: ArenaPlacement) -> tuple[str, ...]:
     """Return what is wrong with a placement.
 
-    Args:
-        problem: What was to be placed.
-        placement: Where it was put.
-
     Returns:
         Sentences that name the buffers; empty if nothing is wrong. Where several buffers share a byte, some pairs are
         named, not each.

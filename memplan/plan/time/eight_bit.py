@@ -23,13 +23,7 @@ def is_update(op: Op, spec: JobSpec) -> bool:
 
 
 def traffic(trace: Trace, spec: JobSpec, step: Sequence[Op]) -> float:
-    """Bytes that the kernels move for each byte that their ops show: states are read and written too.
-
-    Args:
-        trace: Whose states there are.
-        spec: Says the optimizer.
-        step: Ops of one step.
-    """
+    """Bytes that the kernels move for each byte that their ops show: states are read and written too."""
     shown = sum(op.bytes_moved for op in step if is_update(op, spec))
     states = sum(storage.nbytes for storage in trace.storages if storage.role == "optimizer_state")
     return 1 + 2 * states / shown if shown else 1.0
@@ -41,11 +35,6 @@ def paged_bytes(trace: Trace, spec: JobSpec, profile: GpuProfile) -> int:
     The driver evicts what was used longest ago (open-gpu-kernel-modules, kernel-open/nvidia-uvm/uvm_pmm_gpu.c,
     ``pick_root_chunk_to_evict``). States are taken in the same order in every step, so that each has gone when its turn
     comes: either all stay, or all come and go. What torch's allocator holds is never evicted.
-
-    Args:
-        trace: The step.
-        spec: Says the optimizer.
-        profile: The device.
     """
     if spec.optimizer != PAGED or profile.kind == "cpu":
         return 0

@@ -61,12 +61,7 @@ SILENT = ("aten._foreach_", "aten._fused_")
 
 
 def written_silently(op: Op, storages: Sequence[Storage]) -> int:
-    """Bytes that an op writes in place without returning them; no more than it reads, where it is told of views.
-
-    Args:
-        op: The op.
-        storages: Those of its trace.
-    """
+    """Bytes that an op writes in place without returning them; no more than it reads, where it is told of views."""
     packet = op.name.rpartition(".")[0]
     if not (op.name.startswith(SILENT) and packet.endswith("_")):
         return 0

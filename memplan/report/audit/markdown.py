@@ -15,11 +15,7 @@ _FILES = 10
 
 
 def render(audit: Audit) -> str:
-    """Write what the audit found.
-
-    Args:
-        audit: What it found.
-    """
+    """Write what the audit found."""
     lines = sum(file.lines for file in audit.files)
     head = [
         MARKER,

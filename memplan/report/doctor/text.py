@@ -13,12 +13,7 @@ _NAME_CELLS = 10
 
 
 def render(checkup: Checkup, *, width: int = 80) -> list[Text]:
-    """Write a checkup as lines of styled text.
-
-    Args:
-        checkup: What was found.
-        width: Terminal cells per line.
-    """
+    """Write a checkup as lines of styled text."""
     width = bounded(width)
     groups: dict[str, list[Text]] = {}
     for check in checkup.checks:

@@ -20,9 +20,6 @@ TOP_LEVEL = "(top level)"
 def grouped(owners: Iterable[Owner]) -> list[Owner]:
     """Owners that differ only in a block's number as one: ``layers.*.mlp x32``.
 
-    Args:
-        owners: Any owners.
-
     Returns:
         The groups, largest first, holding the same bytes in all. A group of one keeps its name.
     """

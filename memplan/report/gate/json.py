@@ -99,10 +99,6 @@ def render(result: GateResult) -> str:
 def read_gate(content: object, where: str | None = None) -> GateResult:
     """Read what ``render`` wrote.
 
-    Args:
-        content: What JSON holds.
-        where: The file, for errors.
-
     Raises:
         UsageError: It is no result of the gate of this major version, or broken.
     """

@@ -29,11 +29,6 @@ _DETAIL = "    "
 def render(result: GateResult, *, width: int = 80, quiet: bool = False) -> list[Text]:
     """Write what the gate found as lines of styled text.
 
-    Args:
-        result: What it found.
-        width: Terminal cells per line.
-        quiet: Only the verdicts.
-
     Returns:
         Lines without line breaks; the last is the answer.
     """

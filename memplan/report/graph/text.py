@@ -14,14 +14,7 @@ ROWS = 12
 
 
 def render(graph: JobGraphs, *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
-    """Write the graphs in numbers.
-
-    Args:
-        graph: What was traced.
-        width: Terminal cells per line.
-        explain: Also list assumptions.
-        quiet: Only counts.
-    """
+    """Write the graphs in numbers."""
     width = bounded(width)
     blocks = [[head_line(f"memplan {graph.memplan_version}", graph.target, width), *_counts(graph, width)]]
     if not quiet:

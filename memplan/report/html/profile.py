@@ -68,10 +68,6 @@ class View:
 def render(recording: Recording, overlay: Overlay | None = None) -> str:
     """Write a recording as a page.
 
-    Args:
-        recording: What to show.
-        overlay: It over a plan.
-
     Returns:
         HTML that needs nothing else.
     """

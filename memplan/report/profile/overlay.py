@@ -38,13 +38,7 @@ class _Placed(NamedTuple):
 
 
 def overlay(recording: Recording, events: Events, plan: PlannedRun) -> Overlay:
-    """Compare a full recording with a plan.
-
-    Args:
-        recording: The recording.
-        events: Its events.
-        plan: The plan.
-    """
+    """Compare a full recording with a plan."""
     side = predicted(plan, len(recording.steps), ignored_bytes=0 if recording.source == "cuda" else SCALAR_BYTES)
     rounding = CUDA_ROUNDING if recording.source == "cuda" else 1
     run = measured(events, recording.start_bytes, recording.steps, least=side.least, rounding=rounding)

@@ -29,14 +29,7 @@ NAME_CELLS, FIGURE_CELLS = 34, 11
 
 
 def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
-    """Write an answer as lines of styled text.
-
-    Args:
-        answer: What was found.
-        width: Terminal cells per line.
-        explain: Also list assumptions.
-        quiet: Only the verdict.
-    """
+    """Write an answer as lines of styled text."""
     width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:

@@ -19,9 +19,6 @@ class GradientNorms:
         norms.squared()
 
     It costs a norm of every gradient: watch one step of some hundred.
-
-    Args:
-        module: Whose parameters.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -83,14 +83,7 @@ class ReliefHistory:
 
 
 def decide(policy: ReliefPolicy, history: ReliefHistory, reading: Pressure, step: int) -> Relief:
-    """What to do after a step.
-
-    Args:
-        policy: When pressure is answered.
-        history: Of answers before.
-        reading: After the step.
-        step: Its number.
-    """
+    """What to do after a step."""
     if step < history.next_step or not reading.total or reading.used < policy.use * reading.total:
         return Relief.NOTHING
     is_idle = reading.reserved > 0 and reading.cached >= policy.cached * reading.reserved

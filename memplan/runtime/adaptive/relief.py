@@ -73,10 +73,6 @@ class PressureRelief:
 def relieve(relief: Relief, device: torch.device) -> Relieved:
     """Do what was decided.
 
-    Args:
-        relief: What.
-        device: Where.
-
     Returns:
         What it gave back: measured, so that what other threads take meanwhile counts against it.
     """

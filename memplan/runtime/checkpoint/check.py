@@ -14,10 +14,6 @@ HINT = 'see docs/checkpoint-plan.md, or write {"modules": ["layers.0", "layers.1
 def check_plan(plan: CheckpointPlan, where: str | None = None) -> None:
     """Is the plan consistent?
 
-    Args:
-        plan: The plan.
-        where: Its file, for the error.
-
     Raises:
         UsageError: It is not; names every contradiction.
     """

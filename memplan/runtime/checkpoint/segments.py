@@ -76,11 +76,7 @@ class Group:
 
 
 class SegmentLoop:
-    """An outermost segment, and where the parent's loop stands in it.
-
-    Args:
-        group: Its blocks.
-    """
+    """An outermost segment, and where the parent's loop stands in it."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -29,11 +29,7 @@ _SENT_WITHIN = 0.5
 
 
 def start(address: str) -> None:
-    """Hear of steps and of the end from now on, and read in a thread until the process ends, or nobody listens.
-
-    Args:
-        address: Path of the monitor's socket.
-    """
+    """Hear of steps and of the end from now on, and read in a thread until the process ends, or nobody listens."""
     agent = Agent(address)
     agent.attach()
     threading.Thread(target=agent.run, name="memplan-monitor", daemon=True).start()

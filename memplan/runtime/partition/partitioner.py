@@ -73,9 +73,6 @@ class PlannedPartitioner(_Partitioner):  # type: ignore[misc]
 def check(joint: GraphModule) -> None:
     """Refuse what a schedule cannot carry.
 
-    Args:
-        joint: The joint graph.
-
     Raises:
         UsageError: It has dynamic shapes or state of compiled autograd.
     """

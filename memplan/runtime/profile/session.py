@@ -35,9 +35,6 @@ class Settings:
 class ProfileSession:
     """A recording in progress; ``ledger`` has its books. Safe to use from several threads.
 
-    Args:
-        settings: How to record.
-
     Raises:
         MemplanError: The device is none, or somebody else has the allocator's place.
     """

@@ -103,12 +103,7 @@ def _efficient_offset(call: AttentionCall) -> str | None:
 
 
 def gemm_alignment(capability: Capability, dtype: torch.dtype) -> int:
-    """Elements to which head sizes must align (``minimum_gemm_alignment``).
-
-    Args:
-        capability: Compute capability.
-        dtype: Of the query.
-    """
+    """Elements to which head sizes must align (``minimum_gemm_alignment``)."""
     half = dtype in _HALF
     smallest = 4 if capability >= (8, 0) else 1
     tensor_cores = capability >= (8, 0) or (capability >= (7, 0) and half)

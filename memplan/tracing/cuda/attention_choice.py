@@ -69,10 +69,5 @@ def choose_kernel(
 
 
 def objection(kernel: AttentionKernel, call: AttentionCall) -> str | None:
-    """Why a kernel cannot run a call; None if it can. The math decomposition always can.
-
-    Args:
-        kernel: Which.
-        call: Shapes, dtypes, device.
-    """
+    """Why a kernel cannot run a call; None if it can. The math decomposition always can."""
     return next((reason for check in CHECKS[kernel] if (reason := check(call)) is not None), None)

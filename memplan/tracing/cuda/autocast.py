@@ -57,12 +57,7 @@ class WeightCache:
         self._copies.clear()
 
     def cast(self, value: Any, dtype: torch.dtype) -> Any:
-        """``cached_cast``: tensors and lists of tensors are cast, anything else passes.
-
-        Args:
-            value: One argument of an op.
-            dtype: To cast to.
-        """
+        """``cached_cast``: tensors and lists of tensors are cast, anything else passes."""
         if isinstance(value, torch.Tensor):
             if not _eligible(value) or value.dtype == dtype:
                 return value

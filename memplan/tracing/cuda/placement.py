@@ -63,11 +63,6 @@ class Placement:
     def rule(self, func: object, args: Args, kwargs: Mapping[str, Any]) -> Place | None:
         """Where the new storages of the op now dispatched lie.
 
-        Args:
-            func: The op.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-
         Returns:
             None: where its tensor arguments lie, on the device if any does.
         """

@@ -38,9 +38,6 @@ class _Generator(torch.Generator):
 def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
     """Let ``torch.cuda`` answer as if one such GPU were there.
 
-    Args:
-        device: Traits of the GPU.
-
     Yields:
         Its streams.
     """

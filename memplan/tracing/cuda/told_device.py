@@ -44,9 +44,6 @@ def telling(tell: Tell) -> tuple[Replacement, ...]:
     """Let fake tensors and groups of them tell their device.
 
     Fake tensors have a property of their own, which no function mode is asked about.
-
-    Args:
-        tell: Says what.
     """
     group = attribute(GROUP_BY_DEVICE.path)
 

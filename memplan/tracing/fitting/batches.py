@@ -12,11 +12,7 @@ ENDLESS = 1_000_000
 
 
 class Batches:
-    """Makes batches one after another, on the host.
-
-    Args:
-        make: Makes one.
-    """
+    """Makes batches one after another, on the host."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

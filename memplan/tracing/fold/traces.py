@@ -43,13 +43,7 @@ def encode(trace: Trace, words: Vocabulary) -> TokenStream:
 
 
 def decode(stream: TokenStream, words: Vocabulary, like: Trace) -> Trace:
-    """Return the trace of a stream, without a graph.
-
-    Args:
-        stream: The tokens.
-        words: Their words.
-        like: Has what no stream has.
-    """
+    """Return the trace of a stream, without a graph."""
     return _Decoder(stream, words).trace(like)
 
 

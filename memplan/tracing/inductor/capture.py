@@ -23,11 +23,7 @@ Flat = Callable[..., tuple[torch.Tensor, ...]]
 
 
 class _Seen(TorchFunctionMode):
-    """Notes tensors as they are first used.
-
-    Args:
-        tensors: Those that are looked for.
-    """
+    """Notes tensors as they are first used."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()

@@ -95,13 +95,6 @@ def reduction_scratch(
 ) -> tuple[Scratch, ...]:
     """Everything that one reduction takes and returns.
 
-    Args:
-        device: Multiprocessors and threads.
-        tensor: What is reduced.
-        dims: Which dimensions are.
-        out_dtype: Type of the output.
-        reducer: The kernel family.
-
     Returns:
         Allocations and frees in order.
     """

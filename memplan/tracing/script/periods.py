@@ -15,12 +15,7 @@ from memplan.tracing.steps import Steps
 
 
 class Periods(Boundaries):
-    """Notes a program's steps and ends it when one repeats.
-
-    Args:
-        recorder: Records them.
-        progress: Told which step runs.
-    """
+    """Notes a program's steps and ends it when one repeats."""
 
     def __init__(self, recorder: Recorder, progress: Callable[[str], None]) -> None:
         super().__init__()

@@ -17,13 +17,7 @@ ONE_RANK = "init_process_group() makes a group of one rank (torchrun before the 
 
 @contextmanager
 def played_ranks(recorder: Recorder, parallel: Parallel, environment: Mapping[str, str]) -> Iterator[None]:
-    """Let a program set up its process group, which exists where ``--parallel`` or a launcher says how many ranks.
-
-    Args:
-        recorder: Watches the program.
-        parallel: The ranks.
-        environment: What the launcher sets.
-    """
+    """Let a program set up its process group, which exists where ``--parallel`` or a launcher says how many ranks."""
     if not distributed.is_available():
         yield
         return

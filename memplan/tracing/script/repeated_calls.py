@@ -54,11 +54,7 @@ class _Seen:
 
 
 class RepeatedCalls:
-    """Remembers calls, and skips what repeats them.
-
-    Args:
-        recorder: Watches the program.
-    """
+    """Remembers calls, and skips what repeats them."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -18,11 +18,6 @@ from memplan.tracing.sharding import world
 def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     """Say what is done; the model itself stays as it is.
 
-    Args:
-        model: The model.
-        spec: Says the degrees.
-        mesh: All ranks.
-
     Raises:
         UsageError: The sequence cannot be shared evenly.
     """

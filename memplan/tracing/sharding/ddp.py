@@ -11,13 +11,7 @@ from memplan.tracing.sharding import world
 
 
 def replicate(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model in DDP, after moving it to the device as scripts do.
-
-    Args:
-        model: The model.
-        spec: The job.
-        mesh: All ranks.
-    """
+    """Wrap a model in DDP, after moving it to the device as scripts do."""
     here = world.current()
     place_model(here.recorder, model)
     group = mesh["dp_replicate"].get_group()

@@ -35,11 +35,6 @@ MESH_DIMENSIONS = {
 def process_group(parallel: Parallel, rank: int, kind: Literal["cuda", "cpu"]) -> Iterator[DeviceMesh]:
     """Join as one rank of a job; the group is gone again when the context ends.
 
-    Args:
-        parallel: The job's ranks.
-        rank: Which one this process plays.
-        kind: Device type of the mesh.
-
     Yields:
         The mesh of all ranks, with a dimension for each degree above one, or a single one for one rank.
     """

@@ -33,10 +33,6 @@ def figures_of(graph: RematGraph, schedule: Schedule) -> ScheduleFigures:
 def memory_curve(graph: RematGraph, nodes: tuple[int, ...]) -> list[int]:
     """Bytes alive at each position of a schedule.
 
-    Args:
-        graph: The problem.
-        nodes: The schedule.
-
     Returns:
         One figure per position, ``fixed_bytes`` and the node's scratch included.
     """
@@ -53,10 +49,6 @@ def memory_curve(graph: RematGraph, nodes: tuple[int, ...]) -> list[int]:
 
 def last_uses(graph: RematGraph, nodes: tuple[int, ...]) -> list[int]:
     """For each position, the last position that needs the value computed there.
-
-    Args:
-        graph: The problem.
-        nodes: The schedule.
 
     Returns:
         One position per position: its own where nothing uses the value.

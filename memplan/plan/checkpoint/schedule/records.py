@@ -97,11 +97,7 @@ ScheduleResult = OptimalSchedule | FeasibleSchedule | InfeasibleSchedule | NoSch
 
 
 def readers_of(predecessors: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return who reads each node, in order.
-
-    Args:
-        predecessors: What each node reads.
-    """
+    """Return who reads each node, in order."""
     readers: list[list[int]] = [[] for _ in predecessors]
     for node, sources in enumerate(predecessors):
         for source in sources:

@@ -27,11 +27,7 @@ class Disk:
 
 
 class Handle:
-    """An ``aio_handle`` (csrc/aio/py_lib): reads and writes are done as soon as they are asked for.
-
-    Args:
-        disk: Takes what is written.
-    """
+    """An ``aio_handle`` (csrc/aio/py_lib): reads and writes are done as soon as they are asked for."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -6,11 +6,7 @@ from memplan.plan.checkpoint.blocks.probe.read import BlockRun, StepReading
 
 
 def is_chain(reading: StepReading) -> bool:
-    """Does each block pass exactly one tensor on, to the next one alone, all else being made before the first block?
-
-    Args:
-        reading: The unplanned step.
-    """
+    """Does each block pass exactly one tensor on, to the next one alone, all else being made before the first block?"""
     counts = {len(runs) for runs in reading.runs}
     if len(reading.runs) < 2 or len(counts) > 1:
         return False

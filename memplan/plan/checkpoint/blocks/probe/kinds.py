@@ -6,11 +6,7 @@ from memplan.plan.checkpoint.blocks.probe.read import BlockRun, StepReading
 
 
 def kinds_of(reading: StepReading) -> tuple[int, ...]:
-    """A number for each block; blocks have the same one where their forwards run the same ops on the same sizes.
-
-    Args:
-        reading: The unplanned step.
-    """
+    """A number for each block; blocks have the same one where their forwards run the same ops on the same sizes."""
     seen: dict[Hashable, int] = {}
     return tuple(
         seen.setdefault(tuple(_structure(reading, name, run) for run in runs), len(seen))

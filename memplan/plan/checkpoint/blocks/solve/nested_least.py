@@ -27,11 +27,7 @@ _TIGHT, _OWN = 0, 1
 
 
 def least_of(problem: BlockProblem) -> InfeasibleChoice:
-    """Return the least peak of any nesting, and the choice that has it.
-
-    Args:
-        problem: A nested chain.
-    """
+    """Return the least peak of any nesting, and the choice that has it."""
     found = LeastPeak(problem)
     choice = min(found.choice(), smallest(problem), key=lambda each: peak(problem, each)[0])
     most, at = peak(problem, choice)

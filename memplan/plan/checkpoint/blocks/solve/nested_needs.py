@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class ChainNeeds:
-    """Needs of a nested chain.
-
-    Args:
-        problem: The chain.
-    """
+    """Needs of a nested chain."""
 
     def __init__(self, problem: BlockProblem) -> None:
         import numpy as np

@@ -57,9 +57,6 @@ def bytes_moved(node: "Node") -> int:
 def roofline_seconds(rates: Roofline) -> Cost:
     """Time by the slower of arithmetic and traffic.
 
-    Args:
-        rates: Of the device.
-
     Returns:
         Seconds of an op.
     """

@@ -28,11 +28,6 @@ def narrows(crossing: Sequence[int], begin: int, end: int) -> list[int]:
 def segments(graph: RematGraph, boundary: int, readers: list[list[int]]) -> tuple[list[int], dict[int, int]]:
     """Cut forward where little goes from one side to the other: between blocks, around residual connections.
 
-    Args:
-        graph: The problem.
-        boundary: End of forward.
-        readers: Who reads each node.
-
     Returns:
         The segment of each node of forward, and for each the first op of backward that reads a value of it.
     """
