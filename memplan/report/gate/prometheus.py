@@ -5,7 +5,7 @@ Collector"). Base units and suffixes as prometheus.io/docs/practices/naming has 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memplan.gate.compare import with_figures
 from memplan.gate.records import GateResult, Row
@@ -14,8 +14,7 @@ from memplan.report.gate.findings import limit_bytes, versions
 from memplan.text import clean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauge:
+class Gauge(NamedTuple):
     """A gauge with a series for every job and GPU that has a value."""
 
     name: str
@@ -43,44 +42,36 @@ def _headroom(row: Row, *, share: bool) -> float | None:
 
 METRICS = (
     Gauge(
-        name="memplan_predicted_peak_bytes",
-        help="Predicted device peak, as nvidia-smi would show it.",
-        value=_of(lambda estimate: estimate.peak.device_bytes),
+        "memplan_predicted_peak_bytes",
+        "Predicted device peak, as nvidia-smi would show it.",
+        _of(lambda estimate: estimate.peak.device_bytes),
     ),
     Gauge(
-        name="memplan_predicted_peak_low_bytes",
-        help="Lower end of the interval around it.",
-        value=_of(lambda estimate: estimate.peak.low_bytes),
+        "memplan_predicted_peak_low_bytes",
+        "Lower end of the interval around it.",
+        _of(lambda estimate: estimate.peak.low_bytes),
     ),
     Gauge(
-        name="memplan_predicted_peak_high_bytes",
-        help="Upper end of the interval around it.",
-        value=_of(lambda estimate: estimate.peak.high_bytes),
+        "memplan_predicted_peak_high_bytes",
+        "Upper end of the interval around it.",
+        _of(lambda estimate: estimate.peak.high_bytes),
     ),
     Gauge(
-        name="memplan_limit_bytes",
-        help="What the peak is held against: the least limit of the policy or what the GPU has.",
-        value=limit_bytes,
+        "memplan_limit_bytes",
+        "What the peak is held against: the least limit of the policy or what the GPU has.",
+        limit_bytes,
     ),
     Gauge(
-        name="memplan_headroom_bytes",
-        help="Usable memory of the GPU less the predicted peak.",
-        value=lambda row: _headroom(row, share=False),
+        "memplan_headroom_bytes",
+        "Usable memory of the GPU less the predicted peak.",
+        lambda row: _headroom(row, share=False),
     ),
+    Gauge("memplan_headroom_ratio", "The same as a share of usable memory.", lambda row: _headroom(row, share=True)),
+    Gauge("memplan_gate_failed", "1 where the policy is not met.", lambda row: int(row.outcome == "failed")),
     Gauge(
-        name="memplan_headroom_ratio",
-        help="The same as a share of usable memory.",
-        value=lambda row: _headroom(row, share=True),
-    ),
-    Gauge(
-        name="memplan_gate_failed",
-        help="1 where the policy is not met.",
-        value=lambda row: int(row.outcome == "failed"),
-    ),
-    Gauge(
-        name="memplan_gate_unknown",
-        help="1 where there is no trustworthy figure.",
-        value=lambda row: int(with_figures(row.estimate) is None),
+        "memplan_gate_unknown",
+        "1 where there is no trustworthy figure.",
+        lambda row: int(with_figures(row.estimate) is None),
     ),
 )
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from memplan.runtime.metrics.families import filled, utf8
-from memplan.runtime.metrics.table import Metric
+from memplan.runtime.metrics.table import metrics
 from memplan.runtime.pools.records import PoolBucket, PoolStatistics
 
 if TYPE_CHECKING:
@@ -19,93 +19,42 @@ class CountedPool(Protocol):
         """What they are now."""
 
 
-POOL: tuple[Metric[PoolStatistics], ...] = (
-    Metric(
-        name="memplan_pool_in_use_bytes",
-        help="Requested bytes of what is taken from the pool.",
-        value=lambda of: of.in_use_bytes,
+POOL = metrics(
+    PoolStatistics,
+    ("memplan_pool_in_use_bytes", "in_use_bytes", "Requested bytes of what is taken from the pool."),
+    ("memplan_pool_wasted_bytes", "wasted_bytes", "Bytes of the same blocks that nobody asked for: rounding."),
+    ("memplan_pool_pending_bytes", "pending_bytes", "Bytes given back in which somebody still has a tensor."),
+    ("memplan_pool_cached_bytes", "cached_bytes", "Bytes that are held, and free."),
+    ("memplan_pool_held_bytes", "held_bytes", "All bytes of the pool: in use, wasted, pending and cached."),
+    ("memplan_pool_hits", "hits", "Requests served from memory that was held already."),
+    ("memplan_pool_misses", "misses", "Requests for which more memory was asked of the system."),
+    ("memplan_pool_evictions", "evictions", "Cached blocks and slabs that were given up."),
+    (
+        "memplan_pool_compactions",
+        "compactions",
+        "Times that sparse slabs were emptied because free bytes passed the pool's threshold.",
     ),
-    Metric(
-        name="memplan_pool_wasted_bytes",
-        help="Bytes of the same blocks that nobody asked for: rounding.",
-        value=lambda of: of.wasted_bytes,
-    ),
-    Metric(
-        name="memplan_pool_pending_bytes",
-        help="Bytes given back in which somebody still has a tensor.",
-        value=lambda of: of.pending_bytes,
-    ),
-    Metric(
-        name="memplan_pool_cached_bytes",
-        help="Bytes that are held, and free.",
-        value=lambda of: of.cached_bytes,
-    ),
-    Metric(
-        name="memplan_pool_held_bytes",
-        help="All bytes of the pool: in use, wasted, pending and cached.",
-        value=lambda of: of.held_bytes,
-    ),
-    Metric(
-        name="memplan_pool_hits",
-        help="Requests served from memory that was held already.",
-        value=lambda of: of.hits,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_pool_misses",
-        help="Requests for which more memory was asked of the system.",
-        value=lambda of: of.misses,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_pool_evictions",
-        help="Cached blocks and slabs that were given up.",
-        value=lambda of: of.evictions,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_pool_compactions",
-        help="Times that sparse slabs were emptied because free bytes passed the pool's threshold.",
-        value=lambda of: of.compactions,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_pool_leaks",
-        help="Handles that were dropped without giving back.",
-        value=lambda of: of.leaks,
-        kind="counter",
-    ),
+    ("memplan_pool_leaks", "leaks", "Handles that were dropped without giving back."),
+    counters={"hits", "misses", "evictions", "compactions", "leaks"},
 )
 """For every pool."""
 
-BUCKET: tuple[Metric[PoolBucket], ...] = (
-    Metric(
-        name="memplan_pool_bucket_blocks",
-        help="Blocks of about this size that are taken.",
-        value=lambda of: of.blocks,
+BUCKET = metrics(
+    PoolBucket,
+    ("memplan_pool_bucket_blocks", "blocks", "Blocks of about this size that are taken."),
+    ("memplan_pool_bucket_in_use_bytes", "in_use_bytes", "Requested bytes of them."),
+    ("memplan_pool_bucket_wasted_bytes", "wasted_bytes", "Their other bytes: rounding."),
+    (
+        "memplan_pool_bucket_hits",
+        "hits",
+        "Requests for about this size that were served from memory that was held already.",
     ),
-    Metric(
-        name="memplan_pool_bucket_in_use_bytes",
-        help="Requested bytes of them.",
-        value=lambda of: of.in_use_bytes,
+    (
+        "memplan_pool_bucket_misses",
+        "misses",
+        "Requests for about this size for which more memory was asked of the system.",
     ),
-    Metric(
-        name="memplan_pool_bucket_wasted_bytes",
-        help="Their other bytes: rounding.",
-        value=lambda of: of.wasted_bytes,
-    ),
-    Metric(
-        name="memplan_pool_bucket_hits",
-        help="Requests for about this size that were served from memory that was held already.",
-        value=lambda of: of.hits,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_pool_bucket_misses",
-        help="Requests for about this size for which more memory was asked of the system.",
-        value=lambda of: of.misses,
-        kind="counter",
-    ),
+    counters={"hits", "misses"},
 )
 """For every pool, with ``bucket``: the power of two that blocks fit in, in bytes."""
 

@@ -3,12 +3,12 @@
 Base units and suffixes as prometheus.io/docs/practices/naming has them; a metric that nobody can tell is left out.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from memplan.contract.fields import attribute
 from memplan.runtime.meters.records import DeviceReading
-from memplan.runtime.monitor.records import Check, Health, RunPlan, Trend
+from memplan.runtime.monitor.records import Check, Health, RunPlan
 
 Of = TypeVar("Of")
 """What a metric is of."""
@@ -25,8 +25,7 @@ class DeviceRow(NamedTuple):
     """What was predicted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric(Generic[Of]):
+class Metric(NamedTuple, Generic[Of]):
     """One name."""
 
     name: str
@@ -39,184 +38,88 @@ class Metric(Generic[Of]):
     """Counters only grow while a process lives."""
 
 
-def _planned(figure: Callable[[RunPlan], int]) -> Callable[[DeviceRow], int | None]:
-    return lambda of: None if of.plan is None else figure(of.plan)
+def metrics(
+    of: type[Of], *rows: tuple[str, str, str], counters: Collection[str] = frozenset()
+) -> tuple[Metric[Of], ...]:
+    """Return the metrics of a record: name, path to the figure in it, and what it is, of each.
+
+    Where any part of a path is None, nobody can tell.
+    """
+    return tuple(
+        Metric(name, what, attribute(of, path).get, "counter" if path in counters else "gauge")
+        for name, path, what in rows
+    )
 
 
-def _trend(figure: Callable[[Trend], float | None]) -> Callable[[DeviceRow], float | None]:
-    return lambda of: None if of.health.trend is None else figure(of.health.trend)
-
-
-DEVICE: tuple[Metric[DeviceRow], ...] = (
-    Metric(
-        name="memplan_gpu_memory_used_bytes",
-        help="Memory of the device that all processes together use; of the host, where training is on the CPU.",
-        value=lambda of: of.read.used,
+DEVICE = metrics(
+    DeviceRow,
+    (
+        "memplan_gpu_memory_used_bytes",
+        "read.used",
+        "Memory of the device that all processes together use; of the host, where training is on the CPU.",
     ),
-    Metric(
-        name="memplan_gpu_memory_total_bytes",
-        help="All memory of the device.",
-        value=lambda of: of.read.total,
+    ("memplan_gpu_memory_total_bytes", "read.total", "All memory of the device."),
+    ("memplan_torch_allocated_bytes", "read.allocated", "Bytes in live blocks of PyTorch's allocator."),
+    ("memplan_torch_requested_bytes", "read.requested", "Bytes that were asked for, of these blocks."),
+    ("memplan_torch_reserved_bytes", "read.reserved", "Bytes in segments of PyTorch's allocator."),
+    ("memplan_torch_inactive_split_bytes", "read.inactive", "Free bytes in segments that are partly in use."),
+    ("memplan_torch_peak_allocated_bytes", "read.peak_allocated", "Most bytes that ever were in live blocks."),
+    ("memplan_torch_peak_reserved_bytes", "read.peak_reserved", "Most bytes that ever were in segments."),
+    ("memplan_alloc_retries", "read.retries", "Times that the allocator gave its cache back to serve a request."),
+    ("memplan_ooms", "read.ooms", "Times that the allocator could not serve a request."),
+    ("memplan_demand_bytes", "health.demand", "Memory of the device that cannot be had otherwise."),
+    ("memplan_limit_bytes", "health.limit", "What the demand is held against."),
+    (
+        "memplan_headroom_ratio",
+        "health.headroom_ratio",
+        "What is left of the limit, as a share of it; negative where more is asked for than there is.",
     ),
-    Metric(
-        name="memplan_torch_allocated_bytes",
-        help="Bytes in live blocks of PyTorch's allocator.",
-        value=lambda of: of.read.allocated,
+    (
+        "memplan_fragmentation_ratio",
+        "health.fragmentation",
+        "Share of the reserved bytes that is stuck in segments partly in use.",
     ),
-    Metric(
-        name="memplan_torch_requested_bytes",
-        help="Bytes that were asked for, of these blocks.",
-        value=lambda of: of.read.requested,
+    ("memplan_predicted_peak_bytes", "plan.device", "Predicted device peak, as nvidia-smi would show it."),
+    ("memplan_predicted_peak_low_bytes", "plan.low", "Lower end of the interval around it."),
+    ("memplan_predicted_peak_high_bytes", "plan.high", "Upper end of the interval around it."),
+    (
+        "memplan_drift_bytes",
+        "health.drift",
+        "Most measured beyond the upper end of the prediction of the same figure; negative below it.",
     ),
-    Metric(
-        name="memplan_torch_reserved_bytes",
-        help="Bytes in segments of PyTorch's allocator.",
-        value=lambda of: of.read.reserved,
-    ),
-    Metric(
-        name="memplan_torch_inactive_split_bytes",
-        help="Free bytes in segments that are partly in use.",
-        value=lambda of: of.read.inactive,
-    ),
-    Metric(
-        name="memplan_torch_peak_allocated_bytes",
-        help="Most bytes that ever were in live blocks.",
-        value=lambda of: of.read.peak_allocated,
-    ),
-    Metric(
-        name="memplan_torch_peak_reserved_bytes",
-        help="Most bytes that ever were in segments.",
-        value=lambda of: of.read.peak_reserved,
-    ),
-    Metric(
-        name="memplan_alloc_retries",
-        help="Times that the allocator gave its cache back to serve a request.",
-        value=lambda of: of.read.retries,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_ooms",
-        help="Times that the allocator could not serve a request.",
-        value=lambda of: of.read.ooms,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_demand_bytes",
-        help="Memory of the device that cannot be had otherwise.",
-        value=lambda of: of.health.demand,
-    ),
-    Metric(
-        name="memplan_limit_bytes",
-        help="What the demand is held against.",
-        value=lambda of: of.health.limit,
-    ),
-    Metric(
-        name="memplan_headroom_ratio",
-        help="What is left of the limit, as a share of it; negative where more is asked for than there is.",
-        value=lambda of: of.health.headroom / of.health.limit if of.health.limit else None,
-    ),
-    Metric(
-        name="memplan_fragmentation_ratio",
-        help="Share of the reserved bytes that is stuck in segments partly in use.",
-        value=lambda of: of.health.fragmentation,
-    ),
-    Metric(
-        name="memplan_predicted_peak_bytes",
-        help="Predicted device peak, as nvidia-smi would show it.",
-        value=_planned(lambda plan: plan.device),
-    ),
-    Metric(
-        name="memplan_predicted_peak_low_bytes",
-        help="Lower end of the interval around it.",
-        value=_planned(lambda plan: plan.low),
-    ),
-    Metric(
-        name="memplan_predicted_peak_high_bytes",
-        help="Upper end of the interval around it.",
-        value=_planned(lambda plan: plan.high),
-    ),
-    Metric(
-        name="memplan_drift_bytes",
-        help="Most measured beyond the upper end of the prediction of the same figure; negative below it.",
-        value=lambda of: of.health.drift,
-    ),
-    Metric(
-        name="memplan_growing",
-        help="1 while allocated memory grows from step to step beyond noise.",
-        value=_trend(lambda trend: trend.growing),
-    ),
+    ("memplan_growing", "health.trend.growing", "1 while allocated memory grows from step to step beyond noise."),
+    counters={"read.retries", "read.ooms"},
 )
 """For every device."""
 
-COMPARED: tuple[Metric[DeviceRow], ...] = (
-    Metric(
-        name="memplan_compared_bytes",
-        help="The most so far of the figure that is compared with the plan.",
-        value=lambda of: of.health.measured,
-    ),
-    Metric(
-        name="memplan_compared_predicted_bytes",
-        help="The plan's peak of that figure.",
-        value=lambda of: of.health.predicted,
-    ),
-    Metric(
-        name="memplan_compared_predicted_high_bytes",
-        help="Upper end of the plan's interval for it.",
-        value=lambda of: of.health.predicted_high,
-    ),
+COMPARED = metrics(
+    DeviceRow,
+    ("memplan_compared_bytes", "health.measured", "The most so far of the figure that is compared with the plan."),
+    ("memplan_compared_predicted_bytes", "health.predicted", "The plan's peak of that figure."),
+    ("memplan_compared_predicted_high_bytes", "health.predicted_high", "Upper end of the plan's interval for it."),
 )
 """For every device, with ``figure``: which one is compared (``reserved``, ``allocated`` or ``used``)."""
 
-TREND: tuple[Metric[DeviceRow], ...] = (
-    Metric(
-        name="memplan_growth_bytes",
-        help="Bytes that allocated memory grows by, per step or second.",
-        value=_trend(lambda trend: trend.per_step),
-    ),
-    Metric(
-        name="memplan_until_full",
-        help="Steps, or seconds, until the device is full at this pace.",
-        value=_trend(lambda trend: trend.until_full),
-    ),
+TREND = metrics(
+    DeviceRow,
+    ("memplan_growth_bytes", "health.trend.per_step", "Bytes that allocated memory grows by, per step or second."),
+    ("memplan_until_full", "health.trend.until_full", "Steps, or seconds, until the device is full at this pace."),
 )
 """For every device, with ``per``: ``step``, or ``second`` where steps are not counted."""
 
-JOB: tuple[Metric[Check], ...] = (
-    Metric(
-        name="memplan_host_memory_available_bytes",
-        help="Host memory that may still be taken, within the container's limit.",
-        value=lambda of: of.reading.host.available,
+JOB = metrics(
+    Check,
+    (
+        "memplan_host_memory_available_bytes",
+        "reading.host.available",
+        "Host memory that may still be taken, within the container's limit.",
     ),
-    Metric(
-        name="memplan_host_memory_total_bytes",
-        help="All host memory, within the container's limit.",
-        value=lambda of: of.reading.host.total,
-    ),
-    Metric(
-        name="memplan_host_swap_used_bytes",
-        help="Swap space in use.",
-        value=lambda of: of.reading.host.swap_used,
-    ),
-    Metric(
-        name="memplan_process_resident_bytes",
-        help="Resident memory of the training process.",
-        value=lambda of: of.reading.host.resident,
-    ),
-    Metric(
-        name="memplan_step",
-        help="Optimizer step of the last check.",
-        value=lambda of: of.step,
-    ),
-    Metric(
-        name="memplan_checks",
-        help="Checks so far.",
-        value=lambda of: of.number + 1,
-        kind="counter",
-    ),
-    Metric(
-        name="memplan_last_check_timestamp_seconds",
-        help="When the last check was, since the epoch.",
-        value=lambda of: of.reading.seconds,
-    ),
+    ("memplan_host_memory_total_bytes", "reading.host.total", "All host memory, within the container's limit."),
+    ("memplan_host_swap_used_bytes", "reading.host.swap_used", "Swap space in use."),
+    ("memplan_process_resident_bytes", "reading.host.resident", "Resident memory of the training process."),
+    ("memplan_step", "step", "Optimizer step of the last check."),
+    ("memplan_checks", "checks", "Checks so far."),
+    ("memplan_last_check_timestamp_seconds", "reading.seconds", "When the last check was, since the epoch."),
+    counters={"checks"},
 )
 """For the job."""

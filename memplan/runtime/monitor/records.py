@@ -197,6 +197,11 @@ class Health:
         return self.limit - self.demand
 
     @property
+    def headroom_ratio(self) -> float | None:
+        """The same as a share of the limit; None where there is none."""
+        return self.headroom / self.limit if self.limit else None
+
+    @property
     def drift(self) -> int | None:
         """Bytes measured beyond the upper end of the plan (negative: below it); None where they cannot be compared."""
         if self.measured is None or self.predicted_high is None:
@@ -236,3 +241,8 @@ class Check:
     """Of the profiler, if one runs."""
     notes: tuple[str, ...] = ()
     """What stands in the way of a comparison: a plan for another GPU, no counters for CPU tensors."""
+
+    @property
+    def checks(self) -> int:
+        """Checks so far, with this one."""
+        return self.number + 1
