@@ -1,4 +1,4 @@
-"""Tensors that leave torch: arrays of NumPy, pickles, files. Fake ones have no elements to give; stand-ins go instead.
+"""Tensors that leave torch: arrays of NumPy, pickles, files, shared memory. Stand-ins go: fake ones have no elements.
 
 An array keeps the memory of its tensor alive, as a real one does. Nothing is written to files: a checkpoint of fake
 tensors would take the place of a real one.
@@ -45,8 +45,13 @@ def stand_ins(values: Guesses) -> Iterator[None]:
     def save(*_: object, **__: object) -> None:
         values.assume(NOT_SAVED)
 
+    def share_memory(tensor: FakeTensor) -> FakeTensor:
+        # It moves on the host alone, from where torch counts it to where nobody does.
+        return tensor
+
     table = (
         Replacement(f"{FAKE_TENSOR}.numpy", numpy),
+        Replacement(f"{FAKE_TENSOR}.share_memory_", share_memory),
         Replacement(f"{FAKE_TENSOR}.__reduce_ex__", _reduced),
         Replacement("torch.save", save),
     )

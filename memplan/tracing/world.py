@@ -10,12 +10,13 @@ from functools import reduce
 from typing import Any
 
 import torch
+from torch.jit.frontend import FrontendError
 from torch.utils.data import DataLoader
 
 from memplan.seam.fake import FakeTensor, FakeTensorMode, NestedIntNode
 from memplan.seam.modes import device_constructors
 from memplan.seam.patches.world import FAKE_TENSOR, LOADER_ITERATOR, MODULE_APPLY, PAD_PACKED_SEQUENCE
-from memplan.seam.replace import Replacement, replaced
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.seam.tensors import SingleProcessDataLoaderIter, register_builtin
 from memplan.tracing.packed_sequences import pad_packed_sequence
 
@@ -152,13 +153,35 @@ def _ragged_size(tensor: FakeTensor, *, coeff: int | torch.SymInt = 1) -> torch.
     return size
 
 
+_SCRIPT = "torch.jit.script"
 _make_tensor = torch.tensor
 
 
-def known_to_jit() -> None:
-    """Let modules that a program imports compile functions that call ``torch.tensor``."""
+@contextmanager
+def scripts_run(assume: Callable[[str], None]) -> Iterator[None]:
+    """Let a program's functions be compiled by TorchScript, or run as Python where they call what is replaced here.
+
+    Args:
+        assume: Told what was not compiled.
+    """
     if register_builtin is not None:
         register_builtin(_tensor, "aten::tensor")
+    compile_script = attribute(_SCRIPT)
+
+    def script(function: Any, *args: Any, **options: Any) -> Any:
+        if options.get("_rcb") is not None:
+            # It is called by one that is being compiled.
+            return compile_script(function, *args, **options)
+        try:
+            # Names are looked up where the program called, one frame further up.
+            return compile_script(function, *args, **options | {"_frames_up": options.get("_frames_up", 0) + 1})
+        except (RuntimeError, FrontendError):
+            name = getattr(function, "__name__", type(function).__name__)
+            assume(f"{name}() runs as Python: TorchScript cannot compile it here")
+            return function
+
+    with replaced((Replacement(_SCRIPT, script),)):
+        yield
 
 
 def _tensor(data: Any, **options: Any) -> torch.Tensor:

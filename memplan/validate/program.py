@@ -129,7 +129,7 @@ class _RealSteps(Boundaries):
 
 @contextmanager
 def _here() -> Iterator[None]:
-    """One process: batches are loaded in it, it is a rank of its own, and nothing is saved."""
+    """One process: batches are loaded in it, and it is a rank of its own."""
     begin = distributed.init_process_group if distributed.is_available() else _nothing
 
     def init_process_group(*_: Any, **__: Any) -> None:
@@ -139,7 +139,6 @@ def _here() -> Iterator[None]:
     alone = (
         Replacement("torch.distributed.init_process_group", init_process_group),
         Replacement(LOADER_ITERATOR.path, iterate_here),
-        Replacement("torch.save", _nothing),
     )
     with replaced(alone):
         try:

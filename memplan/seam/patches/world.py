@@ -45,8 +45,15 @@ PATCHES: tuple[Patch, ...] = (
         FAKE_TENSOR,
         "numpy",
         "__reduce_ex__",
-        why="fake tensors become arrays and pickles",
-        source="torch/csrc/utils/tensor_numpy.cpp tensor_to_numpy; torch/_tensor.py Tensor.__reduce_ex__",
+        "share_memory_",
+        why="fake tensors become arrays and pickles, and are shared with other processes",
+        source="torch/csrc/utils/tensor_numpy.cpp tensor_to_numpy; torch/_tensor.py Tensor.__reduce_ex__ …",
+    ),
+    *patches(
+        "torch.jit",
+        "script",
+        why="functions that call what memplan replaces run as Python where TorchScript cannot compile them",
+        source="torch/jit/_script.py script",
     ),
     *patches("torch", "save", why="no file is overwritten with fake tensors", source="torch/serialization.py save"),
     *patches(

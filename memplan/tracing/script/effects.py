@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.host_reads import NOT_SAVED
+from memplan.tracing.script.overlay import WRITES, Overlay, absolute, is_below
+
 _FORBIDDEN = {
     "os.remove": "deleting files",
     "os.rmdir": "deleting folders",
@@ -48,7 +52,8 @@ _FORBIDDEN = {
 _NAMES = frozenset({"socket.getaddrinfo", "socket.gethostbyname"})
 """Events that ask the net where a machine is."""
 _HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "", "None"})  # noqa: S104 - nothing is bound.
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_PAIRS = frozenset({"os.rename", "os.link", "os.symlink"})
+"""Events whose first two arguments are paths."""
 
 
 class _Guard:
@@ -58,6 +63,16 @@ class _Guard:
         self.scratch: Path | None = None
         self.assume: Callable[[str], None] = lambda _: None
         self.is_installed = False
+        self._trusts = False
+
+    @contextmanager
+    def trusting(self) -> Iterator[None]:
+        """Let what runs in the context delete by names that are relative to an open folder (``shutil.rmtree``)."""
+        self._trusts = True
+        try:
+            yield
+        finally:
+            self._trusts = False
 
     def install(self) -> None:
         if not self.is_installed:
@@ -65,15 +80,17 @@ class _Guard:
             self.is_installed = True
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.scratch is None:
+        if self.scratch is None or self._trusts:
             return
-        if event in _FORBIDDEN and not self._is_inside(args[0] if args else None):
-            self._refuse(_FORBIDDEN[event], args)
+        if event in _FORBIDDEN:
+            paths = args[: 2 if event in _PAIRS else 1] or (None,)
+            if not all(map(self._is_inside, paths)):
+                self._refuse(_FORBIDDEN[event], args)
         if event in _NAMES and str(args[0]) not in _HERE:
             self._refuse("connecting", args)
         if event == "sqlite3.connect" and str(args[0]) != ":memory:" and not self._is_inside(args[0]):
             self._refuse("writing files", args)
-        if event == "open" and isinstance(args[2], int) and args[2] & _WRITES and not self._may_write(args[0]):
+        if event == "open" and isinstance(args[2], int) and args[2] & WRITES and not self._may_write(args[0]):
             self._refuse("writing files", args)
 
     def _may_write(self, path: object) -> bool:
@@ -82,7 +99,7 @@ class _Guard:
     def _is_inside(self, path: object) -> bool:
         if self.scratch is None or not isinstance(path, str | bytes | os.PathLike):
             return False
-        return Path(os.fsdecode(path)).absolute().is_relative_to(self.scratch)
+        return is_below(absolute(path), str(self.scratch))
 
     def _refuse(self, what: str, args: tuple[Any, ...]) -> None:
         named = f" ({args[0]})" if args and isinstance(args[0], str) and len(args[0]) < 80 else ""
@@ -101,107 +118,39 @@ def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
         assume: Told what was redirected or refused.
     """
     _GUARD.install()
-    scratch = Path(tempfile.mkdtemp(prefix="memplan-script-"))
-    files = _Files(scratch, assume)
+    with tempfile.TemporaryDirectory(prefix="memplan-script-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        with _redirected(scratch, assume):
+            _GUARD.scratch, _GUARD.assume = scratch, assume
+            try:
+                yield
+            finally:
+                _GUARD.scratch = None
+
+
+@contextmanager
+def _redirected(scratch: Path, assume: Callable[[str], None]) -> Iterator[None]:
+    """Let functions that write do so in the scratch folder."""
+    overlay = Overlay(scratch, _GUARD.trusting)
+
+    def save(_: Any, file: Any, *__: Any, **___: Any) -> None:
+        """Make an empty file: programs rename, link, count and remove what they saved."""
+        assume(NOT_SAVED)
+        if isinstance(file, str | os.PathLike):
+            overlay.open(file, "wb").close()
+
     with (
-        mock.patch.object(builtins, "open", files.open),
-        mock.patch.object(io, "open", files.open),
-        mock.patch.object(tarfile, "bltn_open", files.open),
-        mock.patch.dict(_numpy_openers(), {None: files.open}),
-        mock.patch.object(os, "mkdir", files.mkdir),
-        mock.patch.object(os, "stat", files.stat),
-        mock.patch.object(os, "rename", files.renaming(os.rename)),
-        mock.patch.object(os, "replace", files.renaming(os.replace)),
-        mock.patch.object(os, "remove", files.removing(os.remove)),
-        mock.patch.object(os, "unlink", files.removing(os.unlink)),
-        mock.patch.object(os, "popen", _popen),
+        mock.patch.object(builtins, "open", overlay.open),
+        mock.patch.object(io, "open", overlay.open),
+        mock.patch.object(tarfile, "bltn_open", overlay.open),
+        mock.patch.dict(_numpy_openers(), {None: overlay.open}),
+        mock.patch.dict(vars(os), {"popen": _popen, **overlay.functions()}),
+        mock.patch.object(shutil, "rmtree", overlay.rmtree),
         mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
         mock.patch.object(tempfile, "tempdir", str(scratch)),
+        replaced((Replacement("torch.save", save),)),
     ):
-        _GUARD.scratch, _GUARD.assume = scratch, assume
-        try:
-            yield
-        finally:
-            _GUARD.scratch = None
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-class _Files:
-    """Stand-ins of functions that write: what is written goes to the scratch folder, under the same name."""
-
-    def __init__(self, scratch: Path, assume: Callable[[str], None]) -> None:
-        self._scratch = scratch
-        self._assume = assume
-        self._open, self._mkdir, self._stat = io.open, os.mkdir, os.stat
-        self._written: set[str] = set()
-        self._made: set[str] = set()
-
-    def open(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        """``open``; a file that was written before is read back."""
-        if isinstance(file, int) or str(file).startswith("/dev/"):
-            return self._open(file, mode, *args, **kwargs)
-        name = os.path.abspath(os.fsdecode(file))  # noqa: PTH100 - the path need not exist.
-        inside = Path(name).is_relative_to(self._scratch)
-        if not inside and (set(mode) & set("wax+") or name in self._written):
-            file = self._copy_of(name)
-            if name not in self._written and set(mode) & set("ra") and Path(name).is_file():
-                shutil.copyfile(name, file)  # What is appended to, or changed in place, begins as it is.
-            self._written.add(name)
-        return self._open(file, mode, *args, **kwargs)
-
-    def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
-        """``os.mkdir``, of a folder that nothing will be in."""
-        if Path(os.fsdecode(path)).absolute().is_relative_to(self._scratch):
-            self._mkdir(path, mode, dir_fd=dir_fd)
-        else:
-            self._made.add(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - the path need not exist.
-
-    def stat(self, path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
-        """``os.stat``, also of what was written or made before: programs ask whether it is there."""
-        try:
-            return self._stat(path, *args, **kwargs)
-        except FileNotFoundError:
-            name = "" if isinstance(path, int) else os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - see above.
-            if name in self._written:
-                return self._stat(self._copy_of(name))
-            if name in self._made:
-                return self._stat(self._scratch)
-            raise
-
-    def renaming(self, real: Callable[..., None]) -> Callable[..., None]:
-        """``os.rename`` of what the program wrote itself, or of a checkpoint that was not written at all."""
-
-        def rename(source: Any, target: Any, **options: Any) -> None:
-            names = [os.path.abspath(os.fsdecode(path)) for path in (source, target)]  # noqa: PTH100 - see above.
-            if self._is_on_disk(names[0]):
-                real(source, target, **options)
-            elif names[0] in self._written:
-                shutil.move(self._copy_of(names[0]), self._copy_of(names[1]))
-                self._written = self._written - {names[0]} | {names[1]}
-
-        return rename
-
-    def removing(self, real: Callable[..., None]) -> Callable[..., None]:
-        """``os.remove``, likewise."""
-
-        def remove(path: Any, **options: Any) -> None:
-            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - see above.
-            if self._is_on_disk(name):
-                real(path, **options)
-            self._written.discard(name)
-
-        return remove
-
-    def _is_on_disk(self, name: str) -> bool:
-        """Is there a file of this name for real, or one in the scratch folder itself?"""
-        try:
-            self._stat(name, follow_symlinks=False)
-        except OSError:
-            return False
-        return True
-
-    def _copy_of(self, name: str) -> Path:
-        return self._scratch / name.lstrip("/").replace("/", "%")
+        yield
 
 
 def _numpy_openers() -> dict[str | None, Any]:

@@ -1,6 +1,5 @@
 """Trace a program: run it as ``__main__`` on fake tensors, and end it when its step repeats."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from dataclasses import dataclass
 from torch import nn
 
 from memplan.errors import EstimateError
-from memplan.files.read import read_text
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.checkpointing import apply_checkpointing, described
 from memplan.tracing.decisions import Decisions
@@ -25,7 +23,7 @@ from memplan.tracing.script.ranks import played_ranks
 from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
 from memplan.tracing.surroundings import Recorded
-from memplan.tracing.world import known_to_jit
+from memplan.tracing.world import scripts_run
 
 BEYOND = "what the program does beyond these steps (an evaluation at the end of an epoch, samples) is not in the figure"
 
@@ -58,7 +56,6 @@ def trace_script(
         EstimateError: The program fails, or trains nothing on the device.
         UsageError: None of its models will do for what is asked.
     """
-    _import_what_compiles(target)
     program = Program(name=target.name, run=lambda: run_as_main(target), provenance={"model": target.name})
     with session(spec, device, rank=rank, decisions=decisions) as here:
         model = ProgramModel(_use(spec, here.recorder, seen))
@@ -67,16 +64,6 @@ def trace_script(
             trace = followed(here, program, progress)
         model.conclude()
         return trace
-
-
-_COMPILES = "torch.distributed.optim"
-"""A module of torch that compiles torch's optimizers by ``torch.jit`` when it is imported."""
-
-
-def _import_what_compiles(target: ScriptTarget) -> None:
-    """Import it before functions that it compiles are replaced, where the program names it."""
-    if target.path is not None and target.path.is_file() and _COMPILES in read_text(target.path):
-        importlib.import_module(_COMPILES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +94,9 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
     for sentence in program.assumptions:
         assume(sentence)
     progress(f"running {program.name}")
-    known_to_jit()
     with (
         real_loaders(here.recorder), real_copies(), surroundings(assume), steppers.watching(), periods.watching(),
-        periods.calls.skipping(),
+        periods.calls.skipping(), scripts_run(assume),
     ):  # fmt: skip
         try:
             program.run()

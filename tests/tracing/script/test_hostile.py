@@ -28,7 +28,8 @@ REFUSED = {
     "shortens": "import os\nos.truncate('kept.txt', 0)",
     "links": "import os\nos.symlink('kept.txt', 'link.txt')",
     "changes modes": "import os\nos.chmod('kept.txt', 0)",
-    "opens by itself": "import os\nos.open('new.txt', os.O_WRONLY | os.O_CREAT)",
+    "renames over": "import os\nopen('new.txt', 'w').close()\nos.replace('kept.txt', 'new.txt')",
+    "removes what it changed": "import os\nopen('kept.txt', 'a').close()\nos.remove('kept.txt')",
     "keeps a database": "import sqlite3\nsqlite3.connect('data.db').execute('create table t (x)')",
     "removes a tree": "import shutil\nshutil.rmtree('.')",
     "starts a process": "import subprocess\nsubprocess.Popen(['sleep', '1000'])",
@@ -79,7 +80,7 @@ def test_what_would_change_the_machine_fails_as_without_permission(text: str, fo
     with pytest.raises(EstimateError, match="PermissionError") as caught:
         estimate_here(spec_of(text + TRAIN + LOOP), [load_profile("h100-80g")], advice=False)
     assert caught.value.exit_code == ExitCode.UNKNOWN
-    assert caught.value.where == "train.py:2"
+    assert caught.value.where == f"train.py:{text.count(chr(10)) + 1}"
     assert_unchanged(folder)
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 

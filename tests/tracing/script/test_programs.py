@@ -176,6 +176,32 @@ def one(number: int):
     assert estimated(HEAD + scripted + FROM_RANDOM.removeprefix(HEAD)).repeats
 
 
+def test_what_torchscript_cannot_compile_here_runs_as_python(estimated: Callable[..., Estimate]) -> None:
+    scripted = """
+import warnings
+warnings.simplefilter("ignore")
+@torch.jit.script
+def dropped(x):
+    return torch.nn.functional.dropout(torch.save, 0.5)
+@torch.jit.script
+class Halved:
+    def __init__(self, number: float):
+        self.number = number / 2
+assert Halved(2.0).number == 1.0
+"""
+    estimate = estimated(HEAD + scripted + FROM_RANDOM.removeprefix(HEAD))
+    assert [said for said in estimate.assumptions if "TorchScript" in said] == [
+        "dropped() runs as Python: TorchScript cannot compile it here"
+    ]
+
+
+def test_a_model_is_shared_with_other_processes(estimated: Callable[..., Estimate]) -> None:
+    shared = HEAD.replace("build().to(options.device)", "build().share_memory().to(options.device)")
+    assert shared != HEAD
+    text = shared + "model.share_memory()\n" + FROM_RANDOM.removeprefix(HEAD)
+    assert estimated(text).peak.requested_bytes == estimated(FROM_RANDOM).peak.requested_bytes
+
+
 ACCUMULATES = (
     HEAD
     + """
