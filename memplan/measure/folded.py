@@ -41,7 +41,6 @@ def folded_trace(spec: JobSpec, trace_of: TraceOf) -> Trace | Folded | None:
     if not _may_be_folded(spec):
         return None
     from memplan.job.load import load_source
-    from memplan.tracing.results import shared_results
 
     whole = load_source(spec)
     depths = () if whole.depth is None else depths_to_trace(whole.depth, shared=spec.parallel.ranks > 1)
@@ -49,8 +48,7 @@ def folded_trace(spec: JobSpec, trace_of: TraceOf) -> Trace | Folded | None:
         return None
     folded = Folded(blocks=whole.depth.blocks, traced=depths)
     try:
-        with shared_results():
-            return _continued(whole, whole.depth, folded, trace_of)
+        return _continued(whole, whole.depth, folded, trace_of)
     except (MemplanError, OverflowError):
         # The whole model tells what is wrong, if anything is.
         return replace(folded, refused="a shallower model cannot be traced")

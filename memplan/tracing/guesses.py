@@ -10,7 +10,7 @@ from memplan.tracing.decisions import Decisions
 from memplan.tracing.draws import Draws
 from memplan.tracing.knowledge import NOTHING, Knowledge
 from memplan.tracing.records import Way
-from memplan.tracing.results import Results, results_here
+from memplan.tracing.results import Results
 
 
 class Guesses:
@@ -20,6 +20,7 @@ class Guesses:
         worst_case: Count every element as selected instead of assuming balance.
         knowledge_of: What is known of a fake tensor.
         decisions: What is taken for the answer where the program asks data.
+        results: Of ops that need no data; None: nothing is remembered yet.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Guesses:
         worst_case: bool,
         knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING,
         decisions: Decisions | None = None,
+        results: Results | None = None,
     ) -> None:
         self.worst_case = worst_case
         self.knowledge_of = knowledge_of
@@ -36,7 +38,7 @@ class Guesses:
         """Assumptions made so far, in order, each a sentence."""
         self.draws = Draws(self.decisions.way)
         """Random integers."""
-        self.results: Results = results_here()
+        self.results = Results() if results is None else results
         """Of ops that need no data."""
 
     @property

@@ -3,13 +3,12 @@
 FakeTensorMode remembers too, but a hit there costs ten times what making the result costs: the call goes through the
 dispatcher once more, and every argument is taken apart piece by piece. Here a call that was seen before is answered
 without the mode, from what the mode itself returned then. Remembered is only what follows from the metadata of the
-arguments, and only where a tensor made from memory has every trait of the one that the mode made.
+arguments, and only where a tensor made from memory has every trait of the one that the mode made. The next trace of a
+process finds the memory of the last one, where the same kernels stand in both.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -70,14 +69,9 @@ class _Answer(NamedTuple):
 
 
 class Results:
-    """What calls on fake tensors return.
+    """What calls on fake tensors return, for one mode after the other."""
 
-    Args:
-        outlives_modes: Is it of several modes, which answer alike?
-    """
-
-    def __init__(self, *, outlives_modes: bool = False) -> None:
-        self._outlives_modes = outlives_modes
+    def __init__(self) -> None:
         self._mode: FakeTensorMode | None = None
         self._attributes: dict[str, Any] = {}
         """What the mode writes on every tensor that it makes."""
@@ -85,6 +79,9 @@ class Results:
         """Says what becomes of who asks for the address of a tensor."""
         self._answers: dict[Any, dict[Key, _Answer | None] | None] = {}
         """Op → call → its result; None in place of either: the mode must be asked each time."""
+
+    def __len__(self) -> int:
+        return sum(len(answers) for answers in self._answers.values() if answers)
 
     def run(self, func: Any, args: Args, kwargs: Mapping[str, Any]) -> Any:
         """Run an op on fake tensors, or return what it returned before.
@@ -118,8 +115,6 @@ class Results:
             # Sizes are symbols then, of which no two are known to be equal.
             return False
         if mode is not self._mode:
-            if not self._outlives_modes:
-                self._answers.clear()
             with DisableTorchDispatch():
                 plain = FakeTensor(mode, torch.empty(0, device=_META), _CPU)
             self._mode, self._attributes = mode, dict(vars(plain))
@@ -220,22 +215,23 @@ class Results:
         return made
 
 
-_shared: ContextVar[Results | None] = ContextVar("shared", default=None)
+MOST_KEPT: Final = 30_000
+"""Answers that all memories of a process may hold, each of about a kilobyte, before they begin anew. Chosen: a large
+model's step has some hundreds of different calls."""
+_kept: dict[Hashable, Results] = {}
 
 
-@contextmanager
-def shared_results() -> Iterator[None]:
-    """Let all traces in the context share one memory: traces of one job for one device, whose kernels are the same."""
-    token = _shared.set(Results(outlives_modes=True))
-    try:
-        yield
-    finally:
-        _shared.reset(token)
+def results_of(semantics: Hashable) -> Results:
+    """Return the memory that all traces of this process share which replace the same kernels.
 
+    What a program itself registers for PyTorch's own ops is not told apart, as ``FakeTensorMode.cache`` does not.
 
-def results_here() -> Results:
-    """Return the memory that is shared here; else a new one."""
-    return _shared.get() or Results()
+    Args:
+        semantics: All that chooses what is replaced.
+    """
+    if sum(map(len, _kept.values())) > MOST_KEPT:
+        _kept.clear()
+    return _kept.setdefault(semantics, Results())
 
 
 def _made(leaf: torch.Tensor, tensors: Sequence[torch.Tensor]) -> _Made:

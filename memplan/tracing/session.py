@@ -19,6 +19,7 @@ from memplan.tracing.dtypes import computing, lacking
 from memplan.tracing.host_reads import stand_ins
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import CacheLayer, DeviceTraits, ModelFacts, Trace
+from memplan.tracing.results import results_of
 from memplan.tracing.scratch.cpu_table import CPU_VERDICTS, unexamined
 from memplan.tracing.semantics import Semantics, semantics
 from memplan.tracing.sharding.zero.disk import Disk
@@ -115,7 +116,8 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         decisions: How what nobody knows of the data turns out.
     """
     started = time.perf_counter()
-    values = Values(worst_case=spec.data_dependent == "worst", decisions=decisions)
+    results = results_of((device, spec.attention, spec.compile))
+    values = Values(worst_case=spec.data_dependent == "worst", decisions=decisions, results=results)
     with no_loss_is_hidden(), ExitStack() as stack:
         disk = stack.enter_context(_deepspeed(spec))
         stack.enter_context(fake_world())
