@@ -118,7 +118,7 @@ def forward(call: Call) -> Script | None:
 
 def _is_unmeasured(conv: CpuConvolution) -> bool:
     """Strided transposed ones in one dimension, or groups of them, take a scratchpad that no formula was found for."""
-    grouped = conv.groups > 1 and by_small_products(conv)
+    grouped = conv.groups > 1 and by_small_products(conv) and not conv.channels_last
     return conv.transposed and conv.strided and (len(conv.kernel) == 1 or grouped)
 
 

@@ -28,6 +28,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     reduced_source_bytes,
     refused_by_avx2,
     strided_backward_bytes,
+    weights_block,
 )
 from memplan.tracing.scratch.cpu_convolution_threads import sharing_bytes
 from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, copy_bytes, lanes, nbytes, results
@@ -97,7 +98,7 @@ def _to_source(conv: CpuConvolution) -> _Pass:
 
 def _to_weight(conv: CpuConvolution) -> _Pass:
     """The gradients of weight and bias."""
-    width = block(conv)
+    width = weights_block(conv)
     bias = conv.outputs * conv.itemsize if conv.bias else 0
     # Seen from the weights, a transposed convolution is one from its results to its sources.
     entering = conv.outputs if conv.transposed else conv.inputs

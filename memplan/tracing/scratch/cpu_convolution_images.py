@@ -7,20 +7,25 @@ EPYC), November 2026.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from memplan.tracing.scratch.cpu_convolution_shape import (
     AVX2_LANES,
     SCRATCH_ALIGNMENT,
     CpuConvolution,
+    by_small_products,
+    columns_bytes,
     filters_bytes,
     products_bytes,
     strided_backward_bytes,
 )
-from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, lanes
+from memplan.tracing.scratch.cpu_shapes import PAGE_BYTES, lanes, round_up
 from memplan.tracing.scratch.rules import Scratch, Script
 
-_FEWEST_STRIDED_PAGES = 9
-"""Of the scratchpad of a strided gradient; larger ones are known between bounds (measured up to half as much again)."""
+_WIDEST_OF_FEW = 3
+"""Filter width up to which AVX2's kernel computes strided gradients of few channels."""
+_REGISTERS = 15
+"""Registers that it has for results and what they are made of (``max_regs``)."""
 
 
 def forward(conv: CpuConvolution) -> Script | None:
@@ -28,6 +33,8 @@ def forward(conv: CpuConvolution) -> Script | None:
     packed = Scratch("alloc", "packed", filters_bytes(conv, 1, lanes()))
     if lanes() != AVX2_LANES:
         return None if conv.pointwise else Script(after=(packed,))
+    if conv.transposed and conv.strided:
+        return Script(after=_transposed(conv))
     return Script(after=(*_products(conv, backward=conv.transposed), packed))
 
 
@@ -48,8 +55,7 @@ def backward(
         return Script(after=_held(held))
     before: tuple[Scratch, ...] = ()
     if source_bytes:
-        packed = Scratch("alloc", "packed source", filters_bytes(conv, lanes(), 1))
-        inside = (packed, *_products(conv, backward=not conv.transposed))
+        inside = _to_source(conv)
         before = (Scratch("alloc", "gradient", source_bytes), *inside, *_freed(inside), Scratch("free", "gradient"))
     if not weight_bytes:
         return Script(before=before)
@@ -62,8 +68,80 @@ def backward(
     return Script(before=before, after=(*inside, *_freed(computing), *_held(copies)))
 
 
-def _products(conv: CpuConvolution, *, backward: bool) -> tuple[Scratch, ...]:
-    """The scratchpad of the small products.
+def _to_source(conv: CpuConvolution) -> tuple[Scratch, ...]:
+    """What the pass for the source holds beside the gradient that it makes."""
+    if not conv.transposed and conv.strided:
+        return _strided_gradient(conv)
+    packed = Scratch("alloc", "packed source", filters_bytes(conv, lanes(), 1))
+    return packed, *_products(conv)
+
+
+def _strided_gradient(conv: CpuConvolution) -> tuple[Scratch, ...]:
+    """The gradient of the source of a strided convolution: small products, AVX2's own kernel, or unrolled patches."""
+    if conv.depthwise:
+        return (Scratch("alloc", "packed source", filters_bytes(conv, lanes(), 1)),)
+    if by_small_products(conv):
+        packed = Scratch("alloc", "packed source", filters_bytes(conv, lanes(), 1))
+        likely = strided_backward_bytes(conv)
+        return packed, Scratch("alloc", "products", likely, most=2 * likely)
+    if _strided_in_blocks(conv):
+        return (Scratch("alloc", "packed source", filters_bytes(conv, lanes(), lanes())),)
+    unrolled = columns_bytes(replace(conv, slices=1)) + _turned_image_bytes(conv)
+    return Scratch("alloc", "packed source", filters_bytes(conv, 1, 1)), Scratch("alloc", "columns", unrolled)
+
+
+def _transposed(conv: CpuConvolution) -> tuple[Scratch, ...]:
+    """A strided transposed convolution: the gradient of the one that it turns around, and then its bias."""
+    around = _strided_gradient(
+        replace(
+            conv,
+            inputs=conv.outputs,
+            outputs=conv.inputs,
+            source_area=conv.result_area,
+            result_area=conv.source_area,
+            source_row=conv.result_row,
+            result_row=conv.source_row,
+            transposed=False,
+        )
+    )
+    by_itself = conv.bias and (conv.ragged_row or not by_small_products(conv))
+    beside = conv.batch * conv.outputs * conv.result_area * conv.itemsize + SCRATCH_ALIGNMENT if by_itself else 0
+    nested = SCRATCH_ALIGNMENT if len(around) > 1 else 0
+    return *_held({"beside": beside + nested}), *around
+
+
+def _strided_in_blocks(conv: CpuConvolution) -> bool:
+    """Does AVX2's own kernel compute the gradient of a strided convolution in groups, or is it a product of matrices?
+
+    Source: src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of ``jit_avx2_conv_bwd_data_kernel_f32``.
+    """
+    inputs = conv.inputs // conv.groups
+    is_wide = inputs < AVX2_LANES and conv.kernel[-1] > _WIDEST_OF_FEW and conv.row_step > 1
+    if is_wide or conv.dilated or conv.stride_area != conv.row_step**2 or conv.overhang < 0:
+        return False
+    at_once = _pixels_at_once(conv, round_up(inputs, AVX2_LANES) // AVX2_LANES)
+    left_over = conv.source_row % at_once if at_once else 0
+    margin = (conv.result_row - 1) * conv.row_step + conv.overhang + 1 - conv.source_row
+    beyond = max(0, int((conv.overhang + conv.margin - margin - left_over) / conv.row_step)) * conv.row_step
+    cut = conv.source_row > at_once and (at_once % conv.row_step != 0 or margin + left_over < 0)
+    return at_once > 0 and beyond <= at_once and not cut
+
+
+def _pixels_at_once(conv: CpuConvolution, blocks: int) -> int:
+    """How many pixels of a row that kernel computes at once: what uses most of the registers; 0 if nothing fits."""
+    reach = max(0, conv.overhang // conv.row_step) * conv.row_step
+    best = 0, 0
+    for together in (each for each in range(1, 5) if blocks % each == 0):
+        for tried in range(conv.row_step, conv.source_row + conv.row_step, conv.row_step):
+            row = min(tried, conv.source_row)
+            if tried * together + tried // conv.row_step > _REGISTERS or (reach > row != conv.source_row):
+                continue
+            best = max(best, (-(-row // conv.row_step) * together, row))
+    return best[1]
+
+
+def _products(conv: CpuConvolution, *, backward: bool = True) -> tuple[Scratch, ...]:
+    """The scratchpad of the small products of what moves pixel by pixel.
 
     Args:
         conv: The convolution.
@@ -71,12 +149,9 @@ def _products(conv: CpuConvolution, *, backward: bool) -> tuple[Scratch, ...]:
     """
     if conv.depthwise:
         return ()
-    if not (backward and conv.strided):
-        # A gradient without strides is a convolution within the gradient; a transposed one holds what it turns around.
-        nested = SCRATCH_ALIGNMENT if backward or conv.transposed else 0
-        return (Scratch("alloc", "products", PAGE_BYTES + products_bytes(conv) + nested),)
-    likely = max(strided_backward_bytes(conv), _FEWEST_STRIDED_PAGES * PAGE_BYTES)
-    return (Scratch("alloc", "products", likely, most=2 * likely),)
+    # A gradient without strides is a convolution within the gradient; a transposed one holds what it turns around.
+    nested = SCRATCH_ALIGNMENT if backward or conv.transposed else 0
+    return (Scratch("alloc", "products", PAGE_BYTES + products_bytes(conv) + nested),)
 
 
 def _turned_image_bytes(conv: CpuConvolution) -> int:

@@ -74,6 +74,8 @@ class CpuConvolution:
     strided: bool
     stride_area: int
     """Pixels of the source per pixel of the result."""
+    row_step: int
+    """Pixels that a filter moves along a row."""
     dilated: bool
     padded: bool
     margin: int
@@ -151,6 +153,7 @@ def parse(
         kernel=tuple(weight.shape[2:]),
         strided=any(step != 1 for step in stride),
         stride_area=product(stride),
+        row_step=stride[-1],
         dilated=any(step != 1 for step in dilation),
         padded=any(step != 0 for step in padding),
         margin=padding[-1],
@@ -203,6 +206,18 @@ def block(conv: CpuConvolution) -> int:
     return 1
 
 
+def weights_block(conv: CpuConvolution) -> int:
+    """The same for gradients of weights: of channels-last images AVX2's kernel takes groups of any width but three.
+
+    Source: src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights (``ic_tail``, ``oc_tail``, ``flat``).
+    """
+    takes_tails = conv.channels_last and lanes() == AVX2_LANES and not conv.depthwise
+    entering = conv.outputs if conv.transposed else conv.inputs
+    return AVX2_LANES if takes_tails and entering // conv.groups != _FLAT_GROUP else block(conv)
+
+
+_FLAT_GROUP = 3
+"""Channels that this kernel would read as they lie, which it does not do in groups (measured)."""
 _GROUP_WIDTHS = {16: (16, 8, 4), AVX2_LANES: (AVX2_LANES,)}
 """Channels in one block of this machine → blocks that kernels for groups know (measured on AVX-512 and on AVX2)."""
 
@@ -273,10 +288,11 @@ def refused_by_avx2(conv: CpuConvolution, *, to_source: bool) -> bool:
 
 
 def padded_bias_bytes(conv: CpuConvolution, width: int) -> int:
-    """A bias is padded to whole blocks of channels."""
-    if not conv.bias or conv.outputs % width == 0:
+    """A bias is padded to whole blocks of channels, in each group."""
+    groups = 1 if conv.depthwise else conv.groups
+    if not conv.bias or conv.outputs // groups % width == 0:
         return 0
-    return round_up(conv.outputs, width) * conv.itemsize + SCRATCH_ALIGNMENT
+    return groups * round_up(conv.outputs // groups, width) * conv.itemsize + SCRATCH_ALIGNMENT
 
 
 def by_small_products(conv: CpuConvolution) -> bool:

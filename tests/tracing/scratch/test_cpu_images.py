@@ -97,7 +97,7 @@ def convolution(dims, batch, inputs, outputs, kernel, kind):
     )
     padding = kind.get("dilation", 1) * (kernel // 2)
     source = torch.randn(batch, inputs, *[{2: 20, 3: 8}[dims]] * dims, dtype=dtype).contiguous(memory_format=LAST[dims])
-    first, second = (inputs, outputs) if transposed else (outputs, inputs // groups)
+    first, second = (inputs, outputs // groups) if transposed else (outputs, inputs // groups)
     weight = torch.randn(first, second, *[kernel] * dims, dtype=dtype)
     pairs = ([kind.get("stride", 1)] * dims, [padding] * dims, [kind.get("dilation", 1)] * dims)
     return source, weight, torch.randn(outputs, dtype=dtype), *pairs, transposed, [0] * dims, groups
@@ -114,6 +114,37 @@ def test_channels_last_images_stay_as_they_lie(name, layout):
     result = aten.convolution(source, weight, bias, *rest)
     gradient = LAYOUTS[layout](result.shape).to(result.dtype)
     compare(aten.convolution_backward.default, gradient, source, weight, [len(bias)], *rest, [True] * 3, slack=64)
+
+
+GROUPS = [(2, 2, 8), (2, 3, 4), (2, 8, 4), (2, 12, 4), (3, 2, 4), (4, 12, 16)]
+"""How many, channels of each that arrive and leave."""
+
+
+@avx2_machine
+@pytest.mark.parametrize(("groups", "entering", "leaving"), GROUPS)
+@pytest.mark.parametrize(("dims", "size"), [(2, 12), (2, 9), (3, 8)])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 2), (3, 1), (3, 2), (5, 2), (5, 3)])
+def test_groups_of_channels_last_images_have_kernels_by_width(dims, size, groups, entering, leaving, kernel, stride):
+    source = torch.randn(2, groups * entering, *[size] * dims).contiguous(memory_format=LAST[dims])
+    weight, bias = torch.randn(groups * leaving, entering, *[kernel] * dims), torch.randn(groups * leaving)
+    rest = ([stride] * dims, [kernel // 2] * dims, [1] * dims, False, [0] * dims, groups)
+    compare(aten.convolution.default, source, weight, bias, *rest)
+    gradient = torch.randn_like(aten.convolution(source, weight, bias, *rest))
+    for mask in ([True] * 3, [True, False, False], [False, True, True]):
+        compare(aten.convolution_backward.default, gradient, source, weight, [len(bias)], *rest, mask, slack=64)
+
+
+@avx2_machine
+@pytest.mark.parametrize(("groups", "entering", "leaving"), [(1, 2, 4), (1, 12, 20), (2, 2, 4), (2, 8, 8), (2, 12, 8)])
+@pytest.mark.parametrize(("kernel", "padding"), [(2, 0), (4, 1), (3, 1)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_strided_transposed_channels_last_images_are_gradients_and_then_a_bias(
+    groups, entering, leaving, kernel, padding, has_bias
+):
+    source = torch.randn(4, groups * entering, 12, 12).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(groups * entering, leaving, kernel, kernel).contiguous(memory_format=torch.channels_last)
+    bias = torch.randn(groups * leaving) if has_bias else None
+    compare(aten.convolution.default, source, weight, bias, [2, 2], [padding] * 2, [1, 1], True, [0, 0], groups)
 
 
 @pytest.mark.parametrize("lies", ["source", "weight"])
