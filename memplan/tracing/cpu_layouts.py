@@ -3,7 +3,7 @@
 Fake tensors run torch's decompositions (torch/_decomp, torch/_refs), whose results often lie like another operand than
 those of the kernels (aten/src/ATen/native: Loss.cpp, Activation.cpp, BinaryOps.cpp, Distributions.cpp, SoftMax.cpp,
 ReflectionPad.cpp, ReplicationPadding.cpp, MaxUnpooling.cpp, TensorTransformations.cpp, GatedLinearUnit.cpp,
-UnaryOps.cpp).
+UnaryOps.cpp, layer_norm.cpp, group_norm.cpp).
 Found by running every op of torch 2.13.0 on operands of several layouts beside its fake kernel, November 2026.
 """
 
@@ -56,6 +56,26 @@ def _angle(source: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(source, dtype=source.dtype if source.is_floating_point() else torch.get_default_dtype())
 
 
+def _layer_norm_backward(gradient: torch.Tensor, source: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
+    """A row-major gradient of the source, whatever lies turned around."""
+    del gradient
+    *_, weight, bias, mask = rest
+    made = torch.empty_like(source, memory_format=torch.contiguous_format) if mask[0] else None
+    of_weight, of_bias = (
+        torch.empty_like(each) if asked else None for each, asked in zip((weight, bias), mask[1:], strict=True)
+    )
+    return made, of_weight, of_bias
+
+
+def _group_norm_backward(gradient: torch.Tensor, source: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
+    """A gradient that lies as the images do."""
+    del gradient
+    channels, mask = rest[4], rest[-1]
+    kind = source.dtype if rest[2] is None else rest[2].dtype
+    made = torch.empty_like(source, memory_format=memory_format(source)) if mask[0] else None
+    return made, *(source.new_empty(channels, dtype=kind) if asked else None for asked in mask[1:])
+
+
 def _padded(dimensions: int) -> Kernel:
     """A padded image or volume: channels-last if a batch of them is (fake kernels before torch 2.13 forget it)."""
 
@@ -94,6 +114,8 @@ LAYOUTS: dict[str, Kernel] = {
     "soft_margin_loss_backward": _as_it_lies(2),
     "log_sigmoid_forward": _log_sigmoid,
     "angle": _angle,
+    "native_layer_norm_backward": _layer_norm_backward,
+    "native_group_norm_backward": _group_norm_backward,
     "pow.Scalar": _power,
     **dict.fromkeys(("copysign.Tensor", "special_xlog1py", "xlogy.Tensor"), _like(torch.true_divide)),
     **dict.fromkeys(

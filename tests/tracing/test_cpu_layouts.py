@@ -18,7 +18,16 @@ LAYOUT_OF_ROWS = {
     "expanded": lambda: torch.rand(2, 3, 1).expand(2, 3, 4),
     "every other": lambda: torch.rand(2, 3, 8)[..., ::2],
 }
+ALL = [True] * 3
+
+
+def layer_norm_backward(gradient, source):
+    mean = torch.rand(2, 3, 1)
+    return aten.native_layer_norm_backward(gradient, source, [4], mean, mean, torch.rand(4), torch.rand(4), ALL)
+
+
 OF_ROWS = {
+    "native_layer_norm_backward": (2, layer_norm_backward),
     "mse_loss_backward": (3, lambda g, x, y: aten.mse_loss_backward(g, x, y, 0)),
     "smooth_l1_loss_backward": (3, lambda g, x, y: aten.smooth_l1_loss_backward(g, x, y, 0, 1.0)),
     "huber_loss_backward": (3, lambda g, x, y: aten.huber_loss_backward(g, x, y, 0, 1.0)),
@@ -105,7 +114,13 @@ def unpooled(source):
     return aten.max_unpool2d(*aten.max_pool2d_with_indices(source, [2, 2]), [6, 8])
 
 
+def group_norm_backward(gradient, source):
+    mean = torch.rand(2, 2)
+    return aten.native_group_norm_backward(gradient, source, mean, mean, torch.rand(8), 2, 8, 48, 2, ALL)
+
+
 OF_IMAGES = {
+    "native_group_norm_backward": (2, group_norm_backward),
     "max_unpool2d": (1, unpooled),
     "roll": (1, lambda x: aten.roll(x, [1, 2], [1, 3])),
     "roll of all": (1, lambda x: aten.roll(x, [1])),
