@@ -20,6 +20,12 @@ USED = (
         why="ops of backward belong to the module whose forward they follow",
         source="torch/csrc/autograd/init.cpp, torch/csrc/autograd/python_saved_variable_hooks.cpp",
     ),
+    *used(
+        "torch.autograd.graph",
+        "_engine_run_backward",
+        why="what hooks of saved tensors do is told from what the node itself does",
+        source="torch/autograd/graph.py _engine_run_backward",
+    ),
 )
 """Rows of the table."""
 
@@ -29,5 +35,6 @@ if TYPE_CHECKING:
         _current_graph_task_id as current_graph_task_id,
     )
     from torch._C._autograd import SavedTensor, _get_sequence_nr as get_sequence_nr
+    from torch.autograd.graph import _engine_run_backward as engine_run_backward
 else:
     __getattr__ = lent(USED)

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils.checkpoint
 
-from memplan.seam.autograd import get_sequence_nr
+from memplan.seam.autograd import engine_run_backward, get_sequence_nr
 from memplan.tracing.ledger import Ledger
 from memplan.units import Bytes
 
@@ -26,8 +25,6 @@ DIFFERENTIATED = (
 )
 _COUNT_BYTES = 8
 """Of a number of zeros (int64)."""
-
-_CHECKPOINT = torch.utils.checkpoint.__file__
 
 Allocation = tuple[str, int]
 """A key and its bytes; 0 bytes free what the key names."""
@@ -145,7 +142,7 @@ class Formulas:
         name = "" if node is None else node.name()
         number = 0 if node is None else node._sequence_nr()
         is_long = any(number in numbers for numbers in self._long_ways)
-        running = (name, number) if is_long or (name in self._formulas and not _runs_again()) else None
+        running = (name, number) if is_long or (name in self._formulas and not _is_in_a_hook()) else None
         if running == self._running:
             return
         if self._running is not None:
@@ -154,6 +151,12 @@ class Formulas:
         if running is not None:
             self._is_differentiated = is_long or torch.is_grad_enabled()
             self._enter(name, node)
+
+    def laid_out(self, result: Any) -> Any:
+        """An op's result as the running node's short way lays it out: what it fills is row-major, whatever it reads."""
+        if self._running is None or self._is_differentiated or self._running[0] not in OF_CPU:
+            return result
+        return result.contiguous() if isinstance(result, torch.Tensor) else result
 
     def _enter(self, name: str, node: Any) -> None:
         if self._is_differentiated:
@@ -186,13 +189,12 @@ class Formulas:
                 entry.nbytes = Bytes(0)
 
 
-def _runs_again() -> bool:
-    """Is it what a checkpoint has put off that runs now? A saved tensor that a node asks for brings it about."""
-    if not torch.is_grad_enabled():
-        return False
+def _is_in_a_hook() -> bool:
+    """Is it what a saved tensor's hook does that runs now (a checkpoint's recomputing, a cast), within the node?
+
+    What the node does itself comes to a dispatch mode straight from autograd's engine.
+    """
     frame = sys._getframe(1)
-    while frame.f_back is not None:
-        if frame.f_code.co_name == "unpack_hook" and frame.f_code.co_filename == _CHECKPOINT:
-            return True
+    while frame.f_back is not None and frame.f_back.f_code is not engine_run_backward.__code__:
         frame = frame.f_back
-    return False
+    return frame.f_back is not None and frame.f_code.co_name != "__torch_dispatch__"

@@ -339,7 +339,7 @@ class Recorder(TorchDispatchMode):
         self._attribute(running)
         self.ledger.op, self.now = len(self.ops), operator.name
         node_args, node_kwargs = self.step_graph.arguments(args, kwargs, running.reads)
-        result = None if operator.is_silent else self.values.run(running.func, args, kwargs)
+        result = None if operator.is_silent else self._formulas.laid_out(self.values.run(running.func, args, kwargs))
         running.node = self.step_graph.call(running.func, node_args, node_kwargs)
         running.place = self._place(running, (ref.storage for ref in running.reads))
         if running.place == "device" and operator.name == _TO and self.is_host(args[0]):

@@ -94,6 +94,12 @@ def test_gradients_of_a_tensor_used_often_accumulate_in_place(count: int) -> Non
     check(body)
 
 
+def narrow(body: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """What is saved for backward is kept in half the bytes."""
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.bfloat16(), lambda kept: kept.float()):
+        return body()
+
+
 GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product of rows": lambda x: x.prod(dim=1),
     "product of columns, kept": lambda x: x.prod(dim=0, keepdim=True),
@@ -103,6 +109,7 @@ GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "running product of columns": lambda x: x.cumprod(dim=0),
     "product of the last dimension": lambda x: x.prod(dim=-1),
     "recomputed": lambda x: checkpoint(lambda y: y.exp().prod(dim=1), x, use_reentrant=False, preserve_rng_state=False),
+    "read back from another type": lambda x: narrow(lambda: x.sigmoid().cumprod(dim=1)),
     "largest": lambda x: x.max(),
     "smallest": lambda x: x.min(),
     "median": lambda x: x.median(),
@@ -119,6 +126,22 @@ def test_a_gradient_by_a_shorter_formula_takes_what_that_takes(name: str) -> Non
     body()
     real, recorded = (peak(run(body)) for run in (real_allocations, recorded_allocations))
     assert recorded == pytest.approx(real, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", ["largest", "smallest", "median"])
+def test_a_gradient_that_is_filled_into_zeros_is_row_major_whatever_it_reads(name: str) -> None:
+    strides: list[tuple[int, ...]] = []
+
+    def body() -> object:
+        weight = torch.full((64, 48), 0.9, requires_grad=True)
+        turned = weight.t().exp()
+        turned.register_hook(lambda gradient: strides.append(gradient.stride()))
+        GRADIENTS[name](turned).backward()
+        return weight.grad
+
+    body()
+    recorded_allocations(body)
+    assert strides == [(64, 1)] * 2
 
 
 @pytest.mark.parametrize("sizes", [(4, 8, 16), (2, 4, 8, 16)])
