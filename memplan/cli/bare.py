@@ -1,24 +1,20 @@
 """A command without its TARGET: inside a project its jobs, elsewhere the one model or program of the folder."""
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memplan.cli import console, options
-from memplan.errors import MemplanError, UsageError
-from memplan.files.read import read_bytes
-from memplan.files.syntax import parse_source
+from memplan.errors import UsageError
 from memplan.job.options import OPTIONS
 from memplan.job.program import trains
 from memplan.project.find import find_project, read_table
+from memplan.project.search import defines_class, defines_factory, is_beside
 
 COMMANDS = ("estimate", "checkpoint-plan", "reuse-plan", "graph", "recommend", "batch", "simulate")
 """Those that answer for a job."""
 ONE_GPU = ("checkpoint-plan", "reuse-plan", "graph", "recommend", "simulate")
 """Those that answer for one GPU at a time."""
-BASES = ("Module", "LightningModule", "PreTrainedModel")
-"""Classes that models are made of, by the last part of their name."""
 
 
 def lacks_target(error: BaseException, arguments: Sequence[str]) -> bool:
@@ -87,16 +83,4 @@ def _only(folder: Path, command: str) -> tuple[str, list[str]]:
 
 def _is_candidate(file: Path) -> bool:
     """Does a file define a model, or train one? It is read, not run."""
-    if file.name.startswith(("test_", "conftest", "setup")):
-        return False
-    try:
-        body = parse_source(read_bytes(file)).body
-    except (MemplanError, OSError, SyntaxError, ValueError):
-        return False
-    return any(_defines_model(node) for node in body) or trains(file)
-
-
-def _defines_model(node: ast.stmt) -> bool:
-    if isinstance(node, ast.FunctionDef):
-        return node.name == "model"
-    return isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] in BASES for base in node.bases)
+    return not is_beside(file) and (defines_factory(file) or defines_class(file) or trains(file))

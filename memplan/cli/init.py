@@ -1,32 +1,31 @@
-"""``memplan init``: the first project file of a repository."""
+"""``memplan init``: the jobs of a repository, found, traced and written into its project file."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memplan.cli import check, console, groups, options
 from memplan.cli.device import profiles_for
-from memplan.errors import MemplanError, UsageError
-from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
+from memplan.errors import ExitCode, UsageError
 from memplan.project.keys import key_of
-from memplan.project.write import init_project
+from memplan.project.search import MOST, candidates
+from memplan.project.tables import found_job, is_there, keys_beside, name_of, place_keys, typed_place, with_own_names
+from memplan.project.write import init_project, project_of
+from memplan.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from memplan.hardware.profile import GpuProfile
-    from memplan.job.spec import JobSpec
+    from memplan.gate.adopt import Adopted
 
 Wanted = Annotated[
-    str | None, typer.Argument(metavar="TARGET", help="As for estimate; none: an example to fill in.",
-                               show_default=False),
+    list[str] | None,
+    typer.Argument(metavar="[TARGET]", help="As for estimate, or a program: train.py -- ARGS; none: what is found.",
+                   show_default=False),
 ]  # fmt: skip
 Name = Annotated[
     str | None, options.option("name", None, "What reports call the job.", metavar="NAME", default="the target's own")
 ]
-
-
 TargetFile = Annotated[
     Path | None,
     options.option("target_file", None, "Write a target file made of TARGET, a script, instead.", metavar="FILE",
@@ -43,31 +42,86 @@ def init(
     target_file: TargetFile = None,
     job: groups.JobOptions,
 ) -> None:
-    """Write the first job of a repository into its project file.
+    """Write the jobs of a repository into its project file.
 
-    That is pyproject.toml, or where there is none memplan.toml. Options of estimate become keys of the job, which is
-    traced once, to say whether it can be.
+    Without TARGET, models and training programs of this folder are found. Each is traced before it is written, with a
+    budget, into pyproject.toml or memplan.toml, beside what is there; the figures become the baseline.
     """
     if target_file is not None:
-        _write_target_file(target, target_file)
+        _write_target_file(options.alone(target) if target else None, target_file)
         return
     problems = check.Problems()
+    folder = Path()
     profiles = problems.of(profiles_for, gpu, None) or ()
-    spec = check.job_spec(target, job, problems) if target is not None else None
+    spec = check.job_spec(target, job, problems) if target else None
     if spec is None and (name is not None or job.typed()):
         problems.add("a name and options are a job's: give its TARGET")
     problems.raise_if_any()
-    table = None if spec is None else {"name": name or _name(spec.target), "target": target, **_keys(job)}
-    file, text = init_project(Path(), [profile.name for profile in profiles], table)
+    file, project = project_of(folder)
+    is_new, there = project is None, project or {}
+    if spec is not None:
+        tables = [{"name": name or name_of(spec.target), **place_keys(target or (), spec.target), **_keys(job)}]
+    else:
+        tables = [found_job(typed) for typed in candidates(folder)]
+    tables = with_own_names([table for table in tables if not is_there(table, there)], there)
+    from memplan.gate.adopt import adopt
+    from memplan.measure.cache import Cache, default_folder
+
+    if spec is None and tables:
+        console.tell(f"tracing {', '.join(typed_place(table) for table in tables[:MOST])}\n")
+    with console.progress(enabled=True) as tell:
+        adopted = adopt(tables[:MOST], profiles, cache=Cache(default_folder()), progress=tell)
+    ready = [each for each in adopted if not each.problem]
+    _tell_left_out([each for each in adopted if each.problem], tables[MOST:])
+    if spec is not None and not ready and tables:
+        console.write_plain("nothing was written: put right what keeps this job from being traced\n")
+        raise typer.Exit(ExitCode.UNKNOWN)
+    if not is_new and not ready:
+        console.write_plain(f"nothing to add to {file}: it has every job that can be traced\n")
+        return
+    names = [profile.name for profile in profiles]
+    extra = {} if is_new else keys_beside(there, names, typed=bool(gpu))
+    file, text = init_project(folder, names, [{**each.keys, **extra} for each in ready])
+    for each in ready:
+        console.write_plain(_line(each) + "\n")
     console.write_plain(f"wrote to {file}:\n\n{text}\n")
-    if spec is None:
-        console.write_plain(f"next: add a job to {file}, then: memplan gate\n")
+    if not ready:
+        console.write_plain(f"next: add a job to {file}, then: memplan gate --update-baseline\n")
         return
-    wrong = _what_is_wrong(spec, profiles, job.timeout)
-    if wrong:
-        console.write_plain(f"next: put right what keeps this job from being traced, then: memplan gate\n{wrong}\n")
-        return
+    console.write_plain(_accepted(file, [str(each.keys["name"]) for each in ready]))
     console.write_plain("next: memplan gate\n")
+
+
+def _line(adopted: "Adopted") -> str:
+    """A traced job and its peak on each GPU."""
+    peaks = [
+        f"{estimate.gpu.name} {format_bytes(estimate.peak.device_bytes)} {str(estimate.verdict).upper()}"
+        for estimate in adopted.estimates
+    ]
+    return f"{adopted.keys['name']}: {', '.join(peaks)}"
+
+
+def _tell_left_out(failed: "Sequence[Adopted]", unseen: Sequence[Mapping[str, Any]]) -> None:
+    for each in failed:
+        console.tell(f"left out {typed_place(each.keys)}: {each.problem}\n")
+    if unseen:
+        console.tell(f"not looked at, add what you want of them: {', '.join(map(typed_place, unseen))}\n")
+
+
+def _accepted(file: Path, names: Sequence[str]) -> str:
+    """Write the figures of new jobs into the project's baseline, and say so; they were kept when they were traced."""
+    from memplan.gate.flow import GateOptions, gate
+    from memplan.gate.run import processors
+    from memplan.measure.cache import Cache, default_folder
+    from memplan.project.overrides import Overrides
+    from memplan.project.read import load_project
+
+    project = load_project(file, Overrides(jobs=names))
+    if project.baseline is None:
+        return 'growth is not judged: add  baseline = "memplan-baseline.json"  to the top of the file\n'
+    asked = GateOptions(at_once=processors(), cache=Cache(default_folder()), update_baseline=True, whole=False)
+    result = gate(project, asked)
+    return "".join(f"{note}\n" for note in result.notes)
 
 
 def _write_target_file(script: str | None, file: Path) -> None:
@@ -85,37 +139,9 @@ def _write_target_file(script: str | None, file: Path) -> None:
     console.write_plain(f"next: complete what is marked, then: memplan estimate {file}\n")
 
 
-def _what_is_wrong(spec: "JobSpec", profiles: "Sequence[GpuProfile]", timeout: float) -> str:
-    """Why the gate would have no figure of a job; empty where it has one. The job is traced, as the gate does it."""
-    from memplan.measure.cache import Cache, default_folder
-    from memplan.measure.compose import estimate
-    from memplan.measure.records import Verdict
-
-    try:
-        [result] = estimate(spec, profiles[:1], timeout=timeout, cache=Cache(default_folder()))
-    except MemplanError as error:
-        return str(error)
-    return "" if result.estimate.verdict is not Verdict.UNKNOWN else "; ".join(result.estimate.not_modelled)
-
-
 def _keys(job: groups.JobOptions) -> dict[str, Any]:
     """What was typed, as keys of a job."""
     config = [str(path) for path in job.config or ()]
     keys: dict[str, Any] = {"config": config[0] if len(config) == 1 else config} if config else {}
     keys |= {key_of(field): value for field, value in job.given.items()}
     return keys if job.timeout == options.DEFAULT_TIMEOUT else keys | {"timeout": f"{job.timeout:g}s"}
-
-
-def _name(target: Target) -> str:
-    match target:
-        case FileTarget(path=path):
-            return path.stem
-        case ModuleTarget(module=module):
-            return module.rpartition(".")[2]
-        case HubTarget(location=location):
-            return Path(location).resolve().stem if Path(location).exists() else location.rpartition("/")[2]
-        case PresetTarget(name=name):
-            return name
-        case ScriptTarget(path=path, module=module):
-            return path.stem if path is not None else str(module).rpartition(".")[2]
-    assert_never(target)

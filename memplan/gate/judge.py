@@ -207,7 +207,10 @@ def _notes(case: Case, estimate: Estimate) -> Iterator[Finding]:
         yield _note(case, "MP008", words, f'max-peak = "{budget(estimate)}" would still hold')
     if policy.max_peak is None and policy.min_headroom is None and policy.max_increase is None:
         words = f"no budget: the job may grow until it does not fit {estimate.gpu.name} any more"
-        yield _note(case, "MP009", words, f'max-peak = "{budget(estimate)}"')
+        # What grew unasked is no budget: the accepted figure is.
+        grown = case.comparison is not None and case.comparison.grown > 0 and not case.accepts_growth
+        accepted = case.comparison.before if case.comparison is not None and grown else estimate
+        yield _note(case, "MP009", words, f'max-peak = "{budget(accepted)}"')
 
 
 def _note(case: Case, code: str, message: str, hint: str) -> Finding:

@@ -1,4 +1,4 @@
-"""The first version of a project file: one job, as it was typed."""
+"""A project file: its first jobs, or further ones after those that are there."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,72 +11,90 @@ import tomlkit.items
 from memplan.errors import UsageError
 from memplan.files.read import SETTINGS, read_text
 from memplan.files.write import write_whole
-from memplan.project.find import OWN, SHARED, has_section, read_toml
+from memplan.project.find import OWN, SHARED, has_section, read_table, read_toml
 
 BASELINE = "memplan-baseline.json"
 """Where the accepted figures lie, beside the project file."""
+MAX_INCREASE = "2%"
+"""Growth that a new project lets pass."""
 _NO_JOB = """\
 # [[{header}]]
 # name = "train"
-# target = "model.py"   # or package.module:factory, hf:DIR, preset:NAME
+# target = "model.py"   # or package.module:factory, hf:DIR, preset:NAME; or script = "train.py"
 # batch-size = 8        # every option of 'memplan estimate' is a key
 """
 
 
-def init_project(folder: Path, gpus: Sequence[str], job: Mapping[str, Any] | None) -> tuple[Path, str]:
-    """Write ``[tool.memplan]`` into a folder's ``pyproject.toml``, or where there is none a ``memplan.toml``.
+def project_of(folder: Path) -> tuple[Path, dict[str, Any] | None]:
+    """Where the jobs of a folder belong, and what stands there of them; None: nothing yet.
+
+    Raises:
+        UsageError: A file that is there cannot be read.
+    """
+    own, shared = folder / OWN, folder / SHARED
+    if own.is_file():
+        return own, read_table(own)[0]
+    if not shared.is_file():
+        return own, None
+    return shared, read_table(shared)[0] if has_section(shared) else None
+
+
+def init_project(folder: Path, gpus: Sequence[str], jobs: Sequence[Mapping[str, Any]]) -> tuple[Path, str]:
+    """Write jobs into a folder's project file: ``pyproject.toml``, or where there is none ``memplan.toml``.
 
     Args:
         folder: Where.
-        gpus: For all jobs.
-        job: Key → value of the first job; None: a comment shows how one is written.
+        gpus: For all jobs of a project that is new.
+        jobs: Key → value of each; none: a comment shows how one is written.
 
     Returns:
         The file, and what was added to it.
 
     Raises:
-        UsageError: The folder names its jobs already, or the file cannot be written.
+        UsageError: The file cannot be written, or takes no further tables at its end.
     """
-    own, shared = folder / OWN, folder / SHARED
-    if own.exists():
-        raise UsageError(f"{own} is there already", hint="add a [[job]] to it")
-    if not shared.is_file():
-        text = section(gpus, job)
-        _write(own, text)
-        return own, text
-    if has_section(shared):
-        raise UsageError(f"{shared} has [tool.memplan] already", hint="add a [[tool.memplan.job]] to it")
-    text = section(gpus, job, "tool", "memplan")
-    _append(shared, text)
-    return shared, text
+    file, table = project_of(folder)
+    path = ("tool", "memplan") if file.name == SHARED else ()
+    text = section(gpus, jobs, *path) if table is None else _tables(path, {}, jobs)
+    if file.is_file():
+        _append(file, text)
+    else:
+        _write(file, text)
+    return file, text
 
 
-def section(gpus: Sequence[str], job: Mapping[str, Any] | None, *path: str) -> str:
+def section(gpus: Sequence[str], jobs: Sequence[Mapping[str, Any]], *path: str) -> str:
     """A project as TOML.
 
     Args:
         gpus: For all jobs.
-        job: The first job.
+        jobs: Its jobs.
         path: Of its table; empty: the file is the project's own.
     """
-    table = tomlkit.table()
-    table.add("gpus", list(gpus))
-    table.add("baseline", BASELINE)
-    if job is not None:
-        jobs = tomlkit.aot()
-        jobs.append(tomlkit.item(dict(job)))
-        table.add("job", jobs)
+    top = {"gpus": list(gpus), "baseline": BASELINE, "max-increase": MAX_INCREASE}
+    text = _tables(path, top, jobs)
+    return text if jobs else f"{text}\n{_NO_JOB.format(header='.'.join((*path, 'job')))}"
+
+
+def _tables(path: Sequence[str], top: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str:
+    table = tomlkit.table(is_super_table=not top)
+    for key, value in top.items():
+        table.add(key, value)
+    if jobs:
+        rows = tomlkit.aot()
+        for job in jobs:
+            rows.append(tomlkit.item(dict(job)))
+        table.add("job", rows)
     content: Any = table
     for name in reversed(path):
         above = tomlkit.table(is_super_table=True)
         above.add(name, content)
         content = above
-    text = tomlkit.dumps(content)
-    return text if job is not None else f"{text}\n{_NO_JOB.format(header='.'.join((*path, 'job')))}"
+    return tomlkit.dumps(content)
 
 
 def _append(file: Path, text: str) -> None:
-    """Put a section at the end of a file, every other byte of which stays what it is."""
+    """Put tables at the end of a file, every other byte of which stays what it is."""
     before, _ = read_toml(file)
     raw = read_text(file, SETTINGS)
     end = "\r\n" if "\r\n" in raw else "\n"
@@ -86,9 +104,18 @@ def _append(file: Path, text: str) -> None:
         added = tomllib.loads(whole)
     except ValueError as error:
         hint = f"write a {OWN} instead; it takes the same keys at its top"
-        raise UsageError(f"[tool.memplan] cannot stand at the end of {file}: {error}", hint=hint) from error
-    assert {**added["tool"], "memplan": None} == {**before.get("tool", {}), "memplan": None}  # noqa: S101
+        if file.name == OWN:
+            hint = "write its jobs as [[job]] tables, after all other keys"
+        raise UsageError(f"tables cannot stand at the end of {file}: {error}", hint=hint) from error
+    assert added == _joined(before, tomllib.loads(text))  # noqa: S101
     _write(file, whole)
+
+
+def _joined(before: Any, added: Any) -> Any:
+    """A table with another one's keys and rows after its own."""
+    if isinstance(before, dict) and isinstance(added, dict):
+        return {**before, **{key: _joined(before[key], added[key]) if key in before else added[key] for key in added}}
+    return before + added
 
 
 def _write(file: Path, text: str) -> None:

@@ -214,6 +214,14 @@ def test_a_job_without_a_budget_is_given_one_to_paste() -> None:
     assert "MP009" not in found(Policy(max_peak=100), sized(3))
 
 
+def test_what_grew_unasked_is_no_budget() -> None:
+    accepted, grown = sized(3 * GIB, high=3 * GIB, usable=8 * GIB), sized(5 * GIB, high=5 * GIB, usable=8 * GIB)
+    told = found(Policy(), grown, comparison=compare(accepted, grown), has_baseline=True)["MP009"]
+    assert told.fix == 'max-peak = "3GiB"'
+    shrunk = found(Policy(), accepted, comparison=compare(grown, accepted), has_baseline=True)["MP009"]
+    assert shrunk.fix == 'max-peak = "3GiB"'
+
+
 def test_a_job_that_the_baseline_does_not_know_is_told() -> None:
     assert found(Policy(), sized(3), has_baseline=True)["MP007"].severity == "note"
     assert "MP007" not in found(Policy(), sized(3), has_baseline=False)

@@ -11,7 +11,8 @@ from memplan.report import markdown
 from memplan.report.gate.details import STATES, code, details, sentence
 from memplan.report.gate.findings import limit_bytes, peak, versions
 from memplan.report.gate.growth import grown
-from memplan.report.gate.text import counts, state
+from memplan.report.gate.headline import headline
+from memplan.report.gate.text import state
 from memplan.units import format_bytes
 
 MARKER = "<!-- memplan:gate -->"
@@ -48,7 +49,7 @@ def _head(result: GateResult, rows: Sequence[Row]) -> list[str]:
     compared = f"compared with {code(result.baseline.as_posix())}" if result.baseline else "no baseline"
     return [
         MARKER,
-        f"### {symbol} memplan: {counts(result) if rows else 'no jobs'}",
+        f"### {symbol} memplan: {sentence(headline(result))}",
         "",
         f"{code(result.project.as_posix())}, {compared}",
         "",

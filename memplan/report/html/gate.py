@@ -10,8 +10,9 @@ from memplan.report.draw.layout import source_line
 from memplan.report.estimate.owners import TOP_LEVEL
 from memplan.report.gate.findings import peak
 from memplan.report.gate.growth import category_changes, change, grouped_growth, grown, share
+from memplan.report.gate.headline import headline
 from memplan.report.gate.json import DOCUMENT, report_of
-from memplan.report.gate.text import STATES, counts, state
+from memplan.report.gate.text import STATES, state
 from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
 from memplan.units import format_bytes
@@ -50,7 +51,7 @@ def render(result: GateResult) -> str:
     shown = [(index, key, row, row.estimate) for index, (key, row) in enumerate(zip(keys, result.rows, strict=True))]
     first = next((row.estimate for row in result.rows if row.estimate), None)
     context = {
-        "title": counts(result),
+        "title": headline(result),
         "kind": "gate",
         "lines": [f"{result.project}, " + (f"compared with {result.baseline}" if result.baseline else "no baseline")],
         "notes": result.notes,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from memplan.gate.records import GateResult
 from memplan.measure.records import RecordedEstimate
+from memplan.report.gate.headline import headline
 from memplan.report.gate.json import DOCUMENT, report_of
-from memplan.report.gate.text import counts
 from memplan.report.html.gate import render
 from memplan.units import format_bytes
 from tests.report.html.chromium import Chromium
@@ -22,7 +22,7 @@ def test_every_row_and_finding_is_told() -> None:
         for finding in row.findings:
             assert f"{finding.code} {finding.message}" in words
             assert finding.fix in words
-    assert counts(RESULT) in words
+    assert headline(RESULT) in words
     assert RESULT.notes[0] in words
     assert "✗ FAILED llama-8b-sft h100-80g 78.49 GiB 72.00 GiB +8.00 GiB (+11.3 %)" in words
     assert "! WARNING bert <base>" in words
@@ -42,7 +42,7 @@ def test_the_json_in_the_page_is_that_of_the_gate() -> None:
 
 
 def test_a_gate_without_rows_has_a_page() -> None:
-    assert "passed" in Reader(render(GateResult(project=Path("memplan.toml"), rows=(), baseline=None))).words
+    assert "no jobs" in Reader(render(GateResult(project=Path("memplan.toml"), rows=(), baseline=None))).words
 
 
 def test_rows_are_looked_into_one_at_a_time(
