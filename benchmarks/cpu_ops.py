@@ -216,7 +216,7 @@ def predicted(sample: Sample) -> Prediction:
     values = Values(worst_case=False)
     with fake_world(), semantics(device, "auto") as means:
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
-        means.ask_host(recorder.is_host)
+        means.ask_host(recorder.references.is_host)
         with recorder.watching():
             arguments = tree_map_only(torch.Tensor, _fake_like, sample.arguments)
             recorder.recording = True

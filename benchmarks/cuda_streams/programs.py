@@ -126,10 +126,10 @@ def recording(device: DeviceTraits) -> Iterator[Recorder]:
         stack.enter_context(fake_world())
         means = stack.enter_context(semantics(device, "auto"))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False))
-        means.ask_host(recorder.is_host)
+        means.ask_host(recorder.references.is_host)
         stack.enter_context(recorder.attribution.watching())
         stack.enter_context(recorder)
-        recorder.default_place = "host"
+        recorder.references.default_place = "host"
         yield recorder
 
 

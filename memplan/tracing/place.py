@@ -18,12 +18,12 @@ def place_model(recorder: Recorder, model: torch.nn.Module) -> None:
     for prefix, module in in_placement_order("", model):
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                recorder.adopt(parameter, role="parameter", name=prefix + name)
+                recorder.references.adopt(parameter, role="parameter", name=prefix + name)
                 for part, tensor in statistics(parameter):
-                    recorder.adopt(tensor, role="parameter", name=f"{prefix}{name}.{part}")
+                    recorder.references.adopt(tensor, role="parameter", name=f"{prefix}{name}.{part}")
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                recorder.adopt(buffer, role="buffer", name=prefix + name)
+                recorder.references.adopt(buffer, role="buffer", name=prefix + name)
 
 
 def in_placement_order(prefix: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -36,7 +36,7 @@ def in_placement_order(prefix: str, module: torch.nn.Module) -> Iterator[tuple[s
 def place_batch(recorder: Recorder, batch: Any) -> None:
     """Enter a batch's tensors as allocations on the device, in order."""
     for name, tensor in batch_tensors(batch):
-        recorder.adopt(tensor, role="input", name=name)
+        recorder.references.adopt(tensor, role="input", name=name)
 
 
 def batch_tensors(batch: Any, name: str = "batch") -> Iterator[tuple[str, torch.Tensor]]:

@@ -14,7 +14,7 @@ from memplan.tracing.cpu_ways import cpu_ways
 from memplan.tracing.cuda import flex_attention as flex
 from memplan.tracing.cuda.assumptions import assumptions_of
 from memplan.tracing.cuda.semantics import cuda_semantics
-from memplan.tracing.recorder import PlaceRule
+from memplan.tracing.placing import PlaceRule
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch import cpu_table
 from memplan.tracing.scratch.cuda_table import CUDA_RULES, not_covered

@@ -84,7 +84,7 @@ class Session:
                 *self.compiled.assumptions,
             ),
             not_modelled=(
-                *lacking(recorder.device, recorder.dtypes),
+                *lacking(recorder.device, recorder.log.dtypes),
                 *self.means.not_modelled(names),
                 *_bounded(recorder.device, recorder),
                 *self.compiled.not_modelled(),
@@ -98,7 +98,7 @@ class Session:
             nvme_bytes=self.disk.nbytes,
             batch=batch,
             optimizers=optimizers,
-            computes_in=computing(recorder.arithmetic),
+            computes_in=computing(recorder.log.arithmetic),
             cache=cache,
             unsure=values.unsure,
             causal=causal_ops(recorder.step_graph.graph.nodes),
@@ -126,17 +126,17 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values, bodies_of(device))
-        means.ask_host(recorder.is_host)
-        means.ask_pinned(recorder.is_pinned)
+        means.ask_host(recorder.references.is_host)
+        means.ask_pinned(recorder.references.is_pinned)
         means.ask_read(recorder.host_ops.read)
         means.ask_stream(recorder.use_stream)
         recorder.user_code = means.user_code
         compiled.begin(recorder)
-        kernels = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
+        kernels = stack.enter_context(idle_kernels(device, recorder.references.forget, values.assume))
         stack.enter_context(recorder.watching())
         stack.enter_context(stand_ins(values))
         stack.enter_context(_among_ranks(spec, rank, recorder))
-        recorder.default_place = "device" if device.kind == "cpu" else "host"
+        recorder.references.default_place = "device" if device.kind == "cpu" else "host"
         yield Session(
             recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, disk=disk,
             started=started,
@@ -172,7 +172,7 @@ def _among_ranks(spec: JobSpec, rank: int, recorder: Recorder) -> AbstractContex
 def _unknown(recorder: Recorder) -> list[str]:
     """On the CPU an unknown op's result has no elements; for CUDA what kernels take is the CPU's."""
     what = "work space of its kernel" if recorder.device.kind == "cuda" else "what it makes of them"
-    return [f"sparse tensors in {name}: {what}" for name in recorder.unknown_sparse]
+    return [f"sparse tensors in {name}: {what}" for name in recorder.log.unknown_sparse]
 
 
 def _untried() -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class Steps:
         for optimizer in self._recorder.attribution.optimizers:
             for parameter, state in optimizer.state.items():
                 for tensor in tensors_in(list(state.values()) if isinstance(state, dict) else []):
-                    self._recorder.claim(tensor, role="optimizer_state", of=parameter)
+                    self._recorder.references.claim(tensor, role="optimizer_state", of=parameter)
 
 
 def _histories(optimizer: torch.optim.Optimizer) -> Iterator[int]:

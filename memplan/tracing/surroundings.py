@@ -121,7 +121,7 @@ class Recorded:
         """Keep a tensor where it was made, which outside of the step is the host, or enter it on the device."""
         tensor = make()
         if not on_host:
-            self._recorder.adopt(tensor, role="buffer", name=name)
+            self._recorder.references.adopt(tensor, role="buffer", name=name)
         self._kept.append(tensor)
 
     def recomputing(self, module: torch.nn.Module) -> AbstractContextManager[Any]:

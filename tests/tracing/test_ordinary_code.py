@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from memplan.errors import UsageError
 from memplan.tracing.compiled import NOTE
-from memplan.tracing.recorder import MIXED
+from memplan.tracing.placing import MIXED
 from memplan.tracing.records import DeviceTraits, Trace
 from tests.tracing.jobs import CPU, source, trace
 

@@ -19,7 +19,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, error: Exception, notes: list[str]
         raise error
 
     monkeypatch.setattr(region, "_code", refuse)
-    recorder: Any = SimpleNamespace(default_place="host", device=None)
+    recorder: Any = SimpleNamespace(references=SimpleNamespace(default_place="host"), device=None)
     taken: Any = None
     return region.Regions(recorder, notes.append)._compile(test_what_a_compiler_refuses_runs_as_eager_code, taken)
 

@@ -87,7 +87,7 @@ def allocations_of(make, body):
         del kept
         events, entries = recorder.ledger.events[before:], recorder.ledger.entries
         sizes = [entries[storage].nbytes * (1 if action == "alloc" else -1) for action, storage, _ in events]
-    return sizes, list(recorder.unknown_sparse)
+    return sizes, list(recorder.log.unknown_sparse)
 
 
 def backward(body, *, sparse=False):

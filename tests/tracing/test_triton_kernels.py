@@ -78,10 +78,10 @@ def running(device: DeviceTraits = A100) -> Iterator[Run]:
         means = stack.enter_context(semantics(device, "auto"))
         values = Values(worst_case=False)
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
-        means.ask_host(recorder.is_host)
-        noted = stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
+        means.ask_host(recorder.references.is_host)
+        noted = stack.enter_context(idle_kernels(device, recorder.references.forget, values.assume))
         stack.enter_context(recorder.watching())
-        recorder.default_place, recorder.recording = "host", True
+        recorder.references.default_place, recorder.recording = "host", True
         yield Run(recorder, noted)
 
 

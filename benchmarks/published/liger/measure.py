@@ -93,11 +93,11 @@ def _recording(device: DeviceTraits) -> Iterator[Recorder]:
         means = stack.enter_context(semantics(device, "auto"))
         values = Values(worst_case=False)
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
-        means.ask_host(recorder.is_host)
+        means.ask_host(recorder.references.is_host)
         recorder.user_code = means.user_code
-        stack.enter_context(idle_kernels(device, recorder.forget, values.assume))
+        stack.enter_context(idle_kernels(device, recorder.references.forget, values.assume))
         stack.enter_context(recorder.watching())
-        recorder.default_place = "host"
+        recorder.references.default_place = "host"
         yield recorder
 
 

@@ -3,7 +3,7 @@
 How a recorder uses it (its dispatch mode lies above the fake mode; the order of these contexts does not matter)::
 
     with fake_world(), cuda_semantics(traits, attention="auto") as cuda, recorder:
-        cuda.placement.is_host = recorder.is_host       # Tensor -> bool, for tensors made before
+        cuda.placement.is_host = recorder.references.is_host  # Tensor -> bool, for tensors made before
         ...                                             # build, forward, backward, optimizer step
 
 In ``__torch_dispatch__`` an op that allocates asks ``cuda.placement.rule(func, args, kwargs)``: ``device``, ``host``,

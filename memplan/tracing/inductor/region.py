@@ -95,9 +95,9 @@ class Regions:
 
     def _compile(self, function: Callable[..., Any], taken: "TakenCall") -> CompiledCode | None:
         """The code of a call; None where it has to run as eager code."""
-        place = self._recorder.default_place
+        place = self._recorder.references.default_place
         # What stands for the call's tensors is unknown to the recorder, and lies on the device as they do.
-        self._compiling, self._recorder.default_place = True, "device"
+        self._compiling, self._recorder.references.default_place = True, "device"
         try:
             return _code(function, taken, self._recorder.device, self._lowered)
         except SeamError:
@@ -109,7 +109,7 @@ class Regions:
             clear_frames(error.__traceback__)
             return None
         finally:
-            self._compiling, self._recorder.default_place = False, place
+            self._compiling, self._recorder.references.default_place = False, place
 
 
 class TakenCall:

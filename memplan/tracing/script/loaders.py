@@ -86,7 +86,7 @@ def _name_inputs(recorder: Recorder, batch: Any) -> None:
         storage = storage_of(batch)
         identity = None if storage is None else recorder.ledger.find(storage)
         if identity is not None:
-            recorder.adopt(batch, role="input", name="batch", moves=False)
+            recorder.references.adopt(batch, role="input", name="batch", moves=False)
             _join_twin(recorder, batch, identity)
 
 

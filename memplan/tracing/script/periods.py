@@ -72,5 +72,5 @@ class Periods(Boundaries):
         for prefix, module in in_placement_order("", root):
             for role, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
                 for name, tensor in tensors.items():
-                    if tensor is not None and not self._recorder.is_host(tensor):
-                        self._recorder.adopt(tensor, role=role, name=prefix + name, moves=False)  # type: ignore[arg-type]
+                    if tensor is not None and not self._recorder.references.is_host(tensor):
+                        self._recorder.references.adopt(tensor, role=role, name=prefix + name, moves=False)  # type: ignore[arg-type]

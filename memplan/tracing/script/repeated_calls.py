@@ -111,7 +111,7 @@ class RepeatedCalls:
         if isinstance(value, torch.Tensor):
             if not isinstance(value, FakeTensor | torch.nn.Parameter) or is_wrapper(value):
                 raise TypeError
-            return value.shape, _order(value), value.dtype, self._recorder.is_host(value)
+            return value.shape, _order(value), value.dtype, self._recorder.references.is_host(value)
         if not isinstance(value, _PLAIN):
             raise TypeError
         return type(value), value

@@ -31,7 +31,7 @@ def working_reducers(recorder: Recorder) -> Iterator[None]:
 
     def reduced(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         # An all-reduce leaves its result in the bucket; the fake group's own future has none.
-        recorder.claim(bucket.buffer(), role="gradient", of=bucket.buffer())
+        recorder.references.claim(bucket.buffer(), role="gradient", of=bucket.buffer())
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done

@@ -47,7 +47,7 @@ def wrap(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
         use_orig_params=True,
     )
     for name, parameter in wrapped.named_parameters():
-        here.recorder.adopt(parameter, role="parameter", name=name.replace(INSIDE_FSDP, ""), moves=False)
+        here.recorder.references.adopt(parameter, role="parameter", name=name.replace(INSIDE_FSDP, ""), moves=False)
     return wrapped
 
 

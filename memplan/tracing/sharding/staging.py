@@ -62,11 +62,11 @@ def _chain(model: nn.Module, source: ModelSource, spec: JobSpec, here: world.Wor
     run = running(caller(source.loss_items), source.loss or default_loss, autocast)
     around = sequence_shared(here.mesh["cp"], seq_len) if spec.parallel.context > 1 else nullcontext
     # What runs here is no part of a step: none of it is on the device.
-    place, here.recorder.default_place = here.recorder.default_place, "host"
+    place, here.recorder.references.default_place = here.recorder.references.default_place, "host"
     batch = _micro_batch(source, spec, seq_len)
     with user_code("the first micro-batch"), around(batch):
         chain = find_chain(model, lambda: run(model, batch))
-    here.recorder.default_place = place
+    here.recorder.references.default_place = place
     return _in_gathered_dtype(chain, spec)
 
 

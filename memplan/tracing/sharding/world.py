@@ -120,7 +120,7 @@ def claiming_gradients(recorder: Recorder) -> Iterator[None]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    recorder.claim(parameter.grad, role="gradient", of=parameter)
+                    recorder.references.claim(parameter.grad, role="gradient", of=parameter)
 
     handle = register_optimizer_step_pre_hook(claim)
     try:
@@ -137,7 +137,7 @@ def claiming_gathered(recorder: Recorder) -> Iterator[None]:
     def prepare_and_claim(sharded: FSDPParam, *args: Any, **kwargs: Any) -> None:
         prepare(sharded, *args, **kwargs)
         for gathered in sharded.all_gather_outputs:
-            recorder.claim(gathered, role="parameter", of=sharded.sharded_param)
+            recorder.references.claim(gathered, role="parameter", of=sharded.sharded_param)
 
     with replaced((Replacement(GATHERED_PARAMETER.path, prepare_and_claim),)):
         yield

@@ -32,7 +32,7 @@ def recorded(attention, run):
     traits = DeviceTraits(kind="cuda")
     with fake_world(), semantics(traits, attention) as means:
         recorder = Recorder(traits, means.scratch_rules, means.place_rule, Values(worst_case=False))
-        means.ask_host(recorder.is_host)
+        means.ask_host(recorder.references.is_host)
         with recorder.watching():
             recorder.recording = True
             run()

@@ -75,7 +75,7 @@ def test_rules_take_what_operators_take(dtype, monkeypatch):
     ran = 0
     with fake_world(), semantics(traits, "auto") as means:
         recorder = Recorder(traits, means.scratch_rules, means.place_rule, Values(worst_case=False))
-        means.ask_host(recorder.is_host)
+        means.ask_host(recorder.references.is_host)
         with recorder.watching():
             for op in op_db:
                 if dtype not in op.supported_dtypes("cpu") or op.name.startswith(SLOW_TO_SAMPLE):

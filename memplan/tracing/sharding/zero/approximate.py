@@ -79,7 +79,7 @@ def hold_beside(model: nn.Module, spec: JobSpec, surroundings: Surroundings) -> 
         return (bucket,)
     elements = sum(parameter.numel() for parameter in model.parameters())
     weights = torch.empty(-(-elements // spec.parallel.shards), dtype=dtype, device="cuda")
-    ranks().recorder.claim(weights, role="parameter", of=weights)
+    ranks().recorder.references.claim(weights, role="parameter", of=weights)
     return bucket, weights
 
 
@@ -207,7 +207,7 @@ class PartitionedEngine:
         if group.sent is None:
             own = [each.numel() for each in group.parameters if id(each) in group.starts]
             group.sent = gradient.new_empty(sum(own))
-            ranks().recorder.claim(group.sent, role="gradient", of=group.master)
+            ranks().recorder.references.claim(group.sent, role="gradient", of=group.master)
         group.sent.narrow(0, start, gradient.numel()).copy_(gradient.view(-1))
 
     def step(self) -> None:
@@ -266,7 +266,7 @@ def training(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Iterato
     engine = PartitionedEngine(parts, spec)
     surroundings.place_model(parts.model)
     for group in engine._groups:
-        ranks().recorder.claim(group.master, role="optimizer_state", of=group.master)
+        ranks().recorder.references.claim(group.master, role="optimizer_state", of=group.master)
     return _steps(parts, engine)
 
 

@@ -113,7 +113,7 @@ def _move_buffers(model: torch.nn.Module) -> None:
 
 def _name(engine: Any) -> None:
     """Tell what DeepSpeed's own tensors are."""
-    claim = ranks().recorder.claim
+    claim = ranks().recorder.references.claim
     for attribute, role in _HELD.items():
         held = getattr(engine.optimizer, attribute, ())
         for tensor in (held,) if isinstance(held, torch.Tensor) else held or ():
