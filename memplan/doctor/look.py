@@ -24,12 +24,13 @@ SOLVERS = (
     ("HiGHS", "highspy", "checkpoint-plan and the optimum of a graph file cannot be solved"),
     ("CBC", "pulp", "checkpoint-plan cannot be solved"),
     ("CP-SAT", "ortools", "reuse-plan searches without it"),
+    ("numba", "numba", "reuse-plan searches 10 to 30 times slower"),
 )
 """Name, package, and what it costs to lack it."""
 EXTRAS = {
     "hf": (("transformers", "diffusers", "accelerate"), "targets hf: and preset:"),
     "compile": (("triton",), "--compile inductor for GPUs"),
-    "solvers": (("numba", "ortools"), "reuse-plan: compiled search, CP-SAT"),
+    "solvers": (("numba", "ortools"), "reuse-plan: compiled search, CP-SAT; part of memplan where they have wheels"),
     "cluster": (("dask",), "sweep on several machines"),
     "ray": (("ray",), "sweep on a Ray cluster"),
     "arena": (("ninja",), "plan_arena: compiles its allocator"),

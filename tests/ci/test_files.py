@@ -109,7 +109,9 @@ def test_the_hook_is_one_that_pre_commit_takes() -> None:
     assert hook["pass_filenames"] is False
     assert hook["require_serial"] is True
     [used] = loaded(EXAMPLE / ".pre-commit-config.yaml")["repos"][0]["hooks"]
-    assert used["id"] == hook["id"]
+    assert {key: used[key] for key in ("id", "entry", "pass_filenames")} == {
+        key: hook[key] for key in ("id", "entry", "pass_filenames")
+    }
     manifest = pytest.importorskip("pre_commit.clientlib")
     assert manifest.load_manifest(str(HOOKS))
 
@@ -128,3 +130,9 @@ def test_the_baseline_names_no_path_of_the_machine_that_made_it() -> None:
     sources = [owner["source"] for gpus in jobs.values() for each in gpus.values() for owner in each["owners"]]
     assert any(sources)
     assert not [source for source in sources if source.startswith("/")]
+
+
+def test_no_file_has_a_placeholder_for_an_owner() -> None:
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*"), *ROOT.glob(".github/**/*")]
+    texts = {path: path.read_text(errors="ignore") for path in files if path.is_file() and "cache" not in str(path)}
+    assert [path for path, text in texts.items() if re.search(r"\bOWNER\b", text)] == []

@@ -63,10 +63,11 @@ def plan_reuse(
         kind, folder = "step", cache.folder if cache is not None else None
         gathered = run_isolated(_in_child, source, profile, capacity, folder, timeout=timeout, progress=progress)
     read_seconds = time.perf_counter() - started
+    from memplan.plan.reuse.compiled import is_ready
     from memplan.plan.reuse.methods import place
 
     if progress is not None:
-        progress("placing")
+        progress("placing" if is_ready() else "placing, and compiling what places: once after an installation")
     started = time.perf_counter()
     result, methods = place(gathered.problem, method=method, time_limit=time_limit)
     return ReuseAnswer(
