@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from memplan.job.adapters import Lora, parse_lora
+from memplan.job.assumed import AssumedInteger, parse_assumed
 from memplan.job.inputs import parse_input
 from memplan.job.option import JobOption, option_of
 from memplan.job.parallel import Parallel, parse_parallel
@@ -67,6 +68,7 @@ class OptionField:
             Parallel: parse_parallel,
             Lora: partial(parse_lora, folder=folder),
             InputSpec: parse_input,
+            AssumedInteger: parse_assumed,
         }
         return parsers.get(self.item)
 

@@ -7,6 +7,7 @@ from typing import Any, assert_never, get_type_hints
 
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora
+from memplan.job.assumed import AssumedInteger, parse_assumed
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.parallel import Parallel, parse_parallel
 from memplan.job.spec import FileTarget, HubTarget, InputSpec, JobSpec, ModuleTarget, PresetTarget, ScriptTarget, Target
@@ -38,7 +39,7 @@ def _plain(value: Any) -> Any:
     match value:
         case FileTarget() | ModuleTarget() | HubTarget() | PresetTarget():
             return _plain_target(value)
-        case Parallel():
+        case Parallel() | AssumedInteger():
             return str(value)
         case Zero() | Lora() | InputSpec():
             return {name: _plain(item) for name, item in asdict(value).items()}
@@ -123,6 +124,7 @@ _KINDS: Mapping[Any, Reader] = {
     float: number,
     InputSpec: _INPUT.then(lambda found: InputSpec(**found)),
     Parallel: text.then(parse_parallel).described("As --parallel takes it"),
+    AssumedInteger: text.then(parse_assumed).described("As --assume takes it"),
     Lora: _LORA.then(lambda found: Lora(**found)),
 }
 """Type of a value → its reader."""

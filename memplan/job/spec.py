@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from memplan.job.adapters import Lora, Quantize
+from memplan.job.assumed import AssumedInteger
 from memplan.job.option import Needed, option
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.zero import Zero
@@ -266,5 +267,10 @@ class JobSpec:
         "balanced", help="Sizes that depend on values:", on_job_line="always", for_programs=True
     )
     """Assumption for sizes that depend on values (MoE routing, boolean masks)."""
+    assume: tuple[AssumedInteger, ...] = option(
+        (), metavar="SPEC", on_job_line="never", names_code=True, for_programs=True, page="programs.md#integers",
+        help="An integer that the program reads from a tensor, item@FILE:LINE=NUMBER. Repeatable.",
+    )  # fmt: skip
+    """Integers that the user knows of what is read from tensors."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field name → where its value came from (``--batch-size``, ``model.py:14``, ``default``)."""

@@ -1,6 +1,6 @@
 """Runs a program again where it failed on an answer that was only assumed: with that answer the other way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from memplan.errors import EstimateError, MemplanError
@@ -15,12 +15,13 @@ MOST_TRIES = 8
 a whole run."""
 
 
-def attempt(run: Callable[[Decisions], T], way: Way) -> T:
+def attempt(run: Callable[[Decisions], T], way: Way, given: Mapping[str, int] | None = None) -> T:
     """Run a program, and after a failure again with another of the answers that it was given, the last ones first.
 
     Args:
         run: The program, with what is taken for granted in it.
         way: How what nobody knows turns out.
+        given: Integers that the user knows, by file and line.
 
     Returns:
         What the first run returns that does not fail.
@@ -33,7 +34,7 @@ def attempt(run: Callable[[Decisions], T], way: Way) -> T:
     tried: set[Place] = set()
     furthest = 0
     for _ in range(MOST_TRIES):
-        decisions = Decisions(way, forced)
+        decisions = Decisions(way, forced, given=given)
         try:
             with forgotten_modules():
                 return run(decisions)

@@ -6,7 +6,8 @@ the program fails all the same, the last answer was wrong: ``attempts`` runs it 
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -53,16 +54,39 @@ Place = tuple[str, int, int]
 """File, line, column."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerRead:
+    """A place where a program reads an integer that nobody knows."""
+
+    shown: str
+    """File and line, as reports name them."""
+    is_bounded: bool
+    """Is it known how large the integer may be?"""
+
+
 class Decisions:
     """Answers questions, and remembers which and how.
 
     Args:
         way: How what nobody knows turns out.
         forced: Answers that were found out before, by place.
+        given: Integers that the user knows, by file and line (``train.py:88``).
+        moved: Places where an integer is taken to be another than the likely one.
     """
 
-    def __init__(self, way: Way = "likely", forced: Mapping[Place, bool] | None = None) -> None:
+    def __init__(
+        self,
+        way: Way = "likely",
+        forced: Mapping[Place, bool] | None = None,
+        *,
+        given: Mapping[str, int] | None = None,
+        moved: Collection[Place] = (),
+    ) -> None:
         self.way: Way = way
+        self.forced: Mapping[Place, bool] = dict(forced or {})
+        """Answers that were found out before, by place."""
+        self.integers: dict[Place, IntegerRead] = {}
+        """Integers that were read, and that nobody knows."""
         self.made: dict[Place, bool] = {}
         """Answers given, the one given last at the end."""
         self.asked = 0
@@ -73,7 +97,7 @@ class Decisions:
         """Other ways in which the program might go."""
         self.unbounded: dict[str, None] = {}
         """Integers and loops that nothing bounds, each a phrase for what is not modelled."""
-        self._forced = dict(forced or {})
+        self._given, self._moved = given or {}, moved
         self._visits: dict[Place, int] = {}
         self._numbers = 0
         self._turns = False
@@ -100,7 +124,7 @@ class Decisions:
             return default
         asked = question(frame)
         place = asked.file, asked.line, asked.column
-        answer = self._forced[place] if place in self._forced else self._answer(asked, place, default)
+        answer = self.forced[place] if place in self.forced else self._answer(asked, place, default)
         self.made.pop(place, None)
         self.made[place] = answer
         self._say(asked, answer)
@@ -120,7 +144,7 @@ class Decisions:
         asked = question(frame)
         place = asked.file, asked.line, asked.column
         self.made.pop(place, None)
-        self.made[place] = self._forced.get(place, True)
+        self.made[place] = self.forced.get(place, True)
         over = self._count(place) - self._patience(asked)
         if over > 0:
             self._bound(asked)
@@ -128,7 +152,7 @@ class Decisions:
         if asked.is_compared and _minds(asked):
             self._note(f"the number read at {_shown(asked)} is taken to be about 1")
             self.ways |= dict.fromkeys(("other", "most"))
-            if place not in self._forced and self.way in _COMPARED:
+            if place not in self.forced and self.way in _COMPARED:
                 return _COMPARED[self.way]
         return likely if self.made[place] else 0.0
 
@@ -140,24 +164,35 @@ class Decisions:
         """An integer that nobody knows."""
         frame = _asking()
         asked = question(frame) if frame is not None else None
+        if asked is not None and (known := self._known(asked)) is not None:
+            return known
         if asked is None or asked.is_compared or asked.in_while:
             # Loops that wait for a number are left by the ways of ``number``.
             return int(self.number(may_be.likely))
         self.asked += 1
         place = asked.file, asked.line, asked.column
         self.made.pop(place, None)
-        self.made[place] = self._forced.get(place, True)
+        self.made[place] = self.forced.get(place, True)
         return self._integer(asked, may_be, wanted=self.made[place])
 
+    def _known(self, asked: Question) -> int | None:
+        """The integer that the user gave for this place."""
+        read = next((key for key in self._given if f"/{asked.file}:{asked.line}".endswith(f"/{key}")), None)
+        if read is not None:
+            self._note(f"the integer read at {_shown(asked)} is {self._given[read]}, as given")
+        return None if read is None else self._given[read]
+
     def _integer(self, asked: Question, may_be: Readable, *, wanted: bool) -> int:
-        most = may_be.most
-        self.ways |= dict.fromkeys(("other", "most"))
-        bounds = "" if most is None else f", of 0 to {most}"
+        most = MOST_UNBOUNDED if may_be.most is None else may_be.most
+        self.integers[asked.file, asked.line, asked.column] = IntegerRead(
+            shown=_shown(asked), is_bounded=may_be.most is not None
+        )
+        bounds = "" if may_be.most is None else f", of 0 to {may_be.most}"
         self._note(f"the integer read at {_shown(asked)} is taken to be {may_be.likely}{bounds}")
-        if most is None:
-            self.unbounded[f"how large the integer read at {_shown(asked)} may be: {MOST_UNBOUNDED} at most"] = None
-        if self.way == "most":
-            return MOST_UNBOUNDED if most is None else most
+        if may_be.most is None:
+            self.unbounded[how_large(_shown(asked))] = None
+        if self.way == "most" or (asked.file, asked.line, asked.column) in self._moved:
+            return most if wanted or self.way == "most" else 0
         if self.way == "other":
             # Nothing, or if the program cannot do with nothing, one.
             return 0 if wanted else 1
@@ -244,6 +279,11 @@ class Decisions:
             return
         word = "true" if answer else "false"
         self._note(f"data decide at {_shown(asked)}: taken to be {word}{_because(asked, answer)}")
+
+
+def how_large(shown: str) -> str:
+    """What is not modelled of an integer that nothing bounds."""
+    return f"how large the integer read at {shown} may be: {MOST_UNBOUNDED} at most"
 
 
 def _because(asked: Question, answer: bool) -> str:

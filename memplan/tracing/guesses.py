@@ -46,7 +46,8 @@ class Guesses:
         """In which other ways what nobody knows could turn out, so that the step would be another one."""
         if self.worst_case or self.decisions.way != "likely":
             return ()
-        return tuple(self.decisions.ways)
+        by_integers: tuple[Way, ...] = ("other", "most") if self.decisions.integers else ()
+        return tuple(dict.fromkeys((*self.decisions.ways, *by_integers)))
 
     def read_drawn(self, known: Knowledge) -> None:
         """Note that a program reads elements; where they were drawn, others may be read the next time."""

@@ -13,6 +13,7 @@ from memplan.tracing.decisions import Decisions
 from memplan.tracing.fitting import lightning
 from memplan.tracing.fitting.loops import LibraryLoop, library_loop
 from memplan.tracing.inferred.complete import complete
+from memplan.tracing.moved_integers import settled
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
@@ -53,13 +54,8 @@ def trace_job(
         EstimateError: User code fails, or an op has no answer on fake tensors.
     """
     if isinstance(spec.target, ScriptTarget):
-        target = spec.target
-        return attempt(
-            lambda decisions: trace_script(
-                target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
-            ),
-            way,
-        )
+        return _program_traced(spec.target, spec, device, rank=rank, way=way, seen=seen, progress=progress)
+    given = {each.place: each.number for each in spec.assume}
 
     def run(completed: Callable[[ModelSource, Callable[[str], None]], ModelSource]) -> Trace:
         return attempt(
@@ -67,12 +63,32 @@ def trace_job(
                 load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
             ),
             way,
+            given,
         )
 
     try:
         return run(lambda source, assume: complete(source, spec, assume))
     except NoLossError:
         return run(lambda source, assume: complete(source, spec, assume, loss=True))
+
+
+def _program_traced(
+    target: ScriptTarget,
+    spec: JobSpec,
+    device: DeviceTraits,
+    *,
+    rank: int,
+    way: Way,
+    seen: SeenModel | None,
+    progress: Callable[[str], None],
+) -> Trace:
+    given = {each.place: each.number for each in spec.assume}
+
+    def run(decisions: Decisions) -> Trace:
+        return trace_script(target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
+
+    trace, decisions = attempt(lambda decisions: (run(decisions), decisions), way, given)
+    return settled(trace, decisions, run, given) if way == "likely" and decisions.integers else trace
 
 
 def _trace(

@@ -7,7 +7,7 @@ ESTIMATE = {
     "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--float8",
     "--loss-chunks", "--keep-gradients", "--optimizer-in-backward", "--offload-activations", "--compress-activations",
     "--data-workers", "--prefetch", "--pin-memory", "--replay-buffer", "--replay-buffer-on", "--compile", "--mode",
-    "--max-new-tokens", "--kv-block-size", "--data-dependent",
+    "--max-new-tokens", "--kv-block-size", "--data-dependent", "--assume",
     "--format", "-f", "--json", "--explain", "--quiet", "-q", "--fail-on", "--exit-zero",
 }  # fmt: skip
 CACHE = {"--cache-dir", "--no-cache"}

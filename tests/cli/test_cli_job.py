@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memplan.job.adapters import Lora
+from memplan.job.assumed import AssumedInteger
 from memplan.job.limits import MAX_COUNT
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.parallel import Parallel
@@ -16,6 +17,7 @@ from memplan.job.spec import FileTarget, InputSpec, JobSpec
 Run = Callable[..., int]
 
 IN_A_FORM_OF_THEIR_OWN = {
+    "assume": ("item@train.py:88=7", (AssumedInteger(place="train.py:88", number=7),)),
     "inputs": ("x=float32[B,3,224]", (InputSpec(name="x", dtype="float32", dims=("B", 3, 224)),)),
     "parallel": ("fsdp=8", Parallel(data="fsdp2", shards=8)),
     "lora": ("r=4", Lora(rank=4)),

@@ -58,7 +58,7 @@ def test_a_framework_is_told_what_to_do_about_every_option_that_changes_training
     told = {name for name, option in OPTIONS.items() if option.about.by_hand}
     assert OPTIONS.keys() - told == {
         "allow_network", "trust_remote_code", "no_fold", "inputs", "mode", "max_new_tokens", "kv_block_size",
-        "data_dependent",
+        "data_dependent", "assume",
     }  # fmt: skip
     job = JobSpec(target=PresetTarget(name="gpt2"), checkpoint="plan.json", parallel=Parallel(data="ddp", replicas=4))
     assert [*left_out(job, frozenset({"checkpoint", "parallel", "seq_len"}))] == [

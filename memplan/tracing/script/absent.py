@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers, weights
+from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers, tiktoken, weights
 
 Assume = Callable[[str], None]
 _MAKERS: dict[str, Callable[[ModuleType, ExitStack, Assume], None]] = {
@@ -51,7 +51,7 @@ def _forget_loggers(before: frozenset[str]) -> None:
 
 
 def _is_stand_in(name: str) -> bool:
-    return isinstance(sys.modules[name], loggers.Inert | hub_datasets.DatasetsModule)
+    return isinstance(sys.modules[name], loggers.Inert | hub_datasets.DatasetsModule | tiktoken.TiktokenModule)
 
 
 def _version(real: Callable[[str], str]) -> Callable[[str], str]:
@@ -98,6 +98,8 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return None
         if name.partition(".")[0] in ("datasets", "evaluate"):
             return self._of_hub(name)
+        if name == "tiktoken":
+            return tiktoken.spec_of(name, self._assume)
         spec = self._others(name) if name in _MAKERS else None
         if spec is None or spec.loader is None:
             return None

@@ -7,9 +7,11 @@ them. This keeps accidents from happening; it is no sandbox.
 
 import builtins
 import io
+import json
 import multiprocessing.util
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,7 +23,7 @@ from unittest import mock
 
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.host_reads import NOT_SAVED
-from memplan.tracing.script.overlay import WRITES, Overlay, absolute, is_below
+from memplan.tracing.script.written_files import WRITES, WrittenFiles, absolute, is_below
 
 _FORBIDDEN = {
     "os.remove": "deleting files",
@@ -131,21 +133,22 @@ def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
 @contextmanager
 def _redirected(scratch: Path, assume: Callable[[str], None]) -> Iterator[None]:
     """Let functions that write do so in the scratch folder."""
-    overlay = Overlay(scratch, _GUARD.trusting)
+    files = WrittenFiles(scratch, _GUARD.trusting)
 
     def save(_: Any, file: Any, *__: Any, **___: Any) -> None:
         """Make an empty file: programs rename, link, count and remove what they saved."""
         assume(NOT_SAVED)
         if isinstance(file, str | os.PathLike):
-            overlay.open(file, "wb").close()
+            files.open(file, "wb").close()
 
     with (
-        mock.patch.object(builtins, "open", overlay.open),
-        mock.patch.object(io, "open", overlay.open),
-        mock.patch.object(tarfile, "bltn_open", overlay.open),
-        mock.patch.dict(_numpy_openers(), {None: overlay.open}),
-        mock.patch.dict(vars(os), {"popen": _popen, **overlay.functions()}),
-        mock.patch.object(shutil, "rmtree", overlay.rmtree),
+        mock.patch.object(builtins, "open", files.open),
+        mock.patch.object(io, "open", files.open),
+        mock.patch.object(tarfile, "bltn_open", files.open),
+        mock.patch.dict(_numpy_openers(), {None: files.open}),
+        mock.patch.dict(vars(os), {"popen": _popen, **files.functions()}),
+        mock.patch.object(subprocess, "check_output", _check_output(subprocess.check_output)),
+        mock.patch.object(shutil, "rmtree", files.rmtree),
         mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
         mock.patch.object(tempfile, "tempdir", str(scratch)),
         replaced((Replacement("torch.save", save),)),
@@ -164,6 +167,17 @@ def _spawn(path: Any, *_: Any) -> int:
     """``multiprocessing`` with ``spawn`` or ``forkserver``, which no audit event tells of."""
     sys.audit("subprocess.Popen", os.fsdecode(path))
     raise PermissionError("starting processes is not allowed while memplan runs the program")
+
+
+def _check_output(real: Callable[..., Any]) -> Callable[..., Any]:
+    """``subprocess.check_output``, which ``typeshed_client`` asks for the import path of this very Python."""
+
+    def check_output(command: Any, *args: Any, **options: Any) -> Any:
+        if command == [sys.executable, "-c", "import sys, json; print(json.dumps(sys.path))"]:
+            return json.dumps(sys.path).encode()
+        return real(command, *args, **options)
+
+    return check_output
 
 
 def _popen(command: str, *_: Any, **__: Any) -> io.StringIO:

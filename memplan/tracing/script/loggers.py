@@ -1,6 +1,8 @@
 """Experiment trackers: whatever a program tells them goes nowhere."""
 
+import dis
 import importlib.machinery
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self
@@ -40,7 +42,11 @@ class Nothing:
         """Nothing was begun."""
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(())
+        # Who takes it apart gets as many parts as it wants; a loop has no round.
+        frame = sys._getframe(1)
+        code, at = frame.f_code.co_code, frame.f_lasti
+        wanted = code[at + 1] if dis.opname[code[at]] == "UNPACK_SEQUENCE" else 0
+        return iter([Nothing() for _ in range(wanted)])
 
     def __len__(self) -> int:
         return 0

@@ -94,6 +94,7 @@ def test_what_would_change_the_machine_fails_as_without_permission(text: str, fo
         "import numpy\nnumpy.memmap('new.bin', mode='w+', shape=(8,))",
         "import os\nos.chdir('/')\nopen('kept.txt', 'a').close()",
         "import tempfile\ntempfile.TemporaryDirectory().cleanup()",
+        "import os\nos.close(os.open('new.txt', os.O_WRONLY | os.O_CREAT))",
     ],
 )
 def test_what_is_written_goes_to_a_scratch_folder(text: str, folder: Path) -> None:

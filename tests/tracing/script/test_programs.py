@@ -195,6 +195,40 @@ assert Halved(2.0).number == 1.0
     ]
 
 
+def test_text_is_encoded_as_tiktoken_would(estimated: Callable[..., Estimate]) -> None:
+    encoded = """
+import tiktoken
+encoding = tiktoken.get_encoding("gpt2")
+tokens = encoding.encode("to be or not to be", allowed_special={"<|endoftext|>"})
+assert len(tokens) == 6 and tokens[:2] == tokens[4:] and max(tokens) < encoding.n_vocab == 50257
+assert len(encoding.decode([*tokens, encoding.eot_token]).split()) == 7
+assert tiktoken.encoding_for_model("gpt-4o").n_vocab == 200019
+"""
+    estimate = estimated(HEAD + encoded + FROM_RANDOM.removeprefix(HEAD))
+    assert "tiktoken's gpt2 is not downloaded: it makes a token of each word" in estimate.assumptions
+    assert "tiktoken" not in sys.modules
+
+
+def test_trackers_take_what_they_are_told(estimated: Callable[..., Estimate]) -> None:
+    told = """
+import wandb
+from torch.utils.tensorboard.summary import hparams
+run = wandb.init(project="p", config={"lr": 1})
+first, second, third = hparams({}, {})
+assert [*run] == [] and first.summary(1) is not None
+"""
+    assert "wandb is told nothing" in estimated(HEAD + told + FROM_RANDOM.removeprefix(HEAD)).assumptions
+
+
+def test_a_program_may_ask_for_pythons_import_path(estimated: Callable[..., Estimate]) -> None:
+    asks = """
+import json, subprocess
+asked = [sys.executable, "-c", "import sys, json; print(json.dumps(sys.path))"]
+assert json.loads(subprocess.check_output(asked)) == sys.path
+"""
+    assert estimated(HEAD + asks + FROM_RANDOM.removeprefix(HEAD)).repeats
+
+
 def test_a_model_is_shared_with_other_processes(estimated: Callable[..., Estimate]) -> None:
     shared = HEAD.replace("build().to(options.device)", "build().share_memory().to(options.device)")
     assert shared != HEAD

@@ -18,7 +18,7 @@ _LOOKS = ("stat", "lstat", "access", "readlink", "chdir", "utime", "chmod", "tru
 _REMOVES = ("remove", "unlink", "rmdir")
 
 
-class Overlay:
+class WrittenFiles:
     """Stand-ins of functions of ``os``, ``open`` and ``shutil.rmtree``.
 
     Args:
