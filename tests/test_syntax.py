@@ -16,6 +16,7 @@ def test_what_cannot_be_parsed_is_a_syntax_error(text: str | bytes) -> None:
         parse_source(text)
 
 
+@pytest.mark.slow
 def test_init_of_deep_source_is_no_defect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
