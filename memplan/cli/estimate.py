@@ -64,12 +64,14 @@ def estimate(
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
     from memplan.measure.compose import estimate as measured
+    from memplan.plan.switches import switches
 
     with console.progress(enabled=not report.quiet) as tell:
         results = measured(
             spec,
             profiles,
             detail=_detail(wanted, timeline=timeline),
+            switches=switches(spec) if report.explain else (),
             alloc_conf=alloc_conf,
             timeout=job.timeout,
             cache=cache.opened(),

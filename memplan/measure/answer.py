@@ -5,6 +5,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
+from memplan.lifetime.attention import held_by_attention
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.measure.context import context_of
@@ -72,6 +73,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         memplan_version=installed("memplan"),
         kv_cache=kv_cache(trace.cache, spec.kv_block_size),
         folded=trace.folded,
+        attention={str(part): size for part, size in held_by_attention(measured.lifetimes, alive).items()},
     )
 
 

@@ -12,6 +12,7 @@ from memplan.measure.cache import Cache
 from memplan.measure.collector import never_collect
 from memplan.measure.kept_answers import KeptAnswer
 from memplan.measure.records import RecordedEstimate
+from memplan.measure.savings import Switch
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
@@ -25,6 +26,7 @@ def estimate(
     profiles: Sequence[GpuProfile],
     *,
     detail: Detail = "figures",
+    switches: Sequence[Switch] = (),
     alloc_conf: str = "",
     timeout: float = DEFAULT_TIMEOUT,
     cache: Cache | None = None,
@@ -36,6 +38,7 @@ def estimate(
         spec: The job.
         profiles: Devices (``memplan.hardware.catalog.load_profile``).
         detail: What is kept of each replay.
+        switches: Optimizations of which it is told what each saves; each costs a trace.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         timeout: Seconds after which the child is killed.
         cache: Where answers and traces of unchanged jobs are found and kept; None: nowhere.
@@ -48,7 +51,7 @@ def estimate(
         UsageError: The target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
-    answer = KeptAnswer(cache, spec, profiles, alloc_conf) if cache is not None else None
+    answer = KeptAnswer(cache, spec, profiles, alloc_conf, switches) if cache is not None else None
     if answer is not None and detail != "histories":
         found = answer.find(timelines=detail == "timelines")
         if found is not None:
@@ -59,6 +62,7 @@ def estimate(
         spec,
         profiles,
         detail=detail,
+        switches=switches,
         alloc_conf=alloc_conf,
         timeout=timeout,
         folder=cache.folder if cache is not None else None,
@@ -74,6 +78,7 @@ def estimate_and_reads(
     profiles: Sequence[GpuProfile],
     *,
     detail: Detail,
+    switches: Sequence[Switch] = (),
     alloc_conf: str,
     timeout: float,
     folder: Path | None,
@@ -87,6 +92,7 @@ def estimate_and_reads(
         spec: The job.
         profiles: Devices.
         detail: What is kept of each replay.
+        switches: Optimizations of which it is told what each saves.
         alloc_conf: The allocator's options.
         timeout: Seconds.
         folder: Where traces are kept; None: nowhere, and nothing that is read is recorded.
@@ -95,25 +101,36 @@ def estimate_and_reads(
     Returns:
         One estimate per profile, in order; what was read, None where it changed meanwhile.
     """
-    return run_isolated(
-        _estimate_in_child, spec, tuple(profiles), alloc_conf, detail, folder, timeout=timeout, progress=progress
-    )
+    asked = (spec, tuple(profiles), tuple(switches))
+    return run_isolated(_estimate_in_child, asked, alloc_conf, detail, folder, timeout=timeout, progress=progress)
 
 
 def _estimate_in_child(
-    spec: JobSpec, profiles: tuple[GpuProfile, ...], alloc_conf: str, detail: Detail, folder: Path | None
+    asked: tuple[JobSpec, tuple[GpuProfile, ...], tuple[Switch, ...]],
+    alloc_conf: str,
+    detail: Detail,
+    folder: Path | None,
 ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
     from memplan.job.child import progress
     from memplan.measure.kept_traces import kept_traces
     from memplan.measure.local import estimate_here, record_here
 
     never_collect()
+    spec, profiles, switches = asked
     kept = kept_traces(folder)
     if detail == "figures":
-        estimates = estimate_here(spec, profiles, alloc_conf=alloc_conf, kept=kept, progress=progress)
+        estimates = estimate_here(
+            spec, profiles, switches=switches, alloc_conf=alloc_conf, kept=kept, progress=progress
+        )
         results = tuple(RecordedEstimate(estimate=estimate, history=None) for estimate in estimates)
     else:
         results = record_here(
-            spec, profiles, alloc_conf=alloc_conf, whole=detail == "histories", kept=kept, progress=progress
+            spec,
+            profiles,
+            switches=switches,
+            alloc_conf=alloc_conf,
+            whole=detail == "histories",
+            kept=kept,
+            progress=progress,
         )
     return results, kept.reads() if kept is not None else None

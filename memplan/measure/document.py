@@ -66,6 +66,8 @@ ESTIMATE = Document(
                 "fragmentation": Computed(_fragmentation, "fragmentation"),
                 "headroom_bytes": _headroom,
                 "trace": {"steps": "steps_traced", "repeats": "repeats", "folded": if_any("folded")},
+                "attention": if_any("attention"),
+                "savings": if_any("savings"),
                 "versions": {"memplan": "memplan_version", "torch": "torch_version"},
             },
             before=_readable,

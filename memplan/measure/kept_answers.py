@@ -17,6 +17,7 @@ from memplan.measure.cache import Cache, key_of, this_processor
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.document import ESTIMATE, TIMELINE
 from memplan.measure.records import RecordedEstimate
+from memplan.measure.savings import Switch
 
 T = TypeVar("T")
 
@@ -27,10 +28,17 @@ _COMPRESSION = 5
 class KeptAnswer:
     """The estimates of one job on its devices, one for each."""
 
-    def __init__(self, cache: Cache, spec: JobSpec, profiles: Sequence[GpuProfile], alloc_conf: str = "") -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        spec: JobSpec,
+        profiles: Sequence[GpuProfile],
+        alloc_conf: str = "",
+        switches: Sequence[Switch] = (),
+    ) -> None:
         self._cache, self._count = cache, len(profiles)
         here = this_processor() if any(profile.kind == "cpu" for profile in profiles) else None
-        job = (spec, alloc_conf, tuple(profiles), here)
+        job = (spec, alloc_conf, tuple(profiles), tuple(switches), here)
         self._estimates, self._timelines = key_of("estimates", *job), key_of("timelines", *job)
 
     def find(self, *, timelines: bool = False) -> tuple[RecordedEstimate, ...] | None:

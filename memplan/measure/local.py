@@ -15,6 +15,7 @@ from memplan.measure.measured import Measured
 from memplan.measure.measurer import Measurer, measuring
 from memplan.measure.played import reserved_under
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
+from memplan.measure.savings import Switch, savings
 from memplan.replay.conf import not_modelled, parse_conf
 from memplan.replay.policy import AllocatorPolicy
 from memplan.units import format_bytes
@@ -23,6 +24,7 @@ MOST_OPS_OF_ADVICE = 300_000
 """Ops traced for advice, about a minute of them, after which no further change is tried; counted instead of seconds, so
 that the same job gets the same answer on any machine."""
 NOT_ALL_TRIED = "not every change that could make it fit was tried: each takes as long as the estimate itself"
+NOT_ALL_SWITCHED = "not every optimization was traced on and off: each takes as long as the estimate itself"
 NCCL = ("NCCL's buffers: outside of PyTorch's allocator, hundreds of MiB for each communicator",)
 
 
@@ -31,6 +33,7 @@ def estimate_here(
     profiles: Sequence[GpuProfile],
     *,
     advice: bool = True,
+    switches: Sequence[Switch] = (),
     alloc_conf: str = "",
     kept: KeptTraces | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -41,6 +44,7 @@ def estimate_here(
         spec: The job.
         profiles: Devices, in the order of the answers.
         advice: Look for changes that make it fit, where it does not? Each costs a trace.
+        switches: Optimizations of which it is told what each saves; each costs a trace.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         kept: Where traces are found and kept; None: nowhere.
         progress: Told what happens now.
@@ -49,13 +53,14 @@ def estimate_here(
         MemplanError: As for its stages.
     """
     with measuring(parse_conf(alloc_conf), kept=kept, progress=progress) as measurer:
-        return _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=advice)
+        return _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=advice, switches=switches)
 
 
 def record_here(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
     *,
+    switches: Sequence[Switch] = (),
     alloc_conf: str = "",
     whole: bool = True,
     kept: KeptTraces | None = None,
@@ -66,6 +71,7 @@ def record_here(
     Args:
         spec: The job.
         profiles: Devices, in the order of the answers.
+        switches: Optimizations of which it is told what each saves; each costs a trace.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         whole: Keep the history itself too, or only the digest?
         kept: Where traces are found and kept; None: nowhere.
@@ -75,7 +81,7 @@ def record_here(
         MemplanError: As for its stages.
     """
     with measuring(parse_conf(alloc_conf), kept=kept, progress=progress) as measurer:
-        estimates = _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=True)
+        estimates = _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=True, switches=switches)
         return tuple(
             RecordedEstimate(estimate=estimate, history=None)
             if estimate.verdict is Verdict.UNKNOWN
@@ -99,7 +105,9 @@ class _Estimator:
     def __init__(self, measurer: Measurer, alloc_conf: str) -> None:
         self._measurer, self._conf = measurer, alloc_conf
 
-    def estimates(self, spec: JobSpec, profiles: Sequence[GpuProfile], *, advice: bool) -> tuple[Estimate, ...]:
+    def estimates(
+        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, advice: bool, switches: Sequence[Switch] = ()
+    ) -> tuple[Estimate, ...]:
         """One for each device; what fails everywhere is the job's fault and no device's."""
         answers: list[Estimate] = []
         failed: list[EstimateError] = []
@@ -110,7 +118,8 @@ class _Estimator:
                 failed.append(error)
                 answers.append(unknown(spec, profile, error))
                 continue
-            answers.append(self._advised(spec, profile, answer) if advice else answer)
+            answer = self._advised(spec, profile, answer) if advice else answer
+            answers.append(self._switched(profile, answer, switches) if switches else answer)
         if len(failed) == len(profiles):
             raise failed[0]
         return tuple(answers)
@@ -129,16 +138,28 @@ class _Estimator:
 
     def _advised(self, spec: JobSpec, profile: GpuProfile, answer: Estimate) -> Estimate:
         """The answer with changes that make the job fit, as far as they can be tried within ``MOST_OPS_OF_ADVICE``."""
-        most, said = self._measurer.ops + MOST_OPS_OF_ADVICE, set[str]()
+        said = set[str]()
+        attempt = self._attempts(profile, NOT_ALL_TRIED, said)
+        changes = advise(spec, answer, attempt, "fp16" if "bfloat16" in profile.lacks else "bf16")
+        return dataclasses.replace(answer, advice=changes, assumptions=(*answer.assumptions, *said))
+
+    def _switched(self, profile: GpuProfile, answer: Estimate, switches: Sequence[Switch]) -> Estimate:
+        """The answer with what each optimization saves, as far as they can be traced within as many ops."""
+        said = set[str]()
+        found = savings(switches, answer, self._attempts(profile, NOT_ALL_SWITCHED, said), profile.lacks)
+        return dataclasses.replace(answer, savings=found, assumptions=(*answer.assumptions, *said))
+
+    def _attempts(self, profile: GpuProfile, sentence: str, said: set[str]) -> Callable[[JobSpec], Estimate]:
+        """Estimate changed jobs until ``MOST_OPS_OF_ADVICE`` are traced; then a sentence is put among what is said."""
+        most = self._measurer.ops + MOST_OPS_OF_ADVICE
 
         def attempt(changed: JobSpec) -> Estimate:
             if self._measurer.ops >= most:
-                said.add(NOT_ALL_TRIED)
-                raise EstimateError(NOT_ALL_TRIED)
+                said.add(sentence)
+                raise EstimateError(sentence)
             return self._estimate(changed, profile)
 
-        changes = advise(spec, answer, attempt, "fp16" if "bfloat16" in profile.lacks else "bf16")
-        return dataclasses.replace(answer, advice=changes, assumptions=(*answer.assumptions, *said))
+        return attempt
 
 
 def _on_ranks(profile: GpuProfile, measured: Measured, ranks: Sequence[Measured]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The answer: one frozen record per GPU, the source of every report (JSON contract 1.0)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memplan.measure.digest_records import HistoryDigest
@@ -134,6 +134,22 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """An optimization, and what the job takes where it is the other way: off if it is on, on if it is off."""
+
+    optimization: str
+    """What is typed for it."""
+    on: bool
+    """Does the job have it?"""
+    device_bytes: int | None = None
+    """Predicted device peak the other way, traced like the estimate itself; None where it cannot be traced."""
+    saved_bytes: int | None = None
+    """What it saves, or would save; negative where it takes more."""
+    reason: str = ""
+    """Why there are no figures; empty where there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmentation:
     """Shares at the peak: of what is reserved there, the breakdown's ``fragmentation`` is both together."""
 
@@ -183,6 +199,10 @@ class Estimate:
     """Where transformers generates; part of the peak as traced, not as blocks."""
     folded: Folded | None = None
     """Whether shallower models were traced in place of the whole; None where none was tried."""
+    attention: Mapping[str, int] = field(default_factory=dict)
+    """Category → bytes that attention holds at the peak, its projections included; part of ``breakdown``."""
+    savings: tuple[Saving, ...] = ()
+    """What each optimization saves, where somebody asked (``--explain``); those that are on first."""
 
     @property
     def headroom_bytes(self) -> int:

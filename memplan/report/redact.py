@@ -122,6 +122,10 @@ def redacted_estimate(estimate: Estimate, names: Names) -> Estimate:
         provenance=dict(_origin(*item, names) for item in estimate.provenance.items()),
         assumptions=names.sentences(estimate.assumptions),
         not_modelled=names.sentences(estimate.not_modelled),
+        savings=tuple(
+            replace(each, optimization=_typed(each.optimization), reason=" ".join(names.sentences([each.reason])))
+            for each in estimate.savings
+        ),
     )
 
 
@@ -142,6 +146,16 @@ def _option(name: str, value: str) -> str:
         return re.sub(r"\bown \w+", "own optimizer", value)
     option = OPTIONS.get(name)
     return value if option is not None and not option.about.names_code else _word(value)
+
+
+def _typed(words: str) -> str:
+    """``--lora hidden --quantize nf4`` for options as they are typed."""
+    name, shown = "", list[str]()
+    for word in words.split(" "):
+        if word.startswith("--"):
+            name = word.removeprefix("--").replace("-", "_")
+        shown.append(word if word.startswith("--") or name not in OPTIONS else _option(name, word))
+    return " ".join(shown)
 
 
 def _word(value: str) -> str:

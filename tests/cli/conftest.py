@@ -12,6 +12,7 @@ from memplan.job.spec import JobSpec
 from memplan.measure import compose
 from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate, RecordedEstimate
+from memplan.measure.savings import Switch
 from tests.report.example_estimates import FITS
 
 
@@ -26,6 +27,7 @@ class Library:
     timeouts: list[float] = field(default_factory=list)
     alloc_confs: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
+    switches: list[tuple[Switch, ...]] = field(default_factory=list)
 
     def estimate(
         self,
@@ -36,6 +38,7 @@ class Library:
         timeout: float,
         progress: Callable[[str], None] | None,
         detail: str,
+        switches: tuple[Switch, ...],
         cache: Cache | None,
     ) -> tuple[RecordedEstimate, ...]:
         self.specs.append(spec)
@@ -45,6 +48,7 @@ class Library:
         if self.failure is not None:
             raise self.failure
         self.details.append(detail)
+        self.switches.append(switches)
         return tuple(RecordedEstimate(estimate=answer, history=None) for answer in self.answers)
 
 

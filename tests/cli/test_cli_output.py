@@ -54,6 +54,7 @@ def test_the_exit_code_follows_the_verdicts(
 def test_text_goes_to_standard_output_plain_and_at_80_columns(run: Run, library, capsys) -> None:
     library.answers = (LONG, OOM)
     assert run("--explain") == 0
+    assert any(switch.text == "--checkpoint full" for switch in library.switches[-1])
     captured = capsys.readouterr()
     assert captured.err == ""
     assert "\x1b" not in captured.out

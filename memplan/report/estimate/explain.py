@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
 
-from memplan.measure.records import Estimate, Verdict
-from memplan.report.draw.layout import flow, hanging, pad, paragraphs
+from memplan.measure.records import Estimate, Saving, Verdict
+from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread
 from memplan.report.estimate.interval import interval_facts
 from memplan.report.estimate.job import DEFAULT, FLOP_UNITS, scaled
+from memplan.text import shorten
 from memplan.tracing.records import Folded
 from memplan.units import format_bytes
 
@@ -20,6 +21,7 @@ def explanation(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
     first = estimates[0]
     return [
         [] if first.verdict is Verdict.UNKNOWN else _figures(first, width),
+        _savings(first.savings, width),
         *caveats(estimates, width),
         _provenance(first, width),
     ]
@@ -57,6 +59,30 @@ def _figures(estimate: Estimate, width: int) -> list[Text]:
         *interval_facts(peak.basis, width),
         *flow("work", (work, f"{estimate.steps_traced} steps traced, {repeats}", *_folded(estimate.folded)), width),
     ]
+
+
+def _savings(savings: Sequence[Saving], width: int) -> list[Text]:
+    """A line for each optimization: what the job takes where it is the other way."""
+    rows = [
+        spread(Text(f"  {_ON[each.on]}  {shorten(each.optimization, width - len(figures) - 9)}"), Text(figures), width)
+        for each in savings
+        for figures in (_saved(each, width),)
+    ]
+    return [Text("what each optimization saves", style="bold"), *rows] if rows else []
+
+
+_ON = {True: "on ", False: "off"}
+
+
+def _saved(saving: Saving, width: int) -> str:
+    if saving.device_bytes is None or saving.saved_bytes is None:
+        return shorten(f"not traced without it: {saving.reason}", width // 2)
+    other = f"{'without' if saving.on else 'with'} it {format_bytes(saving.device_bytes)}"
+    verb = "saves" if saving.on else "would save"
+    if saving.saved_bytes < 0:
+        verb = "takes" if saving.on else "would take"
+    more = " more" if saving.saved_bytes < 0 else ""
+    return f"{other}, {verb} {format_bytes(abs(saving.saved_bytes))}{more}"
 
 
 def _folded(folded: Folded | None) -> list[str]:

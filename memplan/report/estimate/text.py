@@ -7,7 +7,7 @@ from rich.text import Text
 
 from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import SEPARATOR, bounded, pad, source_line, stacked
+from memplan.report.draw.layout import SEPARATOR, bounded, hanging, pad, source_line, stacked
 from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
@@ -41,7 +41,7 @@ def render(
     width = bounded(width)
     blocks = [verdict_lines(estimates, width, commands)]
     if not quiet:
-        blocks += _detail(estimates, width)
+        blocks += _detail(estimates, width, explain=explain)
         blocks += explanation(estimates, width) if explain else _short_caveats(estimates, width)
         blocks.append(job_lines(_shown(estimates), width))
     return stacked(blocks, width)
@@ -52,12 +52,22 @@ def _shown(estimates: Sequence[Estimate]) -> Estimate:
     return next((estimate for estimate in estimates if estimate.verdict is not Verdict.UNKNOWN), estimates[0])
 
 
-def _detail(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
+def _detail(estimates: Sequence[Estimate], width: int, *, explain: bool) -> list[list[Text]]:
     first = _shown(estimates)
     if first.verdict is Verdict.UNKNOWN:
         return []
     title = [Text(f"on {clean(first.gpu.name)}", style="bold")] if len(estimates) > 1 else []
-    return [[*title, *breakdown_lines(first, width), *_peak_lines(first, width)], owner_lines(first.owners, width)]
+    parts = [*breakdown_lines(first, width), *(_attention_lines(first, width) if explain else [])]
+    return [[*title, *parts, *_peak_lines(first, width)], owner_lines(first.owners, width)]
+
+
+def _attention_lines(estimate: Estimate, width: int) -> list[Text]:
+    """Attention's share of the lines above."""
+    sizes = [f"{format_bytes(size)} {LABELS.get(part, part)}" for part, size in estimate.attention.items()]
+    if not sizes:
+        return []
+    label = f"  {'attention':{LABEL_CELLS}}  {format_bytes(sum(estimate.attention.values()))} of it: "
+    return [Text(line) for line in hanging(label, ", ".join(sizes), width)]
 
 
 def breakdown_lines(estimate: Estimate, width: int) -> list[Text]:
