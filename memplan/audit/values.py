@@ -100,9 +100,9 @@ def is_loss_call(code: Code, node: ast.AST) -> bool:
     return _LOSS.search(name) is not None and _NO_LOSS.search(name) is None
 
 
-def has_graph(code: Code, node: ast.expr, depth: int = _DEPTH) -> bool:
+def has_graph(code: Code, node: ast.expr) -> bool:
     """Does a value, where it stands, hold on to an autograd graph?"""
-    return depth > 0 and not gradients_off(code, node) and _graph(code, node, depth)
+    return not gradients_off(code, node) and _graph(code, node, _DEPTH)
 
 
 def _graph(code: Code, node: ast.expr | None, depth: int) -> bool:  # noqa: PLR0911 - one for each form

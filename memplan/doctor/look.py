@@ -1,14 +1,13 @@
 """Looking at this machine. Nothing is changed; torch is imported, and no context is made on a GPU."""
 
 import contextlib
-import logging
 import os
 import platform
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from memplan.doctor.records import Checkup, DoctorCheck
+from memplan.job.noise import quiet
 from memplan.measure.cache import MOST_BYTES, default_folder
 from memplan.seam.find import imported, is_expected, is_lost, owner_of
 from memplan.seam.patch import Patch
@@ -46,21 +45,8 @@ EXTRAS = {
 
 def look() -> Checkup:
     """Look for everything."""
-    with _quiet():
+    with quiet():
         return Checkup(checks=(*_versions(), *_seam(), *_solvers(), *_extras(), *_devices(), *_caches()))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep to the report what libraries say of missing GPUs and of parts of their own when they are imported."""
-    former = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(former)
 
 
 def _versions() -> Iterator[DoctorCheck]:

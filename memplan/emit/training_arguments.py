@@ -13,6 +13,7 @@ from memplan.emit import deepspeed_json, words
 from memplan.emit.accelerate_yaml import KINDS, MIXED, reshard_note
 from memplan.emit.records import HEAD_ELSEWHERE
 from memplan.job.adapters import Lora
+from memplan.job.config_files.training_arguments import OPTIM
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
@@ -27,16 +28,6 @@ LIGER: Mapping[str, bool] = {
 }  # fmt: skip
 """Of Liger's kernels the loss alone (liger_kernel/transformers/monkey_patch.py, 0.8.5); models leave out what they have
 no use for (``_apply_liger_kernel_to_instance``)."""
-OPTIMIZERS: Mapping[str, str] = {
-    "adamw": "adamw_torch",
-    "sgd": "sgd",
-    "adagrad": "adagrad",
-    "adafactor": "adafactor",
-    "lion": "lion_32bit",
-    "adamw-8bit": "adamw_bnb_8bit",
-    "paged-adamw-8bit": "paged_adamw_8bit",
-}
-"""Optimizer → ``optim``."""
 _OTHER_CODE: Mapping[str, str] = {
     "adafactor": "transformers' own Adafactor runs, not torch's",
     "lion": "bitsandbytes' Lion runs",
@@ -91,7 +82,7 @@ def arguments(job: JobSpec) -> dict[str, Any]:
 
 def optimizer_name(job: JobSpec) -> str:
     """What ``optim`` is; AdamW where the job's is none of it."""
-    name = OPTIMIZERS.get(job.optimizer or "adamw", "adamw_torch")
+    name = OPTIM.get(job.optimizer or "adamw", "adamw_torch")
     return "adamw_torch_fused" if name == "adamw_torch" and job.optimizer_impl == "fused" else name
 
 

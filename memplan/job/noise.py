@@ -25,6 +25,19 @@ def hush_libraries() -> None:
 
 
 @contextmanager
+def quiet() -> Iterator[None]:
+    """Keep back warnings and log records of imports: missing GPUs, parts that could not be loaded, advice to others."""
+    former = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(former)
+
+
+@contextmanager
 def hushed() -> Iterator[None]:
     """The same of Python's warnings alone, and undone at the end."""
     with warnings.catch_warnings():

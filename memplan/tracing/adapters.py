@@ -8,10 +8,6 @@ output of the input embeddings requires a gradient where blocks are checkpointed
 
 import importlib
 import importlib.util
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +15,7 @@ import torch
 
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora
+from memplan.job.noise import quiet
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.late_imports import outside_trace
 
@@ -42,7 +39,7 @@ def add_adapters(model: torch.nn.Module, lora: Lora, *, trains: bool, checkpoint
         UsageError: peft is not installed, or has no place for the adapters.
     """
     peft = required("peft", "--lora", "peft")
-    with _quiet():
+    with quiet():
         if trains and lora.prepare and is_prepared(model):
             peft.prepare_model_for_kbit_training(model, checkpoints, gradient_checkpointing_kwargs=NON_REENTRANT)
         try:
@@ -103,21 +100,8 @@ def required(package: str, option: str, name: str) -> ModuleType:
     """
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs {package}", where=option, hint=f"pip install {name}")
-    with outside_trace(), _quiet(), replaced((Replacement("torch.compile", _uncompiled),)):
+    with outside_trace(), quiet(), replaced((Replacement("torch.compile", _uncompiled),)):
         return importlib.import_module(package)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No advice to programs that save adapters, and nothing of what else could not be loaded: nobody asked for it."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:

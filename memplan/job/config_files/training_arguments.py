@@ -18,16 +18,20 @@ KEYS = frozenset({
 """What such a file has at least one of."""
 DEFAULT_OPTIMIZER = "adamw_torch_fused"
 """With torch 2.8 and later."""
+OPTIM: Mapping[str, str] = {
+    "adamw": "adamw_torch",
+    "sgd": "sgd",
+    "adagrad": "adagrad",
+    "adafactor": "adafactor",
+    "lion": "lion_32bit",
+    "adamw-8bit": "adamw_bnb_8bit",
+    "paged-adamw-8bit": "paged_adamw_8bit",
+}
+"""Optimizer → ``optim`` (transformers/training_args.py ``OptimizerNames``)."""
 OPTIMIZERS: Mapping[str, dict[str, str]] = {
-    "adamw_torch": {"optimizer": "adamw"},
+    **{name: {"optimizer": optimizer} for optimizer, name in OPTIM.items()},
     "adamw_torch_fused": {"optimizer": "adamw", "optimizer_impl": "fused"},
-    "sgd": {"optimizer": "sgd"},
-    "adagrad": {"optimizer": "adagrad"},
-    "adafactor": {"optimizer": "adafactor"},
-    "lion_32bit": {"optimizer": "lion"},
-    "adamw_bnb_8bit": {"optimizer": "adamw-8bit"},
     "adamw_8bit": {"optimizer": "adamw-8bit"},
-    "paged_adamw_8bit": {"optimizer": "paged-adamw-8bit"},
 }
 """``optim`` → fields."""
 _UNREAD = (

@@ -33,7 +33,6 @@ def largest_here(
     *,
     variable: Variable = "batch_size",
     utilization: Utilization | None = None,
-    limit_bytes: int | None = None,
 ) -> BatchAnswer:
     """Find the largest batch size (or sequence length) that fits.
 
@@ -43,14 +42,13 @@ def largest_here(
         measurer: Traces; devices that share it share traces.
         variable: What is enlarged.
         utilization: Room to leave; None leaves what the interval needs.
-        limit_bytes: Device peak at most, instead.
 
     Raises:
         UsageError: The device has no limit, the job is a pipeline, or the target has no sequence length.
         EstimateError: User code fails, or an op has no answer.
     """
     started = time.perf_counter()
-    limit = limit_bytes if limit_bytes is not None else limit_of(profile, utilization)
+    limit = limit_of(profile, utilization)
     if not limit:
         raise UsageError(f"{profile.name} has no fixed amount of memory", hint="name a GPU")
     if spec.parallel.pipeline > 1:
@@ -62,14 +60,14 @@ def largest_here(
 
     def judge(value: int, traced: Trace) -> JudgedStep:
         answer = compose(at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))
-        within = is_within(answer, utilization) if limit_bytes is None else answer.peak.device_bytes <= limit_bytes
-        return JudgedStep(device_bytes=answer.peak.device_bytes, fits=within, verdict=answer.verdict)
+        fits = is_within(answer, utilization)
+        return JudgedStep(device_bytes=answer.peak.device_bytes, fits=fits, verdict=answer.verdict)
 
     first = (spec.seq_len or FIRST_LENGTH) if variable == "seq_len" else spec.batch_size
     search = ValueSearch(trace, judge, limit)
     found = search.run(first)
     points = tuple(_curve(search, found))
-    turns = tuple(_turns(search, found, profile.usable_bytes)) if limit_bytes is None else ()
+    turns = tuple(_turns(search, found, profile.usable_bytes))
     return replace(answer_of(found, variable, limit, time.perf_counter() - started), curve=points, turns=turns)
 
 

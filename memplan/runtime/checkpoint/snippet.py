@@ -35,11 +35,6 @@ class PlanFallbackWarning(UserWarning):
     """A plan for a GPU runs on the CPU, whose kernels are others."""'''
 
 
-def short_code(path: str) -> str:
-    """Two lines that apply a plan file to ``model``."""
-    return f"import memplan\nmemplan.apply(model, {path!r})\n"
-
-
 def stand_alone_code(plan: CheckpointPlan) -> str:
     """Torch code that does what a plan says, without memplan.
 

@@ -72,24 +72,24 @@ def set_policy(mode: int, nodes: Sequence[int] = ()) -> None:
     _call("set_mempolicy", ctypes.c_int(mode), _mask(nodes) if nodes else None, ctypes.c_ulong(_BITS if nodes else 0))
 
 
-def bind_range(address: int, size: int, node: int, *, mode: int = BIND) -> None:
+def bind_range(address: int, size: int, node: int) -> None:
     """Say where pages that are not yet touched are to lie.
 
     Raises:
         OSError: The kernel refuses.
     """
-    _call("mbind", ctypes.c_void_p(address), ctypes.c_ulong(size), ctypes.c_int(mode), _mask([node]),
+    _call("mbind", ctypes.c_void_p(address), ctypes.c_ulong(size), ctypes.c_int(BIND), _mask([node]),
           ctypes.c_ulong(_BITS), ctypes.c_uint(0))  # fmt: skip
 
 
-def nodes_of_pages(address: int, size: int, *, most: int = MOST_PAGES) -> tuple[int, ...]:
-    """The node of each page, or of as many as ``most``, evenly spread; negative: not there (an errno).
+def nodes_of_pages(address: int, size: int) -> tuple[int, ...]:
+    """The node of each page, or of as many as ``MOST_PAGES``, evenly spread; negative: not there (an errno).
 
     Raises:
         OSError: The kernel refuses.
     """
     starts = range(address - address % mmap.PAGESIZE, address + size, mmap.PAGESIZE)
-    chosen = list(islice(starts, 0, None, max(1, -(-len(starts) // most))))
+    chosen = list(islice(starts, 0, None, max(1, -(-len(starts) // MOST_PAGES))))
     pages, status = (ctypes.c_void_p * len(chosen))(*chosen), (ctypes.c_int * len(chosen))()
     _call("move_pages", ctypes.c_int(0), ctypes.c_ulong(len(chosen)), pages, None, status, ctypes.c_int(0))
     return tuple(status)

@@ -11,7 +11,7 @@ from memplan.job.optimizers import make_optimizer
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, Precision
-from memplan.tracing.fitting.batches import batches_of
+from memplan.tracing.fitting.batches import batches_of, of_own_loop
 
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 """Top-level package of the class → the module that has its Trainer."""
@@ -106,11 +106,7 @@ def _refuse(spec: JobSpec) -> None:
     """What shapes only memplan's own loop must not look as if it had shaped Lightning's."""
     given = {
         "--optimizer-impl": spec.optimizer_impl != "auto",
-        "--keep-gradients": spec.keep_gradients,
-        "--optimizer-in-backward": spec.optimizer_in_backward,
-        "--offload-activations": spec.offload_activations,
-        "--compress-activations": spec.compress_activations != "none",
-        "--replay-buffer": spec.replay_buffer > 0,
+        **of_own_loop(spec),
     }
     useless = ", ".join(option for option, is_given in given.items() if is_given)
     if useless:

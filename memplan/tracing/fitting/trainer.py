@@ -1,18 +1,18 @@
 """Models of transformers trained by its own Trainer (``--loop trainer``): its step, its optimizer, its defaults."""
 
 import tempfile
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from torch import nn
 
 from memplan.errors import UsageError
+from memplan.job.config_files.training_arguments import OPTIM
 from memplan.job.huggingface.build import require
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
-from memplan.job.spec import HubTarget, JobSpec, OptimizerName, PresetTarget
+from memplan.job.spec import HubTarget, JobSpec, PresetTarget
 from memplan.job.usercode import user_code
-from memplan.tracing.fitting.batches import ENDLESS
+from memplan.tracing.fitting.batches import ENDLESS, of_own_loop
 
 BATCHES = 1000
 """Of an epoch, whose samples are shuffled as a tensor of so many numbers."""
@@ -20,16 +20,6 @@ SAID = (
     "the loop is that of transformers.Trainer: autocast by bf16=True or fp16=True, no output outlives its loss, "
     "gradients are clipped to max_grad_norm (1.0, unless --clip-grad-norm says otherwise)"
 )
-_OPTIMIZERS: Mapping[OptimizerName, str] = {
-    "adamw": "adamw_torch",
-    "sgd": "sgd",
-    "adagrad": "adagrad",
-    "adafactor": "adafactor",
-    "lion": "lion_32bit",
-    "adamw-8bit": "adamw_8bit",
-    "paged-adamw-8bit": "paged_adamw_8bit",
-}
-"""TrainingArguments' words (transformers/training_args.py OptimizerNames)."""
 
 
 def check(model: nn.Module, source: ModelSource, spec: JobSpec) -> None:
@@ -50,13 +40,9 @@ def check(model: nn.Module, source: ModelSource, spec: JobSpec) -> None:
         "--parallel": spec.parallel != ALONE,
         "--loss": spec.loss is not None,
         "--precision fp16 (its scaler needs fp32 weights: fp16-mixed)": spec.precision == "fp16",
-        f"--optimizer {spec.optimizer}": spec.optimizer is not None and spec.optimizer not in _OPTIMIZERS,
+        f"--optimizer {spec.optimizer}": spec.optimizer is not None and spec.optimizer not in OPTIM,
         f"--optimizer-impl {spec.optimizer_impl}": _optim(spec) is None,
-        "--keep-gradients": spec.keep_gradients,
-        "--optimizer-in-backward": spec.optimizer_in_backward,
-        "--offload-activations": spec.offload_activations,
-        "--compress-activations": spec.compress_activations != "none",
-        "--replay-buffer": spec.replay_buffer > 0,
+        **of_own_loop(spec),
     }
     useless = ", ".join(option for option, is_given in given.items() if is_given)
     if useless:
@@ -100,7 +86,7 @@ def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cud
 def _optim(spec: JobSpec) -> str | None:
     """What TrainingArguments calls the optimizer; empty: its default; None: it has none of that kind."""
     if spec.optimizer_impl == "auto":
-        return "" if spec.optimizer is None else _OPTIMIZERS.get(spec.optimizer, "")
+        return "" if spec.optimizer is None else OPTIM.get(spec.optimizer, "")
     if spec.optimizer in (None, "adamw"):
         return {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}.get(spec.optimizer_impl)
     return None

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from torch import nn
 
-import memplan
 from memplan.errors import UsageError
-from memplan.runtime.checkpoint.plan_file import parse_plan, write_plan
+from memplan.runtime.checkpoint.plan_file import parse_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
-from memplan.runtime.checkpoint.snippet import short_code, stand_alone_code
+from memplan.runtime.checkpoint.snippet import stand_alone_code
 from tests.runtime.checkpoint.chains import PLANS, Chain, Plain, assert_equal, pair, seeded, step
 from tests.runtime.checkpoint.saved import kept
 
@@ -78,16 +77,6 @@ def test_a_small_plan_needs_little_code() -> None:
     code = stand_alone_code(PLANS["checkpoint"])
     assert "Chain" not in {node.name for node in ast.parse(code).body if isinstance(node, ast.ClassDef)}
     assert len(code) < len(stand_alone_code(PLANS["mixed"])) / 2
-
-
-def test_the_short_code(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    write_plan(PLANS["mixed"], path)
-    model = seeded(Chain)
-    exec(short_code(str(path)), {"model": model})
-    assert_equal(step(model), step(seeded(Chain)))
-    with pytest.raises(UsageError, match="already in force"):
-        memplan.apply(model, path)
 
 
 def test_patterns_are_refused() -> None:

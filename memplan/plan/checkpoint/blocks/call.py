@@ -21,7 +21,6 @@ def plan_checkpoints(
     time_limit: float = DEFAULT_TIME_LIMIT,
     offload: bool = False,
     blocks: Sequence[str] = (),
-    pareto: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
 ) -> CheckpointAnswer:
@@ -35,7 +34,6 @@ def plan_checkpoints(
         time_limit: Seconds for each call of the solver.
         offload: May activations wait in host memory?
         blocks: Qualified names of the modules to plan; empty: every repeated block.
-        pareto: Also draw the memory-time curve.
         timeout: Seconds after which the child is killed.
         progress: Told in a few words what happens now.
 
@@ -52,7 +50,6 @@ def plan_checkpoints(
         time_limit=time_limit,
         offload=offload,
         blocks=tuple(blocks),
-        pareto=pareto,
     )
     return run_isolated(_in_child, spec, profile, options, timeout=timeout, progress=progress)
 
