@@ -64,6 +64,48 @@ def test_calls_that_leave_something_behind_run(estimated: Callable[..., Estimate
     assert estimated(text.replace("@torch.no_grad()", note + "@torch.no_grad()")).parameters
 
 
+GROWS = """
+class Attends(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(64, 64)
+    def forward(self, x):
+        global ran
+        ran += 1
+        hidden = self.inner(x)
+        weights = (hidden @ hidden.transpose(1, 2)).softmax(-1)
+        return self.inner(weights @ hidden), {"last": hidden[:, -1:].clone(), "loss": None}
+
+attends = Attends().to("cuda").eval()
+
+@torch.no_grad()
+def sample():
+    text = torch.randn(2, 5, 64, device="cuda")
+    for _ in range(120):
+        text = torch.cat((text, attends(text[:, -100:])[1]["last"]), 1)
+    return text
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [("sample()", ""), ("", "sample()")], ids=["before", "in a step"])
+def test_samples_that_grow_take_what_they_take_when_each_is_traced(
+    before: str, after: str, estimated: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PROGRAM.format(count=0, keeps="0", before=GROWS + before, after=after)
+    skipped = estimated(text + "    assert ran < 30 * (step + 1), ran\n")
+    monkeypatch.setattr(RepeatedCalls, "skipping", lambda _: contextlib.nullcontext())
+    traced = estimated(text)
+    assert skipped.peak.requested_bytes == traced.peak.requested_bytes
+    assert skipped.peak.reserved_bytes == traced.peak.reserved_bytes
+    assert skipped.breakdown == traced.breakdown
+
+
+def test_evaluations_in_autocast_contexts_of_their_own_do_not_run(estimated: Callable[..., Estimate]) -> None:
+    evaluate = PROGRAM.replace("kept.append(", "with torch.autocast('cuda', torch.bfloat16):\n            kept.append(")
+    before = "evaluate()\nassert ran == 3, ran"
+    assert estimated(evaluate.format(count=50, keeps="model(x).mean()", before=before, after="")).repeats
+
+
 def test_a_window_of_a_text_that_grows_is_the_same_call(estimated: Callable[..., Estimate]) -> None:
     grows = """text = torch.zeros(2, 64, device="cuda")
 with torch.no_grad():
