@@ -101,6 +101,14 @@ def backward(body, *, sparse=False):
     return run
 
 
+def mixed(body):
+    def run(matrix, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return body(matrix, x)
+
+    return run
+
+
 CASES = {
     "coalesce": (uncoalesced, lambda a, x: a.coalesce()),
     "coalesce hybrid": (hybrid, lambda a, x: a.coalesce()),
@@ -108,6 +116,7 @@ CASES = {
     "mm csr of numpy": (of_numpy, torch.sparse.mm),
     "backward of mm of numpy": (coordinates_of_numpy, backward(torch.sparse.mm)),
     "clone of edges both ways": (edges, lambda a, x: a.clone()),
+    "mm under autocast": (coordinates, mixed(torch.sparse.mm)),
     "mm uncoalesced": (uncoalesced, torch.sparse.mm),
     "mm csr": (rows, torch.sparse.mm),
     "matmul": (coordinates, lambda a, x: a @ x),

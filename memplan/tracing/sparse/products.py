@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memplan.seam.operators import RestorePythonTLSSnapshot
 from memplan.tracing.sparse import compressed, coordinates
 from memplan.tracing.sparse.parts import (
     Compressed,
@@ -67,6 +68,15 @@ def added_product(guesses: "Guesses", _: Any, args: Args, __: Kwargs) -> torch.T
     work += _short_indices(factor)
     del work
     return result
+
+
+def below_autograd(guesses: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
+    """``_sparse_addmm``: it calls ``addmm`` (SparseTensorMath.cpp), whose operands autocast brings to its own type."""
+    with RestorePythonTLSSnapshot():
+        is_mixed, low = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    if is_mixed:
+        args = tuple(each.to(low) if each.is_floating_point() else each for each in args[:3])
+    return added_product(guesses, func, args, kwargs)
 
 
 def with_vector(guesses: "Guesses", func: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:

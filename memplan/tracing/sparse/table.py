@@ -97,7 +97,7 @@ _ON_SPARSE: Mapping[str, Body] = {
     "aten.cat.default": coordinates.concatenate,
     "aten.mm.default": products.product,
     "aten.addmm.default": products.added_product,
-    "aten._sparse_addmm.default": products.added_product,
+    "aten._sparse_addmm.default": products.below_autograd,
     "aten.mv.default": products.with_vector,
     "aten.bmm.default": products.in_batches,
     "aten._sparse_sparse_matmul.default": products.between_sparse,
