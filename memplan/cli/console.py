@@ -18,7 +18,7 @@ _ASCII = str.maketrans("✓✗·→…█▏▎▍▌▋▊▉░▁▂▃▄▅
 
 
 def write_plain(text: str, file: TextIO | None = None) -> None:
-    """Write text as it is. A reader that has gone away (``| head``) ends the output, not the command.
+    """Write text as it is, or as far as the stream's encoding goes. A reader that has gone away (``| head``) ends the output, not the command.
 
     Raises:
         UsageError: It cannot be written: the disk is full, or so.
@@ -27,7 +27,10 @@ def write_plain(text: str, file: TextIO | None = None) -> None:
     if stream is None:  # Python's word for a standard output that was closed before it began.
         return
     try:
-        stream.write(text)
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            stream.write(_encodable(text, stream.encoding))
         stream.flush()
     except OSError as error:
         # The interpreter flushes once more at exit; what is left then goes nowhere, without a complaint.
@@ -54,7 +57,7 @@ def write_lines(lines: Iterable["Text"], file: TextIO | None = None) -> None:
     with console.capture() as captured:
         for line in lines:
             console.print(line, no_wrap=True, overflow="ignore", crop=console.is_terminal)
-    write_plain(_encodable(captured.get(), stream), stream)
+    write_plain(captured.get(), stream)
 
 
 def terminal_width() -> int:
@@ -82,10 +85,5 @@ def progress(*, enabled: bool) -> Iterator[Callable[[str], None] | None]:
         yield lambda phase: status.update(Text(phase))
 
 
-def _encodable(text: str, stream: TextIO) -> str:
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_ASCII).encode(encoding, errors="replace").decode(encoding)
-    return text
+def _encodable(text: str, encoding: str) -> str:
+    return text.translate(_ASCII).encode(encoding, errors="replace").decode(encoding)

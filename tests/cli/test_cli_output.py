@@ -135,6 +135,13 @@ def test_an_output_without_unicode_gets_plain_letters(monkeypatch) -> None:
     assert "####" in text
 
 
+def test_a_document_goes_as_far_as_the_encoding_does() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console.write_plain("**gate** \u274c → 3 GiB\n", stream)
+    stream.seek(0)
+    assert stream.read() == "**gate** ? > 3 GiB\n"
+
+
 def test_progress_is_shown_to_nobody_but_a_terminal(capsys) -> None:
     with console.progress(enabled=True) as tell:
         assert tell is None

@@ -66,7 +66,9 @@ _COLUMNS = {"nanoseconds": "nanoseconds", "address": "addresses", "bytes": "size
 
 
 def _same_length(content: Any) -> Any:
-    if isinstance(content, dict) and len({len(content.get(name, ())) for name in _COLUMNS}) > 1:
+    columns = [content.get(name, []) for name in _COLUMNS] if isinstance(content, dict) else []
+    # What is no list is refused as such afterwards.
+    if len({len(column) for column in columns if isinstance(column, list)}) > 1:
         raise ValueError("columns of events differ in length")
     return content
 

@@ -479,6 +479,15 @@ def test_columns_that_differ_in_length_are_refused() -> None:
         read(content, "run.json")
 
 
+def test_columns_that_are_no_lists_are_refused() -> None:
+    with memplan.profile("run", depth="full") as run:
+        take(1)
+    content = DOCUMENT.plain(run.recording)
+    content["events"]["bytes"] = 1
+    with pytest.raises(UsageError, match="bytes"):
+        read(content, "run.json")
+
+
 def test_records_and_files_need_no_torch() -> None:
     modules = "memplan.runtime.profile.recording, memplan.report.profile.overlay"
     code = f"import sys, {modules}; assert 'torch' not in sys.modules"
