@@ -5,6 +5,7 @@ estimate for the ``cpu`` profile. A figure further off than 0.5 % is *silent* un
 does not say of a plain program, and its interval holds the truth. Usage::
 
     python benchmarks/differential.py --programs 200 --seed 1 --jobs 2 [--only FEATURE] [--save DIR] [--shrink 3]
+    python benchmarks/differential.py --files mine.py yours.py --batch-size 8
 """
 
 import argparse
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from cpu_truth import _header
 from differential.draw import FEATURES, draw
-from differential.judge import Judgement, Row, Verdict, judge, table
-from differential.run import usual_words
+from differential.judge import Judgement, Row, Verdict, compared, judge, table
+from differential.run import of_file, usual_words
 from differential.shrink import shrunk
 from differential.write import source
 
@@ -40,6 +41,14 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
 def _judged(task: tuple[int, int, str, frozenset[str]]) -> Judgement:
     number, seed, only, usual = task
     return judge(draw(seed, number, only), usual)
+
+
+def judge_files(paths: Sequence[Path], batch_size: int) -> None:
+    """Judge target files that somebody wrote, a line for each."""
+    usual = usual_words()
+    for path in paths:
+        judged = compared(*of_file(path, batch_size), usual)
+        print(f"{path.stem:<24} {judged.line}  {judged.said[0] if judged.said else judged.note}", flush=True)
 
 
 def smallest(row: Row) -> Row:
@@ -70,7 +79,12 @@ def main() -> None:
     )
     parser.add_argument("--save", type=Path, help="folder for the files of all programs that are not right")
     parser.add_argument("--shrink", type=int, default=0, help="how many failures to make small")
+    parser.add_argument("--files", type=Path, nargs="*", help="target files to judge instead of drawn programs")
+    parser.add_argument("--batch-size", type=int, default=8, help="of these files")
     options = parser.parse_args()
+    if options.files:
+        judge_files(options.files, options.batch_size)
+        return
     started, seen = time.monotonic(), []
     for row in rows(options):
         seen.append(row)

@@ -47,6 +47,14 @@ class Judgement:
         """Predicted over true, less one; 0.0 where there is no figure."""
         return self.predicted / self.truth - 1 if self.truth and self.predicted else 0.0
 
+    @property
+    def line(self) -> str:
+        """For a person: verdict, true and predicted bytes, error."""
+        figures = " " * 36
+        if self.predicted:
+            figures = f"{self.truth:>12,} {self.predicted:>12,} {100 * self.error:>+9.3f}%"
+        return f"{self.verdict:<9} {figures}"
+
 
 class Row(NamedTuple):
     """A program of a run and what became of it."""
@@ -58,11 +66,7 @@ class Row(NamedTuple):
     @property
     def line(self) -> str:
         """For a person."""
-        judged = self.judged
-        figures = " " * 36
-        if judged.predicted:
-            figures = f"{judged.truth:>12,} {judged.predicted:>12,} {100 * judged.error:>+9.3f}%"
-        return f"{self.number:>6} {judged.verdict:<9} {figures}  {self.program.words}  {judged.note}"
+        return f"{self.number:>6} {self.judged.line}  {self.program.words}  {self.judged.note}"
 
 
 def judge(program: Program, usual: frozenset[str]) -> Judgement:
@@ -72,7 +76,11 @@ def judge(program: Program, usual: frozenset[str]) -> Judgement:
         program: The program.
         usual: What the report of every program says.
     """
-    truth, guess = both(program)
+    return compared(*both(program), usual)
+
+
+def compared(truth: Outcome, guess: Outcome, usual: frozenset[str]) -> Judgement:
+    """Compare what a run took with what was predicted."""
     if "error" in truth:
         return Judgement(verdict=Verdict.INVALID, note=truth["error"])
     if "error" in guess:

@@ -15,6 +15,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,22 @@ def predicted(program: Program, path: Path) -> Outcome:
 def both(program: Program) -> tuple[Outcome, Outcome]:
     """Truth and prediction of a program, over as many steps: one that never repeats is predicted no further."""
     with _written(program) as path:
-        truth = real(program, path, program.steps)
-        if "error" in truth:
-            return truth, {}
-        guess = predicted(program, path)
-        more = guess.get("steps", 0)
-        return (real(program, path, more) if more > program.steps else truth), guess
+        return both_of(program, path)
+
+
+def of_file(path: Path, batch_size: int) -> tuple[Outcome, Outcome]:
+    """The same of a target file that somebody wrote."""
+    return both_of(replace(_PLAIN, batch_size=batch_size), path.resolve())
+
+
+def both_of(program: Program, path: Path) -> tuple[Outcome, Outcome]:
+    """The same of a file, which runs with a program's options."""
+    truth = real(program, path, program.steps)
+    if "error" in truth:
+        return truth, {}
+    guess = predicted(program, path)
+    more = guess.get("steps", 0)
+    return (real(program, path, more) if more > program.steps else truth), guess
 
 
 @contextmanager
