@@ -16,6 +16,7 @@ import torch
 
 from memplan.seam.tensors import storage_Use_Count
 from memplan.tracing.refs import is_dense
+from memplan.versions import at_least
 
 # Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real
 # run's profiler shows the in-place variant where a dispatch mode sees the functional one.
@@ -72,6 +73,8 @@ _LONELY_TENSOR = 4
 _LONELY_STORAGE = 2
 _LONELY_OBJECT = 3
 """References to the Python object of a tensor that no Python code holds, the call's own among them (measured)."""
+_LONELY_GRADIENT = 3 if at_least(torch.__version__, "2.7") else 2
+"""The same of a gradient that is summed (measured on torch 2.6 and 2.13; between them nothing, so the larger)."""
 
 
 _MASKING = ContextVar("masking", default=False)
@@ -148,6 +151,9 @@ def accumulates_in_place(args: tuple[Any, ...], asked_device: int) -> bool:
         asked_device: ``id`` of the tensor whose device was asked by the dispatch call just before, 0 if none.
     """
     if len(args) != 2 or id(args[1]) != asked_device or torch.is_grad_enabled():
+        return False
+    # A hook of a module holds what it was given until its inputs' gradients are there.
+    if sys.getrefcount(args[0]) > _LONELY_GRADIENT:
         return False
     tensor, storage = _holders(args[0])
     return tensor <= _LONELY_TENSOR and storage <= _LONELY_STORAGE and is_dense(args[0])

@@ -183,6 +183,22 @@ def test_a_gradient_that_somebody_else_holds_is_not_overwritten() -> None:
     check(body)
 
 
+def test_a_gradient_that_a_hook_of_a_module_holds_is_not_overwritten() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.sin()
+            return y.cos() + y
+
+    def body() -> object:
+        module = Twice()
+        module.register_full_backward_hook(lambda module, inputs, outputs: None)
+        x = torch.ones(64, requires_grad=True) * 2
+        module(x).exp().sum().backward()
+        return x
+
+    check(body)
+
+
 def test_a_gradient_whose_memory_is_shared_is_not_overwritten() -> None:
     # cat hands out views of one gradient; torch 2.6 and 2.13 count the holders of their storage in different ways.
     def body() -> object:
