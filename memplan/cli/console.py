@@ -18,7 +18,9 @@ _ASCII = str.maketrans("✓✗·→…█▏▎▍▌▋▊▉░▁▂▃▄▅
 
 
 def write_plain(text: str, file: TextIO | None = None) -> None:
-    """Write text as it is, or as far as the stream's encoding goes. A reader that has gone away (``| head``) ends the output, not the command.
+    """Write text as it is, or as far as the stream's encoding goes.
+
+    A reader that has gone away (``| head``) ends the output, not the command.
 
     Raises:
         UsageError: It cannot be written: the disk is full, or so.
