@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from memplan.api.plans import batch as batch
     from memplan.api.plans import checkpoint_plan as checkpoint_plan
     from memplan.api.plans import recommend as recommend
+    from memplan.api.plans import reuse_plan as reuse_plan
+    from memplan.api.plans import trace as trace
     from memplan.plan.reuse.arena import plan_arena as plan_arena
     from memplan.plan.reuse.arena import plan_graph as plan_graph
     from memplan.runtime.adaptive.finder import find_batch as find_batch
@@ -29,6 +31,8 @@ _HOMES = {
     "batch": "memplan.api.plans",
     "checkpoint_plan": "memplan.api.plans",
     "recommend": "memplan.api.plans",
+    "reuse_plan": "memplan.api.plans",
+    "trace": "memplan.api.plans",
     "MemoryMonitor": "memplan.runtime.monitor.monitor",
     "serve_dashboard": "memplan.runtime.web.server",
     "export_metrics": "memplan.runtime.metrics.exporter",
@@ -63,7 +67,9 @@ __all__ = [
     "plan_graph",
     "profile",
     "recommend",
+    "reuse_plan",
     "serve_dashboard",
+    "trace",
 ]
 
 

@@ -1,14 +1,17 @@
-"""``memplan.batch``, ``memplan.checkpoint_plan`` and ``memplan.recommend``: what the commands of these names answer."""
+"""``memplan.batch``, ``checkpoint_plan``, ``recommend``, ``reuse_plan`` and ``trace``: what the commands answer."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memplan.api.jobs import DEFAULT_GPU, job_of
 from memplan.errors import UsageError
 from memplan.findings.utilization import Utilization
+from memplan.measure.graphs import JobGraphs
 from memplan.plan.batch.records import BatchAnswer, Variable
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
 from memplan.plan.recommend.records import Group, Recommendation, Search
+from memplan.plan.reuse.answer_records import ReuseAnswer
 from memplan.units import parse_size
 
 if TYPE_CHECKING:
@@ -108,6 +111,92 @@ def checkpoint_plan(
 
         request = BlockPlanRequest(budget_bytes=limit, blocks=tuple(blocks), offload=offload)
         return plan_here(job.spec, job.profile, request)
+
+
+def reuse_plan(
+    model: "torch.nn.Module | Callable[[], torch.nn.Module] | str",
+    batch: Any = None,
+    *,
+    loss: "Callable[..., Any] | str | None" = None,
+    optimizer: Any = None,
+    step: Callable[..., Any] | None = None,
+    gpu: str = DEFAULT_GPU,
+    capacity: str | int | None = None,
+    method: str = "auto",
+    time_limit: float = 10.0,
+    **options: Any,
+) -> ReuseAnswer:
+    """Place all buffers of a step in one arena, as small as the time allows.
+
+    Args:
+        model: As of ``memplan.estimate``, and so all that is not named here.
+        batch: As there.
+        loss: As there.
+        optimizer: As there.
+        step: As there.
+        gpu: A profile.
+        capacity: Bytes that the arena may have, or ``"2 GiB"``; None: as few as possible are wanted.
+        method: Who places them, as ``memplan reuse-plan --method``.
+        time_limit: Seconds for each method.
+        options: As there.
+
+    Returns:
+        The answer; ``outcome`` says how it ended.
+
+    Raises:
+        UsageError: Something that was given cannot be.
+        EstimateError: The step cannot be traced.
+    """
+    limit = parse_size(capacity) if isinstance(capacity, str) else capacity
+    from memplan.plan.reuse.compose import placed, plan_reuse
+
+    parts = {"loss": loss, "optimizer": optimizer, "step": step}
+    with job_of(model, batch, **parts, gpu=gpu, options=options) as job:
+        if not job.is_live:
+            return plan_reuse(job.spec, job.profile, capacity=limit, method=method, time_limit=time_limit)
+        from memplan.plan.reuse.from_job import gather_job
+
+        gathered = gather_job(job.spec, job.profile, limit)
+    return placed(job.name, "step", gathered, method=method, time_limit=time_limit)
+
+
+def trace(
+    model: "torch.nn.Module | Callable[[], torch.nn.Module] | str",
+    batch: Any = None,
+    *,
+    loss: "Callable[..., Any] | str | None" = None,
+    optimizer: Any = None,
+    step: Callable[..., Any] | None = None,
+    gpu: str = DEFAULT_GPU,
+    code: bool = False,
+    **options: Any,
+) -> JobGraphs:
+    """Trace a step and show it as graphs: its ops with their operational intensity, its tensors with their lifetimes.
+
+    Args:
+        model: As of ``memplan.estimate``, and so all that is not named here.
+        batch: As there.
+        loss: As there.
+        optimizer: As there.
+        step: As there.
+        gpu: A profile.
+        code: Is the fx graph's code wanted?
+        options: As there.
+
+    Returns:
+        What ``memplan graph`` writes: ``tensors``, ``operations``, ``peak_op`` and so on.
+
+    Raises:
+        UsageError: Something that was given cannot be.
+        EstimateError: The step cannot be traced.
+    """
+    from memplan.measure.graphs import graphs_here, job_graphs
+
+    parts = {"loss": loss, "optimizer": optimizer, "step": step}
+    with job_of(model, batch, **parts, gpu=gpu, options=options) as job:
+        if not job.is_live:
+            return job_graphs(job.spec, job.profile, code=code)
+        return replace(graphs_here(job.spec, job.profile, code), target=job.name)
 
 
 def recommend(

@@ -30,6 +30,7 @@ from memplan.cli.init import init
 from memplan.cli.monitor import monitor
 from memplan.cli.numa import numa
 from memplan.cli.old_names import renamed
+from memplan.cli.open import open_page
 from memplan.cli.presets import presets
 from memplan.cli.recommend import recommend
 from memplan.cli.report import report
@@ -55,11 +56,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = (
-    estimate, checkpoint_plan, recommend, batch, reuse_plan, graph, init, gate, audit, diff, report, sweep, snapshot,
-    simulate, validate, emit, formula, monitor, gpus, numa, presets, explain, schema, doctor,
+    estimate, checkpoint_plan, recommend, batch, reuse_plan, graph, init, gate, audit, diff, report, open_page, sweep,
+    snapshot, simulate, validate, emit, formula, monitor, gpus, numa, presets, explain, schema, doctor,
 )  # fmt: skip
+_NAMES: dict[object, str] = {open_page: "open"}
+"""Commands whose functions have another name: theirs is one of Python's own."""
 for command in _COMMANDS:
-    app.command()(command)
+    app.command(_NAMES.get(command))(command)
 
 
 def _show_version(asked: bool) -> None:

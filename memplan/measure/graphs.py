@@ -79,10 +79,13 @@ def job_graphs(
         UsageError: The target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no answer on fake tensors.
     """
-    return run_isolated(_in_child, spec, profile, code, module, largest, timeout=timeout, progress=progress)
+    return run_isolated(graphs_here, spec, profile, code, module, largest, timeout=timeout, progress=progress)
 
 
-def _in_child(spec: JobSpec, profile: GpuProfile, code: bool, module: bool, largest: int | None) -> JobGraphs:
+def graphs_here(
+    spec: JobSpec, profile: GpuProfile, code: bool = False, module: bool = False, largest: int | None = None
+) -> JobGraphs:
+    """Do the same in this process; arguments as of ``job_graphs``."""
     from memplan.job.child import progress
 
     with measuring(progress=progress) as measurer:

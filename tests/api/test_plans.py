@@ -72,3 +72,20 @@ def test_recommendations_of_files_in_one_folder_and_then_another(
         )
         answer = memplan.recommend(f"{name}.py", gpu="t4", batch_size=64, loss="sum", time_limit=20)
         assert answer.best is not None
+
+
+def test_an_arena_of_live_objects() -> None:
+    answer = memplan.reuse_plan(model(), batch(4), loss="sum", gpu="t4", method="greedy")
+    assert answer.fits
+    assert answer.target == "Sequential"
+    assert answer.placement is not None
+    least = memplan.reuse_plan(model(), batch(4), loss="sum", gpu="t4", method="greedy", capacity=1024)
+    assert not least.fits
+
+
+def test_a_trace_of_live_objects_has_their_tensors_and_ops() -> None:
+    graphs = memplan.trace(model(), batch(4), loss="sum", gpu="t4", code=True)
+    assert graphs.target == "Sequential"
+    assert {"forward", "backward", "optimizer"} <= set(graphs.ops_by_phase)
+    assert graphs.peak_bytes <= sum(tensor.nbytes for tensor in graphs.tensors)
+    assert "addmm" in graphs.code

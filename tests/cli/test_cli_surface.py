@@ -12,7 +12,7 @@ def test_commands() -> None:
     assert set(typer.main.get_command(app).commands) == {
         "estimate", "checkpoint-plan", "reuse-plan", "recommend", "batch", "emit", "simulate", "snapshot", "validate",
         "monitor", "gpus", "numa", "presets", "explain", "schema", "doctor", "init", "sweep",
-        "gate", "graph", "formula", "audit", "diff", "report",
+        "gate", "graph", "formula", "audit", "diff", "report", "open",
     }  # fmt: skip
 
 

@@ -63,6 +63,33 @@ def plan_reuse(
         kind, folder = "step", cache.folder if cache is not None else None
         gathered = run_isolated(_in_child, source, profile, capacity, folder, timeout=timeout, progress=progress)
     read_seconds = time.perf_counter() - started
+    name = str(source) if isinstance(source, Path) else format_target(source.target)
+    return placed(
+        name, kind, gathered, method=method, time_limit=time_limit, read_seconds=read_seconds, progress=progress
+    )
+
+
+def placed(
+    target: str,
+    kind: SourceKind,
+    gathered: Gathered,
+    *,
+    method: str = "auto",
+    time_limit: float = DEFAULT_TIME_LIMIT,
+    read_seconds: float = 0.0,
+    progress: Tell | None = None,
+) -> ReuseAnswer:
+    """Place what was gathered.
+
+    Args:
+        target: What the answer is called.
+        kind: Where the buffers come from.
+        gathered: The buffers and what surrounds them.
+        method: As of ``plan_reuse``.
+        time_limit: Seconds for each method.
+        read_seconds: What gathering took.
+        progress: Told in a few words what happens now.
+    """
     from memplan.plan.reuse.compiled import is_ready
     from memplan.plan.reuse.methods import place
 
@@ -71,7 +98,7 @@ def plan_reuse(
     started = time.perf_counter()
     result, methods = place(gathered.problem, method=method, time_limit=time_limit)
     return ReuseAnswer(
-        target=str(source) if isinstance(source, Path) else format_target(source.target),
+        target=target,
         kind=kind,
         problem=gathered.problem,
         result=result,
