@@ -70,6 +70,16 @@ class FormulaRunOptions:
     ] = "flash"
     zero: Annotated[int, option("zero", RUN, "Stage of ZeRO, 0 to 3.", metavar="N", default="0")] = 0
     gpus: Annotated[int, option("gpus", RUN, "Ranks that share.", metavar="N", default="1")] = 1
+    top_gradients: Annotated[
+        float | None,
+        option(
+            "top_gradients",
+            RUN,
+            "Share of gradients that ranks send: 0.01.",
+            metavar="SHARE",
+            default="all",
+        ),
+    ] = None
     inference: Annotated[bool, option("inference", RUN, "No training: weights and a cache of --seq-len tokens.")] = (
         False
     )
@@ -85,8 +95,8 @@ def formula(*, model: ShapeOptions, run: FormulaRunOptions, as_json: options.Jso
     shape = problems.of(_shape, model, preset)
     problems.add(*_wrong(run))
     setup = problems.of(_setup, run, preset)
-    if run.traced and (preset is None or run.gpus > 1 or run.checkpoint == "selective"):
-        problems.add("--traced takes a --preset on one GPU, without --checkpoint selective")
+    if run.traced and (preset is None or run.gpus > 1 or run.checkpoint == "selective" or run.top_gradients):
+        problems.add("--traced takes a --preset on one GPU, without --checkpoint selective and --top-gradients")
     problems.raise_if_any()
     assert shape is not None and setup is not None  # noqa: S101, PT018 - else there was a problem.
     from memplan.report.formula import render, render_json
@@ -141,6 +151,7 @@ def _setup(run: FormulaRunOptions, preset: "Preset | None") -> FormulaSetup:
         flash=run.attention == "flash",
         zero=run.zero,
         gpus=run.gpus,
+        top_gradients=run.top_gradients,
         train=not run.inference,
     )
 
@@ -165,6 +176,10 @@ def _wrong(run: FormulaRunOptions) -> Iterator[str]:
             yield f"{options.flag(name)} must be one of {', '.join(known)}, not '{getattr(run, name)}'"
     if run.zero not in range(4):
         yield f"--zero must be 0 to 3, not {run.zero}"
+    if run.top_gradients is not None and not 0 < run.top_gradients <= 1:
+        yield f"--top-gradients must be above 0 and at most 1, not {run.top_gradients:g}"
+    if run.top_gradients is not None and (run.zero >= 2 or run.inference):
+        yield "--top-gradients is for whole gradients: not with --zero 2, --zero 3 or --inference"
     if run.gpus < 1:
         yield f"--gpus must be at least 1, not {run.gpus}"
 

@@ -1,7 +1,7 @@
 """How deep a configuration's model is, and the same configuration with fewer blocks."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memplan.job.source import Depth, ModelSource
@@ -16,18 +16,44 @@ _FIELDS = (
 def depth_of(config: Any, source: Callable[[Any], ModelSource]) -> Depth | None:
     """Return how deep a model is; None where its configuration does not say, or has others in it."""
     fields = vars(config)
-    blocks = max((fields[name] for name in _FIELDS if type(fields.get(name)) is int), default=0)
-    if not blocks or any(hasattr(value, "to_dict") for value in fields.values()):
+    blocks = _blocks(fields)
+    if not blocks:
         return None
-    changed = {name: value for name, value in fields.items() if name in _FIELDS and value == blocks}
-    kinds = {name: value for name, value in fields.items() if isinstance(value, list | tuple) and len(value) == blocks}
+    kinds = [value for value in block_fields(fields, lambda count: count).values() if not isinstance(value, int)]
 
     def at(count: int) -> ModelSource:
         made = copy.deepcopy(config)
-        vars(made).update(dict.fromkeys(changed, count) | {name: value[:count] for name, value in kinds.items()})
+        vars(made).update(block_fields(fields, lambda _: count))
         return source(made)
 
-    return Depth(blocks=blocks, period=_period(list(kinds.values()), blocks), at=at)
+    return Depth(blocks=blocks, period=_period(kinds, blocks), at=at)
+
+
+def block_fields(fields: Mapping[str, Any], count: Callable[[int], int]) -> dict[str, Any]:
+    """Return what a configuration says of its blocks, for another number of them.
+
+    Args:
+        fields: Of the configuration.
+        count: The number of blocks → the other number, which is not larger.
+
+    Returns:
+        Nothing where it does not say how many there are, or has others in it.
+    """
+    blocks = _blocks(fields)
+    wanted = count(blocks) if blocks else 0
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if blocks and name in _FIELDS and value == blocks:
+            found[name] = wanted
+        elif blocks and isinstance(value, list | tuple) and len(value) == blocks:
+            found[name] = value[:wanted]
+    return found
+
+
+def _blocks(fields: Mapping[str, Any]) -> int:
+    if any(hasattr(value, "to_dict") for value in fields.values()):
+        return 0
+    return max((fields[name] for name in _FIELDS if type(fields.get(name)) is int), default=0)
 
 
 def _period(lists: Sequence[Sequence[Any]], blocks: int) -> int:

@@ -24,6 +24,8 @@ BufferPlace = Literal["host", "device"]
 Compression = Literal["none", "int8", "topk"]
 Float8 = Literal["none", "tensorwise", "rowwise", "rowwise_with_gw_hp"]
 DataDependent = Literal["balanced", "worst"]
+Halved = Literal["layers", "hidden", "experts"]
+"""What of a model there is half of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,5 +274,7 @@ class JobSpec:
         help="An integer that the program reads from a tensor, item@FILE:LINE=NUMBER. Repeatable.",
     )  # fmt: skip
     """Integers that the user knows of what is read from tensors."""
+    halved: Halved | None = None
+    """For advice: half of the layers, the width or the experts of a model that a configuration describes."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field name → where its value came from (``--batch-size``, ``model.py:14``, ``default``)."""

@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from memplan.errors import MemplanError
-from memplan.job.spec import JobSpec, Precision, ScriptTarget
+from memplan.job.spec import Halved, HubTarget, JobSpec, Precision, PresetTarget, ScriptTarget
 from memplan.measure.records import Advice, Estimate, Verdict
 
 Half = Literal["bf16", "fp16"]
@@ -38,7 +38,14 @@ def advise(spec: JobSpec, estimate: Estimate, attempt: Attempt, half: Half = "bf
         # What a program does its own arguments decide, not options.
         return ()
     found = [_advice(change, spec, estimate, attempt) for change in single_changes(spec, half)]
-    found.append(_smaller_batch(spec, estimate, attempt))
+    batch = _largest(spec.batch_size, estimate, lambda size: attempt(dataclasses.replace(spec, batch_size=size)))
+    found += [_accumulated(spec, estimate, attempt, batch) if batch else None, _given("--batch-size", batch)]
+    tokens = int(estimate.options.get("seq_len", 0))
+    length = _largest(tokens, estimate, lambda tokens: attempt(dataclasses.replace(spec, seq_len=tokens)))
+    found.append(_given("--seq-len", length))
+    if not any(found):
+        # Another model is the last thing that anybody wants.
+        found += [_half_model(what, spec, attempt) for what in get_args(Halved)]
     return tuple(sorted((advice for advice in found if advice is not None), key=lambda advice: advice.slowdown))
 
 
@@ -78,13 +85,63 @@ def _slowdown(spec: JobSpec, before: Estimate, changed: JobSpec, after: Estimate
     """Extra arithmetic per sample as a share; what costs memory traffic alone (an optimizer) counts nothing."""
     if not before.flops_per_step:
         return 0.0
-    per_sample = after.flops_per_step / changed.batch_size / (before.flops_per_step / spec.batch_size)
-    return max(0.0, per_sample - 1)
+    works = [
+        answer.flops_per_step / (job.batch_size * job.grad_accum) for job, answer in ((spec, before), (changed, after))
+    ]
+    return max(0.0, works[1] / works[0] - 1)
 
 
-def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advice | None:
-    """The largest batch that fits, by secants: each guess is traced, the line through two of them gives the next."""
-    below, above = 0, spec.batch_size
+def _accumulated(spec: JobSpec, estimate: Estimate, attempt: Attempt, batch: "_Fitting") -> Advice | None:
+    """The same batch in several equal parts; gradients that stay between them may make a batch that fits too large."""
+    if spec.mode != "train":
+        return None
+    parts = [count for count in range(2, spec.batch_size + 1) if not spec.batch_size % count]
+    for count in [each for each in parts if spec.batch_size // each <= batch.value][:2]:
+        micro, steps = spec.batch_size // count, spec.grad_accum * count
+        changed = dataclasses.replace(spec, batch_size=micro, grad_accum=steps)
+        found = _advice(Change(f"--grad-accum {steps} --batch-size {micro}", changed), spec, estimate, attempt)
+        if found is not None:
+            return found
+    return None
+
+
+def _half_model(what: Halved, spec: JobSpec, attempt: Attempt) -> Advice | None:
+    """The model of a configuration with half its layers, its width or its experts."""
+    if not isinstance(spec.target, HubTarget | PresetTarget):
+        return None
+    try:
+        after = attempt(dataclasses.replace(spec, halved=what))
+    except MemplanError:
+        # The configuration has no such number, or an odd one.
+        return None
+    said = after.provenance.get("halved")
+    if after.verdict is not Verdict.FITS or said is None:
+        return None
+    return Advice(change=said, device_bytes=after.peak.device_bytes, slowdown=0.0)
+
+
+class _Fitting(NamedTuple):
+    """The largest value of an option that fits."""
+
+    value: int
+    """What to type."""
+    device_bytes: int
+    """The peak with it."""
+
+
+def _given(option: str, found: _Fitting | None) -> Advice | None:
+    return found and Advice(change=f"{option} {found.value}", device_bytes=found.device_bytes, slowdown=0.0)
+
+
+def _largest(above: int, estimate: Estimate, attempt: Callable[[int], Estimate]) -> _Fitting | None:
+    """The largest batch or length that fits, by secants: each guess is traced, the line through two gives the next.
+
+    Args:
+        above: What does not fit; 0 where there is no such thing.
+        estimate: Its estimate.
+        attempt: Estimates the job with another.
+    """
+    below = 0
     sizes = {above: estimate.peak.high_bytes}
     best: Estimate | None = None
     guess = above // 2
@@ -92,9 +149,9 @@ def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advic
         if not below < guess < above:
             break
         try:
-            after = attempt(dataclasses.replace(spec, batch_size=guess))
+            after = attempt(guess)
         except MemplanError:
-            # A batch too small for the job, or no time for further ones: what has been found stands.
+            # Too small for the job, none of its options, or no time for further ones: what has been found stands.
             break
         sizes[guess] = after.peak.high_bytes
         if after.verdict is Verdict.FITS:
@@ -102,13 +159,11 @@ def _smaller_batch(spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advic
         else:
             above = guess
         guess = _next_guess(sizes, below, above, estimate.gpu.usable_bytes)
-    if best is None:
-        return None
-    return Advice(change=f"--batch-size {below}", device_bytes=best.peak.device_bytes, slowdown=0.0)
+    return None if best is None else _Fitting(below, best.peak.device_bytes)
 
 
 _MOST_GUESSES = 6
-"""Each costs a trace. Memory is nearly affine in the batch, so that three or four usually do."""
+"""Each costs a trace. Memory is nearly affine in batch and length, so that three or four usually do."""
 
 
 def _next_guess(sizes: Mapping[int, int], below: int, above: int, usable: int) -> int:

@@ -29,6 +29,8 @@ Dettmers et al. 2022; Shazeer and Stern 2018)."""
 VALUES_A_TOKEN, MASKS_A_TOKEN = 16, 2
 """A layer of a GPT keeps 16 h values and 2 h bytes of dropout masks for a token: 34 h in half precision (Korthikanti et
 al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4.1)."""
+POSITION_BYTES = 8
+"""Of a value among the largest: ``torch.topk`` returns positions as int64."""
 SCORES, SCORE_MASKS = 2, 1
 """Standard attention keeps two values and one byte of mask for each pair of tokens and head (the same)."""
 
@@ -68,6 +70,8 @@ class FormulaSetup:
     """Stage of ZeRO: 1 shares out states, 2 gradients too, 3 weights too (Rajbhandari et al. 2020)."""
     gpus: int = 1
     """N: ranks that share."""
+    top_gradients: float | None = None
+    """κ: share of each gradient that ranks send to each other, the largest values; None: all of it."""
     train: bool = True
     """A training step, or inference with a cache of keys and values?"""
 
@@ -115,11 +119,27 @@ def _training(shape: ModelShape, setup: FormulaSetup) -> Iterator[FormulaRow]:
         yield _row("autocast's copies of weights", f"2 P{by}", 2 * count / ranks)
     ranks, by = _shared(setup, 2)
     yield _row("gradients", f"{weight} P{by}", weight * count / ranks)
+    if setup.top_gradients is not None:
+        yield from _top_gradients(count, weight, setup.top_gradients, setup.gpus)
     ranks, by = _shared(setup, 1)
     values, words = STATES[setup.optimizer]
     each = 2.0 if setup.optimizer == "adamw-8bit" else values * weight
     yield _row(f"states of {setup.optimizer}", f"{words or f'{each:g} P'}{by}", each * count / ranks)
     yield from _activations(shape, setup)
+
+
+def _top_gradients(count: int, weight: int, share: float, ranks: int) -> Iterator[FormulaRow]:
+    """What sending the largest gradients alone takes: it adds to memory, and saves traffic.
+
+    Gradients are made whole first, and what is left out waits in a residual for the next step (Aji and Heafield 2017,
+    "Sparse Communication for Distributed Gradient Descent"; Stich et al. 2018, "Sparsified SGD with Memory").
+    """
+    pair = weight + POSITION_BYTES
+    yield _row("residual of gradients", f"{weight} P", weight * count)
+    yield _row("largest gradients, positions", f"{pair} κ P", pair * share * count)
+    if ranks > 1:
+        yield _row("those of all ranks", f"{pair} κ P N", pair * share * count * ranks)
+    yield _row("sent instead of the gradients", f"{pair} κ P", pair * share * count, counted=False)
 
 
 def _activations(shape: ModelShape, setup: FormulaSetup) -> Iterator[FormulaRow]:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.errors import EstimateError
+from memplan.errors import EstimateError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
-from memplan.measure.advice import advise
+from memplan.measure.advice import Attempt, advise
 from memplan.measure.answer import judge
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate, Verdict
@@ -136,3 +136,62 @@ def test_a_device_that_cannot_run_the_step_is_unknown_and_the_others_are_answere
     assert hopper.verdict is Verdict.FITS
     with pytest.raises(EstimateError, match="flash"):
         estimate_here(spec, [load_profile("t4"), load_profile("v100-16g")])
+
+
+def affine(per_token: int, per_step: int, usable: int) -> Attempt:
+    """Memory by samples and tokens, with gradients that stay where several batches make a step."""
+    base = make_estimate()
+
+    def attempt(spec: JobSpec) -> Estimate:
+        tokens = spec.batch_size * (spec.seq_len or 1024)
+        size = (per_token * tokens + per_step * (spec.grad_accum > 1)) // (2 if spec.halved == "layers" else 1)
+        if spec.halved in ("hidden", "experts"):
+            raise UsageError("the configuration does not say")
+        return dataclasses.replace(
+            base,
+            peak=dataclasses.replace(base.peak, device_bytes=size, low_bytes=size, high_bytes=size),
+            verdict=judge(size, size, usable),
+            gpu=dataclasses.replace(base.gpu, usable_bytes=usable),
+            options={"seq_len": str(spec.seq_len or 1024)},
+            provenance={"halved": f"half the {spec.halved}: 8"} if spec.halved else {},
+            flops_per_step=tokens * spec.grad_accum,
+        )
+
+    return attempt
+
+
+def advised(spec: JobSpec, attempt: Attempt) -> dict[str, float]:
+    return {advice.change: advice.slowdown for advice in advise(spec, attempt(spec), attempt)}
+
+
+def test_a_batch_may_be_accumulated_and_a_sequence_cut() -> None:
+    spec = JobSpec(target=parse_target("preset:x"), batch_size=12)
+    found = advised(spec, affine(10, 0, 10 * 1024 * 5))
+    # The largest batch is 5, of the parts of 12 the largest below is 4.
+    assert found["--grad-accum 3 --batch-size 4"] == found["--batch-size 5"] == 0
+    assert found["--seq-len 426"] == 0
+    assert 12 * 426 <= 5 * 1024 < 12 * 427
+
+
+def test_gradients_that_stay_between_batches_ask_for_smaller_parts() -> None:
+    spec = JobSpec(target=parse_target("preset:x"), batch_size=8)
+    found = advised(spec, affine(10, 10 * 1024, 10 * 1024 * 4))
+    assert "--batch-size 4" in found
+    assert "--grad-accum 4 --batch-size 2" in found
+
+
+def test_a_smaller_model_is_the_last_advice() -> None:
+    spec = JobSpec(target=parse_target("preset:x"), batch_size=1, seq_len=1, mode="inference", precision="bf16")
+    assert advised(spec, affine(10, 0, 5)) == {"half the layers: 8": 0}
+    assert "half" not in " ".join(advised(dataclasses.replace(spec, batch_size=4), affine(10, 0, 15)))
+
+
+@pytest.mark.slow
+def test_half_the_layers_of_a_preset_are_half_its_blocks_parameters() -> None:
+    pytest.importorskip("transformers")
+    spec = JobSpec(target=parse_target("preset:gpt2"), batch_size=1, seq_len=16, mode="inference")
+    (whole,) = estimate_here(spec, [load_profile("h100-80g")])
+    (half,) = estimate_here(dataclasses.replace(spec, halved="layers"), [load_profile("h100-80g")])
+    block = 12 * 768 * 768 + 13 * 768  # Two products of 4 and 8 h²; their biases, and two norms.
+    assert whole.parameters - half.parameters == 6 * block
+    assert half.provenance["halved"] == "half the layers: n_layer 6"

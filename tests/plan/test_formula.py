@@ -89,3 +89,20 @@ def test_beside_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["traced"]["parameter"] == 124_439_808 * 4
     assert found["traced"]["peak on h100-80g"] < 4 * GIB
+
+
+def test_top_k_of_gradients_adds_to_memory_and_saves_traffic(capsys: pytest.CaptureFixture[str]) -> None:
+    whole, top = (
+        figures(GPT2, batch_size=1, seq_len=1, gpus=8),
+        figures(GPT2, batch_size=1, seq_len=1, gpus=8, top_gradients=0.01),
+    )
+    added = {name: size for name, size in top.items() if name not in whole}
+    count = GPT2.parameters
+    assert added["residual of gradients"] == whole["gradients"] == 4 * count
+    # A value of 4 bytes and a position of 8, from each of 8 ranks.
+    assert added["those of all ranks"] == pytest.approx(8 * 0.01 * 12 * count, abs=1)
+    assert added["sent instead of the gradients"] == pytest.approx(0.03 * whole["gradients"], abs=1)
+    for words in (["--zero", "2"], ["--inference"]):
+        assert main(["formula", "--preset", "gpt2", "--gpus", "8", "--top-gradients", "0.01", *words]) == 2
+    assert main(["formula", "--preset", "gpt2", "--top-gradients", "2"]) == 2
+    assert "above 0" in capsys.readouterr().err

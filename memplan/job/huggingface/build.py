@@ -4,11 +4,13 @@ import importlib.metadata
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
 from memplan.job.depth import depth_of
+from memplan.job.halves import halved
 from memplan.job.huggingface.materialise import build
 from memplan.job.huggingface.tasks import (
     DEFAULT_SEQ_LEN,
@@ -67,12 +69,15 @@ def source_of(
     Returns:
         The target. Its model is built on demand, in training mode only for training jobs.
     """
+    is_diffusion = task == "diffusion"
+    config = config if is_diffusion else _fitting(model_class, config)
+    if spec.halved is not None:
+        config, said = halved(config, spec.halved)
+        spec, provenance = replace(spec, halved=None), {**(provenance or {}), "halved": said}
     again = partial(
         source_of, model_class, task=task, spec=spec, default_seq_len=default_seq_len, own_head=own_head,
         provenance=provenance,
     )  # fmt: skip
-    is_diffusion = task == "diffusion"
-    config = config if is_diffusion else _fitting(model_class, config)
     assumptions: dict[str, str] = {}
     if not is_diffusion:
         assumptions["use_cache"] = _settle_cache(config, spec)

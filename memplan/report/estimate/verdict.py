@@ -21,7 +21,7 @@ STYLES = {
     Verdict.OOM: "bold red",
     Verdict.UNKNOWN: "bold magenta",
 }
-ADVICE_SHOWN = 5
+ADVICE_SHOWN = 8
 NO_COMMANDS: Mapping[str, str] = MappingProxyType({})
 """Where nobody types commands: in files, and of what was saved."""
 _WORD_CELLS = 7
