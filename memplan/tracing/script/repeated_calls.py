@@ -20,7 +20,7 @@ from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.ledger import Entry
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.refs import is_wrapper
-from memplan.tracing.script.seen_calls import Growth, Result, Seen, Sizes
+from memplan.tracing.script.seen_calls import GrowingCalls, Result, Seen, Sizes
 from memplan.units import OpIndex, StorageId
 
 _CALL = "torch.nn.Module.__call__"
@@ -38,7 +38,7 @@ class RepeatedCalls:
         self._recorder = recorder
         self._seen: dict[Hashable, Seen | None] = {}
         self._runs: Counter[Hashable] = Counter()
-        self._growths: dict[Hashable, Growth] = defaultdict(Growth)
+        self._growths: dict[Hashable, GrowingCalls] = defaultdict(GrowingCalls)
         self._grown: dict[Hashable, set[Sizes]] = defaultdict(set)
         """Sizes of calls that differ in nothing else, of this step."""
         self._modules: list[torch.nn.Module] = []

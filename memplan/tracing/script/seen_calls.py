@@ -76,7 +76,7 @@ class Seen:
         return dataclasses.replace(self, leaves=leaves, held=held)
 
 
-class Growth:
+class GrowingCalls:
     """Calls that differ in sizes alone."""
 
     def __init__(self) -> None:
