@@ -62,7 +62,7 @@ def follow(page: str, folder: Path) -> None:
             for command, code, shown in commands(text):
                 done = run(command, folder)
                 assert done.returncode == code, done.stdout + done.stderr
-                lines = [shape(line) for line in done.stdout.splitlines()]
+                lines = [shape(line) for line in (done.stdout + done.stderr).splitlines()]
                 for line in shown:
                     assert any(found.startswith(shape(line)) for found in lines), (line, done.stdout)
 

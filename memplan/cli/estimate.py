@@ -32,6 +32,7 @@ Redact = Annotated[
 Timeline = Annotated[
     bool, options.option("timeline", options.REPORT, "Put the timeline of the HTML page into JSON, too.")
 ]
+Plot = Annotated[bool, options.option("plot", options.REPORT, "Draw memory over the step in the terminal.")]
 
 
 @groups.spread
@@ -46,6 +47,7 @@ def estimate(
     report: groups.ExportOptions,
     redact: Redact = False,
     timeline: Timeline = False,
+    plot: Plot = False,
     fail_on: options.FailOn = None,
     exit_zero: options.ExitZero = False,
 ) -> None:
@@ -70,7 +72,7 @@ def estimate(
         results = measured(
             spec,
             profiles,
-            detail=_detail(wanted, timeline=timeline),
+            detail=_detail(wanted, timeline=timeline or plot),
             switches=switches(spec) if report.explain else (),
             alloc_conf=alloc_conf,
             timeout=job.timeout,
@@ -94,6 +96,7 @@ def estimate(
                 quiet=report.quiet,
                 digests=digests,
                 timeline=timeline,
+                plot=plot,
                 commands=_searches(target, job, profiles or ()),
             )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))

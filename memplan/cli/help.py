@@ -14,7 +14,7 @@ BASIC = frozenset({"batch_size", "seq_len", "precision", "optimizer", "grad_accu
 RARE = frozenset(
     {
         "config", "timeout", "profile_dir", "cache_dir", "no_cache", "as_json", "quiet", "exit_zero", "alloc_conf",
-        "redact", "timeline", "alpha", "beta", "noise_scale", "step_time", "target_batch", "host_memory",
+        "redact", "timeline", "plot", "alpha", "beta", "noise_scale", "step_time", "target_batch", "host_memory",
         "utilization", "jobs", "keep_snapshot", "force", "seed", "blocks", "code",
     }
 )  # fmt: skip

@@ -101,6 +101,7 @@ def write(
     quiet: bool,
     digests: "Sequence[HistoryDigest | None] | None" = None,
     timeline: bool = False,
+    plot: bool = False,
     commands: Mapping[str, str] | None = None,
 ) -> None:
     """Render one report of estimates and put it where it belongs.
@@ -112,6 +113,7 @@ def write(
         quiet: Say little.
         digests: The history of each for the page; None: there are none.
         timeline: Put them into JSON, too.
+        plot: Draw that of the one that the text shows in detail.
         commands: GPU's name → the command that searches for what fits there.
     """
     from memplan.report.estimate.json import render as render_json
@@ -120,7 +122,14 @@ def write(
     kept = digests or [None] * len(estimates)
     write_rendered(
         output,
-        text=lambda width: render_text(estimates, width=width, explain=explain, quiet=quiet, commands=commands or {}),
+        text=lambda width: render_text(
+            estimates,
+            width=width,
+            explain=explain,
+            quiet=quiet,
+            commands=commands or {},
+            digests=kept if plot else (),
+        ),
         json=lambda: render_json(estimates, kept if timeline else ()),
         html=lambda: _page(estimates, kept),
     )

@@ -21,6 +21,7 @@ def test_options_of_estimate() -> None:
     assert {word for parameter in command.params for word in parameter.opts} == ESTIMATE | CACHE | {
         "--redact",
         "--timeline",
+        "--plot",
     }
     assert not [word for parameter in command.params for word in parameter.secondary_opts]
 

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from memplan.measure.digest_records import Curve, HistoryDigest
 from memplan.measure.records import Estimate, KvCache, Owner, Verdict
 from memplan.report.estimate.owners import grouped
 from memplan.report.estimate.text import breakdown_lines, render
@@ -191,3 +192,24 @@ def test_a_sentence_of_provenance_is_kept_for_explain_and_shown_there_whole() ->
     assert "packed" not in "\n".join(plain([shown]))
     assert "seq_len --seq-len" in "\n".join(plain([shown]))
     assert sentence in " ".join(" ".join(plain([shown], explain=True)).split())
+
+
+def drawn(peak: int) -> HistoryDigest:
+    curve = Curve(
+        events=(0, 10, 20, 30), allocated=(1, peak // 2, peak, 1), reserved=(0, peak, peak, peak), categories={}
+    )
+    return HistoryDigest(
+        events=40, peak_event=20, reserved_peak_event=10, spans=(), curve=curve, holders=(), buffers=(),
+        buffers_left_out=0, segments=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_timeline_is_that_of_the_one_shown_in_detail(width: int) -> None:
+    lines = plain([UNKNOWN, FITS], width=width, digests=[None, drawn(8 * GIB)])
+    [top] = [line for line in lines if line.lstrip().startswith("8.00 GiB ")]
+    [pointer] = [line for line in lines if line.endswith("peak ^")]
+    assert "█" in top
+    assert top.index("█") <= pointer.index("^") <= top.rindex("█") + 1
+    assert max(map(cell_len, lines)) <= width
+    assert not [line for line in plain([FITS], digests=()) if "event by event" in line]

@@ -1,10 +1,12 @@
 """The text report: the verdict first, then what the peak is made of, and last what was traced."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.draw.bars import apportion, bar
 from memplan.report.draw.layout import SEPARATOR, bounded, hanging, pad, source_line, stacked
@@ -12,6 +14,7 @@ from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
 from memplan.report.estimate.owners import owner_lines
+from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.estimate.verdict import NO_COMMANDS, verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.text import clean, shorten
@@ -25,6 +28,7 @@ def render(
     explain: bool = False,
     quiet: bool = False,
     commands: Mapping[str, str] = NO_COMMANDS,
+    digests: Sequence[HistoryDigest | None] = (),
 ) -> list[Text]:
     """Write estimates of one job as lines of styled text.
 
@@ -34,6 +38,7 @@ def render(
         explain: Also list every assumption and where each value came from.
         quiet: Only the verdicts.
         commands: GPU's name → the command that searches for what fits there, for those where no change shown does.
+        digests: One for each estimate, to draw memory over the step; none: nothing is drawn.
 
     Returns:
         Lines without line breaks; those of verdicts first.
@@ -42,6 +47,7 @@ def render(
     blocks = [verdict_lines(estimates, width, commands)]
     if not quiet:
         blocks += _detail(estimates, width, explain=explain)
+        blocks.append(_plot(estimates, digests, width))
         blocks += explanation(estimates, width) if explain else _short_caveats(estimates, width)
         blocks.append(job_lines(_shown(estimates), width))
     return stacked(blocks, width)
@@ -59,6 +65,18 @@ def _detail(estimates: Sequence[Estimate], width: int, *, explain: bool) -> list
     title = [Text(f"on {clean(first.gpu.name)}", style="bold")] if len(estimates) > 1 else []
     parts = [*breakdown_lines(first, width), *(_attention_lines(first, width) if explain else [])]
     return [[*title, *parts, *_peak_lines(first, width)], owner_lines(first.owners, width)]
+
+
+def _plot(estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None], width: int) -> list[Text]:
+    """Memory over the events of the one that is shown in detail."""
+    shown = _shown(estimates)
+    digest = next((each for estimate, each in zip(estimates, digests, strict=False) if estimate is shown), None)
+    if digest is None:
+        return []
+    curve = digest.curve
+    marked = min(bisect_left(curve.events, digest.peak_event), len(curve.events) - 1)
+    # A device without an allocator of segments has nothing reserved.
+    return chart_lines(curve.allocated, [*map(max, curve.allocated, curve.reserved)], marked, width)
 
 
 def _attention_lines(estimate: Estimate, width: int) -> list[Text]:
