@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from memplan.errors import EstimateError
-from memplan.files.read import read_text
+from memplan.files.read import UnreadableError, read_text
 from memplan.tracing.script.loggers import Nothing
 
 ROWS = 1_000
@@ -276,7 +276,10 @@ def _made(path: str, name: str | None) -> Dataset:
 def _read(files: Any) -> Dataset:
     rows: list[Any] = []
     for file in [files] if isinstance(files, str | Path) else files:
-        rows += _READERS.get(Path(file).suffix, _lines)(read_text(file))
+        try:
+            rows += _READERS.get(Path(file).suffix, _lines)(read_text(file))
+        except UnreadableError as error:
+            raise EstimateError(f"{file}: {error}", hint="give the program a file of that form") from error
     return Dataset.from_list(rows)
 
 
