@@ -225,6 +225,7 @@ RULES: Mapping[Any, Rule] = {
     aten.argmax.default: classes_of_dim(1),
     aten.argmin.default: classes_of_dim(1),
     aten.argsort.default: classes_of_dim(1),
+    aten.multinomial.default: lambda _, args, __, ___: Knowledge(classes=args[0].shape[-1]),
     aten.eq.Scalar: _equal,
     aten.eq.Tensor: _equal,
     aten.ne.Scalar: _unequal,

@@ -4,7 +4,7 @@ import importlib.abc
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -13,7 +13,9 @@ from unittest import mock
 from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers, tiktoken, weights
 
 Assume = Callable[[str], None]
-_MAKERS: dict[str, Callable[[ModuleType, ExitStack, Assume], None]] = {
+Maker = Callable[[ModuleType, ExitStack, Assume], None]
+"""Replaces parts of a module until a stack of contexts ends, and may tell what stands in for what."""
+_MAKERS: Mapping[str, Maker] = {
     "timm.models._builder": weights.timm_weights,
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
@@ -26,15 +28,17 @@ _MAKERS: dict[str, Callable[[ModuleType, ExitStack, Assume], None]] = {
 
 
 @contextmanager
-def absent(assume: Assume) -> Iterator[None]:
+def absent(assume: Assume, further: Mapping[str, Maker]) -> Iterator[None]:
     """Replace parts of libraries while the context lasts, each when it is imported.
 
     Args:
         assume: Told what stands in for what.
+        further: Module → what else is replaced.
     """
     with ExitStack() as stack:
-        watcher = _Watcher(stack, assume)
-        for name, make in _MAKERS.items():
+        makers = {**_MAKERS, **further}
+        watcher = _Watcher(stack, assume, makers)
+        for name, make in makers.items():
             if name in sys.modules:
                 make(sys.modules[name], stack, assume)
         sys.meta_path.insert(0, watcher)
@@ -69,15 +73,15 @@ def _version(real: Callable[[str], str]) -> Callable[[str], str]:
 class _Watcher(importlib.abc.MetaPathFinder):
     """Finds modules as everybody does, and has a say after they ran."""
 
-    def __init__(self, stack: ExitStack, assume: Assume) -> None:
-        self._stack, self._assume = stack, assume
+    def __init__(self, stack: ExitStack, assume: Assume, makers: Mapping[str, Maker]) -> None:
+        self._stack, self._assume, self._makers = stack, assume, makers
         self._busy = False
 
     def _others(self, name: str) -> Any:
         """The spec that others find."""
         self._busy = True
         try:
-            loaded = name in sys.modules and name not in _MAKERS
+            loaded = name in sys.modules and name not in self._makers
             return None if loaded else importlib.util.find_spec(name)
         finally:
             self._busy = False
@@ -100,7 +104,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return self._of_hub(name)
         if name == "tiktoken":
             return tiktoken.spec_of(name, self._assume)
-        spec = self._others(name) if name in _MAKERS else None
+        spec = self._others(name) if name in self._makers else None
         if spec is None or spec.loader is None:
             return None
         loader, run = spec.loader, spec.loader.exec_module
@@ -109,7 +113,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             vars(loader).pop("exec_module", None)
             run(module)
             # Some put another module in their own place while they run.
-            _MAKERS[name](sys.modules.get(name, module), self._stack, self._assume)
+            self._makers[name](sys.modules.get(name, module), self._stack, self._assume)
 
         loader.exec_module = exec_module
         return spec

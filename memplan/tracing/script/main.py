@@ -3,7 +3,7 @@
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
@@ -11,7 +11,7 @@ from unittest import mock
 from memplan.errors import EstimateError, MemplanError
 from memplan.job.spec import ScriptTarget
 from memplan.job.usercode import explain, location
-from memplan.tracing.script.absent import absent
+from memplan.tracing.script.absent import Maker, absent
 from memplan.tracing.script.boundaries import Boundaries, StepRepeated
 from memplan.tracing.script.effects import no_side_effects
 from memplan.tracing.script.processes import played_processes
@@ -19,14 +19,15 @@ from memplan.tracing.script.weights import weights_left_out
 
 
 @contextmanager
-def surroundings(assume: Callable[[str], None]) -> Iterator[None]:
+def surroundings(assume: Callable[[str], None], further: Mapping[str, Maker] | None = None) -> Iterator[None]:
     """Let what runs in the context find what it needs, and change nothing; the same for traces and for real runs.
 
     Args:
         assume: Told what stands in for what.
+        further: Module → what else is replaced in it.
     """
     with ExitStack() as stack:
-        stack.enter_context(absent(assume))
+        stack.enter_context(absent(assume, further or {}))
         stack.enter_context(weights_left_out(assume))
         stack.enter_context(no_side_effects(assume))
         stack.enter_context(played_processes(assume))

@@ -14,6 +14,7 @@ from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits, ModelPlace, Trace
 from memplan.tracing.script.boundaries import StepRepeated
 from memplan.tracing.script.copies import real_copies
+from memplan.tracing.script.games import Games
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
 from memplan.tracing.script.model import ProgramModel
@@ -94,9 +95,10 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
     for sentence in program.assumptions:
         assume(sentence)
     progress(f"running {program.name}")
+    games = {"gymnasium.wrappers.common": Games(here.decisions).time_limits}
     with (
-        real_loaders(here.recorder), real_copies(), surroundings(assume), steppers.watching(), periods.watching(),
-        periods.calls.skipping(), scripts_run(assume),
+        real_loaders(here.recorder), real_copies(), surroundings(assume, games), steppers.watching(),
+        periods.watching(), periods.calls.skipping(), scripts_run(assume),
     ):  # fmt: skip
         try:
             program.run()

@@ -133,3 +133,8 @@ def test_operations_of_data_sets(tmp_path: Path) -> None:
 def test_a_set_that_nobody_knows() -> None:
     with pytest.raises(EstimateError, match="its columns are not known"):
         load_dataset(print, "somebody/rows")
+
+
+def test_a_data_file_that_is_missing_is_named() -> None:
+    with pytest.raises(EstimateError, match=r"missing\.txt: No such file"):
+        load_dataset("text", data_files={"train": "missing.txt"})
