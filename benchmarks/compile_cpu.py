@@ -178,12 +178,18 @@ def real(name: str) -> list[int]:
     return settled(make(), batch, loss)
 
 
-def settled(model: nn.Module, batch: Callable[[int], Any], loss: Callable[[Any, Any], torch.Tensor]) -> list[int]:
+def settled(
+    model: nn.Module,
+    batch: Callable[[int], Any],
+    loss: Callable[[Any, Any], torch.Tensor],
+    *,
+    backend: str = "inductor",
+) -> list[int]:
     """Signed bytes of what a model's step allocates and frees, compiled, once it has settled."""
     from memplan.runtime.profile.kineto import Profiler
     from memplan.validate.run import STEP
 
-    model.compile(dynamic=False)
+    model.compile(dynamic=False, backend=backend)
     optimizer = torch.optim.AdamW(model.parameters())
     kept: dict[str, Any] = {}
 

@@ -62,8 +62,8 @@ def _config(job: JobSpec) -> dict[str, Any]:
         "main_training_function": "main",
         "use_cpu": False,
     }
-    if job.compile == "inductor":
-        content["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
+    if job.compile != "eager":
+        content["dynamo_config"] = {"dynamo_backend": job.compile.upper()}
     if _uses_deepspeed(job):
         section = {"deepspeed_config_file": deepspeed_json.FILE, "zero3_init_flag": job.parallel.data == "zero3"}
         return content | {"deepspeed_config": section}

@@ -44,7 +44,7 @@ def _config(job: JobSpec) -> dict[str, Any]:
         "bf16": HALF.get(job.precision) == "bf16",
         "fp16": HALF.get(job.precision) == "fp16",
         "tf32": False,
-        "torch_compile": job.compile == "inductor",
+        **training_arguments.compiling(job),
     }
     content |= {"sequence_len": job.seq_len} if job.seq_len is not None else {}
     if job.loss_chunks > 1:

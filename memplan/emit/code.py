@@ -100,6 +100,12 @@ def optimizer_function(job: JobSpec) -> str:
     return "\n".join([*head, *(f"    {line}".rstrip() for line in lines)]) + "\n"
 
 
+def compile_lines(job: JobSpec) -> list[str]:
+    """What compiles a model, if anything does."""
+    backend = "" if job.compile == "inductor" else f'backend="{job.compile}"'
+    return [] if job.compile == "eager" else [f"model.compile({backend})"]
+
+
 def setup_lines(job: JobSpec) -> list[str]:
     """What is done to a model before it is shared: no cache, cast, checkpointing, loss in parts, adapters.
 

@@ -56,7 +56,7 @@ def _shard(job: JobSpec) -> str:
         "for block in list(repeated_blocks(model)):",
         f"    fully_shard(block, {reshard}, **options)",
         f"fully_shard(model{of_root}, **options)",
-        *(["model.compile()"] if job.compile == "inductor" else []),
+        *code.compile_lines(job),
         *(["offload_activations(model)"] if job.offload_activations else []),
         "return model",
     ]

@@ -38,7 +38,7 @@ def _set_up(job: JobSpec) -> str:
     body.append("model = model.to(device)")
     if job.parallel.data == "ddp":
         body.append("model = DistributedDataParallel(model)")
-    body += ["model.compile()"] if job.compile == "inductor" else []
+    body += code.compile_lines(job)
     body += ["offload_activations(model)"] if job.offload_activations else []
     head = ['def set_up(model, device="cuda"):', '    """Make of a new model what was predicted for, and place it."""']
     return "\n".join([*head, *(f"    {line}".rstrip() for line in [*body, "return model"])]) + "\n"

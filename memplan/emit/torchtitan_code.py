@@ -65,7 +65,7 @@ def _text(job: JobSpec, head: Sequence[str]) -> str:
         "training": _replaced("training", _training(job)),
         "parallelism": _replaced("parallelism", _parallelism(job)),
         "activation_checkpoint": "FullAC.Config()" if job.checkpoint == "full" else "None",
-        "compile": _replaced("compile", {"enable": job.compile == "inductor"}),
+        "compile": _replaced("compile", _compile(job)),
         "optimizer": _replaced("optimizer", {"implementation": _IMPLEMENTATIONS[job.optimizer_impl]}),
         "loss": parts if is_chunked else "plain(base.loss)",
     }
@@ -88,6 +88,11 @@ def _replaced(section: str, changes: Mapping[str, Any]) -> str:
     return code.call(
         "replace", [f"base.{section}", *(f"{name}={quote.python(value)}" for name, value in changes.items())], 8
     )
+
+
+def _compile(job: JobSpec) -> dict[str, Any]:
+    backend = {} if job.compile in {"eager", "inductor"} else {"backend": job.compile}
+    return {"enable": job.compile != "eager", **backend}
 
 
 def _training(job: JobSpec) -> dict[str, Any]:

@@ -62,6 +62,12 @@ def deepspeed_content(job: JobSpec, head: Sequence[str]) -> dict[str, Any]:
     return {"_memplan": list(head), **content}
 
 
+def compiling(job: JobSpec) -> dict[str, Any]:
+    """Whether a trainer compiles, and with what, of which axolotl takes the same."""
+    backend = {} if job.compile in {"eager", "inductor"} else {"torch_compile_backend": job.compile}
+    return {"torch_compile": job.compile != "eager", **backend}
+
+
 def arguments(job: JobSpec) -> dict[str, Any]:
     """Training arguments as plain data."""
     content: dict[str, Any] = {
@@ -69,7 +75,7 @@ def arguments(job: JobSpec) -> dict[str, Any]:
         "gradient_accumulation_steps": job.grad_accum,
         "max_grad_norm": job.clip_grad_norm or 0.0,
         "optim": optimizer_name(job),
-        "torch_compile": job.compile == "inductor",
+        **compiling(job),
         **_precision(job),
     }
     if job.loss_chunks > 1:

@@ -19,7 +19,9 @@ OptimizerImpl = Literal["auto", "foreach", "fused", "loop"]
 Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Mode = Literal["train", "inference", "generate"]
 Loop = Literal["plain", "trainer"]
-Compile = Literal["eager", "inductor"]
+Compile = Literal["eager", "aot_eager", "inductor"]
+COMPILERS: tuple[Compile, ...] = ("aot_eager", "inductor")
+"""What compiles: backends of ``torch.compile``."""
 BufferPlace = Literal["host", "device"]
 Compression = Literal["none", "int8", "topk"]
 Float8 = Literal["none", "tensorwise", "rowwise", "rowwise_with_gw_hp"]
@@ -252,9 +254,9 @@ class JobSpec:
     """Where they are."""
     compile: Compile = option(
         "eager", for_programs=True, on_job_line="always", page="compile.md", by_hand="call model.compile()",
-        help="How what torch.compile compiles, else the whole model, runs: as written, or as Inductor compiles it:",
+        help="How what torch.compile compiles, else the whole model, runs: as written, or as a backend compiles it:",
     )  # fmt: skip
-    """What ``torch.compile`` compiles, else the whole model, runs as written or as Inductor compiles it."""
+    """What ``torch.compile`` compiles, else the whole model, runs as written or as a backend compiles it."""
     mode: Mode = option("train", help="What one step is:", on_job_line="always")
     """What one step is."""
     max_new_tokens: int = option(32, help="Tokens decoded by generate.", least=1, on_job_line="never")

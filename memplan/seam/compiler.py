@@ -6,6 +6,7 @@ from memplan.seam.find import lent
 from memplan.seam.patch import used
 
 USED = (
+    *used("torch._dynamo.backends.common", "aot_autograd", why="--compile aot_eager is the backend of that name"),
     *used("torch._dynamo.source", "LocalSource", why="a region is captured as Dynamo captures it"),
     *used(
         "torch._inductor", "config", why="nothing is measured, cached or compiled", source="torch/_inductor/config.py"
@@ -36,6 +37,7 @@ WRITTEN = {
 """What Inductor writes and a build of torch for the CPU does not have, or a recorder cannot run → what stands in."""
 
 if TYPE_CHECKING:
+    from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.source import LocalSource
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner

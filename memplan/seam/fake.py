@@ -18,6 +18,7 @@ USED = (
         "torch._guards",
         "TracingContext",
         "detect_fake_mode",
+        "tracing",
         why="a compiler that captures is told from the code that it captures",
     ),
     *used("torch.nested._internal.nested_int", "NestedIntNode", why="nested tensors have ragged sizes without symbols"),
@@ -28,7 +29,7 @@ USED = (
 """Rows of the table."""
 
 if TYPE_CHECKING:
-    from torch._guards import TracingContext, detect_fake_mode
+    from torch._guards import TracingContext, detect_fake_mode, tracing
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         FakeTensor,

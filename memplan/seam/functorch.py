@@ -19,6 +19,12 @@ USED = (
         source="torch/_functorch/_aot_autograd/descriptors.py",
         since="2.8",
     ),
+    *used(
+        "torch._functorch.partitioners",
+        "min_cut_rematerialization_partition",
+        why="--compile aot_eager cuts graphs as the backend of that name does",
+        source="torch/_dynamo/backends/debugging.py aot_eager",
+    ),
     *used("torch._functorch._aot_autograd.schemas", "ViewAndMutationMeta", why="it is known what AOTAutograd may save"),
 )
 """Rows of the table."""
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from torch._functorch import config
     from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
     from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     descriptors: ModuleType | None
     force_non_lazy_backward_lowering: bool | None

@@ -22,7 +22,7 @@ class Compiling:
     """What ``torch.compile`` means in a trace.
 
     Args:
-        choice: ``eager`` or ``inductor``.
+        choice: ``eager``, ``aot_eager`` or ``inductor``.
     """
 
     def __init__(self, choice: Compile) -> None:
@@ -34,11 +34,11 @@ class Compiling:
         self._asked = False
 
     def begin(self, recorder: Recorder) -> None:
-        """Say who records. Inductor is imported here, and only where it is asked for."""
-        if self._choice == "inductor":
+        """Say who records. A compiler is imported here, and only where it is asked for."""
+        if self._choice != "eager":
             from memplan.tracing.inductor import regions
 
-            self._regions = regions(recorder, self.assume, self.leave_out)
+            self._regions = regions(self._choice, recorder, self.assume, self.leave_out)
 
     def assume(self, sentence: str) -> None:
         """Note what was taken for granted."""

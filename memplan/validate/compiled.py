@@ -1,4 +1,4 @@
-"""``torch.compile`` in a real run: left out with ``eager``, as in a trace; with ``inductor`` what it always is."""
+"""``torch.compile`` in a real run: left out with ``eager``, as in a trace; with a compiler what it always is."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,17 +23,19 @@ class RealCompiling:
     """What ``torch.compile`` means in a run.
 
     Args:
-        choice: ``eager`` or ``inductor``.
+        choice: ``eager``, ``aot_eager`` or ``inductor``.
     """
 
     def __init__(self, choice: Compile) -> None:
-        self._is_real = choice == "inductor"
+        self._choice, self._is_real = choice, choice != "eager"
         self._compile = torch.compile
         self._asked = False
 
     def function(self, function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
         """What ``torch.compile(function, **options)`` returns."""
         self._asked = True
+        if self._choice == "aot_eager":
+            options = {**options, "backend": self._choice}
         return self._compile(function, **options) if self._is_real else function
 
     def module(self, module: torch.nn.Module, options: dict[str, Any]) -> torch.nn.Module:
@@ -68,7 +70,7 @@ def compiling(choice: Compile) -> Iterator[RealCompiling]:
     """Install the meaning of ``torch.compile``, and with it of ``Module.compile``, while the context lasts.
 
     Args:
-        choice: ``eager`` or ``inductor``.
+        choice: ``eager``, ``aot_eager`` or ``inductor``.
 
     Yields:
         The meaning.

@@ -12,7 +12,7 @@ from memplan.units import GIB, MIB
 FOLDER = Path(__file__).parents[2] / "hardware_profiles"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 PROMISED = {
-    "rtx-3060", "rtx-3070", "rtx-3080", "rtx-3080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4060-ti-16g",
+    "gtx-1650", "rtx-3060", "rtx-3070", "rtx-3080", "rtx-3080-ti", "rtx-3090", "rtx-3090-ti", "rtx-4060-ti-16g",
     "rtx-4070-ti-super", "rtx-4080", "rtx-4090", "rtx-5070-ti", "rtx-5080", "rtx-5090", "t4",
     "v100-16g", "v100-32g", "a10", "a10g", "a30", "a40", "a100-40g",
     "a100-80g", "a100-80g-pcie", "a6000", "rtx-6000-ada", "rtx-pro-6000", "rtx-pro-6000-se", "l4", "l40s",
@@ -95,7 +95,7 @@ def test_narrower_dtypes_are_not_slower(profile: GpuProfile) -> None:
 
 @each_gpu
 def test_rates_are_in_the_range_of_real_hardware(profile: GpuProfile) -> None:
-    assert 200e9 < profile.memory_bandwidth < 10e12
+    assert 100e9 < profile.memory_bandwidth < 10e12
     assert 10e9 < profile.host_link_bandwidth < profile.memory_bandwidth
     assert 0 <= profile.peer_link_bandwidth <= 2e12
     assert all(1e12 < rate < 1e16 for rate in profile.peak_flops.values())
@@ -205,6 +205,7 @@ def test_geforce_tensor_rates_are_those_with_fp32_accumulation(name: str) -> Non
 @pytest.mark.parametrize(
     ("name", "gigabytes"),
     [  # Public tables of memory bandwidth; B200: the clock and the bus width that its driver reports, pytorch/ao#4002.
+        ("gtx-1650", 128.0),
         ("rtx-3060", 360.0), ("rtx-3070", 448.0), ("rtx-3080", 760.3), ("rtx-3080-ti", 912.4), ("rtx-3090", 936.2),
         ("rtx-3090-ti", 1008.0), ("rtx-4060-ti-16g", 288.0), ("rtx-4070-ti-super", 672.3), ("rtx-4080", 716.8),
         ("rtx-4090", 1008.0), ("a10", 600), ("a10g", 600), ("a40", 696), ("a6000", 768), ("a100-40g", 1555),
@@ -219,6 +220,7 @@ def test_memory_bandwidths_agree_with_a_second_table(name: str, gigabytes: float
 @pytest.mark.parametrize(
     ("name", "cores"),
     [  # CUDA cores as the vendor advertises them.
+        ("gtx-1650", 896),
         ("rtx-3060", 3584), ("rtx-3070", 5888), ("rtx-3080", 8704), ("rtx-3080-ti", 10240), ("rtx-3090", 10496),
         ("rtx-3090-ti", 10752), ("rtx-4060-ti-16g", 4352), ("rtx-4070-ti-super", 8448), ("rtx-4080", 9728),
         ("rtx-4090", 16384), ("rtx-5070-ti", 8960), ("rtx-5080", 10752), ("rtx-5090", 21760), ("t4", 2560),

@@ -145,6 +145,9 @@ TRAINING_ARGUMENTS = """
   "optim": "adamw_torch", "max_grad_norm": 0.3, "gradient_checkpointing": true, "torch_compile": true
 }
 """
+AOT_EAGER_OF_TRAINER = """
+{"per_device_train_batch_size": 2, "torch_compile": true, "torch_compile_backend": "aot_eager"}
+"""
 OLD_FSDP_OF_TRAINER = """
 {"per_device_train_batch_size": 2, "fsdp": "shard_grad_op auto_wrap offload", "fsdp_config": {"fsdp_version": 1}}
 """
@@ -236,6 +239,16 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
             "precision": "bf16-mixed",
             "checkpoint": "full",
             "compile": "inductor",
+        },
+    ),
+    "aot_eager_args.json": (
+        AOT_EAGER_OF_TRAINER,
+        {
+            "batch_size": 2,
+            "clip_grad_norm": 1.0,
+            "optimizer": "adamw",
+            "optimizer_impl": "fused",
+            "compile": "aot_eager",
         },
     ),
     "old_args.json": (

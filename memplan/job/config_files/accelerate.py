@@ -7,6 +7,7 @@ from memplan.job.config_files.nested import include_deepspeed, set_ranks
 from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import elements, norm, switch, whole, word
 from memplan.job.parallel import Parallel
+from memplan.job.spec import COMPILERS
 
 KEYS = frozenset({"distributed_type", "compute_environment"})
 """What such a file has at least one of."""
@@ -32,8 +33,9 @@ def read(source: FileSource) -> None:
         source.note("fp16 is deprecated, read as mixed_precision: fp16")
         source.say("precision", "fp16-mixed", "fp16")
     for place in ("dynamo_config.dynamo_backend", "dynamo_backend"):
-        if source.get(place, word) == "inductor":
-            source.say("compile", "inductor", place)
+        backend = source.get(place, word)
+        if backend in COMPILERS:
+            source.say("compile", backend, place)
     _ranks(source)
     source.note_unread(_UNREAD)
 

@@ -7,7 +7,7 @@ from memplan.job.adapters import Lora
 from memplan.job.config_files import sharding
 from memplan.job.config_files.nested import include_deepspeed
 from memplan.job.config_files.source import FileSource
-from memplan.job.config_files.training_arguments import optimizer
+from memplan.job.config_files.training_arguments import compiler, optimizer
 from memplan.job.config_files.values import elements, norm, switch, whole, word, words
 from memplan.job.parallel import Parallel
 
@@ -43,7 +43,7 @@ def read(source: FileSource) -> None:
         source.say("clip_grad_norm", None, "max_grad_norm")
     optimizer(source, "optimizer")
     if source.get("torch_compile") is True:
-        source.say("compile", "inductor", "torch_compile")
+        compiler(source)
     _checkpointing(source)
     _adapter(source)
     _ranks(source)

@@ -10,6 +10,7 @@ from memplan.job.config_files.nested import include_deepspeed
 from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import norm, switch, whole, word, words
 from memplan.job.parallel import Parallel
+from memplan.job.spec import COMPILERS
 
 KEYS = frozenset({
     "per_device_train_batch_size", "output_dir", "num_train_epochs", "max_steps", "optim", "learning_rate", "fsdp",
@@ -52,10 +53,16 @@ def read(source: FileSource) -> None:
         if source.get(key, switch):
             source.say("precision", f"{key}-mixed", key)
     if source.get("torch_compile", switch):
-        source.say("compile", "inductor", "torch_compile")
+        compiler(source)
     _checkpointing(source)
     _ranks(source)
     source.note_unread(_UNREAD)
+
+
+def compiler(source: FileSource) -> None:
+    """Take over what compiles, of which axolotl says the same; where nothing is said it is Inductor."""
+    backend = source.get("torch_compile_backend", word)
+    source.say("compile", backend if backend in COMPILERS else "inductor", "torch_compile")
 
 
 def optimizer(source: FileSource, place: str) -> None:

@@ -27,21 +27,30 @@ from typing import TYPE_CHECKING
 import torch
 
 from memplan.errors import UsageError
+from memplan.job.spec import Compile
 
 if TYPE_CHECKING:
     from memplan.tracing.inductor.region import Regions
     from memplan.tracing.recorder import Recorder
 
+ASSUMED = {
+    "inductor": "buffers of compiled code are those that Inductor of torch {torch} writes",
+    "aot_eager": "what compiled code keeps for backward is what the partitioner of torch {torch} chooses",
+}
+"""Choice of a compiler → what is taken for granted."""
 NOT_MODELLED = (
     "torch.compile: what compiling itself takes (autotuning, warm-up), CUDA graphs, its options and modes, "
     "and dynamic shapes: each shape is compiled for itself"
 )
 
 
-def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Callable[[str], None]) -> "Regions":
+def regions(
+    choice: Compile, recorder: "Recorder", assume: Callable[[str], None], leave_out: Callable[[str], None]
+) -> "Regions":
     """What compiles, for a trace that is to be compiled.
 
     Args:
+        choice: ``inductor`` or ``aot_eager``.
         recorder: Records the trace.
         assume: Takes what was taken for granted.
         leave_out: Takes what the figures leave out.
@@ -49,7 +58,7 @@ def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Call
     Raises:
         UsageError: This installation cannot compile for GPUs.
     """
-    if recorder.device.kind == "cuda" and find_spec("triton") is None:
+    if choice == "inductor" and recorder.device.kind == "cuda" and find_spec("triton") is None:
         raise UsageError(
             "--compile inductor needs the package triton: without it Inductor writes no code for GPUs",
             hint="pip install triton, or --compile eager for the figures of code that is not compiled",
@@ -57,8 +66,10 @@ def regions(recorder: "Recorder", assume: Callable[[str], None], leave_out: Call
     with warnings.catch_warnings():
         # Inductor's own imports are deprecated here and there.
         warnings.simplefilter("ignore")
+        from memplan.tracing.inductor.lowering import aot_eager, inductor
         from memplan.tracing.inductor.region import Regions
 
-    assume(f"buffers of compiled code are those that Inductor of torch {torch.__version__} writes")
+    compiler = inductor(recorder.device) if choice == "inductor" else aot_eager()
+    assume(ASSUMED[choice].format(torch=torch.__version__))
     leave_out(NOT_MODELLED)
-    return Regions(recorder, leave_out)
+    return Regions(recorder, leave_out, compiler)

@@ -14,7 +14,7 @@ from memplan.seam.fake import detect_fake_mode
 from memplan.seam.modes import disable_current_modes
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.inductor.checkpoint import tagged_checkpoints
-from memplan.tracing.inductor.lowering import Known, compile_graph, lowering
+from memplan.tracing.inductor.lowering import Compiler, lowering
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.records import DeviceTraits
 
@@ -73,7 +73,9 @@ def inside_capture() -> Iterator[None]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits, known: Known) -> Flat:
+def captured(
+    function: Flat, tensors: Sequence[torch.Tensor], results: int, device: DeviceTraits, compiler: Compiler
+) -> Flat:
     """Compile a function for the tensors that it is called with.
 
     Args:
@@ -81,13 +83,13 @@ def captured(function: Flat, tensors: Sequence[torch.Tensor], results: int, devi
         tensors: Fake tensors; nothing of what runs on them here is recorded.
         results: How many tensors it returns.
         device: What to compile for.
-        known: Code of graphs that have been lowered before.
+        compiler: Makes the code of a graph.
 
     Returns:
-        AOTAutograd's runtime around Inductor's code, to be called with such tensors as often as wished.
+        AOTAutograd's runtime around the compiler's code, to be called with such tensors as often as wished.
     """
     with disable_current_modes(), lowering(device):
-        run: Flat = compile_graph(_graph(function, tensors, results), tensors, device, known)
+        run: Flat = compiler(_graph(function, tensors, results), tensors)
     return run
 
 

@@ -17,6 +17,7 @@ import torch.fx
 from memplan.seam.compiler import (
     CompiledFxGraph,
     DeviceProperties,
+    aot_autograd,
     clear_inductor_caches,
     compile_fx,
     compile_fx_inner,
@@ -24,9 +25,9 @@ from memplan.seam.compiler import (
     select_decomp_table,
     set_tracing_context_output_strides,
 )
-from memplan.seam.fake import FakeTensor
+from memplan.seam.fake import FakeTensor, TracingContext, detect_fake_mode, tracing
 from memplan.seam.functorch import config as functorch_config
-from memplan.seam.functorch import force_non_lazy_backward_lowering
+from memplan.seam.functorch import force_non_lazy_backward_lowering, min_cut_rematerialization_partition
 from memplan.seam.modes import DisableTorchFunction, disable_current_modes
 from memplan.seam.patches.compiled import (
     COMPILERS,
@@ -62,21 +63,19 @@ _DECIDED_BY_DEVICE = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, tor
 """Decompositions that look whether a tensor lies on the CPU, where the fakes do."""
 
 
-Known = dict[Hashable, CompiledFxGraph]
+Compiler = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Any]
+"""A graph and its inputs to code that is called with such inputs, AOTAutograd's runtime around it."""
+_Known = dict[Hashable, CompiledFxGraph]
 """Graph to its code."""
 
 
-def compile_graph(
-    graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], device: DeviceTraits, known: Known
-) -> Any:
+def inductor(device: DeviceTraits) -> Compiler:
     """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device.
 
     Args:
-        graph: What is compiled.
-        tensors: Its inputs.
         device: What for.
-        known: Code of graphs that have been lowered before.
     """
+    known: _Known = {}
 
     def inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
         key = _key(module, options)
@@ -96,8 +95,43 @@ def compile_graph(
     if device.kind == "cuda":
         for op in _DECIDED_BY_DEVICE:
             decompositions.pop(op, None)
-    with functorch_config.patch(_AT_ONCE), _leaving_no_garbage():
-        return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
+
+    def compiler(graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor]) -> Any:
+        with functorch_config.patch(_AT_ONCE), _leaving_no_garbage():
+            return compile_fx(graph, list(tensors), inner_compile=inner, decompositions=decompositions)
+
+    return compiler
+
+
+def aot_eager() -> Compiler:
+    """The backend ``aot_eager``: AOTAutograd's two graphs, their ops run one by one."""
+    backend = aot_autograd(
+        # torch/_dynamo/backends/debugging.py ``aot_eager``
+        fw_compiler=_as_written,
+        bw_compiler=_as_written,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+
+    def compiler(graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor]) -> Any:
+        # Dynamo has such a context, and ``compile_fx`` makes one.
+        context = TracingContext(detect_fake_mode(tensors))
+        with functorch_config.patch(_AT_ONCE), _leaving_no_garbage(), tracing(context):
+            return backend(graph, list(tensors))
+
+    return compiler
+
+
+def _as_written(module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+    """A graph's ops one by one; each tensor is freed after its last use, as the graph's own code does."""
+
+    def run(arguments: list[Any]) -> Any:
+        # The devices that its ops name are those of the fakes, and no wish of the program's.
+        with DisableTorchFunction():
+            return torch.fx.Interpreter(module).boxed_run(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 def _key(module: torch.fx.GraphModule, options: Mapping[str, Any]) -> Hashable:

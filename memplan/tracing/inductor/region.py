@@ -11,7 +11,7 @@ import torch
 from memplan.seam.find import SeamError
 from memplan.tracing.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.tracing.inductor.lifting import exchanged, modules_of, tensors_of
-from memplan.tracing.inductor.lowering import Known
+from memplan.tracing.inductor.lowering import Compiler
 from memplan.tracing.inductor.pieces import BETWEEN, breaks, compile_pieces
 from memplan.tracing.inductor.structure import TensorSlot, described, emptied, filled, stateful
 from memplan.tracing.recorder import Recorder
@@ -45,14 +45,14 @@ class Regions:
     Args:
         recorder: Records what their code allocates.
         note: Takes a sentence on what could not be compiled.
+        compiler: Makes the code of a graph.
     """
 
-    def __init__(self, recorder: Recorder, note: Note) -> None:
-        self._recorder, self._note = recorder, note
+    def __init__(self, recorder: Recorder, note: Note, compiler: Compiler) -> None:
+        self._recorder, self._note, self._compiler = recorder, note, compiler
         self._compiling = False
         self.called = False
         """Has any region been called?"""
-        self._lowered: Known = {}
         self._taken_apart: dict[int, torch.nn.Module] = {}
 
     def region(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +99,7 @@ class Regions:
         # What stands for the call's tensors is unknown to the recorder, and lies on the device as they do.
         self._compiling, self._recorder.references.default_place = True, "device"
         try:
-            return _code(function, taken, self._recorder.device, self._lowered)
+            return _code(function, taken, self._recorder.device, self._compiler)
         except SeamError:
             # No refusal of the compiler's: what eager code takes would be told as what compiled code does.
             raise
@@ -147,7 +147,7 @@ def _state() -> tuple[Any, ...]:
     )
 
 
-def _code(function: Callable[..., Any], taken: TakenCall, device: DeviceTraits, lowered: Known) -> CompiledCode:
+def _code(function: Callable[..., Any], taken: TakenCall, device: DeviceTraits, compiler: Compiler) -> CompiledCode:
     """Compile a call. Tensors are given in order of their first use, as Dynamo finds them."""
     if any(isinstance(each, torch.nn.RNNBase) for root in taken.modules for each in root.modules()):
         raise TypeError(RECURRENT)
@@ -181,7 +181,7 @@ def _code(function: Callable[..., Any], taken: TakenCall, device: DeviceTraits, 
 
     used, results = rehearsed(flat, likes)
     order = used
-    run = captured(flat, [likes[index] for index in order], results, device, lowered)
+    run = captured(flat, [likes[index] for index in order], results, device, compiler)
     return CompiledCode(run, tuple(order), result, states)
 
 
