@@ -1,8 +1,9 @@
-"""Random integers are drawn for real: what a program slices, counts or goes round by is then a number as it may be.
+"""Random numbers are drawn for real: what a program slices, counts or goes round by is then a number as it may be.
 
-``randint`` and ``randperm`` choose where a sample begins, how long a sequence is, in which order a loader goes. Their
-values travel through integer arithmetic to where a program reads them; conditions on them stay a matter of shares
-(``value_rules``), because one draw says little of the next.
+``randint`` and ``randperm`` choose where a sample begins, how long a sequence is, in which order a loader goes; a few
+numbers from a range (``rand``, ``uniform_``) become the place in a list, once they are made whole. Their values travel
+through arithmetic to where a program reads them; conditions on them stay a matter of shares (``value_rules``), because
+one draw says little of the next.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,16 @@ MOST_DRAWN = 1 << 16
 """Elements up to which draws, and what is made of them, are kept: most batches of tokens or places in a data set.
 
 Chosen: each such tensor is then at most half a MiB of real memory."""
+MOST_EVEN = 16
+"""The same of numbers from a range, of which a program reads few: most are noise. Chosen."""
 SEED = 0
 """Each trace draws the same numbers."""
 
 DRAWS = frozenset({aten.randint.default, aten.randint.low, aten.randperm.default})
 DRAWS |= {aten.randint.generator, aten.randint.low_generator, aten.randperm.generator}
+"""Ops that draw integers."""
+EVEN_DRAWS = frozenset({aten.rand.default, aten.rand.generator, aten.uniform_.default})
+"""Ops that draw evenly from a range."""
 
 
 class Draws:
@@ -42,7 +48,9 @@ class Draws:
             self._generator = torch.Generator().manual_seed(SEED)
 
     def drawn(self, func: Any, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
-        """The elements of what an op of ``DRAWS`` returns; None where they are too many."""
+        """The elements of what an op of ``DRAWS`` or ``EVEN_DRAWS`` returns; None where they are too many."""
+        if func in EVEN_DRAWS:
+            return self._evenly(args[1:3] if func is aten.uniform_.default else (), result)
         numbers = [each for each in args if isinstance(each, int)]
         if result.numel() > MOST_DRAWN or result.dtype is torch.bool or not numbers:
             return None
@@ -55,6 +63,17 @@ class Draws:
             ends = {"other": (low, low + 1), "most": (high - 1, high)}
             low, high = ends.get(self._way, (low, high))
             return torch.randint(low, high, tuple(result.shape), generator=self._generator).to(result.dtype)
+
+    def _evenly(self, ends: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
+        if result.numel() > MOST_EVEN:
+            return None
+        low, high = (*ends, *(0.0, 1.0)[len(ends) :])
+        with unset_fake_temporarily():
+            share = torch.rand(tuple(result.shape), generator=self._generator, dtype=torch.float64)
+            extremes = {"other": 0.0, "most": 1 - torch.finfo(result.dtype).eps}
+            if self._way in extremes:
+                share.fill_(extremes[self._way])
+            return (low + share * (high - low)).to(result.dtype)
 
     def carried(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Mapping[int, Knowledge]

@@ -1,6 +1,7 @@
 """Answers to ops whose results fake tensors cannot tell: numbers read from tensors, shapes that depend on values."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,13 @@ def _same(values: "Guesses", *_: Any) -> bool:
     return _condition(values, NOTHING)
 
 
+def _boxes_left(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
+    """Non-maximum suppression: which boxes hide which, data decide."""
+    values.assume("non-maximum suppression keeps every box")
+    values.decisions.ways["other"] = None
+    return torch.empty(0 if values.decisions.way == "other" else args[0].shape[0], dtype=torch.int64)
+
+
 ANSWERS: dict[Any, Answer] = {
     aten._local_scalar_dense.default: _item,
     aten.nonzero.default: _nonzero,
@@ -197,3 +205,11 @@ ANSWERS: dict[Any, Answer] = {
 """Op → answer."""
 if hasattr(aten, "_grouped_mm"):  # Not in torch 2.6.
     ANSWERS[aten._grouped_mm.default] = _grouped_mm
+OF_LIBRARIES: Mapping[str, Answer] = {"torchvision.nms.default": _boxes_left}
+"""Name of an op that a library brings, which need not be there → answer."""
+
+
+@cache
+def answer_of(func: Any) -> Answer | None:
+    """Return what answers an op in the fake mode's place; None where nothing does."""
+    return ANSWERS.get(func) or OF_LIBRARIES.get(str(func))

@@ -258,6 +258,7 @@ RULES: Mapping[Any, Rule] = {
     aten.bitwise_and.Tensor: _combined(operator.and_),
     aten.bitwise_or.Tensor: _combined(operator.or_),
     aten.rand.default: _drawn,
+    aten.rand.generator: _drawn,
     aten.bernoulli.p: _tossed,
     aten.bernoulli_.float: _tossed,
     aten.randint.default: _random_below,

@@ -23,18 +23,18 @@ import torch
 
 from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 from memplan.seam.pytree import tree_map
-from memplan.tracing.draws import DRAWS
+from memplan.tracing.draws import DRAWS, EVEN_DRAWS
 from memplan.tracing.guesses import Guesses
 from memplan.tracing.integers import BOUNDING, COUNTING, bound_of
 from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge
 from memplan.tracing.nested import tensors_in
-from memplan.tracing.value_answers import ANSWERS
+from memplan.tracing.value_answers import answer_of
 from memplan.tracing.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSES, RULES, classes_of_dim
 
 _WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
 """Ops whose answers have real tensors among them, which say all about themselves."""
 
-TEACHERS = DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING
+TEACHERS = DRAWS | EVEN_DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING
 """Ops whose results something is known of whatever their arguments are."""
 
 
@@ -48,7 +48,7 @@ class Values(Guesses):
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run one op on fake tensors, with an answer of our own where it needs data."""
-        answer = ANSWERS.get(func)
+        answer = answer_of(func)
         if answer is not None:
             return answer(self, func, args, kwargs)
         return self.results.run(func, args, kwargs)
@@ -65,7 +65,7 @@ class Values(Guesses):
             result: Its result.
             known: What is known of its tensor arguments, in order.
         """
-        if func in DRAWS:
+        if func in DRAWS or func in EVEN_DRAWS:
             (rule,) = self._learnt(func, args, kwargs, result, known) or (NOTHING,)
             return (dataclasses.replace(rule, drawn=self.draws.drawn(func, args, result)),)
         learnt = self._learnt(func, args, kwargs, result, known)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from memplan.tracing.records import Trace
+from memplan.tracing.draws import Draws
+from memplan.tracing.records import Trace, Way
 from tests.tracing.jobs import source, trace
 
 WIDTH = 16
@@ -113,3 +114,28 @@ def test_lengths_that_are_drawn_are_within_their_bounds_and_named() -> None:
     assert all(5 <= length <= 9 for length in lengths)
     assert set(recorded.unsure) == {"other", "most"}
     assert any("drawn anew" in sentence for sentence in recorded.assumptions)
+
+
+def test_a_place_in_a_list_is_drawn_from_it() -> None:
+    """As torchvision's detection transform chooses a size of the image, of lists of one and more."""
+    chosen = []
+
+    def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        for sizes in ((800,), (640, 672, 704)):
+            chosen.append(sizes[int(torch.empty(1).uniform_(0.0, float(len(sizes))).item())])
+        assert 0 <= torch.rand(2)[1].item() < 1
+        return output.sum()
+
+    recorded = forward_of(loss)
+    assert chosen[0] == 800
+    assert set(recorded.unsure) == {"other", "most"}
+
+
+@pytest.mark.parametrize(("way", "least", "most"), [("likely", 2.0, 5.0), ("other", 2.0, 2.0), ("most", 4.999, 5.0)])
+def test_extremes_of_a_range_are_drawn_where_they_are_asked_for(way: Way, least: float, most: float) -> None:
+    result = torch.empty(4)
+    drawn = Draws(way).drawn(torch.ops.aten.uniform_.default, (result, 2.0, 5.0), result)
+    assert drawn is not None
+    assert least <= drawn.min()
+    assert drawn.max() <= most
+    assert Draws(way).drawn(torch.ops.aten.rand.default, ([17],), torch.empty(17)) is None

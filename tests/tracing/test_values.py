@@ -281,3 +281,28 @@ def test_positions_beyond_a_table_are_refused_as_on_every_device(tokens: int) ->
 def test_positions_that_may_be_in_the_table_are_not(positions: Callable[[], torch.Tensor]) -> None:
     with recording():
         assert torch.nn.Embedding(1000, 4)(positions()).shape[1] == 4
+
+
+@pytest.fixture
+def suppression() -> Iterator[Callable[..., torch.Tensor]]:
+    """torchvision's op: its own where its library is loaded, else one by the same name and schema."""
+    with contextlib.ExitStack() as stack:
+        if not hasattr(torch.ops.torchvision, "nms"):
+            library = stack.enter_context(torch.library._scoped_library("torchvision", "FRAGMENT"))
+            library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        yield torch.ops.torchvision.nms
+
+
+def test_detectors_keep_every_box_and_say_so(suppression: Callable[..., torch.Tensor]) -> None:
+    def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        boxes = output.view(-1, 4)
+        kept = suppression(boxes.detach(), boxes[:, 0].detach(), 0.7)
+        sizes.append(len(kept))
+        return boxes[kept[:100]].sum()
+
+    sizes: list[int] = []
+    job = source(lambda: torch.nn.Linear(8, 64), lambda size: torch.randn(size, 8), loss=loss)
+    recorded = trace(job, batch_size=3)
+    assert set(sizes) == {48}
+    assert "other" in recorded.unsure
+    assert any("keeps every box" in sentence for sentence in recorded.assumptions)
