@@ -3,8 +3,9 @@
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from memplan.cli import console
 from memplan.cli.groups import JobOptions
@@ -12,7 +13,7 @@ from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, UsageError, several
 from memplan.job import limits
 from memplan.job.options import OPTIONS, OptionField, spelled
-from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.job.spec import FileKind, JobSpec, ScriptTarget
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
@@ -34,12 +35,14 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
     from memplan.job.program import decided_by, parse_words
 
     given = {name: _read(OPTIONS[name], value, problems) for name, value in options.given.items()}
-    problems.add(*wrong_values(given | {"timeout": options.timeout}))
+    kind = {"file_kind": options.file_kind} if options.file_kind else {}
+    problems.add(*wrong_values(given | {"timeout": options.timeout} | kind))
     files = _of_files(options.config or (), problems)
     values, missing = with_given(files, given)
     problems.add(*missing)
     provenance = {**dict.fromkeys(OPTIONS, "default"), **files.provenance, **{name: flag(name) for name in given}}
-    asked = problems.of(parse_words, [target] if isinstance(target, str) else target)
+    words = [target] if isinstance(target, str) else target
+    asked = problems.of(partial(parse_words, kind=cast("FileKind | None", options.file_kind)), words)
     if asked is not None:
         decided = decided_by(asked.target, values)
         problems.add(*(f"{flag(name)} {reason} (its own arguments follow --)" for name, reason in decided))

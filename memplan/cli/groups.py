@@ -27,22 +27,25 @@ class JobOptions:
     """Seconds that the target's code may take."""
     config: list[Path] | None = None
     """Configuration files."""
+    file_kind: options.FileKinds = None
+    """What a Python file is."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """Field of ``JobSpec`` → value, of what was typed."""
 
     @classmethod
-    def of(cls, *, timeout: float, config: list[Path] | None, **typed: Any) -> "JobOptions":
+    def of(cls, *, timeout: float, config: list[Path] | None, file_kind: str | None, **typed: Any) -> "JobOptions":
         """The group, of the values of ``JOB_PARAMETERS``."""
         given = {name: value for name, value in typed.items() if is_given(value)}
-        return cls(timeout=timeout, config=config, given=given)
+        return cls(timeout=timeout, config=config, file_kind=file_kind, given=given)
 
     def typed(self) -> tuple[str, ...]:
         """Names of all that was typed of the job, files included."""
-        return (*(["config"] if self.config else []), *self.given)
+        return (*(["config"] if self.config else []), *(["file_kind"] if self.file_kind else []), *self.given)
 
     def words(self) -> list[str]:
         """Return the options of the step as they were typed."""
         typed = {"config": self.config or [], **self.given}
+        typed |= {"file_kind": self.file_kind} if self.file_kind else {}
         return [word for name, value in typed.items() for word in options.typed(name, value)]
 
 
@@ -95,6 +98,7 @@ def _job_parameters(panel: str) -> list[Parameter]:
 
 JOB_PARAMETERS = (
     *_job_parameters(options.TARGET),
+    Parameter("file_kind", Parameter.KEYWORD_ONLY, default=None, annotation=options.FileKinds),
     Parameter("timeout", Parameter.KEYWORD_ONLY, default=options.DEFAULT_TIMEOUT, annotation=options.Timeout),
     Parameter("config", Parameter.KEYWORD_ONLY, default=None, annotation=options.Config),
     *_job_parameters(options.STEP),

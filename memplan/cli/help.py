@@ -13,9 +13,9 @@ BASIC = frozenset({"batch_size", "seq_len", "precision", "optimizer", "grad_accu
 """Options of a job that ``--help`` shows."""
 RARE = frozenset(
     {
-        "config", "timeout", "profile_dir", "cache_dir", "no_cache", "as_json", "quiet", "exit_zero", "alloc_conf",
-        "redact", "timeline", "plot", "alpha", "beta", "noise_scale", "step_time", "target_batch", "host_memory",
-        "utilization", "jobs", "keep_snapshot", "force", "seed", "blocks", "code",
+        "config", "timeout", "file_kind", "profile_dir", "cache_dir", "no_cache", "as_json", "quiet", "exit_zero",
+        "alloc_conf", "redact", "timeline", "plot", "alpha", "beta", "noise_scale", "step_time", "target_batch",
+        "host_memory", "utilization", "jobs", "keep_snapshot", "force", "seed", "blocks", "code",
     }
 )  # fmt: skip
 """Options beside a job's that it does not."""

@@ -15,11 +15,13 @@ import typer
 
 from memplan.errors import UsageError
 from memplan.job.options import OPTIONS, OptionField
+from memplan.job.spec import FILE_KINDS
 from memplan.units import parse_seconds
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     **{name: field.choices for name, field in OPTIONS.items() if field.choices},
     "fail_on": ("oom", "tight", "unknown"),
+    "file_kind": FILE_KINDS,
 }
 """Parameter → the words it takes."""
 DEFAULT_TIMEOUT = 600.0
@@ -29,9 +31,12 @@ TARGET, STEP, DEVICE, REPORT = "Target", "Step", "Device", "Report"
 """Panels of ``--help``."""
 
 
-_CALLED: Mapping[str, str] = {"formats": "format", "as_json": "json", "alloc_confs": "alloc-conf"} | {
-    name: field.called for name, field in OPTIONS.items()
-}
+_CALLED: Mapping[str, str] = {
+    "formats": "format",
+    "as_json": "json",
+    "alloc_confs": "alloc-conf",
+    "file_kind": "as",
+} | {name: field.called for name, field in OPTIONS.items()}
 """Parameter → its option, where it is called otherwise: an option that is repeated names one of its values."""
 
 
@@ -145,6 +150,10 @@ Timeout = Annotated[
     option("timeout", TARGET, "Limit for running the target's code.", metavar="TIME", default="600s", parser=seconds),
 ]
 
+FileKinds = Annotated[
+    str | None,
+    option("file_kind", TARGET, "What a Python file is.", metavar="KIND", default="what it looks like"),
+]
 Config = Annotated[
     list[Path] | None,
     option("config", STEP, "Settings of ds_config.json, accelerate.yaml, axolotl.yml, a JSON file of "

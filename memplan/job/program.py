@@ -10,7 +10,7 @@ from memplan.files.read import read_bytes
 from memplan.files.syntax import parse_source
 from memplan.job.options import OPTIONS
 from memplan.job.parallel import ALONE, Parallel
-from memplan.job.spec import FileTarget, ScriptTarget, Target
+from memplan.job.spec import FileKind, FileTarget, ScriptTarget, Target
 from memplan.job.target import existing_file, parse_target
 
 _PYTHON = ("python", "python3")
@@ -42,12 +42,13 @@ class ParsedWords:
     """The ranks that a launcher starts."""
 
 
-def parse_words(words: Sequence[str], *, folder: Path = Path()) -> ParsedWords:
+def parse_words(words: Sequence[str], *, folder: Path = Path(), kind: FileKind | None = None) -> ParsedWords:
     """Read a target, or a program with its arguments.
 
     Args:
         words: A target; or a Python file and its arguments; or a launcher, its options, a file and its arguments.
         folder: Where relative paths begin.
+        kind: What a file is; None: what it looks like.
 
     Returns:
         The target. A file that trains and defines no model of its own is a program.
@@ -61,8 +62,11 @@ def parse_words(words: Sequence[str], *, folder: Path = Path()) -> ParsedWords:
     if first in _STARTERS:
         return _launched(first, rest, folder)
     target = parse_target(first, folder)
-    if isinstance(target, FileTarget) and target.factory is None and (rest or trains(target.path)):
-        return ParsedWords(target=ScriptTarget(path=target.path, arguments=tuple(rest)))
+    file = target.path if isinstance(target, FileTarget) and target.factory is None else None
+    if kind == "script" and file is None:
+        raise UsageError(f"'{first}' is no script: --as script is for Python files")
+    if file is not None and (kind == "script" or (kind is None and (rest or trains(file)))):
+        return ParsedWords(target=ScriptTarget(path=file, arguments=tuple(rest)))
     if rest:
         raise UsageError(
             f"'{first}' takes no arguments of its own: {' '.join(rest)}", hint="only programs (train.py) do"
@@ -105,7 +109,11 @@ def trains(path: Path) -> bool:
 
 
 def _defines_model(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == "model"
+    """Is a statement a factory by the name of ``model``, which takes nothing? Any other function may be called so."""
+    if not isinstance(node, ast.FunctionDef) or node.name != "model":
+        return False
+    given = node.args
+    return len(given.posonlyargs + given.args) == len(given.defaults) and None not in given.kw_defaults
 
 
 def _runs(node: ast.stmt) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from memplan.job.adapters import Lora, Quantize
 from memplan.job.assumed import AssumedInteger
@@ -64,6 +64,11 @@ class PresetTarget:
 
     name: str
     """Name in the preset catalog."""
+
+
+FileKind = Literal["script", "target"]
+"""What a Python file may be: a program that is run, or one that defines a model."""
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ class Draws:
     def drawn(self, func: Any, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
         """The elements of what an op of ``DRAWS`` or ``EVEN_DRAWS`` returns; None where they are too many."""
         if func in EVEN_DRAWS:
-            return self._evenly(args[1:3] if func is aten.uniform_.default else (), result)
+            return self._evenly(*_range(args[1:3] if func is aten.uniform_.default else ()), result)
         numbers = [each for each in args if isinstance(each, int)]
         if result.numel() > MOST_DRAWN or result.dtype is torch.bool or not numbers:
             return None
@@ -64,10 +64,9 @@ class Draws:
             low, high = ends.get(self._way, (low, high))
             return torch.randint(low, high, tuple(result.shape), generator=self._generator).to(result.dtype)
 
-    def _evenly(self, ends: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
+    def _evenly(self, low: float, high: float, result: torch.Tensor) -> torch.Tensor | None:
         if result.numel() > MOST_EVEN:
             return None
-        low, high = (*ends, *(0.0, 1.0)[len(ends) :])
         with unset_fake_temporarily():
             share = torch.rand(tuple(result.shape), generator=self._generator, dtype=torch.float64)
             extremes = {"other": 0.0, "most": 1 - torch.finfo(result.dtype).eps}
@@ -104,3 +103,9 @@ class Draws:
                 return tensors_in(func(*tree_map(real, args), **tree_map(real, dict(kwargs))))
             except (RuntimeError, IndexError):
                 return ()
+
+
+def _range(given: Sequence[float]) -> tuple[float, float]:
+    """Ends of the range that is drawn from: 0 and 1 where they are not given."""
+    low, high = (*given, *(0.0, 1.0)[len(given) :])
+    return low, high

@@ -2,7 +2,7 @@
 
 ESTIMATE = {
     "target", "--gpu", "--profile-dir", "--alloc-conf",
-    "--allow-network", "--trust-remote-code", "--timeout", "--config", "--loss", "--loop", "--no-fold",
+    "--allow-network", "--trust-remote-code", "--timeout", "--as", "--config", "--loss", "--loop", "--no-fold",
     "--batch-size", "--seq-len", "--input", "--precision", "--optimizer", "--optimizer-impl", "--grad-accum",
     "--clip-grad-norm", "--attention", "--checkpoint", "--parallel", "--lora", "--quantize", "--float8",
     "--loss-chunks", "--keep-gradients", "--optimizer-in-backward", "--offload-activations", "--compress-activations",

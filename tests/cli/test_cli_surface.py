@@ -65,7 +65,7 @@ def test_options_of_emit() -> None:
 
 def test_options_of_init() -> None:
     command = typer.main.get_command(app).commands["init"]
-    own = {"target", "--gpu", "--name", "--timeout", "--config", "--target-file"}
+    own = {"target", "--gpu", "--name", "--timeout", "--as", "--config", "--target-file"}
     assert {word for parameter in command.params for word in parameter.opts} == own | {flag(name) for name in OPTIONS}
 
 

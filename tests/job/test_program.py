@@ -29,6 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("class Net: ...\nif __name__ == '__main__':\n    print(Net())\n", False),
         ("def step(model):\n    loss.backward()\n", False),
         ("def model(): ...\n" + GUARDED, False),
+        ("def model(width=4, *, depth=2): ...\n" + GUARDED, False),
+        ("def model(x, weights): ...\n" + GUARDED, True),
+        ("def model(*, x): ...\n" + GUARDED, True),
         ("not python at all", False),
     ],
 )
@@ -41,6 +44,18 @@ def test_targets_stay_what_they_are() -> None:
     assert parse_words(["model.py"]).target == FileTarget(path=Path("model.py"))
     assert parse_words(["preset:gpt2"]).target == PresetTarget(name="gpt2")
     assert parse_words(["train.py:net"]).target == FileTarget(path=Path("train.py"), factory="net")
+
+
+def test_what_a_file_is_may_be_said(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(GUARDED)
+    assert parse_words([str(file)]).target == ScriptTarget(path=file)
+    assert parse_words([str(file)], kind="target").target == FileTarget(path=file)
+    assert parse_words(["model.py"], kind="script").target == ScriptTarget(path=Path("model.py"))
+    with pytest.raises(UsageError, match="takes no arguments"):
+        parse_words([str(file), "--lr", "1"], kind="target")
+    with pytest.raises(UsageError, match="--as script is for Python files"):
+        parse_words(["preset:gpt2"], kind="script")
 
 
 def test_arguments_make_a_program_of_any_file() -> None:

@@ -121,8 +121,8 @@ def test_a_place_in_a_list_is_drawn_from_it() -> None:
     chosen = []
 
     def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-        for sizes in ((800,), (640, 672, 704)):
-            chosen.append(sizes[int(torch.empty(1).uniform_(0.0, float(len(sizes))).item())])
+        lists = (800,), (640, 672, 704)
+        chosen.extend(sizes[int(torch.empty(1).uniform_(0.0, float(len(sizes))).item())] for sizes in lists)
         assert 0 <= torch.rand(2)[1].item() < 1
         return output.sum()
 
