@@ -1,5 +1,6 @@
 """``-h`` and ``--help`` show the options that most people need, ``--help-all`` every one."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,7 @@ def shorten_help(command: Any) -> None:
     for option in command.params:
         if getattr(option, "is_flag", False):
             option.metavar = ""  # It takes no value: newer versions of Typer would show <bool>.
+    command.get_help_option = _without_metavar(command.get_help_option)
     rare = [option for option in command.params if _is_rare(option)]
     if len(command.params) < MANY or not rare:
         return
@@ -38,6 +40,18 @@ def shorten_help(command: Any) -> None:
         option.hidden = True
     command.epilog = f"{len(rare)} further options: memplan {command.name} --help-all"
     command.params.append(_help_all(rare))
+
+
+def _without_metavar(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Say the same of ``--help``, which a command makes when it is asked for."""
+
+    def found(context: Any) -> Any:
+        option = find(context)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    return found
 
 
 def _is_rare(option: Any) -> bool:

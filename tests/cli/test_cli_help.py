@@ -41,6 +41,7 @@ def test_help_of_a_command_loses_no_word(
 
 def test_help_of_memplan_loses_no_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown = _shown([], monkeypatch, capsys)
+    assert "<bool>" not in shown
     firsts = [(command.help or "").partition("\n\n")[0] for command in COMMANDS.values()]
     assert [text for text in firsts if _words(text) not in shown] == []
 
@@ -65,7 +66,7 @@ def test_help_is_short_and_says_how_to_see_the_rest(
         } - listed
         assert ("--help-all" in listed) == bool(hidden)
         assert bool(hidden) == (f"memplan {name} --help-all" in shown)
-        assert "<bool>" not in re.sub(r".*--help  .*", "", shown)
+        assert "<bool>" not in shown
 
 
 def test_what_help_sorts_are_options() -> None:
