@@ -44,7 +44,9 @@ def load_content(path: Path) -> Mapping[str, Any]:
     try:
         content = read_json(path)
     except UnreadableError as error:
-        raise UsageError(f"the file cannot be read: {error}", where=str(path)) from error
+        is_snapshot = path.suffix in (".pickle", ".pkl")
+        hint = f"memplan snapshot {path} reads CUDA memory snapshots" if is_snapshot else None
+        raise UsageError(f"the file cannot be read: {error}", where=str(path), hint=hint) from error
     return of_version(content, str(path))
 
 

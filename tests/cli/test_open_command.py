@@ -36,3 +36,9 @@ def test_a_page_opens_as_it_is(
     assert told.out.strip() == str(page)
     assert "no browser" in told.err
     assert main(["open", str(tmp_path / "none.json")]) == 2
+
+
+def test_a_snapshot_has_a_command_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "memory.pickle").write_bytes(b"\x80\x04.")
+    assert main(["open", str(tmp_path / "memory.pickle")]) == 2
+    assert f"memplan snapshot {tmp_path}/memory.pickle reads CUDA memory snapshots" in capsys.readouterr().err
