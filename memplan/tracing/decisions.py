@@ -98,6 +98,8 @@ class Decisions:
         self.unbounded: dict[str, None] = {}
         """Integers and loops that nothing bounds, each a phrase for what is not modelled."""
         self._given, self._moved = given or {}, moved
+        self.unused = set(self._given)
+        """Places where no integer was read that the user gave one for."""
         self._visits: dict[Place, int] = {}
         self._numbers = 0
         self._turns = False
@@ -179,6 +181,7 @@ class Decisions:
         """The integer that the user gave for this place."""
         read = next((key for key in self._given if f"/{asked.file}:{asked.line}".endswith(f"/{key}")), None)
         if read is not None:
+            self.unused.discard(read)
             self._note(f"the integer read at {_shown(asked)} is {self._given[read]}, as given")
         return None if read is None else self._given[read]
 

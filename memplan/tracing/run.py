@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from memplan.errors import UsageError
 from memplan.job.defaults import NoLossError
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
@@ -88,7 +89,12 @@ def _program_traced(
         return trace_script(target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
 
     trace, decisions = attempt(lambda decisions: (run(decisions), decisions), way, given)
-    return settled(trace, decisions, run, given) if way == "likely" and decisions.integers else trace
+    if way != "likely":
+        return trace
+    settled_trace = settled(trace, decisions, run, given) if decisions.integers else trace
+    for place in sorted(decisions.unused):
+        raise UsageError(f"{target.name} reads no integer at {place} that nobody knows", where="--assume")
+    return settled_trace
 
 
 def _trace(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memplan.errors import EstimateError
+from memplan.errors import EstimateError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.assumed import AssumedInteger
 from memplan.job.spec import JobSpec, ScriptTarget
@@ -77,6 +77,13 @@ def test_a_count_of_what_a_mask_selects_is_between_nothing_and_all(estimated: Ca
     text = PROGRAM.format(read="int((lengths > 0).sum())", use="rows = number + 1")
     counted, most = estimated(text), estimated(text.replace("number + 1", "33"))
     assert counted.peak.high_bytes >= most.peak.reserved_bytes
+
+
+def test_an_integer_for_a_line_that_reads_none_is_refused(folder: Path, estimated: Callable[..., Estimate]) -> None:
+    estimated(PROGRAM.format(read="3", use="rows = number"))
+    job = JobSpec(target=ScriptTarget(path=Path("train.py")), assume=(AssumedInteger(place="train.py:10", number=7),))
+    with pytest.raises(UsageError, match=r"reads no integer at train\.py:10"):
+        estimate_here(job, [load_profile("h100-80g")], advice=False)
 
 
 def test_of_several_integers_those_that_decide_are_asked_for(estimated: Callable[..., Estimate]) -> None:
