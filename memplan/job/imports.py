@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import ModuleType
 from memplan.errors import EstimateError, UsageError
 from memplan.files.read import read_bytes
 from memplan.files.syntax import parse_source
-from memplan.job.usercode import display, user_code
+from memplan.job.usercode import display, innermost, user_code
 
 
 def import_file(path: Path) -> ModuleType:
@@ -39,7 +40,7 @@ def import_module(name: str) -> ModuleType:
     """
     _put_on_path(Path.cwd())
     try:
-        with _script_arguments(Path(name)), user_code(name):
+        with _imported(Path(name)), user_code(name):
             return importlib.import_module(name)
     except Exception as error:
         cause = error.__cause__
@@ -63,7 +64,7 @@ def _import_in_package(path: Path, depth: int) -> ModuleType:
         if name in sys.modules:
             continue
         try:
-            with _script_arguments(path), user_code(display(folder / "__init__.py")):
+            with _imported(path), user_code(display(folder / "__init__.py")):
                 importlib.import_module(name)
         except EstimateError:
             empty = ModuleType(name)
@@ -101,7 +102,7 @@ def _executed(path: Path, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _script_arguments(path), user_code(display(path)):
+        with _imported(path), user_code(display(path)):
             spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
@@ -115,10 +116,26 @@ def _put_on_path(folder: Path) -> None:
 
 
 @contextmanager
-def _script_arguments(path: Path) -> Iterator[None]:
-    """Let user code that reads ``sys.argv`` while imported see a script without arguments, not memplan's own."""
+def _imported(path: Path) -> Iterator[None]:
+    """Let user code that reads ``sys.argv`` while imported see a script without arguments, and stop it where it trains.
+
+    Raises:
+        EstimateError: From within, where an optimizer steps: the loop may be endless.
+    """
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def stop(*_: object) -> None:
+        frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
+        raise EstimateError(
+            f"{display(path)} trains while it is imported",
+            where=innermost(frames[::-1]),
+            hint='it is a program: --as script runs it as one; or move what trains below  if __name__ == "__main__":',
+        )
+
     before, sys.argv = sys.argv, [str(path)]
+    stopping = register_optimizer_step_pre_hook(stop)
     try:
         yield
     finally:
+        stopping.remove()
         sys.argv = before

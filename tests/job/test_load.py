@@ -301,3 +301,22 @@ def test_what_each_function_raises_is_told_with_its_line(load, function):
         assert caught.value.what == f"{function} raised ZeroDivisionError: division by zero"
         assert caught.value.where == f"model.py:{4 + 2 * list(texts).index(name)}"
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_file_that_trains_while_it_is_imported_is_stopped_at_its_first_step(load):
+    loop = (
+        "net = nn.Linear(2, 2)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    net(torch.ones(1, 2)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    with pytest.raises(EstimateError, match="trains while it is imported") as raised:
+        load(f"exec({loop!r})\n")
+    assert raised.value.where == "model.py:3"
+    assert "--as script" in raised.value.hint
+    with pytest.raises(EstimateError) as raised:
+        load("import helper\n" if Path("helper.py").write_text(HEAD + loop) else "")
+    assert raised.value.where == "helper.py:7"
+    # Nothing is stopped afterwards.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
