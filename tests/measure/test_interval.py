@@ -234,7 +234,8 @@ def replays(
 ) -> Any:
     counts = {"parameters": 100, "trainable_parameters": 100, "weight_bytes": 400} | facts
     weights = SimpleNamespace(role="parameter", nbytes=counts.pop("weight_bytes"))
-    trace = SimpleNamespace(model=SimpleNamespace(**counts), storages=(weights,), assumptions=())
+    ops = tuple(SimpleNamespace(name=name) for name in counts.pop("ops", ()))
+    trace = SimpleNamespace(model=SimpleNamespace(**counts), storages=(weights,), assumptions=(), ops=ops)
     return SimpleNamespace(
         lifetimes=SimpleNamespace(trace=trace),
         otherwise=(),
@@ -333,8 +334,11 @@ def test_classes(options: dict[str, Any], facts: dict[str, Any], workload: str) 
 
 def test_the_device_and_its_libraries_come_before_the_job() -> None:
     spec = JobSpec(target=FileTarget(path=Path("x.py")))
-    convolutions = replays((700, 900), (800, 1000), (700, 900), (2000, 2500))
-    assert classify(spec, A100, convolutions) == "cnn"
+    unsure = (700, 900), (800, 1000), (700, 900), (2000, 2500)
+    assert classify(spec, A100, replays(*unsure, ops=["aten.convolution.default"])) == "cnn"
+    # Kernels of PyTorch's own are known between bounds, too: a language model's adapters stay what they are.
+    sorting = replays(*unsure, ops=["aten.sort.default", "memplan::window"], trainable_parameters=1)
+    assert classify(spec, A100, sorting) == "lora"
     assert classify(spec, load_profile("cpu"), PLAIN) == "cpu"
     assert classify(spec, load_profile("mi300x"), PLAIN) == "rocm"
 
