@@ -9,7 +9,7 @@ from memplan.lifetime.attention import held_by_attention
 from memplan.lifetime.owners import by_category, by_owner
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.measure.context import context_of
-from memplan.measure.interval import classify, interval, shipped_residuals
+from memplan.measure.interval import allocated_interval, classify, interval, reserved_interval, shipped_residuals
 from memplan.measure.kv_cache import kv_cache
 from memplan.measure.measured import Measured
 from memplan.measure.records import Estimate, Fragmentation, GpuFacts, Owner, PeakFacts, Verdict
@@ -47,6 +47,8 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
             low_bytes=low,
             high_bytes=high,
             basis=basis,
+            allocated_interval=allocated_interval(profile, measured, basis),
+            reserved_interval=reserved_interval(profile, measured, basis),
             phase=op.phase,
             op=op.name,
             module=op.module,

@@ -72,7 +72,14 @@ ESTIMATE = Document(
             },
             before=_readable,
         ),
-        PeakFacts: Table(keys={"interval": "basis"}),
+        PeakFacts: Table(
+            keys={
+                "interval": "basis",
+                # Files of older versions have none.
+                "allocated_interval": if_any("allocated_interval"),
+                "reserved_interval": if_any("reserved_interval"),
+            }
+        ),
         IntervalBasis: Table(keys={"class": "workload", "class_runs": "own_runs", "figure": or_null("figure")}),
     },
 )

@@ -9,8 +9,8 @@ ZeRO without DeepSpeed is widened by as much as such figures were off from DeepS
 
 import math
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -19,7 +19,7 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.zero import APPROXIMATE
 from memplan.measure.measured import Measured
-from memplan.measure.records import IntervalBasis
+from memplan.measure.records import Band, IntervalBasis
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Trace
 
@@ -158,12 +158,37 @@ def interval(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> t
         basis: How far measured runs of such jobs were off. Unless they tell of reserved bytes, the low end has no
             fragmentation either: that the allocator wastes as much as its replay is then unproved.
     """
-    low, high = _of_one(profile, measured, basis)
-    others = [_of_one(profile, each, basis) for each in measured.otherwise]
-    low, high = min([low, *(other for other, _ in others)]), max([high, *(other for _, other in others)])
+    return _of_all(measured, lambda each: _of_one(profile, each, basis))
+
+
+def reserved_interval(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> Band:
+    """Where the reserved peak is expected: the interval of a device that takes nothing itself. Arguments as above."""
+    room = max(profile.usable_bytes - profile.context_bytes, 0)
+    bare = replace(profile, usable_bytes=room, context_bytes=0, context_low_bytes=0, context_high_bytes=0)
+    low, high = interval(bare, measured, basis)
+    return Band(low_bytes=low, high_bytes=high)
+
+
+def allocated_interval(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> Band:
+    """Where the allocated peak is expected. Arguments as above."""
+    room = max(profile.usable_bytes - profile.context_bytes, 0)
+
+    def ends(each: Measured) -> tuple[int, int]:
+        likely = each.memory.peak_allocated
+        needed, most = (math.ceil(one.peak_allocated * basis.high_ratio) for one in (each.needed, each.most))
+        low = math.floor(each.least.peak_allocated * basis.low_ratio)
+        return min(likely, low), max(likely, needed, min(most, room or most))
+
+    low, high = _of_all(measured, ends)
+    return Band(low_bytes=low, high_bytes=high)
+
+
+def _of_all(measured: Measured, ends: Callable[[Measured], tuple[int, int]]) -> tuple[int, int]:
+    """Ends that hold whatever the data are, and what an approximation of ZeRO may be off."""
+    lows, highs = zip(*(ends(each) for each in (measured, *measured.otherwise)), strict=True)
     if APPROXIMATE not in measured.lifetimes.trace.assumptions:
-        return low, high
-    return math.floor(low * ZERO_APPROXIMATION[0]), math.ceil(high * ZERO_APPROXIMATION[1])
+        return min(lows), max(highs)
+    return math.floor(min(lows) * ZERO_APPROXIMATION[0]), math.ceil(max(highs) * ZERO_APPROXIMATION[1])
 
 
 def _of_one(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> tuple[int, int]:

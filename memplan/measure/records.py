@@ -64,6 +64,16 @@ class IntervalBasis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Where a peak is expected."""
+
+    low_bytes: int
+    """Lower end."""
+    high_bytes: int
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeakFacts:
     """The peak and its moment. Bytes are maxima over the replayed steps, each of its own.
 
@@ -85,6 +95,10 @@ class PeakFacts:
     """Upper end."""
     basis: IntervalBasis | None = None
     """What the interval rests on; None where there are no figures."""
+    allocated_interval: Band | None = None
+    """Where ``allocated_bytes`` are expected, on the same basis; None likewise."""
+    reserved_interval: Band | None = None
+    """Where ``reserved_bytes`` are expected."""
     phase: Phase
     op: str
     module: str

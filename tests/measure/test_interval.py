@@ -19,10 +19,17 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.answer import judge
 from memplan.measure.document import ESTIMATE
-from memplan.measure.interval import classify, interval, read_residuals, shipped_residuals
+from memplan.measure.interval import (
+    allocated_interval,
+    classify,
+    interval,
+    read_residuals,
+    reserved_interval,
+    shipped_residuals,
+)
 from memplan.measure.jitter import Jitter
 from memplan.measure.local import estimate_here
-from memplan.measure.records import IntervalBasis, Verdict
+from memplan.measure.records import Band, IntervalBasis, Verdict
 from memplan.report.estimate.interval import CLASSES, interval_facts, interval_line
 from memplan.units import Bytes
 from tests.contract.goldens import golden, obey
@@ -298,8 +305,18 @@ def test_every_interval_holds_its_prediction(
 ) -> None:  # fmt: skip
     basis = IntervalBasis(workload="x", figure=figure, low_ratio=low_ratio, high_ratio=high_ratio)
     profile = dataclasses.replace(A100, usable_bytes=usable)
-    low, high = interval(profile, replays(least, memory, needed, most), basis)
+    measured = replays(least, memory, needed, most)
+    low, high = interval(profile, measured, basis)
     assert low <= memory[1] + profile.context_bytes <= high
+    for band, predicted in ((allocated_interval, memory[0]), (reserved_interval, memory[1])):
+        ends = band(profile, measured, basis)
+        assert ends.low_bytes <= predicted <= ends.high_bytes
+
+
+def test_bands_of_the_allocator_are_the_interval_without_a_context() -> None:
+    basis = TABLE.basis("full")
+    assert reserved_interval(A100, PLAIN, basis) == Band(low_bytes=950, high_bytes=1050)
+    assert allocated_interval(A100, PLAIN, basis) == Band(low_bytes=760, high_bytes=840)
 
 
 def test_ends_on_one_side_of_the_prediction_reach_to_it() -> None:
