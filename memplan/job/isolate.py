@@ -54,7 +54,11 @@ class ChildTraceback(Exception):  # noqa: N818 - a carrier of text, never raised
 
 
 def run_isolated(
-    function: Callable[[*Ts], T], *args: *Ts, timeout: float, progress: Callable[[str], None] | None = None
+    function: Callable[[*Ts], T],
+    *args: *Ts,
+    timeout: float,
+    progress: Callable[[str], None] | None = None,
+    ask: bool = True,
 ) -> T:
     """Run ``function(*args)`` in a fresh Python process.
 
@@ -63,6 +67,7 @@ def run_isolated(
         args: Its arguments; they and the result are pickled.
         timeout: Wall-clock seconds before the process and all it started are killed.
         progress: Called here with each text that the function passes to ``memplan.job.child.progress``.
+        ask: Ask a process that is out of time at which line it is, which takes a second? A solver is at no line.
 
     Returns:
         What the function returns.
@@ -76,7 +81,7 @@ def run_isolated(
     process = _start()
     _RUNNING.add(process)
     try:
-        result: T = pickle.loads(_Conversation(process, token, timeout, progress).result(call))  # noqa: S301 - our own child wrote it.
+        result: T = pickle.loads(_Conversation(process, token, timeout, progress, ask=ask).result(call))  # noqa: S301 - our own child wrote it.
     finally:
         # Also on Ctrl-C: the child has its own process group and does not get the terminal's signal.
         _RUNNING.discard(process)
@@ -106,12 +111,18 @@ class _Conversation:
     """One call and its answers, read by a thread so that waiting for them can time out on every system."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], token: bytes, timeout: float, progress: Callable[[str], None] | None
+        self,
+        process: subprocess.Popen[bytes],
+        token: bytes,
+        timeout: float,
+        progress: Callable[[str], None] | None,
+        *,
+        ask: bool,
     ) -> None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes.
         self._process, self._requests = process, process.stdin
         self._timeout, self._deadline = timeout, time.monotonic() + timeout
-        self._progress = progress
+        self._progress, self._answer_seconds = progress, _ANSWER_SECONDS if ask else 0.0
         self._last_seen = ""
         self._frames: queue.SimpleQueue[_Frame | None] = queue.SimpleQueue()
         threading.Thread(target=_read_frames, args=(process.stdout, token, self._frames), daemon=True).start()
@@ -149,7 +160,7 @@ class _Conversation:
         self._request(b"?")
         where = None
         with contextlib.suppress(queue.Empty):
-            while (frame := self._frames.get(timeout=_ANSWER_SECONDS)) is not None:
+            while (frame := self._frames.get(timeout=self._answer_seconds)) is not None:
                 if frame[0] == b"W":
                     where = frame[1].decode() or None
                     break

@@ -10,11 +10,16 @@ What reuse of whole tensors comes to, where memory is not one arena. A slot per 
 meetings in time (networkx); no plan with slots is below the bound.
 """
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import heapq
+import itertools
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import lcm
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from memplan.errors import UsageError
 from memplan.plan.reuse.bound import lower_bound, stretches
@@ -26,10 +31,9 @@ from memplan.units import Bytes
 if TYPE_CHECKING:
     import networkx as nx
 
+T = TypeVar("T")
 MANY = 5_000
 """Above this, the graph would not fit memory."""
-STRATEGIES = ("size", "smallest_last", "largest_first")
-"""In which order buffers choose the first slot that is free: largest buffers first, or as networkx names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +53,30 @@ class Slots:
         return Bytes(sum(self.sizes))
 
 
-def share_slots(problem: Problem) -> Slots:
+class _TimeOverError(Exception):
+    """The time for colourings is over."""
+
+
+def share_slots(problem: Problem, deadline: float = math.inf) -> Slots:
     """The best plan of several colourings.
 
     Args:
         problem: Buffers without fixed offsets; their alignment changes nothing, for slots lie anywhere.
+        deadline: By the monotonic clock; the plan that needs no graph is always made.
 
     Raises:
         UsageError: There are too many buffers, or one has a fixed offset.
     """
     if any(buffer.offset is not None for buffer in problem.buffers):
         raise UsageError("slots cannot hold a buffer at a fixed offset")
-    graph, bound = _meetings(problem.buffers), slot_bound(problem)
-    plans = (_slots(problem.buffers, colours, bound) for colours in _colourings(graph, problem.buffers))
+    buffers = problem.buffers
+    if len(buffers) > MANY:
+        raise UsageError(f"{len(buffers)} buffers are too many to be coloured; {MANY} are possible")
+    bound = slot_bound(problem)
+    plans = [_slots(buffers, _equal_sizes(buffers), bound)]
+    with contextlib.suppress(_TimeOverError):
+        graph = _meetings(buffers, deadline)
+        plans.extend(_slots(buffers, colours, bound) for colours in _colourings(graph, buffers, deadline))
     return min(plans, key=lambda plan: plan.total)
 
 
@@ -73,14 +88,14 @@ def slot_bound(problem: Problem) -> Bytes:
     return Bytes(sum(most))
 
 
-def solve(problem: Problem, *, time_limit: float) -> Result:  # noqa: ARG001 - the signature of all solvers.
+def solve(problem: Problem, *, time_limit: float) -> Result:
     """The slots as one arena, one on top of the other.
 
     Raises:
         UsageError: There are too many buffers, or one has a fixed offset.
     """
-    plan = share_slots(problem)
-    aligned = lcm(*(buffer.alignment for buffer in problem.buffers))
+    plan = share_slots(problem, time.monotonic() + time_limit)
+    aligned = math.lcm(*(buffer.alignment for buffer in problem.buffers))
     bases = [0]
     for size in plan.sizes:
         bases.append(-(-(bases[-1] + size) // aligned) * aligned)
@@ -88,14 +103,12 @@ def solve(problem: Problem, *, time_limit: float) -> Result:  # noqa: ARG001 - t
     return ended(problem, placed(problem.buffers, offsets), lower_bound(problem), method="whole slots")
 
 
-def _meetings(buffers: Sequence[ArenaBuffer]) -> "nx.Graph[int]":
-    if len(buffers) > MANY:
-        raise UsageError(f"{len(buffers)} buffers are too many to be coloured; {MANY} are possible")
+def _meetings(buffers: Sequence[ArenaBuffer], deadline: float) -> "nx.Graph[int]":
     import networkx as nx
 
     graph: nx.Graph[int] = nx.Graph()
     alive: set[int] = set()
-    for _, begins, index in _moments(buffers):
+    for _, begins, index in _timed(_moments(buffers), deadline):
         if begins:
             graph.add_node(index)
             graph.add_edges_from((index, other) for other in alive)
@@ -105,32 +118,59 @@ def _meetings(buffers: Sequence[ArenaBuffer]) -> "nx.Graph[int]":
     return graph
 
 
-def _colourings(graph: "nx.Graph[int]", buffers: Sequence[ArenaBuffer]) -> Iterator[dict[int, int]]:
+def _colourings(graph: "nx.Graph[int]", buffers: Sequence[ArenaBuffer], deadline: float) -> Iterator[dict[int, int]]:
     from networkx.algorithms.coloring import greedy_color
 
-    def by_size(graph: Any, colours: Any) -> list[int]:  # noqa: ARG001 - networkx calls it so.
-        return sorted(graph, key=lambda i: (-buffers[i].size, buffers[i].start, buffers[i].end, buffers[i].name))
+    orders: tuple[Callable[[], Iterable[int]], ...] = (
+        lambda: sorted(graph, key=lambda i: (-buffers[i].size, buffers[i].start, buffers[i].end, buffers[i].name)),
+        lambda: sorted(graph, key=lambda i: -len(graph[i])),
+        lambda: reversed(list(_fewest_first(graph, deadline))),
+    )
+    for order in orders:
+        yield greedy_color(graph, strategy=lambda *_, order=order: _timed(order(), deadline))
 
-    for strategy in STRATEGIES:
-        yield greedy_color(graph, strategy=by_size if strategy == "size" else strategy)
-    yield _equal_sizes(graph, buffers)
+
+def _fewest_first(graph: "nx.Graph[int]", deadline: float) -> Iterator[int]:
+    """Yield again and again whoever meets the fewest of those that are left."""
+    meets = {index: len(others) for index, others in graph.adj.items()}
+    waiting = [(count, index) for index, count in meets.items()]
+    heapq.heapify(waiting)
+    while meets:
+        count, index = heapq.heappop(waiting)
+        if meets.get(index) != count:
+            continue
+        del meets[index]
+        for other in _timed(graph[index], deadline):
+            if other in meets:
+                meets[other] -= 1
+                heapq.heappush(waiting, (meets[other], other))
+        yield index
 
 
-def _equal_sizes(graph: "nx.Graph[int]", buffers: Sequence[ArenaBuffer]) -> dict[int, int]:
+def _timed(items: Iterable[T], deadline: float) -> Iterator[T]:
+    for item in items:
+        if time.monotonic() > deadline:
+            raise _TimeOverError
+        yield item
+
+
+def _equal_sizes(buffers: Sequence[ArenaBuffer]) -> dict[int, int]:
     """Slots for buffers of one size each, as compilers reuse whole tensors; fewest, but where lifespans have gaps.
 
-    Lifespans of one size are an interval graph, which greedy colouring in order of birth colours with as few as meet.
+    Whoever is born takes a slot that is free again, with as many slots as meet at most; a gap keeps its slot.
     """
-    from networkx.algorithms.coloring import greedy_color
-
-    def by_birth(graph: Any, colours: Any) -> list[int]:  # noqa: ARG001 - networkx calls it so.
-        return sorted(graph, key=lambda i: (buffers[i].start, i))
-
     colours: dict[int, int] = {}
-    for size in sorted({buffers[i].size for i in graph}):
-        alike = graph.subgraph([i for i in graph if buffers[i].size == size])
-        first = max(colours.values(), default=-1) + 1
-        colours |= {i: first + colour for i, colour in greedy_color(alike, strategy=by_birth).items()}
+    free: defaultdict[int, list[int]] = defaultdict(list)
+    ends: list[tuple[int, int, int]] = []
+    hulls = [(spans[0][0], spans[-1][1], i) for i, b in enumerate(buffers) if b.size and (spans := list(stretches(b)))]
+    slots = itertools.count()
+    for start, end, index in sorted(hulls):
+        while ends and ends[0][0] <= start:
+            _, size, slot = heapq.heappop(ends)
+            free[size].append(slot)
+        size = buffers[index].size
+        colours[index] = free[size].pop() if free[size] else next(slots)
+        heapq.heappush(ends, (end, size, colours[index]))
     return colours
 
 

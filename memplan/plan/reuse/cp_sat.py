@@ -4,54 +4,49 @@ Time is given, so that only the offsets are variables: in units of what all of t
 the domains small. Of two buffers that are alike in all, the first lies lower.
 """
 
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
-from memplan.errors import EstimateError, UsageError
-from memplan.job.isolate import run_isolated
+from memplan.errors import UsageError
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.granularity import grain_of
+from memplan.plan.reuse.outside import improved_outside
 from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
 from memplan.plan.reuse.result import best_of, ended
 from memplan.units import Bytes
 
 WORKERS = 2
 """Threads of the solver."""
-BEGIN_SECONDS = 5.0
-"""For a process, ortools and its model of some thousand buffers to begin; whoever needs longer is given up."""
 
 
-def solve(problem: Problem, *, time_limit: float, workers: int = WORKERS) -> Result:
+def solve(problem: Problem, *, time_limit: float) -> Result:
     """The lowest placement, or one within the capacity, as CP-SAT finds it.
 
     Args:
         problem: What is to be placed.
-        time_limit: Seconds for CP-SAT; beginning comes on top, for ``BEGIN_SECONDS`` at most.
-        workers: Threads that it may use.
+        time_limit: Seconds for a process, the model and CP-SAT.
 
     Raises:
         UsageError: ortools is not installed.
     """
     if find_spec("ortools") is None:
         raise UsageError("CP-SAT is not installed", hint="pip install ortools")
+    deadline = time.monotonic() + time_limit
     start, bound = best_of(greedy.solve(problem, time_limit=time_limit / 10)), lower_bound(problem)
     assert start is not None  # noqa: S101 - greedy always places.
     if start.height <= max(bound.bytes, problem.capacity or 0) or bound.bytes > (problem.capacity or bound.bytes):
         return ended(problem, start, bound, method="greedy")
     # ortools and highspy each bring a libhighs.so.1 of their own, and a process has room for one.
-    try:
-        return run_isolated(_improved, problem, start, bound, time_limit, workers, timeout=time_limit + BEGIN_SECONDS)
-    except EstimateError:
-        # It had not begun in time, or not enough memory.
-        return ended(problem, start, bound, method="greedy")
+    return improved_outside(_improved, problem, start, bound, deadline)
 
 
-def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, time_limit: float, workers: int) -> Result:
+def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, deadline: float) -> Result:
     """Improve a placement with CP-SAT; runs in a process of its own."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
     unit = grain_of(problem)
@@ -68,8 +63,8 @@ def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, time_
                 model.add(offset + buffer.size // unit <= height)
         model.minimize(height)
     solver: Any = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit
-    solver.parameters.num_workers = workers
+    solver.parameters.max_time_in_seconds = max(0.0, deadline - time.monotonic())
+    solver.parameters.num_workers = WORKERS
     status = solver.solve(model)
     if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         start = placed(

@@ -6,6 +6,7 @@
 Of every two that meet in time, one lies above the other; M is a height that is reached anyway.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -15,12 +16,15 @@ from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.fit import place_in_order
 from memplan.plan.reuse.granularity import grain_of
+from memplan.plan.reuse.outside import improved_outside
 from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement, Problem, Result
 from memplan.plan.reuse.result import best_of, ended
 from memplan.plan.reuse.table import table_of
 
 MOST_PAIRS = 20_000
-"""Of buffers that meet: each is a binary variable with two rules, and HiGHS looks at the clock only between phases."""
+"""Of buffers that meet: each is a binary variable with two rules."""
+FEW_PAIRS = 200
+"""So many are solved in this process: HiGHS looks at the clock only between phases, and theirs are short."""
 
 
 def solve(problem: Problem, *, time_limit: float) -> Result:
@@ -28,19 +32,27 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
 
     Args:
         problem: What is to be placed; beyond some 40 buffers there is seldom a proof in time.
-        time_limit: Seconds for HiGHS.
+        time_limit: Seconds for the model and HiGHS.
 
     Raises:
         UsageError: More than ``MOST_PAIRS`` buffers meet.
     """
-    import pulp
-
+    deadline = time.monotonic() + time_limit
     start, bound = best_of(greedy.solve(problem, time_limit=time_limit)), lower_bound(problem)
     assert start is not None  # noqa: S101 - greedy always places.
     if start.height <= bound.bytes:
         return ended(problem, start, bound, method="greedy")
     if (pairs := sum(1 for _ in islice(_pairs(problem), MOST_PAIRS + 1))) > MOST_PAIRS:
         raise UsageError(f"more than {pairs - 1:,} pairs of buffers meet, too many for an integer program")
+    if pairs <= FEW_PAIRS:
+        return _improved(problem, start, bound, deadline)
+    return improved_outside(_improved, problem, start, bound, deadline)
+
+
+def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, deadline: float) -> Result:
+    """Improve a placement with HiGHS."""
+    import pulp
+
     unit = grain_of(problem)
     model = pulp.LpProblem("placement", pulp.LpMinimize)
     height = model.add_variable("height", bound.bytes / unit, start.height / unit)
@@ -54,7 +66,7 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
         model += rule
     # A gap of less than one unit is none; the height is a whole number of them. No number of threads is asked for:
     # HiGHS has one pool for the whole process, and fails where that was made with another.
-    model.solve(pulp.HiGHS(msg=False, timeLimit=time_limit, gapRel=0, gapAbs=0.9))
+    model.solve(pulp.HiGHS(msg=False, timeLimit=max(0.0, deadline - time.monotonic()), gapRel=0, gapAbs=0.9))
     if model.sol_status not in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}:
         return ended(problem, start, bound, method="greedy")
     settled = _settled(problem, [offset if isinstance(offset, float) else pulp.value(offset) for offset in offsets])
@@ -86,9 +98,12 @@ def _rules(model: Any, problem: Problem, offsets: Sequence[Any], most: int, unit
 
 def _pairs(problem: Problem) -> Iterator[tuple[int, int]]:
     """Buffers with bytes that meet in time."""
-    sized = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
-    for at, (i, one) in enumerate(sized):
-        yield from ((i, j) for j, other in sized[:at] if _meet(one, other))
+    alive: list[tuple[int, ArenaBuffer]] = []
+    for i, one in sorted(enumerate(problem.buffers), key=lambda item: item[1].start):
+        if one.size:
+            alive = [(j, other) for j, other in alive if other.end > one.start]
+            yield from ((i, j) for j, other in alive if _meet(one, other))
+            alive.append((i, one))
 
 
 def _meet(one: ArenaBuffer, other: ArenaBuffer) -> bool:

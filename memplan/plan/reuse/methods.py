@@ -43,8 +43,11 @@ def _slots(problem: Problem) -> str:
 
 def _ilp(problem: Problem, seconds: float) -> Result:
     """Each part that none of another meets is a program of its own."""
-    sections = sections_of(problem)
-    results = [ilp.solve(part_of(problem, section), time_limit=seconds / len(sections)) for section in sections]
+    sections, deadline = sections_of(problem), time.monotonic() + seconds
+    results = []
+    for count, section in enumerate(sections):
+        left = max(0.0, deadline - time.monotonic()) / (len(sections) - count)
+        results.append(ilp.solve(part_of(problem, section), time_limit=left))
     if not results:
         return ilp.solve(problem, time_limit=seconds)
     placements = [found for each in results if (found := best_of(each)) is not None]
