@@ -33,6 +33,16 @@ Workers = Annotated[int, option("workers", PLACING, "Data workers of each rank."
 Pinned = Annotated[
     str | None, option("pinned-per-rank", PLACING, "Pinned host memory of each rank, as 16GiB.", metavar="SIZE")
 ]
+Step = Annotated[
+    str | None,
+    option(
+        "step_bytes",
+        PLACING,
+        "What each rank sends to its GPU in a step, as 64MiB.",
+        metavar="SIZE",
+        default="as --pinned-per-rank",
+    ),
+]
 Strict = Annotated[
     bool,
     option(
@@ -57,6 +67,7 @@ def numa(
     ranks: Ranks = None,
     workers: Workers = 0,
     pinned_per_rank: Pinned = None,
+    step_bytes: Step = None,
     strict: Strict = False,
     sysfs: Sysfs = None,
     out: Out = None,
@@ -76,10 +87,12 @@ def numa(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
     problems.add(*_wrong(ranks, workers, sysfs, out))
-    pinned = problems.of(_size, pinned_per_rank)
+    pinned = problems.of(_size, "--pinned-per-rank", pinned_per_rank)
+    sent = problems.of(_size, "--step-bytes", step_bytes)
     problems.raise_if_any()
     topology = _read(sysfs, out)
-    placement = place(topology, Demand(ranks=ranks, workers=workers, pinned_bytes=pinned or Bytes(0)))
+    demand = Demand(ranks=ranks, workers=workers, pinned_bytes=pinned or Bytes(0), step_bytes=sent or Bytes(0))
+    placement = place(topology, demand)
     lines = commands(topology, placement, command or DEFAULT_COMMAND, strict=strict)
     for output in wanted:
         _write(output, topology, placement, lines, strict=strict, quiet=quiet)
@@ -96,11 +109,11 @@ def _wrong(ranks: int | None, workers: int, sysfs: Path | None, out: Path | None
         yield f"--out: '{out}' is not a folder"
 
 
-def _size(text: str | None) -> Bytes:
+def _size(where: str, text: str | None) -> Bytes:
     try:
         return parse_size(text or "0")
     except ValueError as error:
-        raise UsageError(f"--pinned-per-rank: {error}") from error
+        raise UsageError(f"{where}: {error}") from error
 
 
 def _read(sysfs: Path | None, out: Path | None) -> "Topology":

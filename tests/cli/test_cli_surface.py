@@ -108,7 +108,8 @@ def test_options_of_report() -> None:
 def test_options_of_numa() -> None:
     command = typer.main.get_command(app).commands["numa"]
     assert {word for parameter in command.params for word in parameter.opts} == {
-        "command", "--ranks", "--workers", "--pinned-per-rank", "--strict", "--sysfs", "--out", "-o", "--format", "-f",
+        "command", "--ranks", "--workers", "--pinned-per-rank", "--step-bytes",
+        "--strict", "--sysfs", "--out", "-o", "--format", "-f",
         "--json", "--quiet", "-q",
     }  # fmt: skip
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from memplan.contract.document import Document, head, memplan_version
 from memplan.contract.fields import Attribute, attribute
-from memplan.contract.table import Table, made
+from memplan.contract.table import Table, if_any, made
 from memplan.runtime.numa.commands import Commands, joined
 from memplan.runtime.numa.placement import MachinePlacement, RankPlacement
 from memplan.runtime.numa.records import Core, Topology
@@ -68,7 +68,9 @@ DOCUMENT = Document(
         ),
         Topology: Table(keys={"memory_limit_bytes": "memory_limit"}, omit=("possible_nodes", "notes")),
         Core: "cpus",
-        MachinePlacement: Table(omit=("notes",)),
+        MachinePlacement: Table(
+            keys={"traffic": if_any("traffic"), "step_bytes": if_any("step_bytes")}, omit=("notes",)
+        ),
         RankPlacement: Table(
             keys={
                 "gpu": "gpu.index",

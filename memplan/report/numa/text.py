@@ -41,6 +41,7 @@ def render(
         list(_nodes(topology, width)),
         list(_distances(topology.nodes)),
         list(_plan(placement, width)),
+        _traffic(topology, placement, width),
         typed,
         paragraphs("notes", [clean(note) for note in (*topology.notes, *placement.notes)], width),
         [_summary(topology, placement)],
@@ -106,6 +107,18 @@ def _plan(placement: MachinePlacement, width: int) -> Iterator[Text]:
         workers = shorten(_worker_words(rank), 19)
         cpus = shorten(format_list(rank.cpus), 23)
         yield Text(shorten(f"{rank.rank:<6}{gpu:<5}{rank.node:<6}{cpus:<24}{workers:<20}{_pinned(rank)}", width))
+
+
+def _traffic(topology: Topology, placement: MachinePlacement, width: int) -> list[Text]:
+    """What crosses between nodes, where there are several and something is sent."""
+    if not placement.step_bytes or len(topology.nodes) < 2:
+        return []
+    ways = [
+        f"{format_bytes(each.bytes)} from node {each.source} to {each.target} (distance {each.distance})"
+        for each in placement.traffic
+    ]
+    about = f"{format_bytes(placement.step_bytes)} a rank and step (arithmetic)"
+    return flow("crosses", [about, *(ways or ["nothing leaves its node"])], width)
 
 
 def _worker_words(rank: RankPlacement) -> str:

@@ -23,6 +23,8 @@ class Demand:
     """Data workers of each rank."""
     pinned_bytes: Bytes = NONE
     """Pinned host memory of each rank."""
+    step_bytes: Bytes = NONE
+    """What each rank sends through it to its GPU in a step; 0: as much as it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,20 @@ class RankPlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTraffic:
+    """Bytes from one node to another."""
+
+    source: int
+    """Where they are read."""
+    target: int
+    """Where they go."""
+    bytes: Bytes
+    """In one step of all ranks."""
+    distance: int
+    """The firmware's relative latency between the two; 10 is local."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePlacement:
     """All ranks of this machine."""
 
@@ -71,3 +87,7 @@ class MachinePlacement:
     """Pinned memory for which there is no room anywhere."""
     notes: tuple[str, ...]
     """What one should know before using it."""
+    traffic: tuple[NodeTraffic, ...] = ()
+    """What crosses between nodes in a step, the most first."""
+    step_bytes: Bytes = NONE
+    """What each rank sends through its pinned memory in that step."""

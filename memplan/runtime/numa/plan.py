@@ -9,6 +9,7 @@ from memplan.runtime.numa.cpulist import format_list
 from memplan.runtime.numa.memory import Pinned, pin
 from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement, State
 from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
+from memplan.runtime.numa.traffic import traffic
 from memplan.units import Bytes, format_bytes
 
 
@@ -44,6 +45,7 @@ def place(topology: Topology, demand: Demand | None = None) -> MachinePlacement:
         )
         for seat, lying in zip(seats, pinned, strict=True)
     )  # fmt: skip
+    step_bytes = demand.step_bytes or demand.pinned_bytes
     short = sum(lying.short_bytes for lying in pinned)
     return MachinePlacement(
         ranks=ranks,
@@ -51,6 +53,8 @@ def place(topology: Topology, demand: Demand | None = None) -> MachinePlacement:
         state=_state(pinned),
         short_bytes=Bytes(short),
         notes=(*core_notes(topology, ranks), *memory_notes(topology, pinned, demand)),
+        traffic=traffic(topology, ranks, step_bytes),
+        step_bytes=step_bytes,
     )
 
 

@@ -99,3 +99,40 @@ def test_ranks_without_gpus_share_the_nodes_evenly(topologies: dict[str, Topolog
     seats = [rank.node for rank in placement.ranks]
     counts = [seats.count(node) for node in WITHOUT_GPU.nodes]
     assert max(counts) - min(counts) <= 1
+
+
+def brute_traffic(machine: Machine, placement: MachinePlacement) -> dict[tuple[int, int], int]:
+    """GiB by GiB, each written by its rank and read by its GPU."""
+    found: dict[tuple[int, int], int] = {}
+    gpus = machine.gpu_nodes
+    for number, rank in enumerate(placement.ranks):
+        for node, size in rank.pinned:
+            for way in ((rank.node, node), (node, gpus[number % len(gpus)])):
+                for _ in range(size // GIB):
+                    found[way] = found.get(way, 0) + GIB
+    return {(source, target): size for (source, target), size in found.items() if source != target}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(ranks=st.integers(1, 24), share=st.floats(0, 0.99))
+def test_what_crosses_is_what_lies_or_runs_on_another_node(
+    topologies: dict[str, Topology], name: str, ranks: int, share: float
+) -> None:
+    machine = MACHINES[name]
+    each = int(share * sum(room(machine, node) for node in machine.nodes) / ranks)
+    placement = place(topologies[name], Demand(ranks=ranks, pinned_bytes=Bytes(each * GIB)))
+    whole = {(way.source, way.target): way.bytes for way in placement.traffic}
+    if all(size % GIB == 0 for rank in placement.ranks for _, size in rank.pinned):
+        assert whole == brute_traffic(machine, placement)
+    assert all(way.distance == distance(machine, way.source, way.target) for way in placement.traffic)
+    less = place(topologies[name], Demand(ranks=ranks, pinned_bytes=Bytes(each * GIB), step_bytes=Bytes(1001)))
+    assert {(way.source, way.target) for way in less.traffic} <= {*whole, *_ways_without_memory(machine, placement)}
+    assert sum(way.bytes for way in less.traffic) <= 2 * 1001 * ranks
+
+
+def _ways_without_memory(machine: Machine, placement: MachinePlacement) -> set[tuple[int, int]]:
+    """Of ranks that asked for no pinned memory: through the node that their memory prefers."""
+    gpus = machine.gpu_nodes
+    homes = [(rank.node, rank.memory_node, gpus[rank.rank % len(gpus)]) for rank in placement.ranks if not rank.pinned]
+    return {(node, home) for node, home, _ in homes} | {(home, gpu) for _, home, gpu in homes}
