@@ -24,27 +24,32 @@ VERSION = "4.0.0"
 WORDS = 512
 """Words of a text in it. Chosen: as many as most scripts cut texts to."""
 _TEXT = " ".join(["word"] * WORDS)
-_SHORT = " ".join(["word"] * (WORDS // 4))
+SHORT_TEXT = " ".join(["word"] * (WORDS // 4))
 _PAIRS = {"mrpc": ("sentence1", "sentence2"), "rte": ("sentence1", "sentence2"), "wnli": ("sentence1", "sentence2"),
           "stsb": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "qnli": ("question", "sentence"),
           "mnli": ("premise", "hypothesis"), "sst2": ("sentence",), "cola": ("sentence",)}  # fmt: skip
 _CARDS: Mapping[str, Mapping[str, Any]] = {
     "imdb": {"text": _TEXT, "label": 2},
-    "ag_news": {"text": _SHORT, "label": 4},
+    "ag_news": {"text": SHORT_TEXT, "label": 4},
     "yelp_review_full": {"text": _TEXT, "label": 5},
-    "rotten_tomatoes": {"text": _SHORT, "label": 2},
-    "emotion": {"text": _SHORT, "label": 6},
+    "rotten_tomatoes": {"text": SHORT_TEXT, "label": 2},
+    "emotion": {"text": SHORT_TEXT, "label": 6},
     "wikitext": {"text": _TEXT},
     "openwebtext": {"text": _TEXT},
     "c4": {"text": _TEXT, "url": "word"},
     "tinystories": {"text": _TEXT},
     "openassistant-guanaco": {"text": _TEXT},
-    "alpaca": {"instruction": _SHORT, "input": "", "output": _SHORT, "text": _TEXT},
-    "alpaca-cleaned": {"instruction": _SHORT, "input": "", "output": _SHORT},
-    "databricks-dolly-15k": {"instruction": _SHORT, "context": _SHORT, "response": _SHORT, "category": "word"},
-    "samsum": {"id": "0", "dialogue": _TEXT, "summary": _SHORT},
-    "cnn_dailymail": {"article": _TEXT, "highlights": _SHORT, "id": "0"},
-    "capybara": {"messages": [{"role": "user", "content": _SHORT}, {"role": "assistant", "content": _SHORT}]},
+    "alpaca": {"instruction": SHORT_TEXT, "input": "", "output": SHORT_TEXT, "text": _TEXT},
+    "alpaca-cleaned": {"instruction": SHORT_TEXT, "input": "", "output": SHORT_TEXT},
+    "databricks-dolly-15k": {
+        "instruction": SHORT_TEXT,
+        "context": SHORT_TEXT,
+        "response": SHORT_TEXT,
+        "category": "word",
+    },
+    "samsum": {"id": "0", "dialogue": _TEXT, "summary": SHORT_TEXT},
+    "cnn_dailymail": {"article": _TEXT, "highlights": SHORT_TEXT, "id": "0"},
+    "capybara": {"messages": [{"role": "user", "content": SHORT_TEXT}, {"role": "assistant", "content": SHORT_TEXT}]},
 }
 """Name on the hub → columns: an example, or the number of classes of a label (the sets' cards on huggingface.co)."""
 
@@ -233,10 +238,10 @@ def load_dataset(
     split: Any = None,
     **__: Any,
 ) -> Any:
-    """Files on this disk as they are, known sets of the hub with rows of their columns.
+    """Files on this disk as they are, known sets of the hub with rows of their columns, others of those that are read.
 
     Raises:
-        EstimateError: Nobody knows the set.
+        EstimateError: A file cannot be read.
     """
     if data_files is None and Path(path).suffix in _READERS and Path(path).is_file():
         data_files = path
@@ -244,27 +249,25 @@ def load_dataset(
         files = data_files if isinstance(data_files, Mapping) else {"train": data_files}
         splits = DatasetDict({key: _read(value) for key, value in files.items()})
     else:
-        made = _made(path, name)
-        columns = ", ".join(made.column_names)
-        assume(f"the data set {path} is not there: each split has {ROWS:,} rows of {columns}, texts of {WORDS} words")
-        splits = DatasetDict(dict.fromkeys(("train", "validation", "test"), made))
+        splits = DatasetDict(dict.fromkeys(("train", "validation", "test"), _stand_in(path, name, assume)))
     if split is None:
         return splits
     wanted = str(split).partition("[")[0]
     return splits.get(wanted, splits["train"])
 
 
-def _made(path: str, name: str | None) -> Dataset:
+def _stand_in(path: str, name: str | None, assume: Callable[[str], None]) -> Dataset:
     short = path.lower().rpartition("/")[2]
     card = _CARDS.get(short)
     if short == "glue" and name in _PAIRS:
         classes = 3 if name == "mnli" else 2
-        card = {**dict.fromkeys(_PAIRS[name], _SHORT), "label": classes}
+        card = {**dict.fromkeys(_PAIRS[name], SHORT_TEXT), "label": classes}
     if card is None:
-        raise EstimateError(
-            f"the data set {path} is not on this disk, and its columns are not known here",
-            hint="give the program a file of it (json, csv or text), by its own arguments or data_files=",
-        )
+        from memplan.tracing.script.unknown_columns import UnknownDataset
+
+        return UnknownDataset(path, assume)
+    told = f"each split has {ROWS:,} rows of {', '.join(card)}, texts of {WORDS} words"
+    assume(f"the data set {path} is not there: {told}")
     classes_of = {column: value for column, value in card.items() if isinstance(value, int)}
     columns = {
         column: [row % value for row in range(ROWS)] if isinstance(value, int) else [value] * ROWS

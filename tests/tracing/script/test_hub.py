@@ -130,11 +130,20 @@ def test_operations_of_data_sets(tmp_path: Path) -> None:
     assert parts.rename_column("a", "q")["test"][0] == {"q": "3", "b": "z"}
 
 
-def test_a_set_that_nobody_knows() -> None:
-    with pytest.raises(EstimateError, match="its columns are not known"):
-        load_dataset(print, "somebody/rows")
-
-
 def test_a_data_file_that_is_missing_is_named() -> None:
     with pytest.raises(EstimateError, match=r"missing\.txt: No such file"):
         load_dataset(print, "text", data_files={"train": "missing.txt"})
+
+
+def test_columns_that_nobody_knows_are_those_that_are_read() -> None:
+    told: list[str] = []
+    data = load_dataset(told.append, "someone/quotes")["train"]
+    assert not told
+    tokens = data.map(lambda rows: {"n": [len(text.split()) for text in rows["quote"]]}, batched=True)
+    assert tokens["n"] == [128] * 1_000
+    assert tokens.column_names == ["quote", "n"]
+    assert data.select(range(10)).map(lambda row: {"turns": len(row["messages"])})["turns"] == [2] * 10
+    assert [row["label"] for row in data.select(range(3))] == [0, 1, 0]
+    assert data.features["quote"].dtype == "string"
+    assert [sentence for sentence in told if "quote is a text of 128 words" in sentence]
+    assert load_dataset(told.append, "someone/other", split="train[:1%]").column_names == ["text"]

@@ -1,0 +1,94 @@
+"""Data sets of the hub that nobody here knows: their columns are those that the program reads.
+
+What a column holds is told by its name, as most cards of the hub name them; any other is a text.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from memplan.tracing.script.hub_datasets import ROWS, SHORT_TEXT, Dataset
+
+_COLUMNS: Mapping[str, tuple[str, Callable[[int], Any]]] = {
+    "label": ("one of two classes", lambda row: row % 2),
+    "labels": ("one of two classes", lambda row: row % 2),
+    "target": ("one of two classes", lambda row: row % 2),
+    "id": ("the row's number", lambda row: row),
+    "idx": ("the row's number", lambda row: row),
+    "messages": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
+    "conversations": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
+    "chosen": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
+    "rejected": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
+    "image": ("a picture of 256 x 256", lambda _: _picture()),
+    "img": ("a picture of 256 x 256", lambda _: _picture()),
+    "pixel_values": ("a picture of 256 x 256", lambda _: _picture()),
+}
+"""Name of a column → what it holds, and the value of a row."""
+_TEXT = "a text of 128 words"
+
+
+class UnknownDataset(Dataset):
+    """Rows whose columns come to be when they are read.
+
+    Args:
+        path: Its name on the hub.
+        assume: Takes what a column is taken to be.
+        rows: How many there are.
+    """
+
+    def __init__(self, path: str, assume: Callable[[str], None], rows: int = ROWS) -> None:
+        super().__init__({})
+        self._path, self._assume, self._rows = path, assume, rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def column_names(self) -> list[str]:
+        """Columns that were read; where none was, a text is the most likely one."""
+        if not self._columns:
+            self.column("text")
+        return super().column_names
+
+    def column(self, name: str) -> list[Any]:
+        """Return a column, which is there from now on."""
+        if name not in self._columns:
+            what, value = _COLUMNS.get(name, (_TEXT, lambda _: SHORT_TEXT))
+            self._assume(f"the data set {self._path} is not there: {name} is {what} in each of {ROWS:,} rows")
+            self._columns[name] = [value(row) for row in range(self._rows)]
+            if name.startswith("label"):
+                self._classes[name] = 2
+        return self._columns[name]
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self.column(key)
+        return _Row(super().__getitem__(key), lambda name: Dataset({name: self.column(name)})[key][name])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[place] for place in range(len(self)))
+
+    def select(self, places: Iterable[int], **_: Any) -> Dataset:
+        """Keep so many rows: which ones decides nothing."""
+        return UnknownDataset(self._path, self._assume, len(list(places)))
+
+
+class _Row(dict[str, Any]):
+    """One row or several, which have any column that is asked for."""
+
+    def __init__(self, columns: Mapping[str, Any], read: Callable[[str], Any]) -> None:
+        super().__init__(columns)
+        self._read = read
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = value = self._read(name)
+        return value
+
+
+def _said(role: str) -> dict[str, str]:
+    return {"role": role, "content": SHORT_TEXT}
+
+
+def _picture() -> Any:
+    from PIL import Image
+
+    return Image.new("RGB", (256, 256))
