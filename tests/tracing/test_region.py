@@ -21,7 +21,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch, error: Exception, notes: list[str]
     monkeypatch.setattr(region, "_code", refuse)
     recorder: Any = SimpleNamespace(references=SimpleNamespace(default_place="host"), device=None)
     taken: Any = None
-    return region.Regions(recorder, notes.append)._compile(test_what_a_compiler_refuses_runs_as_eager_code, taken)
+    regions = region.Regions(recorder, notes.append, refuse)
+    return regions._compile(test_what_a_compiler_refuses_runs_as_eager_code, taken)
 
 
 def test_what_a_compiler_refuses_runs_as_eager_code(monkeypatch: pytest.MonkeyPatch) -> None:
