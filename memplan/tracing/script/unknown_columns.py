@@ -6,7 +6,7 @@ What a column holds is told by its name, as most cards of the hub name them; any
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from memplan.tracing.script.hub_datasets import ROWS, SHORT_TEXT, Dataset
+from memplan.tracing.script.hub_rows import ROWS, SHORT_TEXT, Dataset
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[int], Any]]] = {
     "label": ("one of two classes", lambda row: row % 2),

@@ -12,7 +12,8 @@ from memplan.job.presets.hub_names import preset_of
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
-from memplan.tracing.script.hub_datasets import Dataset, DatasetDict, load_dataset
+from memplan.tracing.script.hub_datasets import load_dataset
+from memplan.tracing.script.hub_rows import Dataset, DatasetDict
 from tests.support.libraries import library
 
 transformers, accelerate = library("transformers"), library("accelerate")
