@@ -20,6 +20,7 @@ _MAKERS: Mapping[str, Maker] = {
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
     "requests": downloads.of_requests,
+    "safetensors.torch": hub.safetensors_files,
     "transformers": hub.transformers_hub,
     "transformers.trainer": hub.older_trainer,
     "urllib.request": downloads.of_urllib,

@@ -18,6 +18,7 @@ from memplan.tracing.quantize import quantize
 from memplan.tracing.script.hub_processors import processors
 
 Assume = Callable[[str], None]
+NOT_SAVED = "weights are not saved: there are none"
 _SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "cls_token": "<cls>", "sep_token": "<sep>",
             "mask_token": "<mask>"}  # fmt: skip
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} \n{% endfor %}"
@@ -38,7 +39,30 @@ def transformers_hub(module: ModuleType, stack: ExitStack, assume: Assume) -> No
     ):
         real = vars(kind)[name].__func__
         stack.enter_context(mock.patch.object(kind, name, classmethod(make(real, assume))))
+    stack.enter_context(mock.patch.object(module.PreTrainedModel, "save_pretrained", _saving(assume)))
     processors(module, stack, assume, _preset, module.AutoTokenizer.from_pretrained)
+
+
+def _saving(assume: Assume) -> Any:
+    def save_pretrained(model: Any, save_directory: Any, *_: Any, **__: Any) -> None:
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        model.config.save_pretrained(folder)
+        (folder / "model.safetensors").write_bytes(b"")
+        assume(NOT_SAVED)
+
+    return save_pretrained
+
+
+def safetensors_files(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
+    """Let ``safetensors``, which writes outside of Python, leave an empty file."""
+
+    def save(_: Any, filename: Any, *__: Any, **___: Any) -> None:
+        Path(filename).write_bytes(b"")
+        assume(NOT_SAVED)
+
+    for name in ("save_file", "save_model"):
+        stack.enter_context(mock.patch.object(module, name, save))
 
 
 def older_trainer(module: ModuleType, stack: ExitStack, assume: Assume) -> None:

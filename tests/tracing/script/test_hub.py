@@ -148,3 +148,31 @@ def test_columns_that_nobody_knows_are_those_that_are_read() -> None:
     assert data.features["quote"].dtype == "string"
     assert [sentence for sentence in told if "quote is a text of 128 words" in sentence]
     assert load_dataset(told.append, "someone/other", split="train[:1%]").column_names == ["text"]
+
+
+SAVING = """
+import os
+import torch
+from accelerate import Accelerator
+from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel
+
+accelerator = Accelerator()
+model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=2, vocab_size=100))
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer = accelerator.prepare(model, optimizer)
+for step in range(10):
+    ids = torch.randint(0, 100, (2, 16), device=accelerator.device)
+    accelerator.backward(model(input_ids=ids, labels=ids).loss)
+    optimizer.step()
+    optimizer.zero_grad()
+    accelerator.unwrap_model(model).save_pretrained("out")
+    save_file(model.state_dict(), "out/other.safetensors")
+    assert {"config.json", "model.safetensors", "other.safetensors"} <= set(os.listdir("out"))
+"""
+
+
+def test_weights_are_saved_nowhere(run: Callable[..., Estimate], tmp_path: Path) -> None:
+    estimate = run(SAVING)
+    assert any("weights are not saved" in sentence for sentence in estimate.assumptions)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
