@@ -43,7 +43,7 @@ class Jobs:
 
     def estimate(
         self, spec: JobSpec, profiles: Sequence[GpuProfile], *, detail: str, alloc_conf: str, timeout: float,
-        folder: Path | None, progress: object,
+        folder: Path | None, progress: object, switches: object = (),
     ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:  # fmt: skip
         self.ran.append(spec.batch_size)
         if spec.batch_size in self.failures:

@@ -105,7 +105,7 @@ def test_text_and_json_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["model.py", "--out", "x.toml"], "--out goes with --calibrate"),
         (["model.py", "--calibrate"], "takes no target"),
         (["--calibrate", "--json", "--batch-size", "2"], "--batch-size, --json would change nothing"),
-        (["model.py", "--compile", "fast"], "--compile must be one of eager, inductor"),
+        (["model.py", "--compile", "fast"], "--compile must be one of eager, aot_eager, inductor"),
         (["model.py", "--keep-snapshot", "nowhere/x.pickle"], "--keep-snapshot: cannot write"),
         (["--calibrate", "--out", "nowhere/x.toml"], "--out: cannot write"),
         (["model.py", "--precision", "fp64"], "--precision must be one of"),

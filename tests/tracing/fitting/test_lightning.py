@@ -55,7 +55,7 @@ LitNet.train_dataloader = own_data
 )
 PROGRAM = """
 import sys
-from net import *
+from lit_net import *
 class Batches:
     def __len__(self):
         return 10**6
@@ -74,8 +74,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(text: str = NET, factory: str = "LitNet(width=512)", **options: object) -> JobSpec:
-    Path("net.py").write_text(text)
-    return JobSpec(target=FileTarget(path=Path("net.py"), factory=factory), batch_size=128, **options)  # type: ignore[arg-type]
+    Path("lit_net.py").write_text(text)
+    return JobSpec(target=FileTarget(path=Path("lit_net.py"), factory=factory), batch_size=128, **options)  # type: ignore[arg-type]
 
 
 def estimated(spec: JobSpec, gpu: str) -> Estimate:
