@@ -212,6 +212,7 @@ def test_failing_code_ends_with_3(folder: Path, complaint: Complaint, text: str,
     assert [part for part in said if part not in message] == []
 
 
+@pytest.mark.slow
 def test_a_factory_that_hangs_is_ended_where_it_hangs(folder: Path, complaint: Complaint) -> None:
     (folder / "model.py").write_text(GOOD.replace("return nn.Linear(3, 2)", "while True:\n        pass"))
     started = time.monotonic()

@@ -141,6 +141,7 @@ def test_smallest_target_file(tmp_path: Path) -> None:
     assert estimate.parameters == 784 * 4096 + 4096 + 4096 * 10 + 10
 
 
+@pytest.mark.slow
 def test_inputs_given_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

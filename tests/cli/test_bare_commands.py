@@ -89,6 +89,7 @@ def _project_of_a_script(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_without_a_budget_the_least_memory_that_is_not_too_slow(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dic
     return code, document
 
 
+@pytest.mark.slow
 def test_a_plan_is_made_written_and_estimated_to_what_it_promised(target, tmp_path, capsys):
     plan = tmp_path / "plan.json"
     common = [target, "--gpu", "cpu", "--batch-size", "16"]
@@ -109,6 +110,7 @@ def test_a_step_that_fits_gets_a_plan_of_nothing(target, tmp_path, capsys):
     assert main(["estimate", *common, "--checkpoint", str(plan), "-q"]) == 0
 
 
+@pytest.mark.slow
 def test_an_infeasible_budget_exits_3_and_names_the_least(target, capsys):
     code, found = _json(capsys, target, "--gpu", "cpu", "--batch-size", "16", "--budget", "1KiB")
     assert (code, found["result"], found["fits"]) == (3, "infeasible", False)

@@ -173,6 +173,7 @@ def test_the_highest_tick_is_the_largest_share():
     assert spark([0.0], 0.0) == "▁"
 
 
+@pytest.mark.slow
 def test_the_whole_way_without_torch_in_the_parent(tmp_path):
     """A real job: its code runs in a child, and the parent could not even import torch."""
     (tmp_path / "net.py").write_text(

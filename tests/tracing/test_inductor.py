@@ -399,6 +399,7 @@ def test_a_cache_among_the_arguments_keeps_what_the_call_leaves_in_it() -> None:
     assert set(lengths) == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "bf16-mixed", "fp16-mixed"])
 def test_low_precision_is_compiled_too(precision: str) -> None:
     job = source(Block, sequences, loss=total)
@@ -408,6 +409,7 @@ def test_low_precision_is_compiled_too(precision: str) -> None:
     assert recorded.repeats
 
 
+@pytest.mark.slow
 def test_eager_tracing_imports_no_compiler() -> None:
     code = (
         "import sys, torch\n"

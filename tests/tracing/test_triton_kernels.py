@@ -274,6 +274,7 @@ def loss(output, batch):
 """
 
 
+@pytest.mark.slow
 def test_a_target_that_imports_triton_itself_is_estimated(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(TARGET)
     done = subprocess.run(

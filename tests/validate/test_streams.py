@@ -129,6 +129,7 @@ def test_recorded_stacks_are_named() -> None:
     assert any(cause.what.endswith("(workspace)") for cause in known)
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_known_program_aligns_with_its_recorded_run() -> None:
     """What ``benchmarks/cuda_streams`` predicts of a published program is what the GPU wrote down, event for event."""

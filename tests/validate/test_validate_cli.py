@@ -132,6 +132,7 @@ def test_calibrate_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> Non
     assert calls == [("cuda:2", Path("x.toml"), 5.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_calibrating_without_cuda_exits_2_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--calibrate"]) == 2

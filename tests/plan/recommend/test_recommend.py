@@ -104,6 +104,7 @@ def test_single_changes_are_told_with_their_reason(answer: Recommendation) -> No
         assert (each.saved_bytes is None) == bool(each.reason)
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_what_more_would_have_to_be_allowed_is_said(job: JobSpec, profile: GpuProfile) -> None:
     keep = ("checkpoint", "split", "offload", "loss", "lora", "quantize")
     search = Search(processes=2, budget_seconds=600, keep=keep)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +20,7 @@ def test_the_page_runs() -> None:
         exec(block, names)  # The asserts stand in the page.
 
 
+@pytest.mark.slow
 def test_the_example_survives_a_bad_moment() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/adaptive_batch.py")],

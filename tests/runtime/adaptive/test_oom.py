@@ -115,6 +115,7 @@ print("survived", found.size, done.retries, len(done.samples))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS and /proc")
 def test_the_real_allocator_really_fails() -> None:
     done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=120, check=False)

@@ -177,6 +177,7 @@ def cases_done(rank: int, _: int) -> list[str]:
     return done
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     assert real_ranks(cases_done, WORLD, tmp_path) == [[case.__name__ for case in CASES]] * WORLD
 

@@ -61,6 +61,7 @@ def test_the_code_stands_alone(plan: CheckpointPlan) -> None:
     assert max(map(len, code.splitlines())) <= 120
 
 
+@pytest.mark.slow
 def test_the_code_runs_where_there_is_no_memplan(tmp_path: Path) -> None:
     code = stand_alone_code(PLANS["nested"]) + (
         "\nmodel = nn.Module()\nmodel.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(4))\napply_plan(model)\n"

@@ -54,6 +54,7 @@ def test_a_training_is_seen_from_within(tmp_path: Path) -> None:
     assert len(kinds) == found.checks + 2
 
 
+@pytest.mark.slow
 def test_nothing_is_missed_between_the_import_and_the_end(tmp_path: Path) -> None:
     """Five steps, 256 MiB and a refused allocation, all of them between two readings, the last ones just at the end."""
     log = tmp_path / "log.jsonl"
@@ -206,6 +207,7 @@ sys.exit(max(child.wait() for child in children))
 """
 
 
+@pytest.mark.slow
 def test_ranks_under_a_launcher() -> None:
     found = watched(RANKS)
     assert found.ending.code == 0

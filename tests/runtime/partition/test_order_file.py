@@ -102,6 +102,7 @@ class _Step:
         return [parameter.grad.clone() for parameter in self.model.parameters()]
 
 
+@pytest.mark.slow
 def test_a_real_compiled_step_follows_the_file_and_takes_what_it_promises(target: Path, plan: Path):
     promise = read_order(plan).promise
     assert promise.peak_after_bytes <= promise.budget_bytes < promise.peak_before_bytes

@@ -31,6 +31,7 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_pages_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/runtime-profile.md").read_text(), re.DOTALL)
     printed = run(["-c", code], tmp_path)
@@ -42,6 +43,7 @@ def test_the_pages_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "3 steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_example_lies_on_its_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = str(ROOT / "examples/profile_training.py")
     plan, measured, compared = (str(tmp_path / name) for name in ("plan.json", "run.json", "compared.json"))

@@ -87,6 +87,7 @@ def batch(batch_size, seq_len=None):
     return FileTarget(path=path, factory="model")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few_options")
 def test_the_promise_is_kept_by_the_plan_file_and_by_a_real_step(tmp_path: Path) -> None:
     answer = plan("transformer", "cpu", 0.5)

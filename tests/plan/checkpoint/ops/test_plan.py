@@ -44,6 +44,7 @@ def _budget(problem, ratio: float) -> int:
     return fixed + int(ratio * (figures_of(problem.graph, unplanned(problem.graph)).peak_bytes - fixed))
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_its_promise_on_real_tensors():
     model, batch, joint, problem = _deep()
     budget = _budget(problem, 0.5)
