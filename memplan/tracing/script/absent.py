@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from memplan.job.usercode import is_user_file
 from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers, tiktoken, weights
 
 Assume = Callable[[str], None]
@@ -20,6 +21,7 @@ _MAKERS: Mapping[str, Maker] = {
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
     "requests": downloads.of_requests,
+    "datasets": hub_datasets.installed_datasets,
     "safetensors.torch": hub.safetensors_files,
     "transformers": hub.transformers_hub,
     "transformers.trainer": hub.older_trainer,
@@ -88,9 +90,12 @@ class _Watcher(importlib.abc.MetaPathFinder):
             self._busy = False
 
     def _of_hub(self, name: str) -> Any:
-        """A stand-in of a package of the hub's, where neither it nor a file of the program's has that name."""
+        """A stand-in of a package of the hub's: of what is not there, and of metrics, which it downloads."""
         top = name.partition(".")[0]
-        if self._others(top) is not None or (top in sys.modules and not _is_stand_in(top)):
+        there = self._others(top)
+        if there is not None and top == "evaluate" and not is_user_file(there.origin or ""):
+            return loggers.inert(name)
+        if there is not None or (top in sys.modules and not _is_stand_in(top)):
             return None
         return hub_datasets.spec_of(name, self._assume) if top == "datasets" else loggers.inert(name)
 
@@ -101,8 +106,8 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return inert
         if self._busy:
             return None
-        if name.partition(".")[0] in ("datasets", "evaluate"):
-            return self._of_hub(name)
+        if name.partition(".")[0] in ("datasets", "evaluate") and (played := self._of_hub(name)) is not None:
+            return played
         if name == "tiktoken":
             return tiktoken.spec_of(name, self._assume)
         spec = self._others(name) if name in self._makers else None

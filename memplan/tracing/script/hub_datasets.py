@@ -8,10 +8,13 @@ import csv
 import importlib.machinery
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from memplan.errors import EstimateError
 from memplan.files.read import UnreadableError, read_text
@@ -85,6 +88,22 @@ class DatasetsModule(ModuleType):
             vars(self)[name] = kind = type(name, (ClassLabel,), {})
             return kind
         return sys.modules.get(f"{self.__name__}.{name}") or Nothing()
+
+
+def installed_datasets(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
+    """Let the package's own ``load_dataset`` read what is on this disk, and stand in for what is not."""
+    real = module.load_dataset
+    stack.enter_context(mock.patch.object(module.config, "HF_HUB_OFFLINE", True))
+
+    def load(path: str, *args: Any, **kwargs: Any) -> Any:
+        # What it makes of files goes to its cache, which Arrow reads from outside of Python: a real folder is needed.
+        for further in ({}, {"cache_dir": tempfile.mkdtemp()}):
+            with suppress(OSError, ValueError, RuntimeError, ImportError):
+                return real(path, *args, **{**kwargs, **further})
+        return load_dataset(assume, path, *args, **kwargs)
+
+    for owner in (module, module.load):
+        stack.enter_context(mock.patch.object(owner, "load_dataset", load))
 
 
 def load_dataset(

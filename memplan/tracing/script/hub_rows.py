@@ -94,6 +94,14 @@ class Dataset:
         """Keep rows by their places."""
         return Dataset(self[list(places)], self._classes)
 
+    def take(self, count: int) -> "Dataset":
+        """Keep the first rows."""
+        return self.select(range(min(count, len(self))))
+
+    def skip(self, count: int) -> "Dataset":
+        """Leave the first rows out."""
+        return self.select(range(min(count, len(self)), len(self)))
+
     def shuffle(self, *_: Any, **__: Any) -> "Dataset":
         """As they are: their order decides no size."""
         return self

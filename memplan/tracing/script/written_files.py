@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_LOOKS = ("stat", "lstat", "access", "readlink", "chdir", "utime", "chmod", "truncate", "getxattr", "setxattr",
-          "listxattr", "removexattr")  # fmt: skip
+_LOOKS = ("stat", "lstat", "statvfs", "access", "readlink", "chdir", "utime", "chmod", "truncate", "getxattr",
+          "setxattr", "listxattr", "removexattr")  # fmt: skip
 """Functions of ``os`` that take one path, and do the same with the file that it stands for."""
 _REMOVES = ("remove", "unlink", "rmdir")
 

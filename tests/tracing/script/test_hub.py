@@ -176,3 +176,38 @@ def test_weights_are_saved_nowhere(run: Callable[..., Estimate], tmp_path: Path)
     estimate = run(SAVING)
     assert any("weights are not saved" in sentence for sentence in estimate.assumptions)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+INSTALLED = """
+from types import SimpleNamespace
+config = SimpleNamespace(HF_HUB_OFFLINE=False)
+def load_dataset(path, *args, data_files=None, cache_dir=None, **kwargs):
+    if data_files is None:
+        raise ConnectionError("Couldn't reach the hub")
+    if cache_dir is None:
+        raise FileNotFoundError("Arrow finds no file in the cache")
+    return {"train": [{"quote": "three small words"}]}
+load = SimpleNamespace(load_dataset=load_dataset)
+"""
+READING = """
+import torch
+from datasets import load_dataset
+
+rows = [load_dataset("json", data_files="rows.json")["train"][0], load_dataset("someone/quotes")["train"][0]]
+sizes = [len(row["quote"].split()) for row in rows]
+assert sizes == [3, 128], sizes
+model = torch.nn.Embedding(sum(sizes), 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    model(torch.arange(4).cuda()).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_package_that_is_installed_reads_what_is_there(run: Callable[..., Estimate], tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").write_text(INSTALLED)
+    estimate = run(READING)
+    assert [sentence for sentence in estimate.assumptions if "someone/quotes is not there" in sentence]
+    assert estimate.parameters == (3 + 128) * 8
