@@ -77,7 +77,14 @@ def describe(func: OpOverload, rules: RuleTable, bodies: Mapping[str, Body] = BO
 def flops_formula(func: OpOverload) -> Callable[..., int] | None:
     """Torch's own count of an op's floating-point operations, from its arguments and ``out_val``; None: it has none."""
     count: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
+    if count and func._overloadname.startswith("dtype"):
+        return _without_dtype(count)
     return _of_equal_heads(count) if count and "_scaled_dot_product" in func._name else count
+
+
+def _without_dtype(count: Callable[..., int]) -> Callable[..., int]:
+    """Count a product whose result's type is an argument, for which torch's formulas have no place (torch 2.13)."""
+    return lambda *args, **kwargs: count(*(each for each in args if not isinstance(each, torch.dtype)), **kwargs)
 
 
 def _of_equal_heads(count: Callable[..., int]) -> Callable[..., int]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
-from memplan.tracing.calls import describe
+from memplan.tracing.calls import describe, flops_formula
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch.cpu_table import CPU_RULES
@@ -304,3 +304,13 @@ def test_a_bilinear_layer_goes_slice_by_slice(shape: tuple[int, ...], transposed
     real, recorded = (set(without_small(run(body))) for run in (real_allocations, recorded_allocations))
     assert recorded == real
     assert peak(recorded_allocations(body)) == peak(real_allocations(body))
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.aten.addmm, "dtype"), reason="this torch has no such products")
+def test_products_that_are_told_their_results_type_are_counted() -> None:
+    added, left, right = (torch.empty(shape, device="meta") for shape in ((2, 5), (2, 3), (3, 5)))
+    of_sums, of_products = flops_formula(torch.ops.aten.addmm.dtype), flops_formula(torch.ops.aten.mm.dtype)
+    assert of_sums is not None
+    assert of_products is not None
+    assert of_sums(added, left, right, torch.float32, out_val=added) == 2 * 2 * 3 * 5
+    assert of_products(left, right, torch.float32, out_val=added) == 2 * 2 * 3 * 5

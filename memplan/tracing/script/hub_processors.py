@@ -45,7 +45,12 @@ def processors(
             if Path(str(name)).exists():
                 return real(cls, name, *args, **kwargs)
             preset = preset_of(name)
-            made = _made(module, _class_of(module, cls, preset), preset, lambda: tokenizer_of(name))
+            kind = _class_of(module, cls, preset)
+            if kind is None and cls.__name__ == "AutoProcessor":
+                return tokenizer_of(name)
+            if kind is None:
+                raise EstimateError(f"{name} has no {cls.__name__.removeprefix('Auto')}")
+            made = _made(module, kind, preset, lambda: tokenizer_of(name))
             assume(f"the {type(made).__name__} of {name} is made with the defaults of its class")
             return made
 
@@ -58,7 +63,7 @@ def processors(
 
 
 def _class_of(module: ModuleType, kind: Any, preset: Preset) -> Any:
-    """The class that an ``Auto`` class stands for; any other is its own."""
+    """The class that an ``Auto`` class stands for, None where there is none; any other is its own."""
     if kind.__name__ not in _AUTO:
         return kind
     part, table = _AUTO[kind.__name__]
@@ -70,11 +75,9 @@ def _class_of(module: ModuleType, kind: Any, preset: Preset) -> Any:
     if isinstance(named, tuple):
         named = next((name for name in reversed(named) if name), None)
     if named is None and kind.__name__ == "AutoProcessor":
-        # What has no processor of its own has a tokenizer, or a processor of pictures (processing_auto.py).
+        # What has no processor of its own has a processor of pictures, or else a tokenizer (processing_auto.py).
         return _class_of(module, module.AutoImageProcessor, preset)
-    if named is None:
-        raise EstimateError(f"models of the type {model_type} have no {kind.__name__.removeprefix('Auto')}")
-    return getattr(module, named)
+    return None if named is None else getattr(module, named)
 
 
 def _made(module: ModuleType, kind: Any, preset: Preset, tokenizer: Callable[[], Any]) -> Any:

@@ -188,11 +188,30 @@ def load_dataset(path, *args, data_files=None, cache_dir=None, **kwargs):
         raise FileNotFoundError("Arrow finds no file in the cache")
     return {"train": [{"quote": "three small words"}]}
 load = SimpleNamespace(load_dataset=load_dataset)
+class Hasher:
+    @classmethod
+    def hash(cls, value):
+        raise RecursionError
+fingerprint = SimpleNamespace(Hasher=Hasher)
+ClassLabel = dict
+DatasetDict = dict
+class Dataset(list):
+    @classmethod
+    def from_dict(cls, columns):
+        return cls({name: values[row] for name, values in columns.items()} for row in range(2))
+    def cast_column(self, name, feature):
+        self.feature = feature
+        return self
 """
 READING = """
 import torch
 from datasets import load_dataset
 
+import datasets
+
+assert datasets.fingerprint.Hasher.hash(1) != datasets.fingerprint.Hasher.hash(1)
+known = load_dataset("imdb", split="train")
+assert type(known) is datasets.Dataset and known.feature == {"num_classes": 2} and known[1]["label"] == 1
 rows = [load_dataset("json", data_files="rows.json")["train"][0], load_dataset("someone/quotes")["train"][0]]
 sizes = [len(row["quote"].split()) for row in rows]
 assert sizes == [3, 128], sizes
@@ -211,3 +230,8 @@ def test_the_package_that_is_installed_reads_what_is_there(run: Callable[..., Es
     estimate = run(READING)
     assert [sentence for sentence in estimate.assumptions if "someone/quotes is not there" in sentence]
     assert estimate.parameters == (3 + 128) * 8
+
+
+def test_a_processor_of_a_model_of_texts_is_its_tokenizer(run: Callable[..., Estimate], tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('[{"instruction": "a", "output": "b"}]')
+    assert run(PLAIN.replace("AutoTokenizer", "AutoProcessor"), "gpt2", "rows.json").parameters > 0
