@@ -95,7 +95,8 @@ def _accumulated(spec: JobSpec, estimate: Estimate, attempt: Attempt, batch: "_F
     """The same batch in several equal parts; gradients that stay between them may make a batch that fits too large."""
     if spec.mode != "train":
         return None
-    parts = [count for count in range(2, spec.batch_size + 1) if not spec.batch_size % count]
+    most = min(spec.batch_size, _MOST_PARTS)
+    parts = [count for count in range(2, most + 1) if not spec.batch_size % count]
     for count in [each for each in parts if spec.batch_size // each <= batch.value][:2]:
         micro, steps = spec.batch_size // count, spec.grad_accum * count
         changed = dataclasses.replace(spec, batch_size=micro, grad_accum=steps)
@@ -103,6 +104,10 @@ def _accumulated(spec: JobSpec, estimate: Estimate, attempt: Attempt, batch: "_F
         if found is not None:
             return found
     return None
+
+
+_MOST_PARTS = 64
+"""Chosen: each part of a batch is traced."""
 
 
 def _half_model(what: Halved, spec: JobSpec, attempt: Attempt) -> Advice | None:
