@@ -62,4 +62,7 @@ def test_ops_run_one_by_one_and_a_budget_counts() -> None:
             return peak(last_step(traced(GPU, "aot_eager")))
 
     assert taken(BUDGETED) < taken(1.0)
-    assert {"aten.silu.default", "aten.silu_backward.default"} <= {op.name for op in traced(GPU, "aot_eager").ops}
+    # Torch 2.6 takes its backward apart, torch 2.13 does not.
+    names = [op.name for op in traced(GPU, "aot_eager").ops]
+    assert "aten.silu.default" in names
+    assert "aten.silu_backward.default" in names or "aten.sigmoid.default" in names

@@ -3,27 +3,25 @@
 What a column holds is told by its name, as most cards of the hub name them; any other is a text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from memplan.tracing.script.hub_rows import ROWS, SHORT_TEXT, Dataset
 
-_COLUMNS: Mapping[str, tuple[str, Callable[[int], Any]]] = {
-    "label": ("one of two classes", lambda row: row % 2),
-    "labels": ("one of two classes", lambda row: row % 2),
-    "target": ("one of two classes", lambda row: row % 2),
-    "id": ("the row's number", lambda row: row),
-    "idx": ("the row's number", lambda row: row),
-    "messages": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
-    "conversations": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
-    "chosen": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
-    "rejected": ("a question and an answer", lambda _: [_said("user"), _said("assistant")]),
-    "image": ("a picture of 256 x 256", lambda _: _picture()),
-    "img": ("a picture of 256 x 256", lambda _: _picture()),
-    "pixel_values": ("a picture of 256 x 256", lambda _: _picture()),
+_Held = tuple[str, Callable[[int], Any]]
+"""What a column holds, in words, and the value of a row."""
+_CLASS: _Held = ("one of two classes", lambda row: row % 2)
+_NUMBER: _Held = ("the row's number", lambda row: row)
+_TALK: _Held = ("a question and an answer", lambda _: [_said("user"), _said("assistant")])
+_PICTURE: _Held = ("a picture of 256 x 256", lambda _: _picture())
+_TEXT: _Held = ("a text of 128 words", lambda _: SHORT_TEXT)
+_COLUMNS: Mapping[str, _Held] = {
+    **dict.fromkeys(("label", "labels", "target"), _CLASS),
+    **dict.fromkeys(("id", "idx"), _NUMBER),
+    **dict.fromkeys(("messages", "conversations", "chosen", "rejected"), _TALK),
+    **dict.fromkeys(("image", "img", "pixel_values"), _PICTURE),
 }
-"""Name of a column → what it holds, and the value of a row."""
-_TEXT = "a text of 128 words"
+"""Name of a column → what it holds. Chosen, as cards of the hub mostly name them."""
 
 
 class UnknownDataset(Dataset):
@@ -52,10 +50,11 @@ class UnknownDataset(Dataset):
     def column(self, name: str) -> list[Any]:
         """Return a column, which is there from now on."""
         if name not in self._columns:
-            what, value = _COLUMNS.get(name, (_TEXT, lambda _: SHORT_TEXT))
+            held = _COLUMNS.get(name, _TEXT)
+            what, value = held
             self._assume(f"the data set {self._path} is not there: {name} is {what} in each of {ROWS:,} rows")
             self._columns[name] = [value(row) for row in range(self._rows)]
-            if name.startswith("label"):
+            if held is _CLASS:
                 self._classes[name] = 2
         return self._columns[name]
 
@@ -63,9 +62,6 @@ class UnknownDataset(Dataset):
         if isinstance(key, str):
             return self.column(key)
         return _Row(super().__getitem__(key), lambda name: Dataset({name: self.column(name)})[key][name])
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[place] for place in range(len(self)))
 
     def select(self, places: Iterable[int], **_: Any) -> Dataset:
         """Keep so many rows: which ones decides nothing."""
