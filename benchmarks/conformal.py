@@ -41,6 +41,8 @@ class Residual:
     """``requested``, ``allocated`` or ``reserved``."""
     value: float
     """ln(measured / predicted)."""
+    torch: str = ""
+    """Release of torch that ran; empty where the source does not say."""
 
 
 class Ends(NamedTuple):

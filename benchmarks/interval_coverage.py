@@ -66,7 +66,10 @@ def _rows(residuals: Iterable[Residual], workload: str, figure: str) -> list[Res
 
 
 def _counts(rows: Sequence[Residual]) -> list[str]:
-    return [f"runs = {len(rows)}", f"sources = {len({each.source for each in rows})}"]
+    torches = {each.torch for each in rows}
+    oldest = min(torches, key=lambda release: [*map(int, release.split("."))]) if all(torches) else ""
+    told = [f'torch = "{oldest}"'] if oldest else []
+    return [f"runs = {len(rows)}", f"sources = {len({each.source for each in rows})}", *told]
 
 
 def _quantiles(earned: Earned | None) -> list[str]:

@@ -20,6 +20,7 @@ FIGURES = ("requested", "allocated", "reserved")
 """What is measured of an allocator."""
 NOT_SHARED = ("", "one GPU")
 """``kind`` of a row of ``sharding.csv`` that was left out, or that one GPU ran."""
+_TORCH = re.compile(r"torch (\d+(?:\.\d+)+)")
 _CPU_ROW = re.compile(r"^(\S+) +([\d,]+) +([\d,]+) +[+-][\d.]+%", re.MULTILINE)
 
 
@@ -73,9 +74,17 @@ def sharded(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
 
 def cpu_truth(text: str, source: str) -> Iterator[Residual]:
     """Rows of ``cpu_truth.py``: name, real peak, predicted peak. A CPU rounds nothing, so they count as allocated."""
+    torch = _TORCH.search(text)
     for name, measured, predicted in _CPU_ROW.findall(text):
         value = math.log(_count(measured) / _count(predicted))
-        yield Residual(id=f"{source}-{name}", source=source, workload="cpu", figure="allocated", value=value)
+        yield Residual(
+            id=f"{source}-{name}",
+            source=source,
+            workload="cpu",
+            figure="allocated",
+            value=value,
+            torch=torch[1] if torch else "",
+        )
 
 
 def _count(text: str) -> int:

@@ -4,6 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memplan.api.cells import on as on
+    from memplan.api.checks import lightning_check as lightning_check
+    from memplan.api.checks import transformers_check as transformers_check
     from memplan.api.estimates import estimate as estimate
     from memplan.api.estimates import gpus as gpus
     from memplan.api.plans import batch as batch
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from memplan.runtime.web.server import serve_dashboard as serve_dashboard
 
 _HOMES = {
+    "on": "memplan.api.cells",
+    "lightning_check": "memplan.api.checks",
+    "transformers_check": "memplan.api.checks",
     "estimate": "memplan.api.estimates",
     "gpus": "memplan.api.estimates",
     "batch": "memplan.api.plans",
@@ -63,6 +69,8 @@ __all__ = [
     "export_metrics",
     "find_batch",
     "gpus",
+    "lightning_check",
+    "on",
     "plan_arena",
     "plan_graph",
     "profile",
@@ -70,6 +78,7 @@ __all__ = [
     "reuse_plan",
     "serve_dashboard",
     "trace",
+    "transformers_check",
 ]
 
 

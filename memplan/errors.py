@@ -1,5 +1,6 @@
 """Errors that reach the user: what happened, where, and what to do, with the exit code that they mean."""
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -66,6 +67,15 @@ def several(whats: Sequence[str], *, hint: str | None = None) -> UsageError:
     """One error for everything that is wrong with what was asked, at least one thing."""
     what = "\n  - ".join(["several things are wrong:", *whats]) if len(whats) > 1 else whats[0]
     return UsageError(what, hint=hint)
+
+
+def in_one_line(error: MemplanError) -> str:
+    """Return what happened, where and what to do; an option that is named first is what the error stands at."""
+    where = f" ({error.where.removeprefix('--')})" if error.where else ""
+    return f"{_OPTION.sub('', error.what)}{where}" + (f"; {error.hint}" if error.hint else "")
+
+
+_OPTION = re.compile(r"^--[a-z-]+ ")
 
 
 class EstimateError(MemplanError):

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from memplan.job.parallel import Parallel
+
 _KEEP = ("offload", "loss", "precision", "optimizer", "lora", "quantize")
 _OFFLOADED = ("loss", "precision", "optimizer", "lora", "quantize")
 _BEGIN = "import torch\nfrom torch import nn\n"
@@ -105,13 +107,32 @@ def model():
 def batch(batch_size):
     return torch.randn(batch_size, 64, 512)
 {_MEAN}"""
+_LLAMA = f"""{_BEGIN}
+from transformers import LlamaConfig, LlamaForCausalLM
+def model():
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=8))
+def batch(batch_size):
+    ids = torch.randint(512, (batch_size, 256))
+    return {{"input_ids": ids, "labels": ids}}
+"""
+_RANKS = ("split", "loss", "offload", "precision", "optimizer", "optimizer-step", "attention", "lora", "quantize")
 
 
 def _job(
-    name: str, text: str, batch: int, keep: tuple[str, ...] = _KEEP, allow: tuple[str, ...] = (), **fields: Any
+    name: str,
+    text: str,
+    batch: int,
+    keep: tuple[str, ...] = _KEEP,
+    allow: tuple[str, ...] = (),
+    *,
+    gpus: int = 1,
+    **fields: Any,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     options = {"batch_size": batch, **fields}
-    return {"name": name, "text": text, "options": options}, {"keep": keep, "allow": allow}
+    if gpus > 1:
+        options["parallel"] = Parallel(data="fsdp2", shards=gpus)
+    return {"name": name, "text": text, "options": options}, {"keep": keep, "allow": allow, "gpus": gpus}
 
 
 MODELS = (
@@ -129,5 +150,7 @@ MODELS = (
     _job("recurrent", _RECURRENT, 4),
     _job("positions", _SCALED_BY_BATCH, 8),
     _job("sgd", _CONV, 4, _OFFLOADED, optimizer="sgd"),
+    _job("mlp-ranks", _MLP, 4, _RANKS, gpus=4),
+    _job("llama-ranks", _LLAMA, 4, _RANKS, gpus=8),
 )
 """Fields of each job, and of its search."""

@@ -10,6 +10,8 @@ from memplan.job.huggingface.materialise import build
 if TYPE_CHECKING:
     import torch
 
+_TRAINERS = ("_trainer", "_fabric")
+
 
 def model_maker(model: "torch.nn.Module") -> "Callable[[], torch.nn.Module]":
     """Return what builds the model anew, its tensors without data: shapes, types, ties and gradients asked for stay."""
@@ -21,6 +23,9 @@ def _hollow(model: "torch.nn.Module") -> "torch.nn.Module":
     memo: dict[int, Any] = {}
     for tensor in _tensors(model):
         memo.setdefault(id(tensor), _on_meta(tensor))
+    for module in model.modules():
+        # A module of Lightning knows the trainer that runs it, and that all the rest.
+        memo |= {id(trainer): None for name, trainer in vars(module).items() if name in _TRAINERS and trainer}
     return copy.deepcopy(model, memo)
 
 
@@ -28,10 +33,10 @@ def _tensors(model: "torch.nn.Module") -> "Iterator[torch.Tensor]":
     for module in model.modules():
         yield from module.parameters(recurse=False)
         yield from module.buffers(recurse=False)
-        yield from _inside(vars(module).values())
+        yield from tensors_inside(vars(module).values())
 
 
-def _inside(values: Iterable[Any], depth: int = 3) -> "Iterator[torch.Tensor]":
+def tensors_inside(values: Iterable[Any], depth: int = 3) -> "Iterator[torch.Tensor]":
     """Tensors that a module keeps otherwise: as attributes, and in their lists and dictionaries."""
     import torch
 
@@ -39,7 +44,7 @@ def _inside(values: Iterable[Any], depth: int = 3) -> "Iterator[torch.Tensor]":
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, list | tuple | dict) and depth:
-            yield from _inside(value.values() if isinstance(value, dict) else value, depth - 1)
+            yield from tensors_inside(value.values() if isinstance(value, dict) else value, depth - 1)
 
 
 def _on_meta(tensor: "torch.Tensor") -> "torch.Tensor":
@@ -56,21 +61,26 @@ def batch_maker(batch: Any) -> Callable[[int], Any]:
 
     def make(batch_size: int) -> Any:
         del batch_size  # It is the batch's own.
-        return _like(batch)
+        return like(batch)
 
     return make
 
 
-def _like(value: Any) -> Any:
+def like(value: Any, device: str | None = None) -> Any:
+    """Return the same without data: tensors, moved to a device where one is named, and what holds them."""
     import torch
 
+    def inner(item: Any) -> Any:
+        return like(item, device)
+
     if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+        empty = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+        return empty if device is None else empty.to(device).requires_grad_(value.requires_grad)
     if isinstance(value, Mapping):  # Tokenizers' batches are mappings of a class of their own.
-        return {key: _like(item) for key, item in value.items()}
+        return {key: inner(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_like, value))
-    return type(value)(map(_like, value)) if isinstance(value, list | tuple) else value
+        return type(value)(*map(inner, value))
+    return type(value)(map(inner, value)) if isinstance(value, list | tuple) else value
 
 
 def samples(batch: Any) -> int:

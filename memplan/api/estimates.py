@@ -75,7 +75,7 @@ def estimate(
     """
     parts = {"loss": loss, "optimizer": optimizer, "step": step}
     with job_of(model, batch, **parts, gpu=gpu, options=options) as job:
-        return _shown(_recorded(job, alloc_conf), job.name)
+        return shown(_recorded(job, alloc_conf), job.name)
 
 
 def gpus() -> tuple[GpuProfile, ...]:
@@ -95,7 +95,8 @@ def _recorded(job: LiveJob, alloc_conf: str) -> RecordedEstimate:
     return recorded
 
 
-def _shown(recorded: RecordedEstimate, name: str) -> LiveEstimate:
+def shown(recorded: RecordedEstimate, name: str) -> LiveEstimate:
+    """Return an estimate that shows itself, of a job with this name."""
     provenance = {field: said(field, source) for field, source in recorded.estimate.provenance.items()}
     recorded = replace(recorded, estimate=replace(recorded.estimate, target=name, provenance=provenance))
     return LiveEstimate(

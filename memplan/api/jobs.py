@@ -71,7 +71,7 @@ def job_of(
         if "batch_size" in own:
             raise UsageError("batch_size: the batch that is given has a size", hint="give a function of batch_size")
         own["batch_size"] = max(1, samples(batch))
-    with _alone(), live_target(model, **live) as target:
+    with alone(), live_target(model, **live) as target:
         spec = read_options(target, profile.name, {**own, **named}, _CALL).spec
         yield LiveJob(spec=spec, profile=profile, name=_name(model), is_live=True)
 
@@ -94,8 +94,12 @@ def _name(model: Any) -> str:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """A trace replaces parts of torch as long as it lasts."""
+def alone() -> Iterator[None]:
+    """Let one trace run at a time: it replaces parts of torch as long as it lasts.
+
+    Raises:
+        UsageError: Another one runs.
+    """
     if not _ONE_AT_A_TIME.acquire(blocking=False):
         raise UsageError("another trace runs in this process", hint="one at a time, or in processes of their own")
     try:

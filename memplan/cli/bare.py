@@ -47,6 +47,8 @@ def _meant(folder: Path, command: str, *, with_gpu: bool) -> Iterator[tuple[str,
         file = None
     jobs = read_table(file)[0] if file is not None else {}
     if file is not None and jobs.get("job"):
+        if not all(isinstance(job, dict) for job in jobs["job"]):
+            raise UsageError("job: expected tables, each under a header [[job]]", where=str(file))
         for job in jobs["job"]:
             words = _words(job, jobs, file.parent, command, with_gpu=with_gpu)
             yield f"job '{job.get('name', '?')}' of {file}", words

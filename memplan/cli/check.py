@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from memplan.cli import console
-from memplan.cli.groups import JobOptions
+from memplan.cli.groups import DrawnOptions, JobOptions
 from memplan.cli.options import CHOICES, flag
 from memplan.errors import MemplanError, UsageError, several
 from memplan.job import limits
@@ -17,6 +17,7 @@ from memplan.job.spec import FileKind, JobSpec, ScriptTarget
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
+    from memplan.simulate.lengths import Distribution
 
 
 def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Problems") -> JobSpec:
@@ -63,6 +64,29 @@ def no_program(spec: JobSpec, why: str) -> None:
     """
     if isinstance(spec.target, ScriptTarget):
         raise UsageError(f"{spec.target.name} is a program: {why}", hint=TARGET_FILE)
+
+
+MOST_STEPS = 1_000_000
+"""Most steps that are played: figures of every step are kept."""
+
+
+def lengths(spec: JobSpec, options: JobOptions, drawn: DrawnOptions, problems: "Problems") -> None:
+    """Refuse drawn lengths of a job that says itself how long its sequences are."""
+    if drawn.seq_len_dist is None:
+        return
+    problems.of(no_program, spec, "its own arguments say how long sequences are: leave --seq-len-dist out")
+    if options.given.get("seq_len") is not None:
+        problems.add("--seq-len and --seq-len-dist both say how long sequences are; give one")
+
+
+def distribution(drawn: DrawnOptions, problems: "Problems") -> "Distribution":
+    """Where the lengths of steps come from; it means something only if there are no problems."""
+    from memplan.simulate.lengths import parse_distribution
+
+    if not 1 <= drawn.steps <= MOST_STEPS:
+        problems.add(f"--steps must be between 1 and {MOST_STEPS}, not {drawn.steps}")
+    found: Distribution = problems.of(parse_distribution, drawn.seq_len_dist or "fixed")
+    return found
 
 
 TARGET_FILE = "memplan init SCRIPT --target-file FILE writes a target file from the program's own code"

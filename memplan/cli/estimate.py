@@ -13,8 +13,10 @@ from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
+    from memplan.job.spec import JobSpec
     from memplan.measure.compose import Detail
     from memplan.measure.records import Estimate
+    from memplan.simulate.tail import TailPlan
 
 AllocConf = Annotated[
     str,
@@ -43,6 +45,7 @@ def estimate(
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     alloc_conf: AllocConf = "",
+    drawn: groups.DrawnOptions,
     cache: groups.CacheOptions,
     report: groups.ExportOptions,
     redact: Redact = False,
@@ -62,15 +65,17 @@ def estimate(
     profiles = problems.of(profiles_for, gpu, profile_dir)
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)
+    plan = _tail(problems, spec, job, profiles or (), drawn)
     if redact and any(output.is_export for output in wanted):
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
     from memplan.measure.compose import estimate as measured
     from memplan.plan.switches import switches
+    from memplan.simulate.tail_of_job import at_longest, with_tails
 
     with console.progress(enabled=not report.quiet) as tell:
         results = measured(
-            spec,
+            spec if plan is None else at_longest(spec, plan),
             profiles,
             detail=_detail(wanted, timeline=timeline or plot),
             switches=switches(spec) if report.explain else (),
@@ -79,6 +84,18 @@ def estimate(
             cache=cache.opened(),
             progress=tell,
         )
+        if plan is not None:
+            results = with_tails(
+                results,
+                spec,
+                profiles,
+                plan,
+                lengths=drawn.seq_len_dist or "",
+                alloc_conf=alloc_conf,
+                timeout=job.timeout,
+                cache=cache.opened(),
+                progress=tell,
+            )
     if redact:
         from memplan.report.redact import redacted
 
@@ -100,6 +117,32 @@ def estimate(
                 commands=_searches(target, job, profiles or ()),
             )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
+
+
+def _tail(
+    problems: check.Problems,
+    spec: "JobSpec",
+    job: groups.JobOptions,
+    profiles: "Sequence[GpuProfile]",
+    drawn: groups.DrawnOptions,
+) -> "TailPlan | None":
+    """The runs of drawn lengths that are asked for, if any."""
+    if drawn.seq_len_dist is None:
+        if drawn != groups.DrawnOptions():
+            problems.add("--steps and --seed are of drawn lengths: give --seq-len-dist")
+        return None
+    from memplan.simulate.lengths import Fixed
+    from memplan.simulate.tail import TailPlan
+
+    check.lengths(spec, job, drawn, problems)
+    lengths = check.distribution(drawn, problems)
+    if isinstance(lengths, Fixed):
+        problems.add("--seq-len-dist fixed draws nothing: give --seq-len")
+        return None
+    problems.add(
+        *(f"--gpu {each.name} has no limit that drawn lengths could pass" for each in profiles if not each.usable_bytes)
+    )
+    return TailPlan(distribution=lengths, steps=drawn.steps, seed=drawn.seed)
 
 
 def _searches(target: Sequence[str], job: groups.JobOptions, profiles: "Sequence[GpuProfile]") -> dict[str, str]:

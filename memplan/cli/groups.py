@@ -74,6 +74,15 @@ class ExportOptions(ReportOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnOptions:
+    """Steps whose lengths differ."""
+
+    steps: options.Steps = 1000
+    seq_len_dist: options.SeqLenDist = None
+    seed: options.Seed = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
     """Where what was measured before is found."""
 

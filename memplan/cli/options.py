@@ -27,7 +27,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 DEFAULT_TIMEOUT = 600.0
 """Seconds that the target's code may take before its process is ended."""
 
-TARGET, STEP, DEVICE, REPORT = "Target", "Step", "Device", "Report"
+TARGET, STEP, DEVICE, REPORT, SIMULATION = "Target", "Step", "Device", "Report", "Simulation"
 """Panels of ``--help``."""
 
 
@@ -180,6 +180,15 @@ ProfileDirs = Annotated[
     list[Path] | None,
     option("profile_dir", DEVICE, "Folder of further GPU profiles. Repeatable.", metavar="DIR"),
 ]
+
+Steps = Annotated[int, option("steps", SIMULATION, "Steps to play.", metavar="N", default="1000")]
+SeqLenDist = Annotated[
+    str | None,
+    option("seq_len_dist", SIMULATION, "Length of each step: fixed, fixed:N, uniform:LOW-HIGH, normal:MEAN,DEVIATION, "
+           "lognormal:MEDIAN,SIGMA[,min=N][,max=N], or a file with one per line.", metavar="DISTRIBUTION",
+           default="fixed"),
+]  # fmt: skip
+Seed = Annotated[int, option("seed", SIMULATION, "Seed of the drawn lengths.", metavar="N", default="0")]
 
 Formats = Annotated[
     list[str] | None,

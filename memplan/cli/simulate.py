@@ -8,7 +8,7 @@ import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profile_for
-from memplan.cli.options import option
+from memplan.cli.options import SIMULATION, option
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file as readable
 
@@ -17,53 +17,39 @@ if TYPE_CHECKING:
     from memplan.job.spec import JobSpec
     from memplan.simulate.compose import Scenario
 
-PANEL = "Simulation"
-MOST_STEPS = 1_000_000
-"""Most steps: figures of every step are kept."""
-
 TargetWords = Annotated[
     list[str],
     typer.Argument(metavar="TARGET", help="As for estimate; or a CUDA memory snapshot (*.pickle).", show_default=False),
 ]
-Steps = Annotated[int, option("steps", PANEL, "Steps to play.", metavar="N", default="1000")]
-SeqLenDist = Annotated[
-    str | None,
-    option(
-        "seq_len_dist",
-        PANEL,
-        "Length of each step: fixed, fixed:N, uniform:LOW-HIGH, normal:MEAN,DEVIATION, "
-        "lognormal:MEDIAN,SIGMA[,min=N][,max=N], or a file with one per line.",
-        metavar="DISTRIBUTION",
-        default="fixed",
-    ),
-]
-Seed = Annotated[int, option("seed", PANEL, "Seed of the drawn lengths.", metavar="N", default="0")]
 Confs = Annotated[
     list[str] | None,
-    option("alloc_confs", PANEL, "Also compare this PYTORCH_CUDA_ALLOC_CONF. Repeatable.", metavar="CONF"),
+    option("alloc_confs", SIMULATION, "Also compare this PYTORCH_CUDA_ALLOC_CONF. Repeatable.", metavar="CONF"),
 ]
 Buckets = Annotated[
     str | None,
-    option("buckets", PANEL, "Block sizes of the bucketed pool, such as 2MiB,8MiB.", metavar="SIZES", default="fitted"),
+    option(
+        "buckets",
+        SIMULATION,
+        "Block sizes of the bucketed pool, such as 2MiB,8MiB.",
+        metavar="SIZES",
+        default="fitted",
+    ),
 ]
 CompactAt = Annotated[
     float,
-    option("compact_at", PANEL, "Free share at which live blocks are moved.", metavar="SHARE", default="0.2"),
+    option("compact_at", SIMULATION, "Free share at which live blocks are moved.", metavar="SHARE", default="0.2"),
 ]
 FailOn = Annotated[
     str | None,
-    option("fail_on", PANEL, "Exit 1 where a figure of the first --alloc-conf, else of PyTorch's defaults, is beyond: "
-           "fragmentation>10%, reserved>40GiB, drift>1GiB.", metavar="FIGURE>MOST", default="never"),
+    option("fail_on", SIMULATION, "Exit 1 where a figure of the first --alloc-conf, else of PyTorch's defaults, is "
+           "beyond: fragmentation>10%, reserved>40GiB, drift>1GiB.", metavar="FIGURE>MOST", default="never"),
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioOptions:
+class ScenarioOptions(groups.DrawnOptions):
     """What is played, and which settings are compared."""
 
-    steps: Steps = 1000
-    seq_len_dist: SeqLenDist = None
-    seed: Seed = 0
     alloc_confs: Confs = None
     buckets: Buckets = None
     compact_at: CompactAt = 0.2
@@ -96,12 +82,7 @@ def simulate(
         profile: GpuProfile | None = problems.of(profile_for, gpu, profile_dir) if gpu else None
     else:
         source = check.job_spec(target, job, problems)
-        if played.seq_len_dist is not None:
-            problems.of(
-                check.no_program, source, "its own arguments say how long sequences are: leave --seq-len-dist out"
-            )
-            if job.given.get("seq_len") is not None:
-                problems.add("--seq-len and --seq-len-dist both say how long sequences are; give one")
+        check.lengths(source, job, played, problems)
         profile = problems.of(profile_for, gpu, profile_dir)
     if profile is not None and profile.kind == "cpu":
         problems.add(f"--gpu {profile.name} has no caching allocator to simulate")
@@ -148,10 +129,7 @@ def _scenario(problems: check.Problems, played: ScenarioOptions) -> "Scenario":
     from memplan.replay.conf import parse_conf
     from memplan.simulate.buckets import parse_buckets
     from memplan.simulate.compose import Scenario
-    from memplan.simulate.lengths import parse_distribution
 
-    if not 1 <= played.steps <= MOST_STEPS:
-        problems.add(f"--steps must be between 1 and {MOST_STEPS}, not {played.steps}")
     if not 0 <= played.compact_at <= 1:
         problems.add(f"--compact-at must be a share from 0 to 1, not {played.compact_at}")
     confs = tuple("".join(text.split()) for text in played.alloc_confs or ())
@@ -159,7 +137,7 @@ def _scenario(problems: check.Problems, played: ScenarioOptions) -> "Scenario":
         problems.of(parse_conf, text)
     return Scenario(
         steps=played.steps,
-        lengths=problems.of(parse_distribution, played.seq_len_dist or "fixed"),
+        lengths=check.distribution(played, problems),
         seed=played.seed,
         confs=confs,
         buckets=(problems.of(parse_buckets, played.buckets) if played.buckets is not None else None) or (),

@@ -4,7 +4,7 @@ Keys are sorted, integers are bytes unless they count, and minor versions only a
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from memplan.errors import UsageError
 from memplan.versions import installed
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
 SCHEMA_VERSION = "1.0"
 """Of every document. A reader passes over keys that it does not know, and refuses another major version."""
@@ -44,6 +44,9 @@ class Document:
     """How records stand where that is not field by field."""
     strict: bool = False
     """Is it read as people write it, who slip? Then ``true`` and ``"1"`` are no numbers, and no size is negative."""
+    closed: bool = False
+    """Is it written by hand? Then every key is a known one, no text is empty, all that is wrong is told, and what may
+    be left out the schema does not require."""
     called: str = "this result"
     """As errors call it."""
     hint: str | None = None
@@ -66,14 +69,16 @@ class Document:
         # Only reading and describing need it, and it takes longer to import than most commands take.
         from pydantic import ValidationError
 
+        from memplan.contract.problems import problems
+
         try:
             return self._reader.validate_python(content)
         except ValidationError as error:
-            problems = list(_problems(error))
+            lines = problems(error, self._schema_of_reader)
         except UsageError as error:
             raise UsageError(error.what, where=error.where or where, hint=error.hint or self.hint) from None
-        left = len(problems) - _PROBLEMS_SHOWN
-        shown = [*problems[:_PROBLEMS_SHOWN], *([f"and {left} more"] if left > 0 else [])]
+        left = 0 if self.closed else len(lines) - _PROBLEMS_SHOWN
+        shown = [*lines[:_PROBLEMS_SHOWN], f"and {left} more"] if left > 0 else lines
         what = f"{self.called} cannot be read:" + "".join(f"\n    {line}" for line in shown)
         raise UsageError(what, where=where, hint=self.hint)
 
@@ -84,10 +89,13 @@ class Document:
 
         from memplan.contract.models import Models, Untitled
 
-        adapter: TypeAdapter[Any] = TypeAdapter(Models(self.tables, reading=False).of(self.root))
-        found = adapter.json_schema(mode="serialization", schema_generator=Untitled)
+        if self.closed:
+            found = self._schema_of_reader
+        else:
+            adapter: TypeAdapter[Any] = TypeAdapter(Models(self.tables, reading=False).of(self.root))
+            found = adapter.json_schema(mode="serialization", schema_generator=Untitled)
         title = f"memplan {self.name} {SCHEMA_VERSION}"
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found | {"title": title}
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": title}
 
     @cached_property
     def _write(self) -> Any:
@@ -99,7 +107,14 @@ class Document:
 
         from memplan.contract.models import Models
 
-        return TypeAdapter(Models(self.tables, reading=True, strict=self.strict).of(self.root))
+        models = Models(self.tables, reading=True, strict=self.strict, closed=self.closed)
+        return TypeAdapter(models.of(self.root))
+
+    @cached_property
+    def _schema_of_reader(self) -> Mapping[str, Any]:
+        from memplan.contract.models import Untitled
+
+        return self._reader.json_schema(schema_generator=Untitled)
 
 
 def of_command(
@@ -129,11 +144,3 @@ def of_version(content: object, where: str | None = None, *, hint: str | None = 
         what = f"schema_version {version} is not read here, {SCHEMA_VERSION} is"
         raise UsageError(what, where=where, hint="update memplan, or make the file anew with this one")
     return content
-
-
-def _problems(error: "ValidationError") -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        # What is spread stands under no key.
-        path = [part for part in problem["loc"] if part != ""]
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        yield f"{place.lstrip('.') or 'it'}: {problem['msg'].lower()}"

@@ -4,12 +4,15 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+LIMITS = "limits"
+"""Key of a field's metadata: what its value must be beyond its type, as ``annotated_types`` has it."""
 
 
 class Attribute(NamedTuple):
@@ -76,8 +79,10 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 @cache
 def types_of(kind: type) -> Mapping[str, Any]:
-    """Return the type of each field."""
-    return get_type_hints(kind, localns={"array": Array})
+    """Return the type of each field, with its limits."""
+    hints = get_type_hints(kind, localns={"array": Array}, include_extras=True)
+    limits = {field.name: field.metadata.get(LIMITS, ()) for field in fields(kind)} if is_dataclass(kind) else {}
+    return {name: Annotated[hint, *limits[name]] if limits.get(name) else hint for name, hint in hints.items()}
 
 
 @cache

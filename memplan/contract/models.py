@@ -3,20 +3,49 @@
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import wraps
 from itertools import starmap
+from pathlib import Path
 from typing import Annotated, Any, ForwardRef, Union, get_args, get_origin
 
-from annotated_types import Ge
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Strict, create_model
+from annotated_types import Ge, MinLen
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+    create_model,
+)
 from pydantic.json_schema import GenerateJsonSchema
 
 from memplan.contract.fields import Array, alternatives, attribute, is_record, types_of, without_none
-from memplan.contract.table import Key, Table, Tables, keys_of
+from memplan.contract.table import Key, Refused, Table, Tables, Typed, keys_of
+from memplan.errors import MemplanError, in_one_line
 from memplan.units import Bytes
 
 _LEAVES = {bool: bool, int: int, float: float, Bytes: int}
+TEXT = Annotated[str, MinLen(1)]
+_HAND_WRITTEN = {str: TEXT, Path: Annotated[TEXT, AfterValidator(lambda text: Path(text))]}  # noqa: PLW0108 - no signature.
 Part = tuple[str, Key]
 """The name of a model's field, and the key of which it is; keys may be words that no field can have."""
+
+
+def parsed(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what reads text of a form of its own; what it says of an option is said of the place."""
+
+    @wraps(parse)
+    def read(*content: Any) -> Any:
+        try:
+            return parse(*content)
+        except MemplanError as error:
+            raise ValueError(in_one_line(error)) from error
+
+    return read
 
 
 class Untitled(GenerateJsonSchema):
@@ -34,32 +63,62 @@ class Models:
         tables: How records stand where that is not field by field.
         reading: Is what they read made into records? Then keys that are only written are passed over.
         strict: Is nothing taken for a number that is none?
+        closed: Is a key that is not known an error, and an empty text?
     """
 
-    def __init__(self, tables: Tables, *, reading: bool, strict: bool = False) -> None:
+    def __init__(self, tables: Tables, *, reading: bool, strict: bool = False, closed: bool = False) -> None:
         self._tables = tables
         self._reading = reading
         self._strict = strict
+        self._closed = closed
         self._made: dict[type, Any] = {}
 
     def of(self, hint: Any) -> Any:
         """Return a type with a model in place of each record in it."""
-        if len(members := alternatives(hint)) > 1:
-            return Union[tuple(self.of(member) for member in members)]  # noqa: UP007 - of a list.
-        if isinstance(hint, type) and (hint in self._tables or is_record(hint)):
-            name = self._tables.get(hint)
-            return self._attribute(hint, name) if isinstance(name, str) else self._record(hint)
         origin, arguments = get_origin(hint), get_args(hint)
-        if hint in _LEAVES:
-            # A schema promises no more than is true: of a damaged snapshot even a size may be negative.
-            limits = [Ge(0)] if hint is Bytes and self._strict else []
-            return Annotated[_LEAVES[hint], Strict(self._strict), *limits]
-        if hint is Array:
-            return Annotated[list[int], AfterValidator(_array)] if self._reading else list[int]
+        if origin is Annotated:
+            return Annotated[self.of(arguments[0]), *arguments[1:]]
+        if len(members := alternatives(hint)) > 1:
+            return self._union([member for member in members if not isinstance(self._tables.get(member), Refused)])
+        if isinstance(hint, type) and (hint in self._tables or is_record(hint)):
+            return self._of_record(hint)
         if isinstance(origin, type):
             inner = tuple(argument if argument is ... else self.of(argument) for argument in arguments)
             return origin[inner]  # type: ignore[index]
-        return hint
+        return self._leaf(hint)
+
+    def _leaf(self, hint: Any) -> Any:
+        if hint in _LEAVES:
+            # A schema promises no more than is true: of a damaged snapshot even a size may be negative.
+            limits: list[Any] = [Ge(0)] if hint is Bytes and self._strict else []
+            limits += [AllowInfNan(False)] if hint is float and self._closed else []
+            return Annotated[_LEAVES[hint], Strict(self._strict), *limits]
+        if hint is Array:
+            return Annotated[list[int], AfterValidator(_array)] if self._reading else list[int]
+        return _HAND_WRITTEN.get(hint, hint) if self._closed else hint
+
+    def _union(self, members: Sequence[Any]) -> Any:
+        """Return a union; where keys are closed, records are told apart by the first key of each."""
+        kinds = [kind for kind in members if self._closed and is_record(kind)]
+        if len(kinds) < max(2, len(members)):
+            return Union[tuple(self.of(member) for member in members)]  # noqa: UP007 - of a list.
+        first = [keys_of(kind, self._tables)[0].name for kind in kinds]
+        tagged = tuple(Annotated[self.of(kind), Tag(f"with {key}")] for kind, key in zip(kinds, first, strict=True))
+
+        def tag_of(content: Any) -> str | None:
+            found = [key for key in first if isinstance(content, Mapping) and key in content]
+            return f"with {found[0]}" if len(found) == 1 else None
+
+        return Annotated[Union[tagged], Discriminator(tag_of)]  # noqa: UP007 - of a list.
+
+    def _of_record(self, kind: type) -> Any:
+        match self._tables.get(kind):
+            case str(name):
+                return self._attribute(kind, name)
+            case Typed(parse):
+                return Annotated[TEXT, AfterValidator(parsed(parse))] if self._reading else str
+            case _:
+                return self._record(kind)
 
     def _attribute(self, kind: type, name: str) -> Any:
         found = self.of(attribute(kind, name).hint)
@@ -93,7 +152,7 @@ class Models:
 
     def _parts(self, keys: Sequence[Key]) -> list[Part]:
         if self._reading:
-            kept = [key for key in keys if key.field or key.form == "object"]
+            kept = [key for key in keys if key.field or key.form == "object" or self._closed]
         else:
             kept = [inner for key in keys for inner in self._spread(key)]
         return [(f"field_{index}", key) for index, key in enumerate(kept)]
@@ -108,14 +167,15 @@ class Models:
 
     def _model(self, kind: type, name: str, parts: Sequence[Part], doc: str | None = None) -> type[BaseModel]:
         made: dict[str, Any] = {field: (self._type(kind, key), self._field(kind, key)) for field, key in parts}
-        return create_model(name, __module__=kind.__module__, __doc__=doc or kind.__doc__, **made)
+        config = ConfigDict(extra="forbid" if self._closed else "ignore")
+        return create_model(name, __module__=kind.__module__, __doc__=doc or kind.__doc__, __config__=config, **made)
 
     def _type(self, kind: type, key: Key) -> Any:
         if key.form == "object":
             parts = self._parts(key.inner)
             model = self._model(kind, f"{kind.__name__}_{key.name}", parts, doc=key.name)
             return Annotated[model, AfterValidator(_values(parts))] if self._reading else model
-        as_written = not self._reading or key.form == "or_null"
+        as_written = not self._reading or not key.field or key.form == "or_null"
         hint = key.attribute.hint if as_written else attribute(kind, key.field).hint
         return self._columns(get_args(hint)[0]) if key.form == "columns" else self.of(hint)
 
@@ -160,6 +220,8 @@ def _values(parts: Sequence[Part]) -> Callable[[BaseModel], dict[str, Any]]:
     def values(model: BaseModel) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, key in parts:
+            if not key.field and key.form != "object":
+                continue  # It is checked, and says nothing of the record.
             value = getattr(model, name)
             if key.form == "or_null" and value is None:
                 value = without_none(key.attribute.hint)[0]()

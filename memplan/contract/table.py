@@ -93,7 +93,25 @@ class Table:
     """Changes plain data before it is read: checks a version, fills in what is written as null."""
 
 
-Tables = Mapping[type, Table | str]
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A record that stands as the text that people type, which ``str`` makes of it."""
+
+    parse: Callable[[str], Any]
+    """Reads it, or raises a ``UsageError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One kind of several that cannot be exchanged."""
+
+    what: str
+    """What is said where one is to be written."""
+    hint: str
+    """Why."""
+
+
+Tables = Mapping[type, Table | Typed | Refused | str]
 """Class → its table; a text is the one attribute that stands for a value of the class."""
 
 

@@ -4,10 +4,11 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from memplan.contract.fields import Array, alternatives, attribute, is_record, without_none
-from memplan.contract.table import Key, Tables, keys_of
+from memplan.contract.table import Key, Refused, Tables, Typed, keys_of
+from memplan.errors import UsageError
 
 Write = Callable[[Any], Any]
 """Makes plain data of a value."""
@@ -26,7 +27,7 @@ class Writer:
 
     def of(self, hint: Any) -> Write | None:
         """Return what writes values of a type; None where they are plain data already."""
-        hint = getattr(hint, "__supertype__", hint)
+        hint = get_args(hint)[0] if get_origin(hint) is Annotated else getattr(hint, "__supertype__", hint)
         kind, optional = without_none(hint)
         if len(members := alternatives(kind)) > 1:
             found: Write | None = self._union(members)
@@ -37,8 +38,15 @@ class Writer:
     def _one(self, kind: Any, origin: Any) -> Write | None:
         if not isinstance(origin, type):
             return None
-        if origin in self._tables or is_record(origin):
-            return self._record(origin)
+        match self._tables.get(origin):
+            case Typed():
+                return str
+            case Refused() as refused:
+                return _refusal(refused)
+            case None if not is_record(origin):
+                pass
+            case _:
+                return self._record(origin)
         if issubclass(origin, Enum):
             return lambda value: value.value
         return PurePath.as_posix if issubclass(origin, PurePath) else self._many(kind, origin)
@@ -97,6 +105,13 @@ def _object(parts: Sequence[tuple[Key, Write]], record: Any) -> dict[str, Any]:
         elif value or key.form != "if_any":
             found[key.name] = value
     return found
+
+
+def _refusal(refused: Refused) -> Write:
+    def refuse(_: Any) -> Any:
+        raise UsageError(refused.what, hint=refused.hint)
+
+    return refuse
 
 
 def _unless_none(write: Write | None) -> Write | None:

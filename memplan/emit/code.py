@@ -7,7 +7,7 @@ from pathlib import Path
 from memplan.emit import functions, quote
 from memplan.job.config_files.code import NAME
 from memplan.job.optimizers import TORCH_OPTIMIZERS
-from memplan.job.setup_values import plain_job
+from memplan.job.setup_file import JOB
 from memplan.job.spec import HubTarget, JobSpec, OptimizerImpl, OptimizerName, PresetTarget
 from memplan.runtime.checkpoint.plan_file import plan_text, read_plan
 from memplan.runtime.checkpoint.snippet import stand_alone_code
@@ -71,7 +71,7 @@ def carried(job: JobSpec, names: Collection[str]) -> str:
         names: Of its fields.
     """
     is_planned = job.checkpoint not in ("none", "full")
-    plain = plain_job(
+    plain = JOB.plain(
         replace(job, optimizer=job.optimizer or "adamw", checkpoint=PLAN if is_planned else job.checkpoint)
     )
     lines = "".join(f"    {name!r}: {quote.python(plain[name])},\n" for name in sorted(names))

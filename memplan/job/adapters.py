@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Lt
 
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
@@ -16,13 +18,13 @@ Quantize = Literal["none", "nf4", "nf4-double", "int8"]
 class Lora:
     """Low-rank adapters beside frozen weights, in the words of peft's ``LoraConfig``."""
 
-    rank: int = 8
+    rank: Annotated[int, Ge(1)] = 8
     """``r``."""
-    alpha: float = 16.0
+    alpha: Annotated[float, Ge(0)] = 16.0
     """``lora_alpha``."""
     targets: tuple[str, ...] = ("all-linear",)
     """``target_modules``: name endings, or ``all-linear``."""
-    dropout: float = 0.0
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
     """``lora_dropout``."""
     dora: bool = False
     """``use_dora``."""

@@ -51,6 +51,9 @@ class Channel:
             _end_group()
 
 
+ENDING = threading.Event()
+"""Set once this process ends: what it does from then on, such as sending signals, is not the program's."""
+
 _CHANNEL: list[Channel] = []
 """This process's channel to its parent; empty in a process that ``run_isolated`` did not start."""
 
@@ -112,6 +115,7 @@ def _adopt_orphans() -> None:
 
 def _end_descendants() -> None:
     """End what user code has started and left, in sessions of its own, too."""
+    ENDING.set()
     # Whatever goes wrong here, this process ends.
     with contextlib.suppress(Exception):
         end_all(descendants(os.getpid()))
@@ -166,7 +170,9 @@ def _outcome(call: bytes) -> tuple[Kind, bytes]:
 
 def _end_group() -> NoReturn:
     """End this process and those it started: nobody waits for them any more."""
-    _end_descendants()
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    try:
+        _end_descendants()
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+    finally:
+        os._exit(1)

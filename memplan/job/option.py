@@ -10,6 +10,10 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec
 
+from annotated_types import Ge, Gt
+
+from memplan.contract.fields import LIMITS
+
 Panel = Literal["Target", "Step"]
 _Said = ParamSpec("_Said")
 _KEY = "option"
@@ -60,11 +64,18 @@ class JobOption:
     by_hand: str = ""
     """What to do where a framework's file has no word for it, with ``value``; empty: no framework needs to know."""
 
+    @property
+    def limits(self) -> tuple[Ge | Gt, ...]:
+        """What a file's value must be beyond its type."""
+        least = () if self.least is None else (Ge(self.least),)
+        return least if self.above is None else (*least, Gt(self.above))
+
 
 def _at_field(record: Callable[_Said, JobOption]) -> Callable[Concatenate[Any, _Said], Any]:
     def option(default: Any, /, *args: _Said.args, **kwargs: _Said.kwargs) -> Any:
         """Return a field of ``JobSpec`` that people give: its default, and a ``JobOption``."""
-        return field(default=default, metadata={_KEY: record(*args, **kwargs)})
+        about = record(*args, **kwargs)
+        return field(default=default, metadata={_KEY: about, LIMITS: about.limits})
 
     return option
 

@@ -16,18 +16,30 @@ from memplan.job.target import existing_file, parse_target
 _PYTHON = ("python", "python3")
 _STARTERS = {"torchrun": (), "accelerate": ("launch",), "deepspeed": ()}
 """Launcher → what follows it."""
+_LAUNCHING_MODULES = {
+    "torch.distributed.run": ("torchrun",),
+    "torch.distributed.launch": ("torchrun",),
+    "accelerate.commands.launch": ("accelerate", "launch"),
+    "deepspeed.launcher.runner": ("deepspeed",),
+}
+"""What ``python -m`` may start → the launcher that it is."""
 _RANKS = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes", "--num_gpus", "--num-gpus")
 _NODES = ("--nnodes", "--num_machines", "--num-machines", "--num_nodes", "--num-nodes")
-_SWITCHES = (
-    "--standalone",
-    "--multi_gpu",
-    "--multi-gpu",
-    "--no_python",
-    "--no-python",
-    "--use_deepspeed",
-    "--use_fsdp",
-)
-"""Options of launchers without a value (torch/distributed/run.py, accelerate/commands/launch.py)."""
+_SWITCHES = frozenset({
+    "--standalone", "--run-path", "--run_path", "--no-python", "--no_python", "--multi_gpu", "--multi-gpu", "--cpu",
+    "--use_cpu", "--quiet", "-q", "--debug", "--same_network", "--enable_cpu_affinity", "--tpu", "--no_local_rank",
+    "--no_ssh", "--no_ssh_check", "--force_multi", "--save_pid", "--bind_cores_to_rank", "--dynamo_use_fullgraph",
+    "--dynamo_use_dynamic", "--dynamo_use_regional_compilation", "--use_env", "--use-env",
+})  # fmt: skip
+"""Options of launchers without a value (torch/distributed/run.py, accelerate/commands/launch.py,
+deepspeed/launcher/runner.py)."""
+_ACCELERATE = {
+    "--mixed_precision": "ACCELERATE_MIXED_PRECISION",
+    "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
+}
+"""What ``accelerate launch`` is told → where the program finds it (accelerate/utils/launch.py)."""
+_NOT_READ = ("--config_file", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--use_parallelism_config")
+"""Options of ``accelerate launch`` that decide what each rank holds, and are not read."""
 _LEARNS = ("backward", "fit", "train", "step")
 """Methods that only programs call which train."""
 
@@ -57,6 +69,11 @@ def parse_words(words: Sequence[str], *, folder: Path = Path(), kind: FileKind |
         UsageError: There are arguments that nothing takes, or a launcher's words name no file.
     """
     first, *rest = words
+    launcher = _LAUNCHING_MODULES.get(rest[1]) if first in _PYTHON and rest[:1] == ["-m"] and rest[1:] else None
+    if launcher is not None:
+        return _launched(
+            launcher[0], [*launcher[1:], *rest[2:]], folder, says_rank=rest[1].endswith("distributed.launch")
+        )
     if first in _PYTHON:
         return ParsedWords(target=_python(rest, folder))
     if first in _STARTERS:
@@ -135,17 +152,43 @@ def _python(words: Sequence[str], folder: Path) -> ScriptTarget:
     return ScriptTarget(path=existing_file(folder / words[at]), arguments=tuple(words[at + 1 :]))
 
 
-def _launched(launcher: str, words: Sequence[str], folder: Path) -> ParsedWords:
-    """What a launcher would start on each rank."""
+def _launched(launcher: str, words: Sequence[str], folder: Path, *, says_rank: bool = False) -> ParsedWords:
+    """What a launcher would start on each rank; an older one says the rank as an argument unless told ``--use_env``."""
     options, program = _split(words[len(_STARTERS[launcher]) :])
     ranks = _number(options, _RANKS) * _number(options, _NODES)
     target = _python(program, folder)
+    # One ``--`` behind the program is the launcher's own (``argparse.REMAINDER``).
+    arguments = target.arguments[1:] if target.arguments[:1] == ("--",) else target.arguments
+    if says_rank and not {"--use_env", "--use-env"} & options.keys():
+        arguments = ("--local-rank=0", *arguments)
     environment = {
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(_number(options, _RANKS)),
         "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
     }  # fmt: skip
-    target = ScriptTarget(path=target.path, module=target.module, arguments=target.arguments, environment=environment)
+    if launcher == "accelerate":
+        environment = _told_by_accelerate(options, environment if ranks > 1 else {})
+    target = ScriptTarget(path=target.path, module=target.module, arguments=arguments, environment=environment)
     return ParsedWords(target=target, parallel=Parallel(data="ddp", replicas=ranks) if ranks > 1 else ALONE)
+
+
+def _told_by_accelerate(options: dict[str, str], ranks: dict[str, str]) -> dict[str, str]:
+    """What a program finds of ``accelerate launch``; a process alone is of no group (prepare_simple_launcher_cmd_env).
+
+    Raises:
+        UsageError: Some of it is not read.
+    """
+    for name in _NOT_READ:
+        if name in options:
+            raise UsageError(
+                f"accelerate launch {name}: what it says of the ranks is not read for a program",
+                hint="leave it out for plain data parallelism: --num_processes and --mixed_precision say what it says",
+            )
+    told = {variable: options[name] for name, variable in _ACCELERATE.items() if name in options}
+    if "ACCELERATE_DYNAMO_BACKEND" in told:
+        told["ACCELERATE_DYNAMO_BACKEND"] = told["ACCELERATE_DYNAMO_BACKEND"].upper()
+    if {"--cpu", "--use_cpu"} & options.keys():
+        told["ACCELERATE_USE_CPU"] = "True"
+    return ranks | told
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

@@ -12,17 +12,20 @@ is none. Where a value came from stays behind. Torch-free.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from annotated_types import Ge
+
+from memplan.contract.document import Document
+from memplan.contract.table import Constant, Refused, Table, Tables, Typed, if_any
 from memplan.errors import UsageError
 from memplan.files.documents import parse_json
 from memplan.files.read import SETTINGS, UnreadableError, read_text
-from memplan.job.setup_values import JOB_RECORD, plain_job
-from memplan.job.spec import JobSpec
-from memplan.job.strict import Reader, WrongValuesError, choice, count, number, optional, record
-from memplan.job.strict import text as words
+from memplan.job.assumed import AssumedInteger, parse_assumed
+from memplan.job.parallel import Parallel, parse_parallel
+from memplan.job.spec import FileTarget, HubTarget, JobSpec, PresetTarget, ScriptTarget
 from memplan.units import Bytes
 from memplan.versions import installed
 
@@ -45,7 +48,7 @@ class Prediction:
     """Peak of the allocator's segments."""
     host_bytes: Bytes | None = None
     """Peak in host memory; None where nobody worked it out."""
-    step_seconds: float | None = None
+    step_seconds: Annotated[float, Ge(0)] | None = None
     """Time of one optimizer step; None where nobody worked it out."""
 
 
@@ -63,38 +66,21 @@ class Setup:
     """Of the memplan that made it."""
 
 
-_PREDICTED = record(
-    {
-        "device_bytes": count(0),
-        "allocated_bytes": count(0),
-        "reserved_bytes": count(0),
-        "host_bytes": optional(count(0)),
-        "step_seconds": optional(number),
-    },
-    frozenset({"device_bytes", "allocated_bytes", "reserved_bytes"}),
-)
-_KEYS = {
-    "format": choice((FORMAT,)),
-    "schema_version": Reader(words.read, {"type": "string", "pattern": r"^1\."}),
-    "memplan_version": words,
-    "gpu": words,
-    "predicted": _PREDICTED.then(lambda found: Prediction(**found)),
-    "job": JOB_RECORD,
+TABLES: Tables = {
+    Setup: Table(keys={"format": Constant(FORMAT), "schema_version": Constant(VERSION, str)}),
+    JobSpec: Table(omit=("provenance", "halved")),
+    FileTarget: Table(keys={"file": "path", "factory": if_any("factory")}),
+    HubTarget: Table(keys={"hf": "location"}),
+    PresetTarget: Table(keys={"preset": "name"}),
+    ScriptTarget: Refused("a program cannot stand in a setup file", "its arguments decide what a setup would"),
+    Parallel: Typed(parse_parallel),
+    AssumedInteger: Typed(parse_assumed),
 }
-
-
-def _setup(values: dict[str, Any]) -> Setup:
-    return Setup(**{name: value for name, value in values.items() if name not in ("format", "schema_version")})
-
-
-DOCUMENT = (
-    record(_KEYS, frozenset(_KEYS))
-    .then(_setup)
-    .document(
-        f"memplan setup {VERSION}", "One configured job and what was predicted for it. Integers are bytes or counts."
-    )
-)
-"""Reads a whole file of this major version."""
+"""How a job stands in files."""
+DOCUMENT = Document(name="setup", root=Setup, tables=TABLES, strict=True, closed=True, called="the setup")
+"""A whole file of this major version."""
+JOB = Document(name="job", root=JobSpec, tables=TABLES, strict=True, closed=True, called="the job")
+"""The fields of a job alone; a file that is emitted carries some of them."""
 
 
 def make_setup(job: JobSpec, gpu: str, predicted: Prediction) -> Setup:
@@ -104,14 +90,8 @@ def make_setup(job: JobSpec, gpu: str, predicted: Prediction) -> Setup:
 
 def write_setup(setup: Setup) -> str:
     """A setup as a file holds it: JSON with sorted keys and a line break at the end."""
-    content = {
-        "format": FORMAT,
-        "schema_version": VERSION,
-        "memplan_version": setup.memplan_version,
-        "gpu": setup.gpu,
-        "predicted": {name: value for name, value in asdict(setup.predicted).items() if value is not None},
-        "job": plain_job(setup.job),
-    }
+    content = DOCUMENT.plain(setup)
+    content["predicted"] = {name: value for name, value in content["predicted"].items() if value is not None}
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -137,11 +117,13 @@ def read_setup(text: str, where: str | None = None) -> Setup:
     if not isinstance(version, str) or version.partition(".")[0] != VERSION.partition(".")[0]:
         what = f"schema_version {version!r} is not read here, {VERSION} is"
         raise UsageError(what, where=where, hint="update memplan, or make the setup anew")
-    try:
-        found: Setup = DOCUMENT(content)
-    except WrongValuesError as error:
-        listed = "".join(f"\n    {problem}" for problem in error.problems)
-        raise UsageError(f"the setup is not valid:{listed}", where=where) from None
+    found: Setup = DOCUMENT.read(content, where)
+    job, stage = found.job, found.job.parallel.data.removeprefix("zero")
+    if job.zero is not None and str(job.zero.stage) != stage:
+        what = (
+            f"the setup cannot be read:\n    job.zero.stage: {job.zero.stage} does not go with parallel {job.parallel}"
+        )
+        raise UsageError(what, where=where)
     return found
 
 

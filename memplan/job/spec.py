@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from annotated_types import Ge
 
 from memplan.job.adapters import Lora, Quantize
 from memplan.job.assumed import AssumedInteger
@@ -103,7 +105,7 @@ class InputSpec:
     """Keyword the model's ``forward`` takes."""
     dtype: str
     """torch dtype name, e.g. ``float32``."""
-    dims: tuple[int | Literal["B", "S"], ...]
+    dims: tuple[Annotated[int, Ge(0)] | Literal["B", "S"], ...]
     """Shape; ``B`` is the batch size, ``S`` the sequence length."""
 
 

@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from memplan.errors import EstimateError, MemplanError
 from memplan.job import cuda_extensions
+from memplan.job.other_releases import is_there, other_release
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +26,10 @@ _LONGEST_MESSAGE = 2000
 
 DISTRIBUTIONS = {
     "PIL": "pillow",
+    "bs4": "beautifulsoup4",
     "cv2": "opencv-python",
+    "git": "gitpython",
+    "hydra": "hydra-core",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
@@ -221,7 +225,7 @@ def _hint(error: BaseException) -> str | None:
     for phrase, hint in _PHRASES.items():
         if phrase in text:
             return hint
-    if isinstance(error, ModuleNotFoundError) and error.name:
+    if isinstance(error, ModuleNotFoundError) and error.name and not is_there(error.name):
         package = error.name.partition(".")[0]
         install = f"pip install {DISTRIBUTIONS.get(package, package)}, or check that {package} lies beside the file"
         return cuda_extensions.HINTS.get(package, install)
@@ -229,4 +233,4 @@ def _hint(error: BaseException) -> str | None:
         return "files of a package load by name: write package.module:factory and run from the package's folder"
     if isinstance(error, FileNotFoundError):
         return f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
-    return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), None)
+    return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), other_release(error, is_user_file))

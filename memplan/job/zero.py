@@ -1,7 +1,9 @@
 """DeepSpeed's ZeRO, in the words of ``ds_config.json``."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from annotated_types import Ge
 
 APPROXIMATE: Final = (
     "an approximation by ZeRO's partition rules: DeepSpeed, which is not installed, would be traced itself; "
@@ -9,6 +11,7 @@ APPROXIMATE: Final = (
 )
 """Said where DeepSpeed was not there to be traced."""
 Device = Literal["none", "cpu", "nvme"]
+Count = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +31,17 @@ class Zero:
     """Reduce while backward runs, with two buckets; None: as the stage has it."""
     contiguous_gradients: bool = True
     """Copy gradients into a bucket as they are made."""
-    reduce_bucket_size: int = 500_000_000
+    reduce_bucket_size: Count = 500_000_000
     """Elements."""
-    allgather_bucket_size: int = 500_000_000
+    allgather_bucket_size: Count = 500_000_000
     """Elements."""
-    prefetch_bucket_size: int = 50_000_000
+    prefetch_bucket_size: Count = 50_000_000
     """``stage3_prefetch_bucket_size``, elements."""
-    max_live_parameters: int = 1_000_000_000
+    max_live_parameters: Count = 1_000_000_000
     """``stage3_max_live_parameters``, elements."""
-    max_reuse_distance: int = 1_000_000_000
+    max_reuse_distance: Count = 1_000_000_000
     """``stage3_max_reuse_distance``, elements."""
-    param_persistence_threshold: int = 100_000
+    param_persistence_threshold: Count = 100_000
     """``stage3_param_persistence_threshold``, elements: smaller parameters are never partitioned."""
     reduce_scatter: bool = True
     """Reduce gradients to the ranks that own them, instead of to all."""
@@ -46,17 +49,17 @@ class Zero:
     """Deal parameters out to the partitions in turns (stages 1 and 2)."""
     pin_memory: bool = True
     """Offload to page-locked memory (``pin_memory`` of both offload sections)."""
-    param_buffer_count: int = 5
+    param_buffer_count: Count = 5
     """``offload_param.buffer_count``: buffers for parameters on their way from and to NVMe."""
-    param_buffer_size: int = 100_000_000
+    param_buffer_size: Count = 100_000_000
     """``offload_param.buffer_size``, elements."""
-    param_max_in_cpu: int = 1_000_000_000
+    param_max_in_cpu: Count = 1_000_000_000
     """``offload_param.max_in_cpu``, elements: so much of the partition stays in host memory, NVMe or not."""
-    optimizer_buffer_count: int = 4
+    optimizer_buffer_count: Count = 4
     """``offload_optimizer.buffer_count``: buffers for optimizer states on their way from and to NVMe."""
-    sub_group_size: int = 1_000_000_000
+    sub_group_size: Count = 1_000_000_000
     """Elements that the optimizer steps at once (stage 3)."""
-    hpz_partition_size: int = 1
+    hpz_partition_size: Count = 1
     """``zero_hpz_partition_size`` of ZeRO++: ranks of a node that keep a second copy of the parameters."""
     gradient_accumulation_dtype: Literal["fp32", "fp16", "bf16"] | None = None
     """``data_types.grad_accum_dtype``; None: the model's."""

@@ -57,11 +57,12 @@ class _Reader:
         return None if storage.id in self._setup or not self._ops else self._ops[storage.birth]
 
     def _category(self, storage: Storage, maker: Op | None, end: OpIndex) -> Category:
+        """Return what it is for; what set-up leaves to the steps is a buffer, what it frees itself a temporary."""
         known = _BY_ROLE.get(storage.role)
         if known is not None:
             return known
         if maker is None:
-            return Category.BUFFER
+            return Category.TEMPORARY if self._ends.get(storage.id, 1) <= 0 else Category.BUFFER
         if maker.phase == "forward" and self._outlives_forward(maker.index, end):
             return Category.ACTIVATION
         return Category.TEMPORARY

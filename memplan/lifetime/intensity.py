@@ -12,6 +12,7 @@ from typing import Literal
 
 from memplan.lifetime.roofline import Roofline
 from memplan.tracing.records import Op, Phase, Trace
+from memplan.tracing.turns import performed
 from memplan.units import Bytes
 
 Side = Literal["compute", "memory"]
@@ -41,7 +42,7 @@ class OpIntensity:
 
 def intensities(trace: Trace, roofline: Roofline) -> tuple[OpIntensity, ...]:
     """Return the ops of the last step, those that take longest first; views move nothing and are left out."""
-    ops = trace.ops[trace.steps[-1].first_op : trace.steps[-1].end_op] if trace.steps else trace.ops
+    ops = performed(trace, trace.steps[-1].first_op, trace.steps[-1].end_op) if trace.steps else trace.ops
     alike: dict[tuple[str, Phase], list[Op]] = {}
     for op in ops:
         if op.flops or op.bytes_moved:

@@ -9,7 +9,29 @@ from memplan.job.spec import Halved, HubTarget, JobSpec, Precision, PresetTarget
 from memplan.measure.records import Advice, Estimate, Verdict
 
 Half = Literal["bf16", "fp16"]
-Attempt = Callable[[JobSpec], Estimate]
+
+
+class TimedEstimate(NamedTuple):
+    """A job on the device at hand."""
+
+    spec: JobSpec
+    estimate: Estimate
+    seconds: float
+    """Of one of its steps, by the device's clocks."""
+
+    @property
+    def pace(self) -> float:
+        """Seconds for each token, or sample where there are no tokens."""
+        tokens = int(self.estimate.options.get("seq_len", 0)) or 1
+        return self.seconds / (self.spec.batch_size * self.spec.grad_accum * tokens)
+
+    def advises(self, text: str, given: "TimedEstimate") -> Advice:
+        """Return what the change that led here, told in a text, does to a job."""
+        slowdown = self.pace / given.pace - 1 if given.pace else 0.0
+        return Advice(change=text, device_bytes=self.estimate.peak.device_bytes, slowdown=slowdown)
+
+
+Attempt = Callable[[JobSpec], TimedEstimate]
 """Estimates a changed job on the same device."""
 
 
@@ -22,31 +44,38 @@ class Change(NamedTuple):
     """The job after it."""
 
 
-def advise(spec: JobSpec, estimate: Estimate, attempt: Attempt, half: Half = "bf16") -> tuple[Advice, ...]:
+def advise(given: TimedEstimate, attempt: Attempt, half: Half = "bf16") -> tuple[Advice, ...]:
     """Changes after which a step that does not fit does, cheapest in time first.
 
     Args:
-        spec: The job.
-        estimate: Its estimate; one that fits needs no advice.
+        given: The job; one that fits needs no advice.
         attempt: Estimates a changed job on the same device.
         half: What its cores multiply in half precision.
 
     Returns:
         Only changes whose own estimate fits.
     """
-    if estimate.verdict not in (Verdict.OOM, Verdict.TIGHT) or isinstance(spec.target, ScriptTarget):
-        # What a program does its own arguments decide, not options.
+    spec, estimate = given.spec, given.estimate
+    if not needs_advice(spec, estimate):
         return ()
-    found = [_advice(change, spec, estimate, attempt) for change in single_changes(spec, half)]
+    found = [_advice(change, given, attempt) for change in single_changes(spec, half)]
     batch = _largest(spec.batch_size, estimate, lambda size: attempt(dataclasses.replace(spec, batch_size=size)))
-    found += [_accumulated(spec, estimate, attempt, batch) if batch else None, _given("--batch-size", batch)]
+    if batch is not None:
+        found.append(_accumulated(given, attempt, batch.value))
+        found.append(batch.timed.advises(f"--batch-size {batch.value}", given))
     tokens = int(estimate.options.get("seq_len", 0))
     length = _largest(tokens, estimate, lambda tokens: attempt(dataclasses.replace(spec, seq_len=tokens)))
-    found.append(_given("--seq-len", length))
+    if length is not None:
+        found.append(length.timed.advises(f"--seq-len {length.value}", given))
     if not any(found):
         # Another model is the last thing that anybody wants.
-        found += [_half_model(what, spec, attempt) for what in get_args(Halved)]
+        found += [_half_model(what, given, attempt) for what in get_args(Halved)]
     return tuple(sorted((advice for advice in found if advice is not None), key=lambda advice: advice.slowdown))
+
+
+def needs_advice(spec: JobSpec, estimate: Estimate) -> bool:
+    """Does a job not fit, and can options change it? What a program does its own arguments decide."""
+    return estimate.verdict in (Verdict.OOM, Verdict.TIGHT) and not isinstance(spec.target, ScriptTarget)
 
 
 def single_changes(spec: JobSpec, half: Half = "bf16") -> Iterator[Change]:
@@ -66,41 +95,26 @@ def single_changes(spec: JobSpec, half: Half = "bf16") -> Iterator[Change]:
         yield Change("--optimizer paged-adamw-8bit", dataclasses.replace(spec, optimizer="paged-adamw-8bit"))
 
 
-def _advice(change: Change, spec: JobSpec, estimate: Estimate, attempt: Attempt) -> Advice | None:
+def _advice(change: Change, given: TimedEstimate, attempt: Attempt) -> Advice | None:
     try:
         after = attempt(change.spec)
     except MemplanError:
         # A change that this job cannot make (no repeated blocks, an optimizer of its own) is no advice.
         return None
-    if after.verdict is not Verdict.FITS:
-        return None
-    return Advice(
-        change=change.text,
-        device_bytes=after.peak.device_bytes,
-        slowdown=_slowdown(spec, estimate, change.spec, after),
-    )
+    return after.advises(change.text, given) if after.estimate.verdict is Verdict.FITS else None
 
 
-def _slowdown(spec: JobSpec, before: Estimate, changed: JobSpec, after: Estimate) -> float:
-    """Extra arithmetic per sample as a share; what costs memory traffic alone (an optimizer) counts nothing."""
-    if not before.flops_per_step:
-        return 0.0
-    works = [
-        answer.flops_per_step / (job.batch_size * job.grad_accum) for job, answer in ((spec, before), (changed, after))
-    ]
-    return max(0.0, works[1] / works[0] - 1)
-
-
-def _accumulated(spec: JobSpec, estimate: Estimate, attempt: Attempt, batch: "_Fitting") -> Advice | None:
+def _accumulated(given: TimedEstimate, attempt: Attempt, fitting: int) -> Advice | None:
     """The same batch in several equal parts; gradients that stay between them may make a batch that fits too large."""
+    spec = given.spec
     if spec.mode != "train":
         return None
     most = min(spec.batch_size, _MOST_PARTS)
     parts = [count for count in range(2, most + 1) if not spec.batch_size % count]
-    for count in [each for each in parts if spec.batch_size // each <= batch.value][:2]:
+    for count in [each for each in parts if spec.batch_size // each <= fitting][:2]:
         micro, steps = spec.batch_size // count, spec.grad_accum * count
         changed = dataclasses.replace(spec, batch_size=micro, grad_accum=steps)
-        found = _advice(Change(f"--grad-accum {steps} --batch-size {micro}", changed), spec, estimate, attempt)
+        found = _advice(Change(f"--grad-accum {steps} --batch-size {micro}", changed), given, attempt)
         if found is not None:
             return found
     return None
@@ -110,19 +124,17 @@ _MOST_PARTS = 64
 """Chosen: each part of a batch is traced."""
 
 
-def _half_model(what: Halved, spec: JobSpec, attempt: Attempt) -> Advice | None:
+def _half_model(what: Halved, given: TimedEstimate, attempt: Attempt) -> Advice | None:
     """The model of a configuration with half its layers, its width or its experts."""
-    if not isinstance(spec.target, HubTarget | PresetTarget):
+    if not isinstance(given.spec.target, HubTarget | PresetTarget):
         return None
     try:
-        after = attempt(dataclasses.replace(spec, halved=what))
+        after = attempt(dataclasses.replace(given.spec, halved=what))
     except MemplanError:
         # The configuration has no such number, or an odd one.
         return None
-    said = after.provenance.get("halved")
-    if after.verdict is not Verdict.FITS or said is None:
-        return None
-    return Advice(change=said, device_bytes=after.peak.device_bytes, slowdown=0.0)
+    said = after.estimate.provenance.get("halved")
+    return None if after.estimate.verdict is not Verdict.FITS or said is None else after.advises(said, given)
 
 
 class _Fitting(NamedTuple):
@@ -130,15 +142,11 @@ class _Fitting(NamedTuple):
 
     value: int
     """What to type."""
-    device_bytes: int
-    """The peak with it."""
+    timed: TimedEstimate
+    """The job with it."""
 
 
-def _given(option: str, found: _Fitting | None) -> Advice | None:
-    return found and Advice(change=f"{option} {found.value}", device_bytes=found.device_bytes, slowdown=0.0)
-
-
-def _largest(above: int, estimate: Estimate, attempt: Callable[[int], Estimate]) -> _Fitting | None:
+def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstimate]) -> _Fitting | None:
     """The largest batch or length that fits, by secants: each guess is traced, the line through two gives the next.
 
     Args:
@@ -148,7 +156,7 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], Estimate])
     """
     below = 0
     sizes = {above: estimate.peak.high_bytes}
-    best: Estimate | None = None
+    best: TimedEstimate | None = None
     guess = above // 2
     for _ in range(_MOST_GUESSES):
         if not below < guess < above:
@@ -158,13 +166,13 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], Estimate])
         except MemplanError:
             # Too small for the job, none of its options, or no time for further ones: what has been found stands.
             break
-        sizes[guess] = after.peak.high_bytes
-        if after.verdict is Verdict.FITS:
+        sizes[guess] = after.estimate.peak.high_bytes
+        if after.estimate.verdict is Verdict.FITS:
             below, best = guess, after
         else:
             above = guess
         guess = _next_guess(sizes, below, above, estimate.gpu.usable_bytes)
-    return None if best is None else _Fitting(below, best.peak.device_bytes)
+    return None if best is None else _Fitting(below, best)
 
 
 _MOST_GUESSES = 6

@@ -16,9 +16,15 @@ from memplan.measure.records import Estimate, Fragmentation, GpuFacts, Owner, Pe
 from memplan.replay.data_pipeline import DataPipeline, data_pipeline
 from memplan.replay.host import host_peak
 from memplan.replay.records import MemoryProfile
-from memplan.tracing.records import Event, Trace
-from memplan.units import StorageId
+from memplan.tracing.records import Event, Op, Trace
+from memplan.tracing.turns import performed
+from memplan.units import Bytes, OpIndex, StorageId
 from memplan.versions import installed
+
+_SET_UP = Op(
+    index=OpIndex(-1), name="", phase="setup", module="", source="", flops=0, bytes_moved=Bytes(0), reads=(), writes=()
+)
+"""What stands for all that comes before the first step: its ops are not recorded."""
 
 
 def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
@@ -30,7 +36,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     device_bytes = memory.peak_reserved + context
     basis = shipped_residuals().basis(classify(spec, profile, measured))
     low, high = interval(profile, measured, basis)
-    op = trace.ops[max(at.op, 0)]
+    op = trace.ops[at.op] if at.op >= 0 else _SET_UP
     pipeline = _loading(spec, trace)
     return Estimate(
         target=format_target(spec.target),
@@ -66,7 +72,9 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         + measured.untraced
         + _on_retries(memory)
         + (pipeline.assumptions if pipeline else ()),
-        not_modelled=trace.not_modelled + (pipeline.not_modelled if pipeline else ()),
+        not_modelled=trace.not_modelled
+        + shipped_residuals().of_another_age(basis, installed("torch"))
+        + (pipeline.not_modelled if pipeline else ()),
         provenance=provenance(spec, trace),
         timings={"trace_seconds": trace.trace_seconds, "replay_seconds": measured.replay_seconds},
         steps_traced=len(trace.steps),
@@ -245,4 +253,4 @@ def _flops_of_last_step(trace: Trace) -> int:
     if not trace.steps:
         return 0
     last = trace.steps[-1]
-    return sum(op.flops for op in trace.ops[last.first_op : last.end_op])
+    return sum(op.flops for op in performed(trace, last.first_op, last.end_op))

@@ -68,6 +68,7 @@ ESTIMATE = Document(
                 "trace": {"steps": "steps_traced", "repeats": "repeats", "folded": if_any("folded")},
                 "attention": if_any("attention"),
                 "savings": if_any("savings"),
+                "tail": if_any("tail"),
                 "versions": {"memplan": "memplan_version", "torch": "torch_version"},
             },
             before=_readable,

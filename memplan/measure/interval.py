@@ -22,6 +22,7 @@ from memplan.measure.measured import Measured
 from memplan.measure.records import Band, IntervalBasis
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Trace
+from memplan.versions import at_least
 
 POOLED: Final = "pooled"
 """The entry of all whole runs on GPUs together, for classes of which too few were measured."""
@@ -52,6 +53,8 @@ class Residuals:
     """Lower end of measured / predicted; None where the runs are too few for the level."""
     high: float | None = None
     """Upper end."""
+    torch: str = ""
+    """The oldest torch that any of the runs had; empty where not all sources say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,18 @@ class ResidualTable:
                         high_ratio=found.high,
                     )
         return IntervalBasis(workload=workload, own_runs=own)
+
+    def of_another_age(self, basis: IntervalBasis, torch: str) -> tuple[str, ...]:
+        """Say that a release of torch is older than any whose runs an interval rests on, where all of them are known.
+
+        Args:
+            basis: Of the interval.
+            torch: The release.
+        """
+        entry = self.entries.get((basis.workload, basis.figure))
+        if basis.level is None or entry is None or not entry.torch or at_least(torch, entry.torch):
+            return ()
+        return (f"how torch {torch} differs: runs behind the interval had {entry.torch} or a newer one",)
 
 
 @cache

@@ -30,11 +30,25 @@ NO_JITTER: Final = Jitter()
 """Of a stream whose order has no choice."""
 
 
-def jitter(stream: RequestStream, memory: MemoryProfile, play: Callable[[RequestStream], MemoryProfile]) -> Jitter:
-    """The band of a stream; none where a single CUDA stream leaves the order no choice."""
+def jitter(
+    stream: RequestStream,
+    memory: MemoryProfile,
+    play: Callable[[RequestStream], MemoryProfile],
+    late: RequestStream | None = None,
+) -> Jitter:
+    """The band of a stream; none where a single CUDA stream leaves the order no choice.
+
+    Args:
+        stream: The stream.
+        memory: What comes of it.
+        play: Replays one.
+        late: The same requests, with frees of blocks that streams share as late as they can be.
+    """
     if len({request.stream for request in (*stream.prefix, *stream.step)}) < 2:
         return NO_JITTER
     moved = [play(_beside(stream, size)).peak_reserved - size - memory.peak_reserved for size in EXTRA]
+    if late is not None:
+        moved.append(play(late).peak_reserved - memory.peak_reserved)
     return Jitter(below=Bytes(max(0, -min(moved))), above=Bytes(max(0, *moved)))
 
 
@@ -42,4 +56,8 @@ def _beside(stream: RequestStream, nbytes: int) -> RequestStream:
     """The stream with a block that comes in the middle of set-up and stays."""
     middle = len(stream.prefix) // 2
     block = Request("alloc", _KEY, nbytes, 0)
-    return replace(stream, prefix=(*stream.prefix[:middle], block, *stream.prefix[middle:]))
+    turns = tuple(
+        turn._replace(first=turn.first + (turn.first >= middle), end=turn.end + (turn.end > middle))
+        for turn in stream.turns
+    )
+    return replace(stream, prefix=(*stream.prefix[:middle], block, *stream.prefix[middle:]), turns=turns)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
-from memplan.measure.advice import advise
+from memplan.measure.advice import Half, TimedEstimate, advise, needs_advice
 from memplan.measure.answer import compose, unknown
 from memplan.measure.context import context_of
 from memplan.measure.history import recorded
@@ -18,6 +18,7 @@ from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.measure.savings import Switch, savings
 from memplan.replay.conf import not_modelled, parse_conf
 from memplan.replay.policy import AllocatorPolicy
+from memplan.timing.clock import step_time
 from memplan.units import format_bytes
 
 MOST_OPS_OF_ADVICE = 300_000
@@ -138,10 +139,22 @@ class _Estimator:
 
     def _advised(self, spec: JobSpec, profile: GpuProfile, answer: Estimate) -> Estimate:
         """The answer with changes that make the job fit, as far as they can be tried within ``MOST_OPS_OF_ADVICE``."""
+        if not needs_advice(spec, answer):
+            return answer
         said = set[str]()
         attempt = self._attempts(profile, NOT_ALL_TRIED, said)
-        changes = advise(spec, answer, attempt, "fp16" if "bfloat16" in profile.lacks else "bf16")
+
+        def timed(changed: JobSpec) -> TimedEstimate:
+            return self._timed(changed, profile, attempt(changed))
+
+        half: Half = "fp16" if "bfloat16" in profile.lacks else "bf16"
+        changes = advise(self._timed(spec, profile, answer), timed, half)
         return dataclasses.replace(answer, advice=changes, assumptions=(*answer.assumptions, *said))
+
+    def _timed(self, spec: JobSpec, profile: GpuProfile, answer: Estimate) -> TimedEstimate:
+        """The answer with the time of a step, which is that of the rank that needs most memory."""
+        trace = self._measurer.measure(spec, profile).lifetimes.trace
+        return TimedEstimate(spec, answer, step_time(trace, spec, profile).total)
 
     def _switched(self, profile: GpuProfile, answer: Estimate, switches: Sequence[Switch]) -> Estimate:
         """The answer with what each optimization saves, as far as they can be traced within as many ops."""

@@ -20,11 +20,12 @@ from memplan.measure.collector import between_traces, collector_off
 from memplan.measure.folded import folded_trace
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
-from memplan.measure.played import DEFAULT_POLICY, play_on_device
+from memplan.measure.played import DEFAULT_POLICY, play_idle, play_on_device
 from memplan.replay.policy import AllocatorPolicy
 from memplan.tracing.records import DeviceTraits, Trace, Way
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.tracing.sharding.zero.settings import is_zero
+from memplan.tracing.turns import every_turn, turns_repeat
 
 if TYPE_CHECKING:
     from memplan.tracing.script.model_place import SeenModel
@@ -103,7 +104,7 @@ class Measurer:
     def lifetimes(
         self, spec: JobSpec, profile: GpuProfile, *, rank: int = 0, way: Way = "likely", at: str = ""
     ) -> Lifetimes:
-        """Return the trace of one rank, put in order.
+        """Return the trace of one rank, put in order, with all that runs in it.
 
         Args:
             spec: The job.
@@ -116,6 +117,10 @@ class Measurer:
             UsageError: The options do not fit the target.
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
+        return self._lifetimes(every_turn(spec), profile, rank, way, at)
+
+    def _lifetimes(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way = "likely", at: str = "") -> Lifetimes:
+        """The same; of turns around a ring that are alike, a few, which are as good where they are played."""
         key = repr(spec), traits_of(spec, profile), rank, way
         if key not in self._known:
             self._known[key] = self._traced(spec, profile, rank, way, at)
@@ -125,7 +130,7 @@ class Measurer:
         return known
 
     def _rank(self, spec: JobSpec, profile: GpuProfile, rank: int) -> Measured:
-        lifetimes = self.lifetimes(spec, profile, rank=rank)
+        lifetimes = self._lifetimes(spec, profile, rank)
         self.progress(f"replaying on {profile.name}")
         measured = play_on_device(lifetimes, profile, self._policy, rank=rank)
         return self._with_other_ways(spec, profile, measured)
@@ -135,8 +140,11 @@ class Measurer:
         otherwise: list[Measured] = []
         untraced: list[str] = []
         for way in measured.lifetimes.trace.unsure:
+            if way == "idle":
+                otherwise.append(play_idle(measured, profile))
+                continue
             try:
-                lifetimes = self.lifetimes(spec, profile, rank=measured.rank, way=way)
+                lifetimes = self._lifetimes(spec, profile, measured.rank, way)
             except EstimateError as error:
                 # Either the program cannot take that way, or memplan cannot follow it there: nobody knows which.
                 untraced.append(f"another way that the program may go could not be traced: {_in_short(error)}")
@@ -159,6 +167,8 @@ class Measurer:
                 trace = trace_with(load=self._load) if self._load else _folded_or_whole(spec, trace_with)
             except (EstimateError, UsageError) as error:
                 return error
+            if not turns_repeat(trace):
+                return self._traced(every_turn(spec), profile, rank, way, at)
             if self._kept is not None:
                 self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)

@@ -24,13 +24,14 @@ from memplan.tracing.records import (
     StepRange,
     Storage,
     Trace,
+    Turn,
     Way,
 )
 from memplan.units import StorageId
 
 T = TypeVar("T")
 
-FORM = 2
+FORM = 4
 """Of the bytes; another number is refused."""
 _COMPRESSION = 1
 """Of columns whose steps repeat: more takes several times as long and saves a third."""
@@ -42,9 +43,10 @@ _SHAPE: Mapping[str, Any] = {
     "ops": {"name": [_INT], "phase": [_INT], "module": [_INT], "source": [_INT], "flops": [_INT],
             "bytes_moved": [_INT], "reads": [[_INT]], "writes": [[_INT]]},
     "storages": {"nbytes": [_INT], "place": [_INT], "role": [_INT], "birth": [_INT], "name": [_INT], "stream": [_INT],
-                 "most_bytes": [_OPTIONAL], "spare": [_BOOL]},
+                 "most_bytes": [_OPTIONAL], "spare": [_BOOL], "pending": [_INT]},
     "events": {"storage": [_INT], "op": [_INT]},
     "steps": [(_INT, _INT, _INT, _INT)],
+    "turns": [(_INT, _INT, _INT, _INT, _INT, _INT, _INT)],
     "model": (_INT, _INT),
     "repeats": _BOOL,
     "seq_len": _OPTIONAL,
@@ -94,6 +96,7 @@ def pack(trace: Trace) -> bytes:
             "op": [event.op for event in trace.events],
         },
         "steps": [astuple(step) for step in trace.steps],
+        "turns": [astuple(turn) for turn in trace.turns],
         "model": astuple(trace.model),
         "provenance": list(trace.provenance.items()),
         "causal": sorted(trace.causal),
@@ -158,6 +161,7 @@ class _Reader:
             storages=self._read_storages(),
             events=self._read_events(),
             steps=tuple(self._step(*row) for row in of["steps"]),
+            turns=tuple(self._turn(*row) for row in of["turns"]),
             repeats=of["repeats"],
             seq_len=of["seq_len"],
             provenance=dict(of["provenance"]),
@@ -208,6 +212,20 @@ class _Reader:
         _refuse(not 0 <= first_op <= end_op <= self._op_count)
         _refuse(not 0 <= first_event <= end_event <= len(self._events["op"]))
         return StepRange(first_op=first_op, end_op=end_op, first_event=first_event, end_event=end_event)
+
+    def _turn(self, former_op: int, former_event: int, *row: int) -> Turn:
+        first_op, end_op, first_event, end_event, further = row
+        _refuse(not 0 <= former_op <= first_op <= end_op <= self._op_count or further < 1)
+        _refuse(not 0 <= former_event <= first_event <= end_event <= len(self._events["op"]))
+        return Turn(
+            former_op=former_op,
+            former_event=former_event,
+            first_op=first_op,
+            end_op=end_op,
+            first_event=first_event,
+            end_event=end_event,
+            further=further,
+        )
 
     def _words(self, name: str, column: list[int]) -> list[str]:
         _refuse_outside(column, 0, len(self._texts))

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from memplan.hardware.profile import GpuProfile
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.context import context_of
-from memplan.measure.jitter import jitter
+from memplan.measure.jitter import NO_JITTER, jitter
 from memplan.measure.measured import Measured
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import replay, replay_steps
-from memplan.replay.stream import RequestStream, request_stream, resized
+from memplan.replay.stream import RequestStream, freed_late, request_stream, resized
 from memplan.tracing.records import Trace
 from memplan.units import Bytes
 
@@ -46,6 +47,7 @@ def play_on_device(
         limited = play(stream, limit_bytes=limit)
         memory = memory if limited.out_of_memory else limited
     least, needed, most = _ends(stream, memory, lifetimes.trace, play)
+    late = freed_late(lifetimes.trace)
     return Measured(
         lifetimes=lifetimes,
         stream=stream,
@@ -53,11 +55,29 @@ def play_on_device(
         least=least,
         needed=needed,
         most=most,
-        jitter=jitter(stream, unlimited, play),
+        jitter=jitter(stream, unlimited, play, request_stream(late) if late is not None else None),
         policy=policy,
         rank=rank,
         replay_seconds=time.perf_counter() - started,
     )
+
+
+def play_idle(measured: Measured, profile: GpuProfile) -> Measured:
+    """Replay a job whose optimizers never step: what its updates allocate, states among it, is nothing.
+
+    Args:
+        measured: The job as it was traced, with steps that update.
+        profile: The device.
+    """
+    trace = measured.lifetimes.trace
+    nothing = {
+        storage.id: 0
+        for storage in trace.storages
+        if storage.most_bytes is not None or trace.ops[storage.birth].phase == "optimizer"
+    }
+    stream = resized(measured.stream, nothing)
+    memory = _replay(stream, context_of(profile, trace), measured.policy, repeats=_repeats(trace, stream))
+    return replace(measured, stream=stream, memory=memory, least=memory, needed=memory, most=memory, jitter=NO_JITTER)
 
 
 def reserved_under(policy: AllocatorPolicy, measured: Measured, profile: GpuProfile) -> Bytes:
@@ -98,7 +118,19 @@ def _replay(
     kind = NoCaching() if profile.kind == "cpu" else policy
     total = profile.total_bytes or None
     if not repeats:
-        return replay((*stream.prefix, *stream.step), policy=kind, limit_bytes=limit_bytes, device_bytes=total)
+        return replay(
+            (*stream.prefix, *stream.step),
+            policy=kind,
+            limit_bytes=limit_bytes,
+            device_bytes=total,
+            turns=stream.turns,
+        )
     return replay_steps(
-        stream.prefix, stream.step, stream.rename, policy=kind, limit_bytes=limit_bytes, device_bytes=total
+        stream.prefix,
+        stream.step,
+        stream.rename,
+        policy=kind,
+        limit_bytes=limit_bytes,
+        device_bytes=total,
+        turns=stream.turns,
     )

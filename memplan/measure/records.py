@@ -144,7 +144,7 @@ class Advice:
     device_bytes: int
     """Predicted device peak after it, traced and replayed like the estimate itself."""
     slowdown: float
-    """Extra time as a share of the step, from FLOPs and bytes; 0.0 for none."""
+    """Extra time for each token, or sample, as a share of what it takes now (``memplan.timing``); 0.0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +176,38 @@ class Fragmentation:
     def together(self) -> float:
         """Of reserved bytes, those that nobody asked for."""
         return 1 - (1 - self.external) * (1 - self.internal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRisk:
+    """How likely a run of steps of drawn lengths runs out of memory, fragmentation included."""
+
+    lengths: str
+    """Where lengths come from, as typed."""
+    longest: int
+    """The longest that can be drawn, of which the estimate itself is."""
+    steps: int
+    """Steps of the run."""
+    seed: int
+    """Of the drawn lengths."""
+    chance: float
+    """How likely it runs out, if the device takes what is predicted."""
+    low_chance: float
+    """Lower end of its 95 % interval: what the runs that were played leave open."""
+    high_chance: float
+    """Upper end."""
+    least_chance: float
+    """How likely if all peaks were as low as the interval around the predicted one allows."""
+    most_chance: float
+    """How likely if they were as high."""
+    device_bytes: int
+    """Device peak of a drawn run where nothing limits it, fragmentation included."""
+    runs: int
+    """Runs that were played; 0 where no step fits."""
+    played_steps: int
+    """Their steps."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed of steps between traced lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +247,8 @@ class Estimate:
     """Whether shallower models were traced in place of the whole; None where none was tried."""
     attention: Mapping[str, int] = field(default_factory=dict)
     """Category → bytes that attention holds at the peak, its projections included; part of ``breakdown``."""
+    tail: TailRisk | None = None
+    """How likely lengths that differ run out of memory, where somebody asked."""
     savings: tuple[Saving, ...] = ()
     """What each optimization saves, where somebody asked (``--explain``); those that are on first."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memplan.errors import MemplanError
+from memplan.errors import MemplanError, in_one_line
 from memplan.job.config_files.merge import merge, with_given
 from memplan.job.config_files.read import FileSettings, read_config
 from memplan.job.limits import wrong_values
@@ -14,10 +14,9 @@ from memplan.job.options import OPTIONS
 from memplan.job.parallel import ALONE
 from memplan.job.program import ParsedWords, decided_by, parse_program
 from memplan.job.spec import JobSpec
-from memplan.job.strict import values_of
-from memplan.project.keys import ONCE, POLICY, PROGRAM, REQUIRED, field_of, job_keys, key_of
+from memplan.project.keys import JOB, ONCE, POLICY, PROGRAM, REQUIRED, field_of, key_of
 from memplan.project.records import Policy, ProjectJob
-from memplan.project.values import in_one_line
+from memplan.project.values import values_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
     misplaced = [f"{key}: belongs at the top of the file, it is for all jobs" for key in content if key in ONCE]
     own = {key: value for key, value in content.items() if key not in ONCE}
     program, required, problems = _program(own, around.file.parent)
-    values, wrong = values_of(own, job_keys(around.file.parent), required)
+    values, wrong = values_of(own, JOB, required, folder=around.file.parent)
     problems += wrong
     fields = {field: values[key_of(field)] for field in OPTIONS if key_of(field) in values}
     problems += [*misplaced, *wrong_values(fields, key_of)]

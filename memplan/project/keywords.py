@@ -8,7 +8,7 @@ from typing import Any
 from memplan.errors import several
 from memplan.hardware.catalog import load_profile
 from memplan.project.job import JobSurroundings, read_job
-from memplan.project.keys import POLICY, field_of, job_keys, key_of
+from memplan.project.keys import JOB, POLICY, field_of, key_of
 from memplan.project.records import ProjectJob
 
 _NO_OPTIONS = {*POLICY, "gpus", "name"}
@@ -32,7 +32,7 @@ def read_options(target: str, gpu: str, options: Mapping[str, object], file: Pat
 
 def _as_keywords(problem: str) -> str:
     """What the reader of project files says, with its keys as Python writes them."""
-    for key in job_keys():
+    for key in JOB:
         problem = re.sub(rf"(?<![\w-]){key}(?![\w-])", field_of(key), problem)
     return problem
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from memplan.errors import several
 from memplan.hardware.catalog import load_profiles
-from memplan.job.strict import values_of
 from memplan.project.find import find_project, read_table
 from memplan.project.job import JobSurroundings, gpu_names, read_job
-from memplan.project.keys import ONCE, REQUIRED, TOP, job_keys
+from memplan.project.keys import JOB, ONCE, REQUIRED, TOP
 from memplan.project.overrides import Overrides, from_environment, typed
 from memplan.project.records import Project, ProjectJob
+from memplan.project.values import values_of
 
 _NOTHING = Overrides()
 
@@ -41,7 +41,7 @@ def load_project(
     """
     file = path if path is not None else find_project(Path())
     table, text = read_table(file)
-    outside = from_environment(tuple(TOP), os.environ if environment is None else environment) | typed(overrides)
+    outside = from_environment(TOP, os.environ if environment is None else environment) | typed(overrides)
     winning, problems = _winning(outside)
     top, wrong = _top(table, file)
     problems += wrong
@@ -76,7 +76,7 @@ def _winning(outside: Mapping[str, tuple[str, Any]]) -> tuple[dict[str, Any], li
 
 
 def _top(table: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
-    of_jobs = job_keys(file.parent).keys() - TOP.keys()
+    of_jobs = set(JOB) - set(TOP)
     own = {key: value for key, value in table.items() if key != "job" and key not in of_jobs}
     values, problems = values_of(own, TOP)
     problems += [f"{key}: belongs in a [[job]]" for key in table if key in of_jobs]

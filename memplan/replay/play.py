@@ -10,7 +10,7 @@ from memplan.errors import MemplanError
 from memplan.replay.allocator import Allocator, StreamAllocator
 from memplan.replay.blocks import Block
 from memplan.replay.observer import Observer
-from memplan.replay.records import MemoryProfile, OutOfMemory, Request, RequestAction
+from memplan.replay.records import MemoryProfile, OutOfMemory, RepeatedTurn, Request, RequestAction
 from memplan.units import Bytes
 
 
@@ -104,6 +104,53 @@ class Player:
                 self.peak_active = max(self.peak_active, allocated + self.pending)
         self.played = index + 1
         return True
+
+    def play_with_turns(self, requests: Sequence[Request], turns: Iterable[RepeatedTurn]) -> bool:
+        """Play a stretch likewise, and every turn in it as often as it stands for."""
+        done = 0
+        for turn in turns:
+            if not (self.play(requests[done : turn.first]) and self._go_around(requests[turn.first : turn.end], turn)):
+                return False
+            done = turn.end
+        return self.play(requests[done:])
+
+    def _go_around(self, requests: Sequence[Request], turn: RepeatedTurn) -> bool:
+        """Play a turn and those like it, up to where the allocator is in a state again: from there all goes on so."""
+        begun, left = self.played, turn.further
+        seen: dict[object, int] = {}
+        period, state = 0, None
+        while True:
+            # Reports speak of the turn that was traced.
+            self.played = begun
+            if not self.play(requests):
+                return False
+            if state is None:
+                # The whole state takes long to write down: only where what the turn leaves lies where it lay once.
+                period = seen.setdefault(self._left_by(turn), left) - left
+                due, state = left - period, self._state() if period else None
+            elif left == due and period:
+                again, state, seen = self._state() == state, None, {}
+                left, period = (left % period, 0) if again else (left, period)
+            if not left:
+                return True
+            self._call_as_before(turn)
+            left -= 1
+
+    def _left_by(self, turn: RepeatedTurn) -> tuple[object, ...]:
+        """Where that lies which a turn leaves, and how much there is in all."""
+        live = self.live
+        keys = range(turn.first_key, turn.first_key + turn.keys)
+        return tuple((key, live[key].address) for key in keys if key in live), self.allocator.reserved
+
+    def _call_as_before(self, turn: RepeatedTurn) -> None:
+        """Call what lives after a turn by the key of what was in its place when the turn began."""
+        for key in range(turn.first_key - turn.keys, turn.first_key + turn.keys):
+            if key in self.live:
+                self.live[key - turn.keys] = self.live.pop(key)
+
+    def _state(self) -> tuple[object, ...]:
+        """What decides the future."""
+        return self.allocator.fingerprint(self.live), self.allocator.reserved, self.allocator.retries, self.pending
 
     def rename(self, rename: Mapping[int, int]) -> None:
         """Let every key stand for what its successor stood for."""

@@ -54,6 +54,21 @@ class Request(NamedTuple):
     """CUDA stream."""
 
 
+class RepeatedTurn(NamedTuple):
+    """A stretch of requests that stands for several: the others are the same, by other keys."""
+
+    first: int
+    """Index of its first request."""
+    end: int
+    """Index after its last one."""
+    first_key: int
+    """Of what it allocates."""
+    keys: int
+    """How many it allocates; the turn before it allocated as many, each with a key less by this number."""
+    further: int
+    """How many more of them come after it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
     """A request that the device could not serve, after all that the allocator tries."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from memplan.replay.allocator import Policy, make_allocator
 from memplan.replay.play import Player
-from memplan.replay.records import MemoryProfile, Request
+from memplan.replay.records import MemoryProfile, RepeatedTurn, Request
 
 MAX_STEPS = 64
 """Default for how often a step is repeated at most; small traced models settle within 2 to 36 repetitions."""
@@ -30,6 +30,7 @@ def replay(
     policy: Policy,
     limit_bytes: int | None = None,
     device_bytes: int | None = None,
+    turns: Sequence[RepeatedTurn] = (),
 ) -> MemoryProfile:
     """Play a stream once.
 
@@ -38,6 +39,7 @@ def replay(
         policy: The allocator's options, or ``NoCaching()``.
         limit_bytes: Memory that the device can give the allocator; None for no limit.
         device_bytes: The device's total memory, where it differs from ``limit_bytes``.
+        turns: Stretches that stand for more.
 
     Returns:
         Peaks and end state; ``out_of_memory`` is set if the device was full, and the replay ended there.
@@ -46,7 +48,7 @@ def replay(
         MemplanError: The stream frees what is not alive.
     """
     player = Player(make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes))
-    return player.profile(steps=1, settled=player.play(requests))
+    return player.profile(steps=1, settled=player.play_with_turns(requests, turns))
 
 
 def replay_steps(
@@ -58,6 +60,7 @@ def replay_steps(
     limit_bytes: int | None = None,
     device_bytes: int | None = None,
     max_steps: int = MAX_STEPS,
+    turns: Sequence[RepeatedTurn] = (),
 ) -> MemoryProfile:
     """Play ``prefix``, then ``step`` until the allocator's state repeats; the module page has a picture.
 
@@ -72,6 +75,7 @@ def replay_steps(
         limit_bytes: Memory that the device can give the allocator; None for no limit.
         device_bytes: The device's total memory, where it differs from ``limit_bytes``.
         max_steps: Most repetitions, at least 1.
+        turns: Stretches of ``prefix`` and ``step`` that stand for more.
 
     Returns:
         Peaks over everything played; ``steps_replayed`` counts the repetitions of ``step``.
@@ -82,11 +86,16 @@ def replay_steps(
     """
     _check_rename(prefix, step, rename)
     player = Player(make_allocator(policy, limit_bytes=limit_bytes, device_bytes=device_bytes))
-    if not player.play(prefix):
+    of_step = [
+        turn._replace(first=turn.first - len(prefix), end=turn.end - len(prefix))
+        for turn in turns
+        if turn.first >= len(prefix)
+    ]
+    if not player.play_with_turns(prefix, turns[: len(turns) - len(of_step)]):
         return player.profile(steps=0, settled=False)
     seen = {_state(player, rename)}
     for count in range(1, max_steps + 1):
-        if not player.play(step):
+        if not player.play_with_turns(step, of_step):
             return player.profile(steps=count, settled=False)
         player.rename(rename)
         state = _state(player, rename)

@@ -1,10 +1,11 @@
 """From a trace to what a replay plays: the requests of its device storages, and how its last step repeats."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from memplan.replay.records import Request
+from memplan.replay.records import RepeatedTurn, Request
 from memplan.tracing.records import Event, Storage, Trace
 from memplan.units import StorageId
 
@@ -21,6 +22,8 @@ class RequestStream:
     """Key that the step frees but did not allocate → the key in its place one repetition later."""
     closes: bool
     """Does every storage that the last step frees from before it have an heir, born the same way one step later?"""
+    turns: tuple[RepeatedTurn, ...] = ()
+    """Stretches of prefix and step that stand for more, in order."""
 
 
 def device_requests(trace: Trace, events: Sequence[Event] | None = None) -> tuple[Request, ...]:
@@ -36,6 +39,16 @@ def device_requests(trace: Trace, events: Sequence[Event] | None = None) -> tupl
         for event in (trace.events if events is None else events)
         if storages[event.storage].place == "device"
     )
+
+
+def freed_late(trace: Trace) -> Trace | None:
+    """The trace whose shared blocks come back when the host has waited for their streams; None if there are none."""
+    if trace.turns or not any(storage.pending for storage in trace.storages):
+        return None
+    pending = [trace.storages[event.storage].pending if event.action == "free" else 0 for event in trace.events]
+    # A free comes after all up to the event at which it is known that streams are done.
+    order = sorted(range(len(pending)), key=lambda index: (index + pending[index], pending[index]))
+    return replace(trace, events=tuple(trace.events[index] for index in order))
 
 
 def request_stream(trace: Trace) -> RequestStream:
@@ -56,6 +69,7 @@ def request_stream(trace: Trace) -> RequestStream:
         step=device_requests(trace, trace.events[cut:end]),
         rename={int(old): int(new) for old, new in (heirs or {}).items()},
         closes=bool(trace.steps) and heirs is not None,
+        turns=tuple(_repeated_turns(trace)),
     )
 
 
@@ -66,6 +80,24 @@ def resized(stream: RequestStream, sizes: Mapping[StorageId, int]) -> RequestStr
         return tuple(request._replace(nbytes=sizes.get(StorageId(request.key), request.nbytes)) for request in former)
 
     return replace(stream, prefix=requests(stream.prefix), step=requests(stream.step))
+
+
+def _repeated_turns(trace: Trace) -> Iterator[RepeatedTurn]:
+    """Where turns of a trace are among its requests."""
+    if not trace.turns:
+        return
+    on_device = (trace.storages[event.storage].place == "device" for event in trace.events)
+    requests = [0, *accumulate(on_device)]
+    births = [0, *accumulate(event.action == "alloc" for event in trace.events)]
+    for turn in trace.turns:
+        first, end = turn.first_event, turn.end_event
+        yield RepeatedTurn(
+            first=requests[first],
+            end=requests[end],
+            first_key=births[first],
+            keys=births[end] - births[first],
+            further=turn.further,
+        )
 
 
 def _heirs(trace: Trace) -> dict[StorageId, StorageId] | None:

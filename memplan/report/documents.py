@@ -17,7 +17,7 @@ WHERE: Final = {
     "monitor": "memplan.report.monitor.json",
     "numa": "memplan.report.numa.json",
     "profile": "memplan.report.profile.json",
-    "project": "memplan.project.keys",
+    "project": "memplan.project.values",
     "recommend": "memplan.report.recommend.json",
     "reuse-plan": "memplan.report.reuse.json",
     "setup": "memplan.job.setup_file",

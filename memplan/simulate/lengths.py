@@ -3,7 +3,7 @@
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -67,6 +67,8 @@ class Listed:
 
 
 Distribution = Fixed | Uniform | Normal | Lognormal | Listed
+Drawn = Uniform | Normal | Lognormal | Listed
+"""What lengths can be drawn from; of a file, each line is as likely."""
 
 
 def parse_distribution(text: str) -> Distribution:
@@ -116,13 +118,16 @@ def draw_lengths(distribution: Distribution, steps: int, *, seed: int, default: 
             return ((length or default or 0),) * steps
         case Listed(lengths=lengths):
             return tuple(lengths[step % len(lengths)] for step in range(steps))
-        case Uniform(low=low, high=high):
-            return tuple(source.randint(low, high) for _ in range(steps))
-        case Normal() | Lognormal():
-            return tuple(_drawn(distribution, source) for _ in range(steps))
+        case Uniform() | Normal() | Lognormal():
+            return tuple(draw(distribution, source) for _ in range(steps))
 
 
-def _drawn(distribution: Normal | Lognormal, source: random.Random) -> int:
+def draw(distribution: Drawn, source: random.Random) -> int:
+    """Return one length."""
+    if isinstance(distribution, Listed):
+        return source.choice(distribution.lengths)
+    if isinstance(distribution, Uniform):
+        return source.randint(distribution.low, distribution.high)
     while True:
         if isinstance(distribution, Normal):
             length = round(source.gauss(distribution.mean, distribution.deviation))
@@ -130,6 +135,29 @@ def _drawn(distribution: Normal | Lognormal, source: random.Random) -> int:
             length = round(min(distribution.median * _exp(distribution.sigma * source.gauss(0, 1)), 2 * LONGEST))
         if distribution.low <= length <= distribution.high:
             return length
+
+
+def possible(distribution: Drawn) -> Sequence[int]:
+    """Return every length that can be drawn, ascending."""
+    if isinstance(distribution, Listed):
+        return sorted(set(distribution.lengths))
+    return range(distribution.low, distribution.high + 1)
+
+
+def share_from(distribution: Drawn, length: int) -> float:
+    """Return how likely a drawn length is at least this long."""
+    match distribution:
+        case Listed(lengths=lengths):
+            return sum(each >= length for each in lengths) / len(lengths)
+        case Uniform(low=low, high=high):
+            return min(1.0, max(0, high + 1 - length) / (high + 1 - low))
+        case Normal(mean=mean, deviation=deviation):
+            curve, edges = NormalDist(mean, deviation), (distribution.low, length, distribution.high + 1)
+            below = [curve.cdf(edge - 0.5) for edge in edges]
+        case Lognormal(median=median, sigma=sigma):
+            curve, edges = NormalDist(math.log(median), sigma), (distribution.low, length, distribution.high + 1)
+            below = [curve.cdf(math.log(edge - 0.5)) for edge in edges]
+    return min(1.0, max(0.0, below[2] - below[1]) / (below[2] - below[0]))
 
 
 def _exp(exponent: float) -> float:

@@ -14,6 +14,7 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.apply import AppliedPlan, apply
 from memplan.runtime.checkpoint.blocks import contents, repeated_blocks
+from memplan.runtime.checkpoint.host import Returning
 from memplan.runtime.checkpoint.plan_file import read_plan
 from memplan.runtime.checkpoint.planned import Recomputing
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
@@ -90,10 +91,10 @@ class _UncountedHost:
         """Let the device's memory go."""
         return flat.shape, flat.dtype, flat.device
 
-    def give(self, taken: tuple[torch.Size, torch.dtype, torch.device]) -> torch.Tensor:
+    def give(self, taken: tuple[torch.Size, torch.dtype, torch.device]) -> Returning:
         """Allocate it again."""
         shape, dtype, device = taken
-        return torch.empty(shape, dtype=dtype, device=device)
+        return Returning(torch.empty(shape, dtype=dtype, device=device))
 
 
 def _checkpoints_itself(model: nn.Module) -> bool:

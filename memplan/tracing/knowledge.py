@@ -19,7 +19,7 @@ class Knowledge:
     density: float | None = None
     """Share of true (non-zero) elements."""
     is_assumed: bool = False
-    """Is the density nothing but an assumption?"""
+    """Is the density, or the value, nothing but an assumption?"""
     classes: int | None = None
     """Elements are indices below this, evenly spread."""
     last: int | None = None

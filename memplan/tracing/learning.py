@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +16,8 @@ from memplan.units import StorageId
 ASSUMED_IDLE: Mapping[Any, str] = {
     torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: "gradient scaling finds no overflow",
 }
-"""Op that writes a flag → the assumption that the flag stays what it was (GradScaler then steps the optimizer)."""
+"""Op that writes a flag, its second argument → the assumption that the flag stays what it was (GradScaler then steps
+the optimizer)."""
 EXCHANGES = frozenset({"c10d.alltoall_base_.default"})
 """Collectives that write their first argument from their second: with balance every rank gets what it sends."""
 
@@ -49,6 +51,8 @@ class Learning:
         """Take in one op that has run."""
         if func in ASSUMED_IDLE:
             self._values.assume(ASSUMED_IDLE[func])
+            flag = of(args[1])
+            self.enter(flag, replace(flag.knowledge, is_assumed=True))
             return
         known = [each.knowledge for each in reads]
         if operator.name in EXCHANGES:

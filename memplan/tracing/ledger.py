@@ -17,6 +17,12 @@ from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.records import Event, Place, Role, Storage
 from memplan.units import Bytes, OpIndex, StorageId
 
+HELD_BACK = (
+    "blocks that record_stream shares come back as soon as they are freed; at the upper end of the interval only where "
+    "the host waits for the device, or at the end of the step"
+)
+"""An assumption: how far the device lags behind the host depends on the run."""
+
 
 @dataclass(slots=True)
 class Entry:
@@ -34,6 +40,10 @@ class Entry:
     """Most bytes that it may take, where only a closed library knows."""
     spare: bool = False
     """Does that library do with less where memory is short?"""
+    shared: bool = False
+    """Was another stream recorded to use it (``record_stream``)?"""
+    pending: int = 0
+    """Events between its free and the moment at which all streams have surely caught up with it."""
 
 
 class Ledger:
@@ -46,6 +56,8 @@ class Ledger:
         """Index of the op now running, or last run."""
         self.stream = 0
         """CUDA stream that allocations are made on."""
+        self._pending: list[tuple[StorageId, int]] = []
+        # Shared ones that are freed and that the host has not waited for, each with the index of its free.
         self._ids: dict[int, StorageId] = {}
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
@@ -112,6 +124,24 @@ class Ledger:
         """Free what ``scratch`` or ``repeat`` entered."""
         self._release(identity)
 
+    def record_stream(self, storage: torch.UntypedStorage, stream: int) -> None:
+        """Note that a stream uses a live storage, too; its own needs no waiting for."""
+        identity = self.find(storage)
+        if identity is not None and self.entries[identity].stream != stream:
+            self.entries[identity].shared = True
+
+    def moment(self) -> int:
+        """Return what ``wait`` needs to know of now."""
+        return len(self.events)
+
+    def wait(self, moment: int | None = None) -> None:
+        """Let the host wait until the device has done what it was given before a moment, or until now."""
+        reached = len(self.events) if moment is None else moment
+        for identity, freed in self._pending:
+            if freed < reached:
+                self.entries[identity].pending = len(self.events) - freed - 1
+        self._pending = [(identity, freed) for identity, freed in self._pending if freed >= reached]
+
     def live_sizes(self) -> list[tuple[int, Place, int]]:
         """Size, place and stream of what lives now, in order of size: equal lists mean that a step left no trace."""
         live = (entry for entry in self.entries if entry.holders and entry.nbytes)
@@ -130,6 +160,7 @@ class Ledger:
                 stream=entry.stream,
                 most_bytes=None if entry.most is None else Bytes(entry.most),
                 spare=entry.spare,
+                pending=entry.pending,
             )
             for index, entry in enumerate(self.entries)
         )
@@ -153,4 +184,6 @@ class Ledger:
         entry = self.entries[identity]
         entry.holders -= 1
         if not entry.holders:
+            if entry.shared:
+                self._pending.append((identity, len(self.events)))
             self.events.append(Event("free", identity, OpIndex(self.op)))

@@ -14,7 +14,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from memplan.errors import UsageError
-from memplan.runtime.checkpoint.offload import LEAST_BYTES, MOST_LEAVING
+from memplan.runtime.checkpoint.host import MOST_LEAVING
+from memplan.runtime.checkpoint.offload import LEAST_BYTES
 
 Call = Callable[[torch.nn.Module, Any], Any]
 """``(model, batch)`` → output."""

@@ -116,10 +116,9 @@ def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundi
 def _around(source: ModelSource, spec: JobSpec) -> Callable[[Any], AbstractContextManager[Any]]:
     if spec.parallel.context == 1 or spec.mode != "train" or source.parallelize is not None:
         return nullcontext
-    from memplan.tracing.sharding import world
     from memplan.tracing.sharding.context_parallel import sequence_shared
 
-    return sequence_shared(world.current().mesh["cp"], spec.seq_len or source.default_seq_len)
+    return sequence_shared(spec, spec.seq_len or source.default_seq_len)
 
 
 def _autocast_precision(source: ModelSource, spec: JobSpec) -> Precision:

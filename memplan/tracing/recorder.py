@@ -29,7 +29,7 @@ from memplan.tracing.nested import tensors_in
 from memplan.tracing.op_log import OpLog
 from memplan.tracing.overwriting import Overwriting
 from memplan.tracing.placing import PlaceRule, Placing
-from memplan.tracing.records import DeviceTraits, Role
+from memplan.tracing.records import DeviceTraits, Role, Turn
 from memplan.tracing.references import References
 from memplan.tracing.refs import PLAIN, is_wrapper, knowledge_of, storage_of
 from memplan.tracing.running import Running
@@ -89,6 +89,8 @@ class Recorder(TorchDispatchMode):
         """Of all tensors that it meets."""
         self.log = OpLog(self.ledger, self.references)
         """The ops of the steps."""
+        self.turns: list[Turn] = []
+        """Those among them that stand for more."""
         self.ops = self.log.ops
         self.step_graph = self.references.step_graph
         self._placing = Placing(device, place_rule, self.references, self.ledger, values)
@@ -122,10 +124,6 @@ class Recorder(TorchDispatchMode):
             yield
         finally:
             self._muted -= 1
-
-    def use_stream(self, number: int) -> None:
-        """Say which CUDA stream allocations are made on from here; 0 is the default one."""
-        self.ledger.stream = number
 
     # ------------------------------------------------------------------ the hot path
 

@@ -23,10 +23,11 @@ Place = Literal["device", "host", "pinned", "meta"]
 Role = Literal["parameter", "buffer", "input", "gradient", "optimizer_state", "workspace", "scratch", "intermediate"]
 Computing = Literal["fp32", "fp16", "bf16"]
 """In what products are computed, as options call it."""
-Way = Literal["likely", "early", "other", "most"]
+Way = Literal["likely", "early", "other", "most", "idle"]
 """How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
 what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long, and
-what is asked in them again and again goes both ways in turn."""
+what is asked in them again and again goes both ways in turn; optimizers whose scaler finds overflow in every step stay
+idle, which is replayed without another trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,9 @@ class Storage:
     the least."""
     spare: bool = False
     """Does its library do with less, down to nothing, where memory is short?"""
+    pending: int = 0
+    """Events of the trace that come between its free and the moment at which the host has waited for all streams that
+    use it (``record_stream``): so long the allocator may hold it back. 0 where no other stream uses it."""
 
 
 class Event(NamedTuple):
@@ -142,6 +146,24 @@ class StepRange:
     end_op: int
     first_event: int
     end_event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A stretch of a step that stands for more that are like it: keys and values passed on around a ring of ranks.
+
+    The stretch before it, from ``former_op`` and ``former_event`` on, was traced too, and shows that one is like the
+    other (``memplan.tracing.turns``).
+    """
+
+    former_op: int
+    former_event: int
+    first_op: int
+    end_op: int
+    first_event: int
+    end_event: int
+    further: int
+    """How many more follow it that were not traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,3 +253,5 @@ class Trace:
     """Keys and values after the last forward of a generation by transformers."""
     folded: Folded | None = None
     """Whether shallower models were traced in its place; None where none was tried."""
+    turns: tuple[Turn, ...] = ()
+    """Stretches that stand for more, in order; none where all that runs was traced."""

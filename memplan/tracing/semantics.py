@@ -14,6 +14,7 @@ from memplan.tracing.cpu_ways import cpu_ways
 from memplan.tracing.cuda import flex_attention as flex
 from memplan.tracing.cuda.assumptions import assumptions_of
 from memplan.tracing.cuda.semantics import cuda_semantics
+from memplan.tracing.cuda.streams import StreamLedger
 from memplan.tracing.placing import PlaceRule
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch import cpu_table
@@ -35,8 +36,8 @@ class Semantics:
     """Takes the recorder's answer to "does this tensor lie in page-locked memory?"."""
     ask_read: Callable[[Callable[[torch.Tensor], None]], None]
     """Takes who is told of tensors with data that become lists and arrays."""
-    ask_stream: Callable[[Callable[[int], None]], None]
-    """Takes who is told which CUDA stream work goes to, by its number."""
+    ask_stream: Callable[[StreamLedger], None]
+    """Takes who writes down which CUDA stream work goes to, and what streams share."""
     user_code: Callable[[], AbstractContextManager[object]]
     """The context of user code that runs inside an operator."""
     not_modelled: Callable[[Iterable[str]], Iterable[str]]
@@ -76,8 +77,8 @@ def semantics(device: DeviceTraits, attention: Attention) -> Iterator[Semantics]
         def was_flex() -> bool:
             return cuda.flex_attention.called
 
-        def ask_stream(on_switch: Callable[[int], None]) -> None:
-            cuda.streams.on_switch = on_switch
+        def ask_stream(ledger: StreamLedger) -> None:
+            cuda.streams.ledger = ledger
 
         yield Semantics(
             scratch_rules=CUDA_RULES,

@@ -17,6 +17,7 @@ from memplan.tracing.compiled import Compiling, compiling
 from memplan.tracing.decisions import Decisions
 from memplan.tracing.dtypes import computing, lacking
 from memplan.tracing.host_reads import stand_ins
+from memplan.tracing.ledger import HELD_BACK
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import CacheLayer, DeviceTraits, ModelFacts, Trace
 from memplan.tracing.results import results_of
@@ -81,6 +82,7 @@ class Session:
                 *values.assumptions,
                 *self.decisions.said,
                 *self.means.assumptions(names),
+                *([HELD_BACK] if any(entry.pending for entry in recorder.ledger.entries) else []),
                 *self.compiled.assumptions,
             ),
             not_modelled=(
@@ -102,6 +104,7 @@ class Session:
             cache=cache,
             unsure=values.unsure,
             causal=causal_ops(recorder.step_graph.graph.nodes),
+            turns=tuple(recorder.turns),
         )
 
 
@@ -129,7 +132,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         means.ask_host(recorder.references.is_host)
         means.ask_pinned(recorder.references.is_pinned)
         means.ask_read(recorder.host_ops.read)
-        means.ask_stream(recorder.use_stream)
+        means.ask_stream(recorder.ledger)
         recorder.user_code = means.user_code
         compiled.begin(recorder)
         kernels = stack.enter_context(idle_kernels(device, recorder.references.forget, values.assume))

@@ -58,6 +58,7 @@ class Steps:
         self._recorder.recording = False
         self._mark_optimizer_state()
         ledger, (first_op, first_event) = self._recorder.ledger, self._first
+        ledger.wait()
         after = ledger.live_sizes()
         self.repeats = after == self._before
         self._growth = sum(size for size, *_ in after) - sum(size for size, *_ in self._before)

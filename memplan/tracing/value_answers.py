@@ -23,6 +23,9 @@ Answer = Callable[["Guesses", Any, tuple[Any, ...], Mapping[str, Any]], Any]
 def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     tensor = args[0]
     value = values.knowledge_of(tensor).value
+    if value is not None and values.knowledge_of(tensor).is_assumed:
+        # Optimizers that are given the flag itself make their states whatever it says: they read nothing here.
+        values.decisions.ways["idle"] = None
     if value is None:
         value = getattr(tensor, "constant", None)
     if value is not None:
@@ -175,8 +178,22 @@ def _looked_up(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapp
     return values.results.run(func, args, kwargs)
 
 
-def _same(values: "Guesses", *_: Any) -> bool:
-    return _condition(values, NOTHING)
+def _same(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Compare two tensors: losses ask whether the gradient of their result is one, and then keep what they have."""
+    sides = [_elements(values.knowledge_of(side), side) for side in args[:2]]
+    if any(side is None for side in sides):
+        return _condition(values, NOTHING)
+    with unset_fake_temporarily():
+        return bool(func(*sides, *args[2:], **kwargs))
+
+
+def _elements(known: "Knowledge", of: torch.Tensor) -> torch.Tensor | None:
+    """What a tensor is known to hold, a real one of its shape; None where nothing certain is known."""
+    value = None if known.is_assumed else known.value
+    with unset_fake_temporarily():
+        if value is None and not known.is_assumed and known.density in (0.0, 1.0):
+            value = torch.full((), known.density, dtype=of.dtype)
+        return None if value is None else value.expand(of.shape)
 
 
 def _boxes_left(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:

@@ -84,6 +84,12 @@ def test_a_wrong_option_is_still_the_error(folder: Path, capsys: pytest.CaptureF
         next(bare.completed(["batch"], _project_of_a_script(folder)))
 
 
+def test_jobs_that_are_no_list_of_tables_are_told(folder: Path) -> None:
+    (folder / "memplan.toml").write_text('[job.small]\ntarget = "net.py"\n')
+    with pytest.raises(UsageError, match=r"\[\[job\]\]"):
+        next(bare.completed(["estimate"]))
+
+
 def _project_of_a_script(folder: Path) -> Path:
     (folder / "memplan.toml").write_text('[[job]]\nname = "script"\nscript = "train.py"\n')
     return folder

@@ -22,6 +22,9 @@ def test_options_of_estimate() -> None:
         "--redact",
         "--timeline",
         "--plot",
+        "--steps",
+        "--seq-len-dist",
+        "--seed",
     }
     assert not [word for parameter in command.params for word in parameter.secondary_opts]
 

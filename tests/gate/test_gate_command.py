@@ -313,7 +313,7 @@ def test_a_broken_timeline_is_told_with_its_file(gate: Gate, project: Path, caps
         assert main(["report", name]) == 2
         error = capsys.readouterr().err
         assert name in error
-        assert "curve: input should be" in error
+        assert "curve: expected" in error
 
 
 def test_the_projects_own_baseline_need_not_exist_yet(

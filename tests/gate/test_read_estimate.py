@@ -81,7 +81,7 @@ def test_what_is_not_known_yet_is_passed_over_and_what_was_not_known_then_may_la
         (ESTIMATE.plain(FITS) | {"model": []}, "cannot be read"),
         (ESTIMATE.plain(FITS) | {"owners": [{"module": "a", "source": "", "category": "buffer"}]}, "owners[0].bytes: "),
         (ESTIMATE.plain(FITS) | {"trace": {"repeats": True}}, "trace.steps: "),
-        ({key: value for key, value in ESTIMATE.plain(FITS).items() if key != "target"}, "target: field required"),
+        ({key: value for key, value in ESTIMATE.plain(FITS).items() if key != "target"}, "target: missing"),
     ],
 )  # fmt: skip
 def test_what_is_broken_is_refused_with_its_place(content: object, said: str) -> None:

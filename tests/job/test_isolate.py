@@ -56,6 +56,16 @@ def leave_a_grandchild_and_hang(pid_file):
     hang()
 
 
+def leave_a_grandchild_and_hang_where_signals_are_refused(pid_file):
+    from memplan.tracing.script.effects import no_side_effects  # noqa: PLC0415 - other children shall not import torch.
+
+    pids = f"{os.getpid()} {subprocess.Popen(['sleep', '60'], start_new_session=True).pid}\n"
+    with Path(pid_file).open("w") as file, no_side_effects(print):
+        file.write(pids)
+        file.flush()
+        hang()
+
+
 def raise_usage_error():
     raise UsageError("no such preset", where="--preset", hint="did you mean gpt2?")
 
@@ -210,8 +220,14 @@ def test_an_error_in_the_progress_callback_ends_the_child():
         run_isolated(hang, timeout=SECONDS, progress=fail)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_child_dies_with_its_parent(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "hanging"),
+    [
+        *((number, leave_a_grandchild_and_hang) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+        (signal.SIGKILL, leave_a_grandchild_and_hang_where_signals_are_refused),
+    ],
+)
+def test_the_child_dies_with_its_parent(tmp_path, number, hanging):
     pid_file = tmp_path / "pids"
     code = f"""
         import signal, sys
@@ -219,8 +235,8 @@ def test_the_child_dies_with_its_parent(tmp_path, number):
         # What a shell starts in the background ignores SIGINT, and so would this process, as their descendant.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         from memplan.job.isolate import run_isolated
-        from {__name__} import leave_a_grandchild_and_hang
-        run_isolated(leave_a_grandchild_and_hang, {str(pid_file)!r}, timeout=60.0)
+        from {__name__} import {hanging.__name__}
+        run_isolated({hanging.__name__}, {str(pid_file)!r}, timeout=60.0)
     """
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stderr=subprocess.DEVNULL)
     wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))

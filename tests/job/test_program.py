@@ -72,7 +72,12 @@ def test_arguments_make_a_program_of_any_file() -> None:
         ("torchrun --nnodes 1:4 --nproc-per-node=2 train.py", 8, ()),
         ("accelerate launch --num_processes 2 --multi_gpu train.py x", 2, ("x",)),
         ("deepspeed --num_gpus=4 train.py --deepspeed ds.json", 4, ("--deepspeed", "ds.json")),
+        ("torchrun --nproc-per-node 8 train.py -- --lr 1", 8, ("--lr", "1")),
         ("python -u train.py --lr 1", 1, ("--lr", "1")),
+        ("python -m torch.distributed.run --nproc_per_node 4 train.py", 4, ()),
+        ("python -m torch.distributed.launch --nproc_per_node=4 --use_env train.py --lr 1", 4, ("--lr", "1")),
+        ("python3 -m torch.distributed.launch --nproc_per_node 4 train.py --lr 1", 4, ("--local-rank=0", "--lr", "1")),
+        ("python -m accelerate.commands.launch --num_processes 2 train.py", 2, ()),
     ],
 )
 def test_launchers_are_read(words: str, ranks: int, arguments: tuple[str, ...]) -> None:
@@ -83,6 +88,23 @@ def test_launchers_are_read(words: str, ranks: int, arguments: tuple[str, ...]) 
     assert asked.parallel.ranks == ranks
     if ranks > 1:
         assert asked.target.environment["WORLD_SIZE"] == str(ranks)
+
+
+def test_what_accelerate_tells_its_programs_is_found() -> None:
+    alone = parse_words(
+        ["accelerate", "launch", "--mixed_precision=bf16", "--cpu", "--dynamo_backend", "no", "train.py"]
+    )
+    assert isinstance(alone.target, ScriptTarget)
+    assert alone.target.environment == {
+        "ACCELERATE_MIXED_PRECISION": "bf16",
+        "ACCELERATE_DYNAMO_BACKEND": "NO",
+        "ACCELERATE_USE_CPU": "True",
+    }
+    several = parse_words(
+        ["accelerate", "launch", "--num_processes", "2", "--mixed_precision", "fp16", "train.py"]
+    ).target
+    assert isinstance(several, ScriptTarget)
+    assert several.environment.items() >= {"WORLD_SIZE": "2", "ACCELERATE_MIXED_PRECISION": "fp16"}.items()
 
 
 def test_modules_run_as_programs() -> None:
@@ -97,6 +119,8 @@ def test_modules_run_as_programs() -> None:
         (["model.py:model", "--lr"], "takes no arguments"),
         (["torchrun", "--nproc-per-node", "gpu", "train.py"], "no number of ranks"),
         (["torchrun"], "name no program"),
+        (["accelerate", "launch", "--use_fsdp", "true", "train.py"], "what it says of the ranks is not read"),
+        (["accelerate", "launch", "--config_file", "a.yaml", "train.py"], "what it says of the ranks is not read"),
         (["python", "-m"], "name no program"),
         (["torchrun", "missing.py"], "no file 'missing.py'"),
     ],

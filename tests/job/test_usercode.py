@@ -86,3 +86,46 @@ def test_a_missing_cuda_extension_comes_with_what_to_write_instead(error, part):
     hint = explain(error, "model()").hint
     assert hint is not None
     assert part in hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from transformers import AdamW_of_old",
+        "import transformers.modeling_of_old",
+        "import transformers; transformers.AdamW_of_old",
+        "from packaging.version import Version; Version('1', epoch_of_old=2)",
+        "from packaging.version import Version as V\nclass Mine(V):\n    pass\nMine('1', epoch_of_old=2)",
+    ],
+)
+def test_a_program_for_another_release_of_a_package_is_told_which(line, tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    name = "packaging" if "packaging" in line else "transformers"
+    (tmp_path / "INSTALL.md").write_text(f"pip install torch {name}==0.3.2 tensorboardX\n")
+    (tmp_path / "train.py").write_text(line)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EstimateError) as caught, user_code("train.py"):
+        exec(compile(line, str(tmp_path / "train.py"), "exec"), {})
+    assert caught.value.hint is not None
+    assert f"another release of {name} than the installed" in caught.value.hint
+    assert f"pip install '{name}==0.3.2', as its INSTALL.md says" in caught.value.hint
+
+
+def test_a_module_that_nothing_imported_is_no_matter_of_releases(tmp_path, monkeypatch):
+    (tmp_path / "house").mkdir()
+    for file in ("__init__.py", "room.py"):
+        (tmp_path / "house" / file).write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EstimateError) as caught, user_code("train.py"):
+        exec("import house; house.room", {})
+    assert caught.value.hint == "house.room is a module that nothing has imported: import house.room"
+
+
+def test_errors_of_the_programs_own_classes_blame_no_package():
+    class Mine:
+        pass
+
+    for line in ("Mine(of_old=1)", "Mine.of_old", "[].of_old", "import json; json.of_old"):
+        with pytest.raises(EstimateError) as caught, user_code("train.py"):
+            exec(line, {"Mine": Mine})
+        assert caught.value.hint is None

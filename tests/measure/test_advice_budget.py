@@ -10,8 +10,8 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
 from memplan.measure import local
-from memplan.measure.advice import advise
-from memplan.measure.records import Estimate, Verdict
+from memplan.measure.advice import TimedEstimate, advise
+from memplan.measure.records import Verdict
 from tests.measure.targets import LIMIT, TARGET
 from tests.report.example_estimates import make_estimate
 
@@ -38,12 +38,12 @@ def test_a_batch_that_was_found_stands_when_no_further_one_can_be_tried() -> Non
     base = make_estimate()
     tried: list[int] = []
 
-    def attempt(spec: JobSpec) -> Estimate:
+    def attempt(spec: JobSpec) -> TimedEstimate:
         if tried:
             raise EstimateError("no time")
         tried.append(spec.batch_size)
-        return dataclasses.replace(base, verdict=Verdict.FITS)
+        return TimedEstimate(spec, dataclasses.replace(base, verdict=Verdict.FITS), 1.0)
 
     spec = JobSpec(target=parse_target("preset:x"), batch_size=64, mode="inference", precision="bf16")
-    found = advise(spec, dataclasses.replace(base, verdict=Verdict.OOM), attempt)
+    found = advise(TimedEstimate(spec, dataclasses.replace(base, verdict=Verdict.OOM), 1.0), attempt)
     assert [advice.change for advice in found] == ["--batch-size 32"]

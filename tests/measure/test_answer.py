@@ -11,10 +11,10 @@ from memplan.errors import EstimateError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
-from memplan.measure.advice import Attempt, advise
+from memplan.measure.advice import Attempt, TimedEstimate, advise
 from memplan.measure.answer import judge
 from memplan.measure.local import estimate_here
-from memplan.measure.records import Estimate, Verdict
+from memplan.measure.records import Verdict
 from tests.measure.targets import LIMIT, TARGET
 from tests.report.example_estimates import make_estimate
 
@@ -73,9 +73,9 @@ def test_a_card_that_is_too_small_gets_advice_that_fits(spec: JobSpec) -> None:
     assert all(advice.device_bytes <= LIMIT for advice in answer.advice)
     assert [advice.slowdown for advice in answer.advice] == sorted(advice.slowdown for advice in answer.advice)
     # Of a block, ``up`` runs again: ``down``'s result is needed by nothing, and recomputation stops before it. That is
-    # 4 products more than the 4 * (2 forward + 4 backward) - 1 of the plain step.
+    # 4 products more than the 4 * (2 forward + 4 backward) - 1 of the plain step, which take nearly all of its time.
     recompute = next(advice for advice in answer.advice if advice.change == "--checkpoint full")
-    assert recompute.slowdown == pytest.approx(4 / 23)
+    assert recompute.slowdown == pytest.approx(4 / 23, rel=0.02)
 
 
 @given(st.integers(1, 4000), st.integers(10, 10**6), st.integers(0, 10**6))
@@ -83,18 +83,18 @@ def test_the_advised_batch_is_the_largest_that_fits(per_sample: int, usable: int
     """With memory affine in the batch, secants find the very edge."""
     base = make_estimate()
 
-    def attempt(spec: JobSpec) -> Estimate:
+    def attempt(spec: JobSpec) -> TimedEstimate:
         size = fixed + per_sample * spec.batch_size
         peak = dataclasses.replace(base.peak, device_bytes=size, low_bytes=size, high_bytes=size)
         verdict = judge(size, size, usable)
         gpu = dataclasses.replace(base.gpu, usable_bytes=usable)
-        return dataclasses.replace(base, peak=peak, verdict=verdict, gpu=gpu)
+        return TimedEstimate(spec, dataclasses.replace(base, peak=peak, verdict=verdict, gpu=gpu), 1.0)
 
     spec = JobSpec(target=parse_target("preset:x"), batch_size=512)
-    answer = attempt(spec)
-    advice = [each for each in advise(spec, answer, attempt) if each.change.startswith("--batch-size")]
+    given = attempt(spec)
+    advice = [each for each in advise(given, attempt) if each.change.startswith("--batch-size")]
     fitting = [size for size in range(1, 512) if fixed + per_sample * size <= usable]
-    if answer.verdict is Verdict.FITS or not fitting:
+    if given.estimate.verdict is Verdict.FITS or not fitting:
         assert not advice
     else:
         assert [each.change for each in advice] == [f"--batch-size {max(fitting)}"]
@@ -142,26 +142,27 @@ def affine(per_token: int, per_step: int, usable: int) -> Attempt:
     """Memory by samples and tokens, with gradients that stay where several batches make a step."""
     base = make_estimate()
 
-    def attempt(spec: JobSpec) -> Estimate:
+    def attempt(spec: JobSpec) -> TimedEstimate:
         tokens = spec.batch_size * (spec.seq_len or 1024)
         size = (per_token * tokens + per_step * (spec.grad_accum > 1)) // (2 if spec.halved == "layers" else 1)
         if spec.halved in ("hidden", "experts"):
             raise UsageError("the configuration does not say")
-        return dataclasses.replace(
+        answer = dataclasses.replace(
             base,
             peak=dataclasses.replace(base.peak, device_bytes=size, low_bytes=size, high_bytes=size),
             verdict=judge(size, size, usable),
             gpu=dataclasses.replace(base.gpu, usable_bytes=usable),
             options={"seq_len": str(spec.seq_len or 1024)},
             provenance={"halved": f"half the {spec.halved}: 8"} if spec.halved else {},
-            flops_per_step=tokens * spec.grad_accum,
         )
+        # Half the layers take half the time.
+        return TimedEstimate(spec, answer, tokens * spec.grad_accum / (2 if spec.halved == "layers" else 1))
 
     return attempt
 
 
 def advised(spec: JobSpec, attempt: Attempt) -> dict[str, float]:
-    return {advice.change: advice.slowdown for advice in advise(spec, attempt(spec), attempt)}
+    return {advice.change: advice.slowdown for advice in advise(attempt(spec), attempt)}
 
 
 def test_a_batch_may_be_accumulated_and_a_sequence_cut() -> None:
@@ -182,7 +183,7 @@ def test_gradients_that_stay_between_batches_ask_for_smaller_parts() -> None:
 
 def test_a_smaller_model_is_the_last_advice() -> None:
     spec = JobSpec(target=parse_target("preset:x"), batch_size=1, seq_len=1, mode="inference", precision="bf16")
-    assert advised(spec, affine(10, 0, 5)) == {"half the layers: 8": 0}
+    assert advised(spec, affine(10, 0, 5)) == {"half the layers: 8": -0.5}
     assert "half" not in " ".join(advised(dataclasses.replace(spec, batch_size=4), affine(10, 0, 15)))
 
 

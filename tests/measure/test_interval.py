@@ -443,7 +443,7 @@ def test_a_model_in_four_bits_is_known_by_its_weights(tmp_path: Path) -> None:
         (TABLE.basis("lora"), "90 % interval from 40 measured runs of LoRA fine-tuning, 2 sources"),
         (TABLE.basis("full"), "90 % interval from 19 measured runs of full training, one source"),
         (TABLE.basis("inference"), "only 7 measured runs of inference yet: pooled over 77, 3 sources"),
-        (TABLE.basis("cnn"), "no measured runs of convolutional nets yet: pooled over 77, 3 sources"),
+        (TABLE.basis("cnn"), "no measured runs of CNNs or RNNs yet: pooled over 77, 3 sources"),
         (TABLE.basis("cpu"), "no measured runs of training on a CPU yet: from allocator and context alone"),
     ],
     ids=["own", "one", "few", "none", "nothing"],
@@ -476,3 +476,11 @@ def test_every_class_of_jobs_has_words_and_stands_in_the_page() -> None:
         name.strip() for line in text.split("\n") if line.startswith("| ") for name in line.split("|")[1].split(",")
     }
     assert set(CLASSES) <= told
+
+
+@pytest.mark.parametrize(("torch", "lines"), [("2.6.0", 1), ("2.13.0+cpu", 0), ("2.15.0", 0), ("unknown", 0)])
+def test_a_release_older_than_any_that_was_measured_is_named(torch: str, lines: int) -> None:
+    text = 'level = 0.9\n[classes.cpu.allocated]\nruns = 30\nsources = 2\nlow = 0.9\nhigh = 1.1\ntorch = "2.13.0"\n'
+    table = read_residuals(text)
+    assert len(table.of_another_age(table.basis("cpu"), torch)) == lines
+    assert table.of_another_age(table.basis("full"), "1.10") == ()

@@ -37,6 +37,12 @@ def test_one_stream_has_no_order_to_choose() -> None:
     assert band(Request("alloc", 0, 3 * MIB, 0), Request("alloc", 1, 3 * MIB, 0)) == (0, 0)
 
 
+def test_frees_that_wait_for_other_streams_are_within_the_band() -> None:
+    births = Request("alloc", 0, 30 * MIB, 0), Request("alloc", 1, 30 * MIB, 0), Request("alloc", 2, MIB, 7)
+    at_once = stream(births[0], Request("free", 0, 0, 0), *births[1:])
+    assert jitter(at_once, play(at_once), play, stream(*births, Request("free", 0, 0, 0))).above >= 30 * MIB
+
+
 @given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.integers(0, 2), st.booleans()), max_size=12), st.booleans())
 def test_every_size_of_the_block_is_within_the_band(lives: list[tuple[int, int, bool]], expandable: bool) -> None:
     requests: list[Request] = []

@@ -93,3 +93,11 @@ def test_every_part_of_a_report_tells_of_the_peak(tmp_path: Path, text: str, opt
     for owner in estimate.owners:
         owned[owner.category] += owner.bytes
     assert owned == held
+
+
+def test_a_peak_of_set_up_names_no_op_of_a_step(tmp_path: Path) -> None:
+    answer = recorded(tmp_path, SETUP, batch_size=8).estimate
+    peak = answer.peak
+    assert (peak.phase, peak.op, peak.module, peak.source) == ("setup", "", "", "")
+    # What set-up frees itself is no buffer that it left to the steps.
+    assert (answer.breakdown["temporary"], answer.breakdown["buffer"]) == (256 << 20, 0)

@@ -17,7 +17,8 @@ from memplan.cli.options import flag
 from memplan.errors import MemplanError, UsageError
 from memplan.job.options import OPTIONS
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget
-from memplan.project.keys import TOP, job_keys
+from memplan.project.keys import JOB as JOB_KEYS
+from memplan.project.keys import TOP
 from memplan.project.overrides import Overrides
 from memplan.project.read import job_lines, load_project
 from memplan.project.records import Amount, Policy, Project
@@ -74,7 +75,7 @@ def test_every_option_of_a_job_is_a_key() -> None:
     options = {flag(name).removeprefix("--") for name in OPTIONS}
     own = {"name", "target", "script", "args", "config", "gpus", "timeout", "alloc-conf"}
     policy = {name.replace("_", "-") for name in Policy.__slots__}
-    assert set(job_keys()) == options | own | policy
+    assert set(JOB_KEYS) == options | own | policy
 
 
 def test_a_job_is_what_the_command_line_makes_of_the_same_words() -> None:
@@ -216,11 +217,11 @@ COMPLAINTS = [
     "memplan.toml: job 1 (llama-8b): batchsize: unknown key; did you mean batch-size?",
     "memplan.toml: job 1 (llama-8b): target: there is no file 'modle.py'; did you mean model.py?",
     "memplan.toml: job 1 (llama-8b): lora: does not know 'rank=3'",
-    "memplan.toml: job 1 (llama-8b): input: 'float33' is not a torch dtype (input x=float33[B], column 3)",
+    "memplan.toml: job 1 (llama-8b): input[0]: 'float33' is not a torch dtype (input x=float33[B], column 3)",
     "memplan.toml: job 1 (llama-8b): parallel: fsdp must be a whole number above 0, not 'x'",
     "memplan.toml: job 1 (llama-8b): gpus: missing; name them here, or at the top for all jobs",
     "memplan.toml: job 2 (llama-8b): gpus: unknown GPU 'gpu-of-nobody'",
-    "memplan.toml: job 2 (llama-8b): max-peak: expected a size such as '72GiB', found 72",
+    "memplan.toml: job 2 (llama-8b): max-peak: expected text such as '72GiB', found 72",
     "memplan.toml: job 2 (llama-8b): min-headroom: expected a share below 100%, found '150%'",
     "memplan.toml: job 2 (llama-8b): max-increase: '-1%' is not a size",
     "memplan.toml: job 2 (llama-8b): alloc-conf: 'max_splitsize_mb' is not an option",
@@ -228,13 +229,13 @@ COMPLAINTS = [
     "memplan.toml: job 2 (llama-8b): config: no.json cannot be read",
     "memplan.toml: job 2 (llama-8b): checkpoint must be none, full or a plan file; there is no file 'plan.json'",
     "memplan.toml: job 2 (llama-8b): fail-on: expected one of oom, tight, unknown, found 'ooms'",
-    "memplan.toml: job 2 (llama-8b): timeout: expected a time above 0, found 0",
+    "memplan.toml: job 2 (llama-8b): timeout: expected text such as '10m' or a number above 0, found 0",
     "memplan.toml: job 2 (llama-8b): baseline: belongs at the top of the file, it is for all jobs",
     "memplan.toml: job 2 (llama-8b): batch-size must be between 1 and 2147483648, not 99999999999",
     "memplan.toml: job 2 (llama-8b): input x is given twice",
     "memplan.toml: job 3: name: expected text of one line",
     "memplan.toml: job 3: target: 'what is this' is not a target",
-    "memplan.toml: job 3: gpus: expected at least one",
+    "memplan.toml: job 3: gpus: expected a list of at least 1, found []",
     "memplan.toml: jobs 1 and 2 have one name, 'llama-8b'",
 ]
 

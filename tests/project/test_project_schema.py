@@ -10,19 +10,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memplan.job.strict import values_of
-from memplan.project.keys import TOP, job_keys
+from memplan.project.keys import JOB as JOB_KEYS
+from memplan.project.keys import TOP
+from memplan.project.values import values_of
 from memplan.report.documents import schema
 from tests.project.cases import BAD, JOB, KEYS, TYPED
 
 SCHEMA = schema("project")
-OF_JOB = SCHEMA["properties"]["job"]["items"]["properties"]
+OF_JOB = SCHEMA["$defs"]["job"]["properties"]
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 def test_both_know_the_same_keys() -> None:
     assert set(SCHEMA["properties"]) == {*TOP, "job"}
-    assert set(OF_JOB) == set(job_keys())
+    assert set(OF_JOB) == set(JOB_KEYS)
     assert all(each.get("description") for each in OF_JOB.values())
     VALIDATOR.check_schema(SCHEMA)
 
@@ -36,7 +37,7 @@ def test_good_files_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     VALIDATOR.validate(tomllib.loads(f"{KEYS}[[job]]{JOB}"))
     typed = {{"inputs": "input"}.get(name, name.replace("_", "-")): value for name, value in TYPED.items()}
     assert accepted(typed)
-    assert values_of(typed, job_keys())[1] == []
+    assert values_of(typed, JOB_KEYS)[1] == []
 
 
 WRONG: Mapping[str, list[Any]] = {
@@ -71,7 +72,7 @@ WRONG: Mapping[str, list[Any]] = {
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
 def test_what_the_reader_refuses_the_schema_refuses(key: str, value: Any) -> None:
-    assert values_of({key: value}, job_keys())[1]
+    assert values_of({key: value}, JOB_KEYS)[1]
     assert not accepted({key: value})
 
 
@@ -90,7 +91,7 @@ sizes = st.text("019.%kKmGiIbBsSh -", max_size=8)
 @example(key="timeout", text=" 1.5 m ")
 @settings(max_examples=300)
 def test_both_read_the_same_sizes_shares_and_times(key: str, text: str) -> None:
-    problems = values_of({key: text}, job_keys())[1]
+    problems = values_of({key: text}, JOB_KEYS)[1]
     if problems and ("below 100%" in problems[0] or "above 0" in problems[0]):
         return  # of how much it is, the schema knows only whether there is a digit
     assert accepted({key: text}) == (not problems)

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Category
-from memplan.runtime.checkpoint.apply import AppliedPlan
+from memplan.runtime.checkpoint.apply import AppliedPlan, apply
+from memplan.runtime.checkpoint.host import Returning
 from memplan.tracing.checkpointing import apply_checkpointing, described
 from memplan.tracing.records import Trace
 from tests.tracing.jobs import source, trace
@@ -189,7 +191,20 @@ PLANS: dict[str, dict[str, object]] = {
         ],
         "segments": [["layers.0", "layers.1", "layers.2"]],
     },
+    "offload": {"blocks": [{"module": "layers.*", "action": "offload"}]},
+    "prefetch": {"blocks": [{"module": "layers.*", "action": "offload"}], "prefetch": True},
 }
+
+
+class Elsewhere:
+    """A host whose memory torch does not count."""
+
+    def take(self, flat: torch.Tensor) -> Any:
+        return flat.numpy().copy()
+
+    def give(self, taken: Any) -> Returning:
+        host = torch.from_numpy(taken)
+        return Returning(torch.empty_like(host).copy_(host))
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -202,7 +217,7 @@ def test_the_traced_peak_is_that_of_a_real_run(tmp_path: Path, name: str) -> Non
 
     def real() -> None:
         model = Stack()
-        apply_checkpointing(model, str(plan))
+        apply(model, plan, host=Elsewhere(), strict=True)
         optimizer = _sgd(model.parameters())
         for _ in range(2):
             batch = torch.randn(rows, WIDTH)

@@ -11,6 +11,7 @@ from memplan.errors import EstimateError
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
+from memplan.measure.records import Estimate
 from memplan.tracing.records import Trace
 from memplan.tracing.run import trace_job
 from tests.tracing.jobs import CPU, source, spec, trace
@@ -221,6 +222,23 @@ def test_the_interval_holds_both_ways_of_a_branch(tmp_path: Path) -> None:
     assert any("branch.py:9" in sentence for sentence in answer.assumptions)
 
 
+def estimated_and_real(path: Path) -> tuple[Estimate, int]:
+    """What is said of a program that steps by itself, and the peak of eight of its steps."""
+
+    def run() -> object:
+        program: dict[str, Any] = {}
+        exec(path.read_text(), program)
+        model = program["model"]()
+        optimizer = program["optimizer"](model.parameters())
+        for _ in range(8):
+            program["train_step"](model, optimizer, program["batch"](8))
+        return optimizer
+
+    job = JobSpec(target=FileTarget(path=path), batch_size=8)
+    (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
+    return answer, peak(real_allocations(run))
+
+
 _SKIPPING = """
 import itertools
 import torch
@@ -247,20 +265,40 @@ def test_the_interval_holds_an_optimizer_that_skips_updates_of_a_full_history(
     path = tmp_path / "skipping.py"
     path.write_text(_SKIPPING.format(scales=scales))
 
-    def run() -> object:
-        program: dict[str, Any] = {}
-        exec(path.read_text(), program)
-        model = program["model"]()
-        optimizer = program["optimizer"](model.parameters())
-        for _ in range(8):
-            program["train_step"](model, optimizer, program["batch"](8))
-        return optimizer
-
-    real = peak(real_allocations(run))
-    job = JobSpec(target=FileTarget(path=path), batch_size=8)
-    (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
+    answer, real = estimated_and_real(path)
     assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
     assert (real > 1.05 * answer.peak.device_bytes) == skips
+
+
+_SCALED = """
+import torch
+scaler = torch.amp.GradScaler("cpu")
+def model(): return torch.nn.Sequential(torch.nn.Embedding(1024, 64), torch.nn.Linear(64, 64))
+def batch(batch_size): return (torch.arange(batch_size),)
+def loss(output, batch): return output.square().mean() * {scale}
+def optimizer(parameters): return torch.optim.AdamW(parameters, **{options})
+def train_step(model, optimizer, batch):
+    scaler.scale(loss(model(*batch), batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}])
+@pytest.mark.parametrize("scale", ["1", "float('inf')"])
+def test_the_interval_holds_a_scaler_that_never_lets_its_optimizer_step(
+    scale: str, options: dict[str, bool], tmp_path: Path
+) -> None:
+    """Where every gradient overflows no state is ever made, but by fused optimizers, which look for themselves."""
+    path = tmp_path / "scaled.py"
+    path.write_text(_SCALED.format(scale=scale, options=options))
+    answer, real = estimated_and_real(path)
+    assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
+    assert "gradient scaling finds no overflow" in answer.assumptions
+    is_idle = scale != "1" and "fused" not in options
+    assert (real < 0.8 * answer.peak.device_bytes) == is_idle
+    assert (answer.peak.low_bytes < 0.8 * answer.peak.device_bytes) == ("fused" not in options)
 
 
 def test_a_step_that_settled_is_followed_by_one_that_skips_its_update() -> None:

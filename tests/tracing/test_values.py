@@ -207,6 +207,33 @@ def test_conditions(ask: Callable[[], torch.Tensor], answer: bool) -> None:
         assert bool(ask()) is answer
 
 
+def gradient_of_a_loss() -> torch.Tensor:
+    """What a loss's own backward is given where nothing scales the loss: ones."""
+    seen: list[torch.Tensor] = []
+    loss = torch.randn(3, requires_grad=True).sum()
+    loss.register_hook(seen.append)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return seen[0]
+
+
+@pytest.mark.parametrize("compare", [torch.equal, torch.allclose])
+def test_tensors_are_compared_where_their_elements_are_known(
+    compare: Callable[[torch.Tensor, torch.Tensor], bool],
+) -> None:
+    with recording() as values:
+        assert compare(gradient_of_a_loss(), torch.tensor(1.0))
+        assert not compare(gradient_of_a_loss(), torch.tensor(2.0))
+        assert not compare(torch.zeros(1000), torch.ones(1000))
+        assert compare(torch.tensor([1, 2]), torch.arange(1, 3))
+        assert not values.assumptions
+        assert not values.decisions.asked
+        # Of what data made nothing is known but what is asked.
+        assert compare(torch.randn(4), torch.randn(4))
+        assert values.decisions.asked == 1
+    with recording():
+        assert not torch.equal(torch.zeros(3), torch.zeros(2))
+
+
 def test_numbers_that_nobody_knows_are_one() -> None:
     with recording() as values:
         assert torch.randn(3)[1].item() == 1.0

@@ -19,7 +19,7 @@ from memplan.job.spec import JobSpec
 from memplan.measure.answer import compose
 from memplan.measure.measurer import measure
 from memplan.plan.checkpoint.ops.partitioner import JointPlan, budget_partitioner
-from memplan.plan.time.clock import step_time
+from memplan.timing.clock import step_time
 
 MIB = 2**20
 PLANNED: dict[str, tuple[str, dict[str, Any]]] = {

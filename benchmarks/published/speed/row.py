@@ -12,8 +12,8 @@ from memplan.job.spec import JobSpec
 from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.measure.played import play_on_device
-from memplan.plan.time.clock import step_time
-from memplan.plan.time.records import StepTime
+from memplan.timing.clock import step_time
+from memplan.timing.records import StepTime
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 

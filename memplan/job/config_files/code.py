@@ -2,17 +2,19 @@
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from memplan.errors import UsageError
 from memplan.files.documents import check_plain
 from memplan.files.read import SETTINGS, UnreadableError, read_text
-from memplan.job.setup_values import JOB
-from memplan.job.strict import WrongValuesError
+from memplan.job.options import OPTIONS
+from memplan.job.setup_file import JOB
 
 NAME = "MEMPLAN_SETUP"
 """The variable."""
+_CARRIED = replace(JOB, called=NAME)
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -29,12 +31,10 @@ def read(path: Path) -> Mapping[str, Any]:
         check_plain(content)
     except (UnreadableError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict) or not content.keys() <= JOB.keys() - {"target"}:
+    if not isinstance(content, dict) or not content.keys() <= {*OPTIONS, "zero"}:
         raise UsageError(f"{path} is no file that memplan emit wrote", hint=f"such a file defines {NAME}")
-    try:
-        values = {name: JOB[name](value) for name, value in content.items()}
-    except (WrongValuesError, ValueError) as error:
-        raise UsageError(f"{path}: {NAME} is not valid: {error}") from error
+    job = _CARRIED.read({"target": {"preset": "none"}, **content}, str(path))
+    values = {name: getattr(job, name) for name in content}
     if values.get("checkpoint", "none") not in ("none", "full"):
         values["checkpoint"] = str(path.parent / values["checkpoint"])
     return values

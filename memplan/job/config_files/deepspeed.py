@@ -5,9 +5,8 @@ from typing import Any, get_type_hints
 
 from memplan.job.config_files.deepspeed_keys import OPTIMIZERS, ZERO_KEYS
 from memplan.job.config_files.source import FileSource
-from memplan.job.config_files.values import elements, norm, switch, whole, word
+from memplan.job.config_files.values import choice, elements, norm, of_type, switch, whole, word
 from memplan.job.parallel import Parallel
-from memplan.job.strict import choice, of_type, reads
 from memplan.job.zero import Zero
 
 KEYS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
@@ -85,9 +84,8 @@ def _deprecated(source: FileSource) -> None:
 
 def _settings(source: FileSource) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    whole, truth = reads({})(elements), reads({})(switch)
     for name, hint in get_type_hints(Zero).items():
-        reader = of_type(hint, whole=whole, truth=truth)
+        reader = of_type(hint)
         found = [source.get(place, reader) for place in ZERO_KEYS[name]]
         # Where two sections say it, the optimizer's counts.
         settings |= next(({name: value} for value in found if value is not None), {})

@@ -1,12 +1,12 @@
 """One configuration file while it is read: values with their places, and what has to be told about it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memplan.job.strict import Read
-
+Read = Callable[[object], Any]
+"""Checks and converts a value, or raises ``ValueError``."""
 _BY_THE_USER = "auto"
 """What DeepSpeed's and axolotl's files say where somebody else decides."""
 

@@ -1,8 +1,8 @@
 """Values as configuration files write them: numbers in quotes, switches in words."""
 
-from typing import Any
-
-from memplan.job.strict import refuse
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -66,3 +66,33 @@ def _number(content: object) -> float | None:
     except ValueError:
         return None
     return value if abs(value) < float("inf") else None
+
+
+def of_type(hint: Any) -> Callable[[object], Any]:
+    """Return what reads a field of this annotation: bool, int, ``Literal``, or one of them or None."""
+    if hint in (bool, int):
+        return switch if hint is bool else elements
+    if get_origin(hint) is Literal:
+        return choice(get_args(hint))
+    [kind] = [argument for argument in get_args(hint) if argument is not NoneType]
+    return of_type(kind)
+
+
+def choice(words: tuple[Any, ...]) -> Callable[[object], Any]:
+    """Return what reads one of these."""
+
+    def read(content: object) -> Any:
+        if isinstance(content, bool) or content not in words:
+            refuse(f"one of {', '.join(map(str, words))}", content)
+        return content
+
+    return read
+
+
+def refuse(expected: str, content: object) -> NoReturn:
+    """Say what should be there.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"expected {expected}, found {'nothing' if content is None else repr(content)[:40]}")

@@ -1,10 +1,11 @@
 """Bounds of ways that were not traced: they need at least so much, and take at least so long, because others do.
 
-Three laws, each checked whenever two traces meet it; a job that breaks one has no bounds any more (``holds``):
+Four laws, each checked whenever two traces meet it; a job that breaks one has no bounds any more (``holds``):
 
 - A way that recomputes, offloads activations, or cuts the batch into more micro-batches does all that the plain way
   does and more: it takes as long at least.
 - Passes and the optimizer's update are apart: of two ways whose passes are equal, each takes its own update on top.
+- However a batch is spread over ranks, the busiest has the average of the work that goes by the samples.
 - With a larger micro-batch every tensor is as large at least. What kernels take for themselves need not be.
 """
 
@@ -21,7 +22,7 @@ from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.exclusions import under_deepspeed
 from memplan.plan.recommend.floors import MemoryFloor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group
-from memplan.plan.time.rates import Rates
+from memplan.timing.rates import Rates
 
 SPLIT = ("batch_size", "grad_accum")
 ADDING = ("checkpoint", "offload_activations", *SPLIT)
@@ -101,7 +102,8 @@ class Bounds:
         spec = candidate.spec
         held = max((self._held(each, spec) for each in self._alike_but(spec, _SIZES)), default=0.0)
         states = max((states_of(each.states, each.spec, spec) for each in self._apart.values()), default=0.0)
-        most = max(held, states)
+        elements = max((elements_of(each.floor, each.spec, spec) for each in self._apart.values()), default=0.0)
+        most = max(held, states, elements)
         return int(most) + self._profile.context_bytes if most else 0
 
     def least_seconds(self, candidate: Candidate) -> float:
@@ -113,7 +115,9 @@ class Bounds:
         passes = [each.evaluated.time.compute - each.evaluated.time.optimizer for each in self._plainer(spec, _BOTH)]
         update = min((each.evaluated.time.optimizer for each in self._alike_but(spec, PASSES)), default=0.0)
         products = (self._products(each, candidate) for each in self._apart.values())
-        return max(max(whole, default=0.0), max(passes, default=0.0) + update, *products, 0.0)
+        spread = [each for each in self._spread(spec) if _same_batch(each, candidate)]
+        of_samples = (each.floor.sample_seconds for each in spread)
+        return max(max(whole, default=0.0), max(passes, default=0.0) + update, *products, *of_samples, 0.0)
 
     def _agrees(self, traced: _Traced) -> bool:
         candidate = traced.evaluated.candidate
@@ -135,6 +139,15 @@ class Bounds:
     def _plainer(self, spec: JobSpec, free: tuple[str, ...]) -> list[_Traced]:
         """Return what was traced and does nothing that a way does not do besides more."""
         return [each for each in self._alike_but(spec, free) if self._adds(each.spec, spec)]
+
+    def _spread(self, spec: JobSpec) -> list[_Traced]:
+        """Return what was traced and does the same with its samples or less, spread over ranks in whatever way."""
+        if spec.parallel.context > 1 or spec.parallel.expert > 1:
+            # Turns of a ring and exchanged tokens run other kernels.
+            return []
+        alike = self._alike_but(spec, _SPREAD)
+        plain = [each for each in alike if _degree(each.spec.parallel) == 1 and not each.spec.offload_activations]
+        return [each for each in plain if each.spec.checkpoint in ("none", spec.checkpoint)]
 
     def _adds(self, plain: JobSpec, spec: JobSpec) -> bool:
         if plain.batch_size * plain.grad_accum != spec.batch_size * spec.grad_accum:
@@ -158,19 +171,20 @@ class Bounds:
         return max((size for phase, size in live.items() if is_same_update or phase != "optimizer"), default=0.0)
 
     def _products(self, traced: _Traced, candidate: Candidate) -> float:
-        """Seconds of the products, which every way computes, shared among ranks at best."""
+        """Seconds of the products, which all ways compute: the busiest rank has the average of all ranks at least."""
         known, spec, floor = traced.spec, candidate.spec, traced.floor
-        same_batch = traced.evaluated.candidate.global_batch == candidate.global_batch
-        if not same_batch or _degree(known.parallel) > 1 or spec.quantize != known.quantize:
+        if not _same_batch(traced, candidate) or _degree(known.parallel) > 1 or spec.quantize != known.quantize:
             return 0.0
         flops = floor.products
         if spec.lora != known.lora:
             flops = floor.forward_products
         elif known.checkpoint not in ("none", spec.checkpoint):
             flops -= floor.forward_products
-        # What does not depend on the samples is computed once for each micro-batch.
-        fewer = min(1.0, spec.grad_accum / known.grad_accum)
-        return flops * fewer / _degree(spec.parallel) / self._fastest(spec)
+        fewer = 1.0
+        if floor.has_fixed_products:
+            passes = [each.grad_accum * each.parallel.step_batches * each.parallel.data_ranks for each in (known, spec)]
+            fewer = min(1.0, passes[1] / passes[0])
+        return flops * fewer / self._fastest(spec)
 
     def _fastest(self, spec: JobSpec) -> float:
         """FLOP/s of products; what a program computes in, its options do not say."""
@@ -180,7 +194,12 @@ class Bounds:
 
 _SIZES = (*SPLIT, "optimizer_impl")
 _BOTH = (*ADDING, *UPDATE)
-_FREE = (SPLIT, ADDING, PASSES, _SIZES, _BOTH)
+_SPREAD = (*_BOTH, "parallel")
+_FREE = (SPLIT, ADDING, PASSES, _SIZES, _BOTH, _SPREAD)
+
+
+def _same_batch(traced: _Traced, candidate: Candidate) -> bool:
+    return traced.evaluated.candidate.global_batch == candidate.global_batch
 
 
 def states_of(states: Mapping[Category, float], known: JobSpec, spec: JobSpec) -> float:
@@ -209,6 +228,21 @@ def states_of(states: Mapping[Category, float], known: JobSpec, spec: JobSpec) -
     if spec.optimizer_in_backward or known.optimizer_in_backward:
         gradients = 0.0
     return part * (weights + gradients + update)
+
+
+def elements_of(floor: MemoryFloor, known: JobSpec, spec: JobSpec) -> float:
+    """Bytes of weights and gradients at a byte an element, by the counts of a way on any ranks.
+
+    Args:
+        floor: Of a traced way.
+        known: That way.
+        spec: The way that was not traced.
+    """
+    if spec.quantize != "none" or isinstance(spec.target, ScriptTarget):
+        # Four bits an element, or whatever a program makes of them.
+        return 0.0
+    learns = spec.mode == "train" and spec.lora == known.lora and not spec.optimizer_in_backward
+    return _share(spec.parallel) * (floor.parameters + floor.trainable_parameters * learns)
 
 
 _STATES = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)

@@ -12,6 +12,7 @@ from memplan.errors import MemplanError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
+from memplan.lifetime.roofline import computing_precision
 from memplan.measure.answer import compose
 from memplan.measure.collector import collector_off
 from memplan.measure.kept_traces import KeptTraces, kept_traces
@@ -24,9 +25,10 @@ from memplan.plan.recommend.floors import MemoryFloor, floor_of
 from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
 from memplan.plan.recommend.programs import in_force
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
-from memplan.plan.time.clock import step_time, with_micro_batches
-from memplan.plan.time.records import StepTime
 from memplan.replay.host import host_peak
+from memplan.timing.clock import step_time, with_micro_batches
+from memplan.timing.rates import Rates
+from memplan.timing.records import StepTime
 from memplan.tracing.records import Trace
 from memplan.units import Bytes, format_bytes
 
@@ -191,7 +193,7 @@ def _of_rank(spec: JobSpec, profile: GpuProfile, measured: Measured, repeated: f
     return _Ranks(
         estimate=estimate,
         peaks=phase_peaks(lifetimes),
-        floor=floor_of(lifetimes, repeated),
+        floor=floor_of(lifetimes, Rates.of(profile, computing_precision(spec, lifetimes.trace)), repeated),
         host_bytes=host_peak(lifetimes.trace) + estimate.peak.data_pipeline_bytes,
         time=step_time(lifetimes.trace, spec, profile),
         experts=has_experts(lifetimes),

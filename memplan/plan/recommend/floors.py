@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.lifetime.sweep import live_curve
+from memplan.plan.recommend.samples import sample_work
+from memplan.timing.rates import Rates
 from memplan.tracing.records import Phase, Trace
+from memplan.tracing.turns import performed
 
 UNSTEADY = ("scratch", "workspace")
 """Roles of what kernels take for themselves: a smaller batch may need more of it."""
@@ -25,22 +28,36 @@ class MemoryFloor:
     """FLOPs of matrix products and convolutions in one step of one rank, the optimizer aside."""
     forward_products: float = 0.0
     """Those of them that are the forward's."""
+    has_fixed_products: bool = False
+    """Are there products of weights alone, which each micro-batch computes once, however many samples it has?"""
+    sample_seconds: float = 0.0
+    """Time of the kernels of one step of one rank, as far as it goes by the samples and not by the weights."""
+    parameters: int = 0
+    """Elements of the whole model's parameters."""
+    trainable_parameters: int = 0
+    """Those that learn."""
 
 
-def floor_of(lifetimes: Lifetimes, repeated: float) -> MemoryFloor:
+def floor_of(lifetimes: Lifetimes, rates: Rates, repeated: float) -> MemoryFloor:
     """Read a floor from a trace.
 
     Args:
         lifetimes: Of the trace of one rank.
+        rates: Of the device, for what the job computes in.
         repeated: Micro-batches of the step for each one that was traced.
     """
     trace = lifetimes.trace
     products, forward = _products(trace)
+    work = sample_work(lifetimes)
     return MemoryFloor(
         live=_most_live(lifetimes, ()),
         live_without_gradients=_most_live(lifetimes, (Category.GRADIENT,)),
         products=products * repeated,
         forward_products=forward * repeated,
+        has_fixed_products=any(op.name.startswith(PRODUCTS) for op in work.fixed),
+        sample_seconds=sum(rates.seconds(*each) for each in work.of_samples) * repeated,
+        parameters=trace.model.parameters,
+        trainable_parameters=trace.model.trainable_parameters,
     )
 
 
@@ -62,6 +79,6 @@ def _most_live(lifetimes: Lifetimes, without: tuple[Category, ...]) -> Mapping[P
 def _products(trace: Trace) -> tuple[float, float]:
     """FLOPs of the products in the last step, and those of its forward."""
     step = trace.steps[-1]
-    ops = [op for op in trace.ops[step.first_op : step.end_op] if op.name.startswith(PRODUCTS)]
+    ops = [op for op in performed(trace, step.first_op, step.end_op) if op.name.startswith(PRODUCTS)]
     forward = sum(op.flops for op in ops if op.phase == "forward")
     return forward + sum(op.flops for op in ops if op.phase == "backward"), forward

@@ -109,11 +109,11 @@ class _Searching:
         """Everything in turn; what an interrupt leaves is an answer, too, once the job as given was traced."""
         interrupted = False
         try:
-            self._traces.run([*self._bases, *self._ways.likely()], needed=len(self._bases))
+            self._trace_bases()
             self._prepare()
             self._search_ways()
         except KeyboardInterrupt:
-            if self._traces.predictor is None and not all(map(self._traces.has, self._bases)):
+            if self._traces.predictor is None and not self._traces.has(self._bases[0]):
                 raise
             interrupted = True
         if self._traces.predictor is None:
@@ -134,6 +134,13 @@ class _Searching:
                 batch_statistics=self._traces.of(self._ways.given).batch_statistics,
             )
         )
+
+    def _trace_bases(self) -> None:
+        """Trace the job as given; of several layouts the one that shares most first, which may rule the others out."""
+        first, *others = self._bases
+        self._traces.run([first, *self._ways.likely()], needed=1)
+        possible = [each for each in others if not self._certificate.cannot_fit(each)]
+        self._traces.run(possible, needed=len(possible))
 
     def _prepare(self) -> None:
         self._ways.prepare()

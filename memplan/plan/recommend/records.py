@@ -9,7 +9,7 @@ from memplan.findings.utilization import Utilization, UtilizationThresholds
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
 from memplan.plan.batch.records import CriticalBatch
-from memplan.plan.time.records import StepTime
+from memplan.timing.records import StepTime
 from memplan.units import Bytes
 
 Group = Literal[

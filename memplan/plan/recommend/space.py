@@ -33,7 +33,7 @@ class Combination:
 
 
 def bases(spec: JobSpec, search: Search) -> tuple[Candidate, ...]:
-    """The job as given, on all ranks; where nobody said how, as copies of the whole state and as one that is shared.
+    """The job as given, on all ranks; where nobody said how, with one state that all share, and with copies of it.
 
     Raises:
         UsageError: The ranks of ``--parallel`` are not those of ``--gpus``, or cannot share the global batch.
@@ -49,7 +49,7 @@ def bases(spec: JobSpec, search: Search) -> tuple[Candidate, ...]:
             changes=(f"--parallel {parallel}",),
             groups=("parallel",),
         )
-        for parallel in layouts(search.gpus)[:FIRST_LAYOUTS]
+        for parallel in reversed(layouts(search.gpus)[:FIRST_LAYOUTS])
     )
 
 

@@ -56,10 +56,9 @@ class Ways:
 
     def likely(self) -> Iterator[Candidate]:
         """Yield what to trace beside the job as given."""
-        if len(self._bases) == 1:
-            for change in self._changes_of_given():
-                if change.text in LIKELY:
-                    yield self._alone(change)
+        for change in self._changes_of_given():
+            if change.text in LIKELY:
+                yield self._alone(change)
 
     def prepare(self) -> None:
         """Choose the job that others are compared to, and list all ways to run it.
@@ -158,13 +157,14 @@ class Ways:
 
     def _raise_if_hopeless(self) -> None:
         """A job that no layout can trace is the user's to put right; nothing of it is searched."""
-        found = [self._traces.of(each) for each in self._bases]
+        found = [self._traces.of(each) for each in self._bases if self._traces.has(each)]
         if all(each.evaluated is None for each in found):
             raise found[0].error or EstimateError(found[0].reason)
 
     def _best_base(self) -> Candidate:
         """Of the layouts the fastest that fits, else the smallest."""
-        known = [each.evaluated for each in map(self._traces.of, self._bases) if each.evaluated is not None]
+        traced = [self._traces.of(each).evaluated for each in self._bases if self._traces.has(each)]
+        known = [each for each in traced if each is not None]
         fitting = [each for each in known if each.fits]
         if fitting:
             return max(fitting, key=lambda each: each.samples_per_second).candidate

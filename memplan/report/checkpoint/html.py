@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint import svg as checkpoint_svg
-from memplan.report.checkpoint.text import remarks, run_action, run_name, runs, saved_words, segment_words, verdict
+from memplan.report.checkpoint.text import joint_words, remarks, run_action, run_name, runs, saved_words, verdict
 from memplan.report.draw.scatter_svg import STYLE
 from memplan.report.html.plain import page, text
 from memplan.units import format_bytes
@@ -24,7 +24,7 @@ def render(answer: CheckpointAnswer) -> str:
             '<th class="figure">before</th><th class="figure">ms again</th></tr></thead><tbody>',
             *(_row(rows) for rows in runs(answer.blocks)),
             "</tbody></table></div>",
-            *(f"<p>{text(words)}</p>" for words in segment_words(answer)),
+            *(f"<p>{text(words)}</p>" for words in joint_words(answer)),
             *_footer(answer),
         ],
         picture_style=STYLE,

@@ -136,15 +136,17 @@ def block_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
         )
         if rows[0].saved:
             lines += [Text(line, style="dim") for line in hanging(" " * (names + 4), saved_words(rows[0]), width)]
-    for words in segment_words(answer):
+    for words in joint_words(answer):
         lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
     return lines if answer.blocks else []
 
 
-def segment_words(answer: CheckpointAnswer) -> Iterator[str]:
-    """``layers.0 … 2 (3) run again as one``, outermost first."""
+def joint_words(answer: CheckpointAnswer) -> Iterator[str]:
+    """What blocks do together: ``layers.0 … 2 (3) run again as one``, outermost first."""
     for segment in answer.plan.segments:
         yield f"{_range_name(segment.modules)} run again as one"
+    if answer.plan.prefetch:
+        yield "what is offloaded is fetched back while the offloaded block before it runs backward"
 
 
 def runs(rows: Sequence[BlockRow]) -> Iterator[list[BlockRow]]:

@@ -15,7 +15,7 @@ CLASSES = {
     "inference": "inference",
     "compiled": "compiled steps",
     "sharded": "steps on several GPUs",
-    "cnn": "convolutional nets",
+    "cnn": "CNNs or RNNs",
     "cpu": "training on a CPU",
     "rocm": "steps on AMD cards",
 }

@@ -14,6 +14,7 @@ from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
 from memplan.report.estimate.owners import owner_lines
+from memplan.report.estimate.tail import tail_lines
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.estimate.verdict import NO_COMMANDS, verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
@@ -113,6 +114,7 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     lines = [Text.assemble((total, "bold"), f"  {interval}"), *interval_line(peak.basis), *_moment(estimate, width)]
     lines += [Text(f"  {where:{LABEL_CELLS}}  {format_bytes(size)} for each rank") for where, size in _elsewhere(peak)]
     lines += _cache_lines(estimate.kv_cache)
+    lines += tail_lines(estimate.tail, width)
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
     return lines
@@ -136,7 +138,8 @@ def _cache_lines(cache: KvCache | None) -> list[Text]:
 
 def _moment(estimate: Estimate, width: int) -> list[Text]:
     peak, room = estimate.peak, width - 5
-    place = f"at {peak.phase}/{clean(peak.module)}" if peak.module else f"at {peak.phase}"
+    phase = "set-up, before the first step" if peak.phase == "setup" else peak.phase
+    place = f"at {phase}/{clean(peak.module)}" if peak.module else f"at {phase}"
     source = shorten(source_line(peak.source), room // 2)
     op = shorten(peak.op.removesuffix(".default"), room - cell_len(SEPARATOR + source))
     cause = SEPARATOR.join(part for part in (op, source) if part)

@@ -9,7 +9,7 @@ from memplan.plan.reuse.records import ArenaBuffer, ArenaPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class RasterCell:
     """One cell of the grid."""
 
     share: float
@@ -26,7 +26,7 @@ def raster(
     columns: int,
     rows: int,
     height: int,
-) -> list[list[Cell]]:
+) -> list[list[RasterCell]]:
     """Draw a placement into cells.
 
     Args:
@@ -63,7 +63,7 @@ def _covered(start: float, end: float, cells: int) -> list[tuple[int, float]]:
     ]
 
 
-def _cell(shares: dict[str, float]) -> Cell:
+def _cell(shares: dict[str, float]) -> RasterCell:
     if not shares:
-        return Cell(share=0.0, label="")
-    return Cell(share=min(1.0, sum(shares.values())), label=max(shares, key=lambda label: shares[label]))
+        return RasterCell(share=0.0, label="")
+    return RasterCell(share=min(1.0, sum(shares.values())), label=max(shares, key=lambda label: shares[label]))

@@ -12,9 +12,9 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.blocks import bare, check_fingerprint, modules_named
 from memplan.runtime.checkpoint.check import check_plan
+from memplan.runtime.checkpoint.host import Host, PinnedHost
 from memplan.runtime.checkpoint.members import put_segments
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
-from memplan.runtime.checkpoint.offload import Host, PinnedHost
 from memplan.runtime.checkpoint.plan_file import read_plan
 from memplan.runtime.checkpoint.planned import Recomputing, planned_forwards, put_blocks, refuse_own_checkpointing
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment, is_for_gpu
@@ -92,7 +92,7 @@ def apply(
         error.where = where or error.where or "memplan.apply"
         raise
     strict = strict or not is_for_gpu(plan)
-    put_blocks(target, resolved, recomputing, host or PinnedHost(), strict=strict)
+    put_blocks(target, resolved, recomputing, host or PinnedHost(), prefetch=plan.prefetch, strict=strict)
     put_segments(target, plan.segments)
     return AppliedPlan(model=model, plan=plan, blocks=resolved)
 

@@ -2,95 +2,60 @@
 
 ::
 
-    forward    ends ──► copies to the host (a stream of its own) ──► device memory free
-    backward   first use of anything saved ──► all of the block is copied back ──► used
+    forward    ends ──► copies to the host ──► device memory free
+    backward   first use of anything saved ──► all of the block is copied back ──► waited for ──► used
+                                           └─► then all of the block whose backward comes next, if fetched ahead
 
-Copies back go by the stream that computes, which waits for them: what a block needs is on the device from its backward
-on and no earlier, however far Python runs ahead, and takes the time that a plan says.
+Without fetching ahead, what a block needs is on the device from its backward on and no earlier, however far Python runs
+ahead. With it, the next block's tensors are on the device, too, and have this block's backward to come back in.
 
 Whole storages are moved, once each, however many saved tensors are views of one.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from memplan.runtime.checkpoint.host import Host, Returning
+
 LEAST_BYTES = 1024
 """Smaller storages stay (torchtune, training/_activation_offloading.py: ``min_offload_size``)."""
-
-MOST_LEAVING = 5
-"""Storages whose copies to the host may be unfinished (the same: ``max_fwd_stash_size``)."""
 
 _WRITTEN_TO = "one of the variables needed for gradient computation has been modified by an inplace operation"
 
 
-class Host(Protocol):
-    """Where saved tensors wait. Tracing puts its own in this place."""
+class BackwardOrder:
+    """The order in which blocks that are fetched ahead come in backward: the reverse of their forwards.
 
-    def take(self, flat: torch.Tensor) -> Any:
-        """Copy a one-dimensional tensor away; the copy need not be finished on return."""
-
-    def give(self, taken: Any) -> torch.Tensor:
-        """Copy it back to the device that it came from; what runs there next may use it."""
-
-
-class PinnedHost:
-    """Pinned memory, which CUDA devices copy to by a stream of its own; plain copies for other devices."""
+    It belongs to a plan in force, and to its process.
+    """
 
     def __init__(self) -> None:
-        self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._leaving: deque[torch.cuda.Event] = deque()
+        self._latest: ReferenceType[_Saved] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Streams stay with their process."""
-        return PinnedHost, ()
+        """A copy of the model starts anew."""
+        return BackwardOrder, ()
 
-    def take(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.device]:
-        """Copy to the host."""
-        if not flat.is_cuda:
-            return flat.to("cpu", copy=True), flat.device
-        stream = self._stream(flat.device)
-        host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
-        stream.wait_stream(torch.cuda.current_stream(flat.device))
-        with torch.cuda.stream(stream):
-            host.copy_(flat, non_blocking=True)
-        # The allocator must not hand the memory on before it is copied.
-        flat.record_stream(stream)
-        self._leaving.append(stream.record_event())
-        if len(self._leaving) > MOST_LEAVING:
-            # Python runs ahead of the device: without a wait nothing of a forward would be free for the rest of it.
-            self._leaving.popleft().synchronize()
-        return host, flat.device
-
-    def give(self, taken: tuple[torch.Tensor, torch.device]) -> torch.Tensor:
-        """Copy back."""
-        host, device = taken
-        if device.type != "cuda":
-            return host.to(device, copy=True)
-        # The copy to the host went by the other stream, and may not be finished.
-        torch.cuda.current_stream(device).wait_stream(self._stream(device))
-        return host.to(device, non_blocking=True)
-
-    def _stream(self, device: torch.device) -> torch.cuda.Stream:
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        return self._streams[device]
+    def append(self, block: "_Saved") -> None:
+        """Put what a forward has saved behind that of all forwards before it."""
+        block.next, self._latest = self._latest, ref(block)
 
 
 @contextmanager
-def offloading(module: nn.Module, host: Host) -> Iterator[None]:
+def offloading(module: nn.Module, host: Host, order: BackwardOrder | None = None) -> Iterator[None]:
     """Move away what autograd saves within this context.
 
     Args:
         module: Whose parameters and buffers stay where they are, as do views of them.
         host: Takes and gives back.
+        order: Of this forward among those that are fetched ahead; None: nothing is fetched ahead.
     """
     staying: WeakSet[torch.UntypedStorage] = WeakSet()
     for tensor in (*module.parameters(), *module.buffers()):
@@ -100,6 +65,8 @@ def offloading(module: nn.Module, host: Host) -> Iterator[None]:
     with saved_tensors_hooks(block.pack, _unpack):
         yield
     block.move()
+    if order is not None and block.storages:
+        order.append(block)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +99,7 @@ class _Packed:
     """Brings its storage back, and at first the whole block with it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class _Saved:
     """Everything that one forward of a block saves."""
 
@@ -143,8 +110,12 @@ class _Saved:
     storages: list[_Storage] = field(default_factory=list)
     waiting: list[tuple[_Storage, torch.Tensor]] = field(default_factory=list)
     """What is saved and not moved yet."""
-    is_given: bool = False
-    """Has a backward brought everything back once?"""
+    is_fetched: bool = False
+    """Has everything been on its way back once?"""
+    returning: list[tuple[_Storage, Returning]] = field(default_factory=list)
+    """What is on its way back, and not waited for yet."""
+    next: "ReferenceType[_Saved] | None" = None
+    """What is fetched ahead while this block's backward runs; dead as soon as its own backward is over."""
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """Move a tensor's storage away, unless it stays."""
@@ -169,16 +140,28 @@ class _Saved:
             if flat._version == entry.version:  # noqa: SLF001
                 entry.taken = self.host.take(flat)
 
+    def fetch(self) -> None:
+        """Begin to copy everything back; what was saved last is needed first."""
+        self.move()
+        self.is_fetched = True
+        entries = [entry for entry in reversed(self.storages) if entry.taken is not None]
+        self.returning = [(entry, self.host.give(entry.taken)) for entry in entries]
+
     def give_back(self, needed: _Storage) -> None:
-        """Begin to copy everything back, what is needed first (it was saved last) at the front.
+        """Bring everything back, and begin to fetch the next block.
 
         Whoever asks again, over a retained graph or twice for one tensor, gets no more than it asks for.
         """
-        self.move()
-        for entry in (needed,) if self.is_given else reversed(self.storages):
-            if entry.taken is not None:
-                entry.flat, entry.unused = self.host.give(entry.taken), entry.saved
-        self.is_given = True
+        if not self.is_fetched:
+            self.fetch()
+        elif not self.returning and needed.taken is not None:
+            self.returning = [(needed, self.host.give(needed.taken))]
+        following = None if self.next is None else self.next()
+        if following is not None and not following.is_fetched:
+            following.fetch()
+        arriving, self.returning = self.returning, []
+        for entry, copy in arriving:
+            entry.flat, entry.unused = copy.arrived(), entry.saved
 
     def _entry(self, tensor: torch.Tensor) -> _Storage:
         storage = tensor.untyped_storage()

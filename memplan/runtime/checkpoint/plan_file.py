@@ -6,6 +6,7 @@
      "blocks": [{"module": "layers.0", "action": "checkpoint"},
                 {"module": "layers.1", "action": "selective", "saved": [{"op": "aten.mm.default", "calls": [0, 2]}]}],
      "segments": [["layers.2", "layers.3"]],
+     "prefetch": true,
      "fingerprint": {…}, "promise": {…}}
 
 ``{"modules": ["layers.*"]}`` is the short form for checkpointing some modules, patterns included. Unknown keys are left
@@ -58,6 +59,7 @@ DOCUMENT = Document(
         CheckpointPlan: Table(
             keys={
                 "schema_version": Constant(VERSION),
+                "prefetch": if_any("prefetch"),
                 "fingerprint": if_any("fingerprint"),
                 "promise": if_any("promise"),
             },

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from memplan.runtime.checkpoint.host import Host
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
-from memplan.runtime.checkpoint.offload import Host, offloading
+from memplan.runtime.checkpoint.offload import BackwardOrder, offloading
 from memplan.runtime.checkpoint.records import Action, BlockPlan
 from memplan.runtime.checkpoint.rerun import checkpointed
 from memplan.runtime.checkpoint.selective import selectively_checkpointed
@@ -29,16 +30,25 @@ class PlannedForward:
         block: What it does.
         recomputing: Context of its second run.
         host: Where offloaded tensors wait; needed by those who offload.
+        order: Of the offloaded blocks, if their tensors are fetched ahead.
         strict: Must every planned op call come, also on the CPU?
     """
 
     def __init__(
-        self, module: nn.Module, block: BlockPlan, recomputing: Recomputing, host: Host | None, *, strict: bool = True
+        self,
+        module: nn.Module,
+        block: BlockPlan,
+        recomputing: Recomputing,
+        host: Host | None,
+        order: BackwardOrder | None = None,
+        *,
+        strict: bool = True,
     ) -> None:
         self._module = module
         self.block = block
         self.recomputing = recomputing
         self.host = host
+        self.order = order
         self.strict = strict
         self._own = module.__dict__.get("forward")
         module.__dict__["forward"] = self
@@ -57,7 +67,7 @@ class PlannedForward:
         # A trainer turns it on when training begins.
         refuse_own_checkpointing(block.module, self._module)
         if block.action is Action.OFFLOAD and self.host is not None:
-            with offloading(self._module, self.host):
+            with offloading(self._module, self.host, self.order):
                 return forward(*arguments, **keywords)
         return self._rerun(forward, arguments, keywords)
 
@@ -117,6 +127,7 @@ def put_blocks(
     recomputing: Recomputing,
     host: Host | None,
     *,
+    prefetch: bool = False,
     strict: bool = True,
 ) -> None:
     """Let blocks do what they are planned to do.
@@ -126,7 +137,9 @@ def put_blocks(
         blocks: By exact names, each module once.
         recomputing: Makes the context of a module's second run.
         host: Where offloaded tensors wait.
+        prefetch: Are those of the next block fetched while one runs backward?
         strict: Must every planned op call come, also on the CPU?
     """
+    order = BackwardOrder() if prefetch else None
     for block in blocks:
-        PlannedForward(model.get_submodule(block.module), block, recomputing, host, strict=strict)
+        PlannedForward(model.get_submodule(block.module), block, recomputing, host, order, strict=strict)

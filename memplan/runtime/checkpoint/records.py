@@ -107,6 +107,8 @@ class CheckpointPlan:
     """Every block that does not simply keep, in the order in which they run."""
     segments: tuple[Segment, ...] = ()
     """Outermost first."""
+    prefetch: bool = False
+    """Are an offloaded block's tensors fetched back while the offloaded block before it runs backward?"""
     fingerprint: Fingerprint | None = None
     """None in a plan written by hand: then only the names must exist."""
     promise: Promise | None = None

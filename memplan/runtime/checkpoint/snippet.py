@@ -65,7 +65,7 @@ def _modules(plan: CheckpointPlan) -> Iterator[str]:
     if Action.SELECTIVE in actions:
         yield "selective"
     if Action.OFFLOAD in actions:
-        yield "offload"
+        yield from ("host", "offload")
     yield "planned"
     if plan.segments:
         yield from ("segments", "members")
@@ -142,8 +142,9 @@ def _end(plan: CheckpointPlan) -> str:
     segments = "".join(f"    Segment(modules={segment.modules!r}),\n" for segment in plan.segments)
     host = "PinnedHost()" if any(block.action is Action.OFFLOAD for block in plan.blocks) else "None"
     lines = [f"BLOCKS = (\n{blocks})", *([f"SEGMENTS = (\n{segments})"] if plan.segments else [])]
+    prefetch = "prefetch=True, " if plan.prefetch else ""
     calls = [
-        f"put_blocks(model, BLOCKS, nullcontext, {host}, strict={not is_for_gpu(plan)})",
+        f"put_blocks(model, BLOCKS, nullcontext, {host}, {prefetch}strict={not is_for_gpu(plan)})",
         *(["put_segments(model, SEGMENTS)"] * bool(plan.segments)),
     ]
     body = "\n    ".join(['"""Put the plan into force."""', *calls])

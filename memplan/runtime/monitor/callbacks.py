@@ -28,7 +28,7 @@ def transformers_callback(
         UsageError: transformers is not installed.
     """
 
-    class MemoryMonitorCallback(_transformers().TrainerCallback):  # type: ignore[misc]
+    class MemoryMonitorCallback(transformers_library().TrainerCallback):  # type: ignore[misc]
         """Checks memory after each optimizer step."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
@@ -59,7 +59,7 @@ def lightning_callback(
         UsageError: Neither library is installed.
     """
 
-    class MemoryMonitorCallback(_lightning().Callback):  # type: ignore[misc]
+    class MemoryMonitorCallback(lightning_library().Callback):  # type: ignore[misc]
         """Checks memory after each training batch."""
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
@@ -82,8 +82,12 @@ def _stops(monitor: MemoryMonitor, step: int, stop_at: Level | None, told: Calla
     return stop_at is not None and check.level >= stop_at
 
 
-def _lightning() -> ModuleType:
-    """The library of the two that the process uses already; else the one that is installed."""
+def lightning_library() -> ModuleType:
+    """Return the library of the two that the process uses already; else the one that is installed.
+
+    Raises:
+        UsageError: Neither is.
+    """
     names = ("lightning.pytorch", "pytorch_lightning")
     loaded = [name for name in names if name in sys.modules]
     for name in (*loaded, *names):
@@ -94,7 +98,12 @@ def _lightning() -> ModuleType:
     raise UsageError("lightning is not installed", hint="pip install lightning")
 
 
-def _transformers() -> ModuleType:
+def transformers_library() -> ModuleType:
+    """Return transformers.
+
+    Raises:
+        UsageError: It is not installed.
+    """
     try:
         return import_module("transformers")
     except ImportError as error:

@@ -35,9 +35,12 @@ def pin(topology: Topology, nodes: Sequence[int], size: Bytes) -> list[Pinned]:
     room = {node.index: node.available_bytes for node in topology.nodes}
     homes = [_order(topology, node)[0].index for node in nodes]
     sharing = {home: homes.count(home) for home in homes}
-    local = [min(size, room[home] // sharing[home]) for home in homes]
-    for home, taken in zip(homes, local, strict=True):
+    local = []
+    for home in homes:
+        taken = min(size, room[home] // sharing[home])  # Of what is left among who is left: no byte remains for others.
+        local.append(taken)
         room[home] -= taken
+        sharing[home] -= 1
     found = []
     for own, home, taken in zip(nodes, homes, local, strict=True):
         parts = [(home, Bytes(taken))] if taken else []

@@ -204,6 +204,12 @@ _PLACEMENT = (
     GROUP_BY_DEVICE,
     NEW_NESTED,
     *patches(
+        "torch",
+        "set_default_tensor_type",
+        why="a default type of the GPU that is played says where tensors lie",
+        source="torch/__init__.py set_default_tensor_type",
+    ),
+    *patches(
         "torch.autograd.graph.saved_tensors_hooks",
         "__init__",
         why="hooks on saved tensors find the GPU that is played",

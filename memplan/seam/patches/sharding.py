@@ -18,6 +18,12 @@ GATHERED_PARAMETER = patch(
     why="gathered parameters count as parameters",
     source="torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam",
 )
+CUT_INTO_SHARDS = patch(
+    "torch.distributed.fsdp._fully_shard._fsdp_param._chunk_with_empty",
+    required=False,
+    why="thousands of ranks that get nothing of a parameter share one empty shard",
+    source="torch/distributed/fsdp/_fully_shard/_fsdp_common.py _chunk_with_empty",
+)
 RESET_SHARD = patch(
     "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.reset_sharded_param",
     why="FSDP2 keeps a shard that it has padded",
@@ -59,6 +65,11 @@ MAKE_WRAPPER = patch(
     why="DTensors lie on the device of the trace",
     source="torch/csrc/autograd/python_variable.cpp THPVariable_make_wrapper_subclass",
 )
+DRAW_SHARDS = patch(
+    "torch.distributed.tensor._random.OffsetBasedRNGTracker._distribute_region",
+    why="shards of random numbers have no numbers that ranks could agree on",
+    source="torch/distributed/tensor/_random.py",
+)
 COMPARE_SHAPES = patch(
     "torch.nn.parallel.distributed._verify_param_shape_across_processes",
     why="DDP does not compare values among ranks",
@@ -92,9 +103,19 @@ MESH_METHODS = (
     ),
 )
 """Methods of meshes that compute with tensors of ranks."""
+RINGS = patches(
+    "torch.distributed.tensor.experimental._context_parallel._attention",
+    "_templated_ring_attention",
+    "_templated_ring_attention_backward",
+    required=False,
+    why="a few turns of a long ring stand for all",
+    source="torch/distributed/tensor/experimental/_context_parallel/_attention.py",
+)
+"""Their loops go once around the ranks of a ring; where there are none, every turn is traced."""
 
 PATCHES: tuple[Patch, ...] = (
     GATHERED_PARAMETER,
+    CUT_INTO_SHARDS,
     RESET_SHARD,
     SAME_STORAGE,
     HAS_MEMORY,
@@ -103,6 +124,7 @@ PATCHES: tuple[Patch, ...] = (
     PROPAGATE_SHARDING,
     PROPAGATE_SHAPES,
     MAKE_WRAPPER,
+    DRAW_SHARDS,
     COMPARE_SHAPES,
     REBUILD_BUCKETS,
     *patches(
@@ -118,6 +140,7 @@ PATCHES: tuple[Patch, ...] = (
         source="torch/distributed/distributed_c10d.py",
     ),
     *MESH_METHODS,
+    *RINGS,
     *patches(
         "*",
         "init_device_mesh",

@@ -166,7 +166,17 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
     def start_saving(hooks: Any, pack_hook: Function, unpack_hook: Function) -> None:
         start(hooks, armed(pack_hook), armed(unpack_hook))
 
+    def set_default_tensor_type(named: Any) -> None:
+        kind = legacy_type(named)
+        if kind is None:
+            set_type(named)
+            return
+        torch.set_default_dtype(kind.dtype)
+        placement.default = "device" if kind.is_cuda else "host"
+
+    set_type = torch.set_default_tensor_type
     table = (
+        Replacement("torch.set_default_tensor_type", set_default_tensor_type),
         Replacement(RUN_BACKWARD.path, armed(attribute(RUN_BACKWARD.path))),
         Replacement("torch.autograd.graph.saved_tensors_hooks.__init__", start_saving),
     )

@@ -14,7 +14,7 @@ import torch
 from memplan.seam.patches.cuda import ACTIONS, FIGURES
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.cuda.legacy_types import CUDA_TYPES
-from memplan.tracing.cuda.streams import Streams
+from memplan.tracing.cuda.streams import Stream, Streams
 from memplan.tracing.cuda.streams import answers as of_streams
 from memplan.tracing.records import DeviceTraits
 
@@ -48,6 +48,10 @@ def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
 
 def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
     major, minor = device.capability
+
+    def record_stream(tensor: torch.Tensor, stream: Stream) -> None:
+        streams.record(tensor, stream)
+
     properties = SimpleNamespace(
         name="memplan fake GPU",
         major=major,
@@ -76,7 +80,10 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
     }
     table = [Replacement(f"torch.cuda.{name}", _answering(value)) for name, value in answers.items()]
     table += [Replacement(row.path, _answering(0)) for row in FIGURES]
-    table += [Replacement(row.path, _answering(None)) for row in ACTIONS]
+    table += [
+        Replacement(row.path, streams.synchronize if row.path == "torch.cuda.synchronize" else _answering(None))
+        for row in ACTIONS
+    ]
     table += [
         # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
         Replacement(
@@ -87,8 +94,7 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         Replacement("torch.cuda.get_rng_state", lambda *_, **__: torch.get_rng_state()),
         Replacement("torch.Generator", _Generator),
         Replacement("torch.nn.DataParallel.forward", _run_on_one_device),
-        # It keeps a freed block back until another stream is done with it, which takes no time here.
-        Replacement("torch.Tensor.record_stream", _answering(None)),
+        Replacement("torch.Tensor.record_stream", record_stream),
     ]
     table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
     table += [Replacement(f"torch.cuda.{kind.__name__}", kind) for kind in CUDA_TYPES]

@@ -33,7 +33,7 @@ class CudaSemantics:
     placement: Placement
     """Tells device from host; the recorder sets ``placement.is_host`` and asks ``placement.rule``."""
     streams: Streams
-    """Which stream work goes to; the recorder sets ``streams.on_switch``."""
+    """Which stream work goes to; the recorder sets ``streams.ledger``."""
     flex_attention: FlexAttention
     """Was there any?"""
     attention_kernels: Counter[AttentionKernel] = field(default_factory=Counter)

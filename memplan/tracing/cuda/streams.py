@@ -1,12 +1,14 @@
 """CUDA streams as a trace needs them: which one is current decides from which pool the allocator serves.
 
-Nothing runs, so there is nothing to wait for, and waiting changes no pool: a block goes back to its own stream's at the
-moment of its free, whatever the GPU is doing (``record_stream`` apart).
+Nothing runs, and waiting changes no pool: a block goes back to its own stream's at the moment of its free. Only one
+that another stream was recorded to use (``record_stream``) may be held back, until the host waits for an event or a
+stream. Streams are taken to go forward together, in the order of the host's calls: who waits for one waits for all that
+the device was given before.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -14,19 +16,52 @@ POOL_STREAMS = 32
 """Streams that torch makes for each priority and then hands out again (c10/cuda/CUDAStream.cpp kStreamsPerPool)."""
 
 
+class StreamLedger(Protocol):
+    """Who writes down what concerns streams."""
+
+    stream: int
+    """Number of the stream that allocations are made on."""
+
+    def record_stream(self, storage: torch.UntypedStorage, stream: int) -> None:
+        """A stream uses this storage, too."""
+
+    def moment(self) -> int:
+        """Return what ``wait`` needs to know of now."""
+
+    def wait(self, moment: int | None = None) -> None:
+        """The host waits for what the device was given before a moment, or until now."""
+
+
+class _NoLedger:
+    """Nothing is traced yet: nobody writes anything down."""
+
+    stream = 0
+
+    def record_stream(self, storage: torch.UntypedStorage, stream: int) -> None:
+        pass
+
+    def moment(self) -> int:
+        return 0
+
+    def wait(self, moment: int | None = None) -> None:
+        pass
+
+
 class Streams:
     """The streams of one trace."""
 
     def __init__(self) -> None:
+        self.ledger: StreamLedger = _NoLedger()
+        """Set by the recorder before anything is traced."""
         self.default = Stream(_number=0, _streams=self)
         """Where everything goes that is not sent elsewhere."""
         self.current = self.default
         """Where work goes now."""
-        self.on_switch: Callable[[int], None] = _nobody
-        """Told the number of every stream that becomes current."""
         self._made: dict[int, int] = {}
         self.kind: type[Stream] = type("Stream", (Stream,), {"_streams": self})
         """What stands for ``torch.cuda.Stream``."""
+        self.event: type[CudaEvent] = type("Event", (CudaEvent,), {"_streams": self})
+        """What stands for ``torch.cuda.Event``."""
 
     def number(self, priority: int) -> int:
         """The number of a stream that is asked for: each priority has a pool, which is handed out in turns."""
@@ -39,7 +74,15 @@ class Streams:
         """Send what follows to a stream (``torch.cuda.set_stream``)."""
         if stream is not None:
             self.current = stream
-            self.on_switch(stream.number)
+            self.ledger.stream = stream.number
+
+    def record(self, tensor: torch.Tensor, stream: "Stream") -> None:
+        """Note that a stream uses a tensor, too (``torch.Tensor.record_stream``)."""
+        self.ledger.record_stream(tensor.untyped_storage(), stream.number)
+
+    def synchronize(self, *_: object, **__: object) -> None:
+        """Let the host wait for all that the device was given (``torch.cuda.synchronize``)."""
+        self.ledger.wait()
 
     @contextlib.contextmanager
     def on(self, stream: "Stream | None" = None) -> Iterator["Stream | None"]:
@@ -50,10 +93,6 @@ class Streams:
             yield stream
         finally:
             self.switch(former)
-
-
-def _nobody(_: int) -> None:
-    return None
 
 
 class Stream:
@@ -111,7 +150,8 @@ class Stream:
         """Nothing runs."""
 
     def synchronize(self) -> None:
-        """Nothing runs."""
+        """Let the host wait for it."""
+        self._streams.synchronize()
 
     def query(self) -> bool:
         """All work is done."""
@@ -119,25 +159,29 @@ class Stream:
 
     def record_event(self, event: "CudaEvent | None" = None) -> "CudaEvent":
         """The event, or a new one."""
-        return event or CudaEvent()
+        return (event or self._streams.event()).record(self)
 
 
 class CudaEvent:
     """A stand-in for ``torch.cuda.Event``."""
 
+    _streams: Streams
+
     def __init__(self, *_: object, **__: object) -> None:
-        pass
+        self._moment = 0
 
     def record(self, stream: object = None) -> Self:
-        """Nothing runs. Returned, as ``torch.Event`` of some devices does, for whoever chains the call."""
+        """Keep this moment. Returned, as ``torch.Event`` of some devices does, for whoever chains the call."""
         del stream
+        self._moment = self._streams.ledger.moment()
         return self
 
     def wait(self, stream: object = None) -> None:
         """Nothing runs."""
 
     def synchronize(self) -> None:
-        """Nothing runs."""
+        """Let the host wait for what the device was given before it."""
+        self._streams.ledger.wait(self._moment)
 
     def query(self) -> bool:
         """All work is done."""
@@ -153,7 +197,7 @@ def answers(streams: Streams) -> dict[str, Any]:
     """What ``torch.cuda`` says and does about streams, by name."""
     return {
         "Stream": streams.kind,
-        "Event": CudaEvent,
+        "Event": streams.event,
         "stream": streams.on,
         "set_stream": streams.switch,
         "current_stream": lambda *_, **__: streams.current,

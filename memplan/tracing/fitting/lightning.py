@@ -15,7 +15,7 @@ from memplan.tracing.fitting.batches import batches_of, of_own_loop
 
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 """Top-level package of the class → the module that has its Trainer."""
-_PRECISIONS: dict[Precision, str] = {
+PRECISIONS: dict[Precision, str] = {
     "fp32": "32-true",
     "fp16": "16-true",
     "bf16": "bf16-true",
@@ -77,7 +77,7 @@ def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cud
         trainer = lightning.Trainer(
             accelerator="cpu" if kind == "cpu" else "gpu",
             devices=1,
-            precision=_PRECISIONS[spec.precision],
+            precision=PRECISIONS[spec.precision],
             accumulate_grad_batches=spec.grad_accum,
             gradient_clip_val=spec.clip_grad_norm,
             max_epochs=-1,

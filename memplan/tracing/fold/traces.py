@@ -14,10 +14,10 @@ import numpy as np
 
 from memplan.tracing.fold.stream import Integers, TokenStream, stream_of
 from memplan.tracing.fold.words import GAP, Vocabulary, put_together, sentence_apart, taken_apart
-from memplan.tracing.records import Event, ModelFacts, Op, StepRange, Storage, Trace
+from memplan.tracing.records import Event, ModelFacts, Op, StepRange, Storage, Trace, Turn
 from memplan.units import Bytes, OpIndex, StorageId
 
-_OP, _NEW, _READ, _WRITE, _FREE, _BEGIN, _END, _COUNT, _SAID, _LEFT_OUT, _ORIGIN = range(11)
+_OP, _NEW, _READ, _WRITE, _FREE, _BEGIN, _END, _COUNT, _SAID, _LEFT_OUT, _ORIGIN, _FORMER, _TURN, _PAST = range(14)
 """Kinds of tokens, the first part of their words."""
 _REFERENCES = (_READ, _WRITE, _FREE)
 _KEPT = ("device", "repeats", "seq_len", "nvme_bytes", "batch", "optimizers", "unsure", "cache")
@@ -93,12 +93,16 @@ def _run(trace: Trace, words: Vocabulary) -> Iterator[Token]:
 
 
 def _marks(trace: Trace, words: Vocabulary) -> list[tuple[int, int, int]]:
-    """After how many ops and events steps begin and end, the last first."""
+    """After how many ops and events steps and turns begin and end, the last first."""
     begin, end = words.number(_BEGIN), words.number(_END)
     marks: list[tuple[int, int, int]] = []
     for step in trace.steps:
         marks += [(step.first_op, step.first_event, begin), (step.end_op, step.end_event, end)]
-    return marks[::-1]
+    for turn in trace.turns:
+        marks.append((turn.former_op, turn.former_event, words.number(_FORMER)))
+        marks.append((turn.first_op, turn.first_event, words.number(_TURN, turn.further)))
+        marks.append((turn.end_op, turn.end_event, words.number(_PAST)))
+    return sorted(marks, key=lambda mark: mark[:2])[::-1] if trace.turns else marks[::-1]
 
 
 def _op(op: Op, words: Vocabulary, *, is_causal: bool) -> Token:
@@ -109,7 +113,7 @@ def _op(op: Op, words: Vocabulary, *, is_causal: bool) -> Token:
 def _birth(storage: Storage, words: Vocabulary) -> Token:
     name, numbers = taken_apart(storage.name)
     kind = (storage.nbytes, storage.place, storage.role, storage.stream, storage.most_bytes, storage.spare)
-    return words.number(_NEW, *kind, name), numbers
+    return words.number(_NEW, *kind, name), (*numbers, storage.pending)
 
 
 class _Decoder:
@@ -131,6 +135,7 @@ class _Decoder:
             storages=tuple(self._storages()),
             events=tuple(self._events()),
             steps=tuple(self._steps()),
+            turns=tuple(self._turns()),
             provenance={word[1]: text for word, text in self._texts(_ORIGIN)},
             assumptions=tuple(text for _, text in self._texts(_SAID)),
             not_modelled=tuple(text for _, text in self._texts(_LEFT_OUT)),
@@ -175,6 +180,7 @@ class _Decoder:
                 stream=stream,
                 most_bytes=most_bytes,
                 spare=spare,
+                pending=integers[name.count(GAP)],
             )
 
     def _events(self) -> Iterator[Event]:
@@ -185,12 +191,30 @@ class _Decoder:
         for new, storage, op in zip(is_new.tolist(), storages, ops, strict=True):
             yield Event("alloc" if new else "free", storage, op)
 
-    def _steps(self) -> Iterator[StepRange]:
+    def _turns(self) -> Iterator[Turn]:
+        further = (word[1] for word, _ in self._tokens(_TURN))
+        places = (self._places(kind) for kind in (_FORMER, _TURN, _PAST))
+        for count, (former_op, former_event), (first_op, first_event), (end_op, end_event) in zip(
+            further, *places, strict=True
+        ):
+            yield Turn(
+                former_op=former_op,
+                former_event=former_event,
+                first_op=first_op,
+                end_op=end_op,
+                first_event=first_event,
+                end_event=end_event,
+                further=count,
+            )
+
+    def _places(self, kind: int) -> Iterator[tuple[int, int]]:
+        """After how many ops and events the marks of a kind stand."""
+        at = self._kinds == kind
         events = self._before(_NEW) + self._before(_FREE)
-        begins, ends = (
-            zip(self._ops_before[at].tolist(), events[at].tolist(), strict=True)
-            for at in (self._kinds == _BEGIN, self._kinds == _END)
-        )
+        return zip(self._ops_before[at].tolist(), events[at].tolist(), strict=True)
+
+    def _steps(self) -> Iterator[StepRange]:
+        begins, ends = self._places(_BEGIN), self._places(_END)
         for (first_op, first_event), (end_op, end_event) in zip(begins, ends, strict=True):
             yield StepRange(first_op=first_op, end_op=end_op, first_event=first_event, end_event=end_event)
 

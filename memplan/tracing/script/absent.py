@@ -1,17 +1,20 @@
 """Stand-ins for what a program needs and this machine does not have: data sets, a process group, files on the net."""
 
 import importlib.abc
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from email.message import Message
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 from memplan.job.usercode import is_user_file
-from memplan.tracing.script import datasets, downloads, hub, hub_datasets, loggers, tiktoken, weights
+from memplan.tracing.script import datasets, downloads, hub, hub_datasets, hub_pipelines, loggers, tiktoken, weights
 
 Assume = Callable[[str], None]
 Maker = Callable[[ModuleType, ExitStack, Assume], None]
@@ -20,6 +23,8 @@ _MAKERS: Mapping[str, Maker] = {
     "timm.models._builder": weights.timm_weights,
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,
+    "diffusers.configuration_utils": hub_pipelines.configurations,
+    "diffusers.models.modeling_utils": hub_pipelines.models,
     "requests": downloads.of_requests,
     "datasets": hub_datasets.installed_datasets,
     "safetensors.torch": hub.safetensors_files,
@@ -42,12 +47,17 @@ def absent(assume: Assume, further: Mapping[str, Maker]) -> Iterator[None]:
         makers = {**_MAKERS, **further}
         watcher = _Watcher(stack, assume, makers)
         for name, make in makers.items():
-            if name in sys.modules:
+            if name in sys.modules and not _is_of_program(sys.modules[name].__spec__):
                 make(sys.modules[name], stack, assume)
+        of_project = _OfProject(assume)
         sys.meta_path.insert(0, watcher)
+        # Behind what is installed, and before what stands for packages that nobody finds.
+        sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder) + 1, of_project)
         stack.callback(sys.meta_path.remove, watcher)
+        stack.callback(sys.meta_path.remove, of_project)
         stack.callback(_forget_loggers, frozenset(sys.modules))
         stack.enter_context(mock.patch.object(importlib.metadata, "version", _version(importlib.metadata.version)))
+        stack.enter_context(mock.patch.object(importlib.metadata, "metadata", _metadata(importlib.metadata.metadata)))
         yield
 
 
@@ -68,9 +78,59 @@ def _version(real: Callable[[str], str]) -> Callable[[str], str]:
         stand_in = sys.modules.get(name)
         if isinstance(stand_in, hub_datasets.DatasetsModule):
             return hub_datasets.VERSION
-        return real(name)
+        return _NO_RELEASE if name == "tensorboard" else real(name)
 
     return version
+
+
+_NO_RELEASE = "0"
+"""What TensorBoard's stand-in calls itself."""
+
+
+def _metadata(real: Callable[[str], Any]) -> Callable[[str], Any]:
+    """What accelerate asks to learn whether TensorBoard, which programs take unless told otherwise, is there: it is."""
+
+    def metadata(name: str) -> Any:
+        return Message() if name == "tensorboard" else real(name)
+
+    return metadata
+
+
+def _is_of_program(spec: importlib.machinery.ModuleSpec | None) -> bool:
+    """Is it a module of the program's own (``datasets.py``), which only shares its name with a library?
+
+    It lies where the program does, or further up; a library that somebody develops lies elsewhere.
+    """
+    file = Path((spec and spec.origin) or "")
+    if spec is None or "." in spec.name or not is_user_file(str(file)):
+        return False
+    folder = file.parent.parent if file.name == "__init__.py" else file.parent
+    return Path(sys.path[0]).resolve().is_relative_to(folder.resolve())
+
+
+class _OfProject(importlib.abc.MetaPathFinder):
+    """Finds, behind what is installed, the packages of the program's own project: who runs it installs them."""
+
+    def __init__(self, assume: Assume) -> None:
+        self._assume = assume
+
+    def find_spec(self, name: str, path: Sequence[str] | None, _: ModuleType | None = None) -> Any:
+        """The spec of a package beside ``setup.py`` or ``pyproject.toml``; a folder of data is none."""
+        folder = Path(sys.path[0]).resolve()
+        root = next(
+            (each for each in (folder, *folder.parents) if any((each / file).is_file() for file in _SETUP)), None
+        )
+        if path is not None or root is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, [str(root), str(root / "src")])
+        if spec is None or Path(spec.origin or "").name != "__init__.py":
+            return None
+        self._assume(f"the package {name} is taken from the program's project, as if it were installed")
+        return spec
+
+
+_SETUP = ("setup.py", "pyproject.toml", "setup.cfg")
+"""Files by which ``pip install`` knows a project."""
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
@@ -111,7 +171,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
         if name == "tiktoken":
             return tiktoken.spec_of(name, self._assume)
         spec = self._others(name) if name in self._makers else None
-        if spec is None or spec.loader is None:
+        if spec is None or spec.loader is None or _is_of_program(spec):
             return None
         loader, run = spec.loader, spec.loader.exec_module
 

@@ -1,7 +1,9 @@
-"""Data sets that are not there: the right shapes and classes, black pictures, no files."""
+"""Data sets that are not there: the right shapes and classes, pictures of shades, no files."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cached_property, partial
+from inspect import signature
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
@@ -10,6 +12,11 @@ import numpy as np
 import torch
 
 from memplan.seam.modes import disable_current_modes
+from memplan.seam.pytree import tree_flatten, tree_unflatten
+
+_SAMPLES = 16
+"""Samples that a transform makes alike before they are repeated. Chosen: a size or a number that it draws differs by
+then."""
 
 
 class Pictures(NamedTuple):
@@ -43,7 +50,7 @@ taken for ImageNet's training set, whose pictures have 500 x 375 on average."""
 
 
 def torchvision_datasets(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
-    """Let data sets that cannot be read from disk be made of black pictures."""
+    """Let data sets that cannot be read from disk be made of pictures that are alike."""
     for name, known in KNOWN.items():
         if hasattr(module, name):
             stack.enter_context(mock.patch.object(module, name, _stand_in(name, getattr(module, name), known, assume)))
@@ -59,19 +66,28 @@ def no_pictures(module: ModuleType, stack: ExitStack, assume: Callable[[str], No
 
 
 def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], None]) -> type:
+    on_disk = partial(_on_disk, name, real, known, assume)
+
     class StandIn(torch.utils.data.Dataset[Any]):
         """Looks like the real data set, which is read where it is there."""
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return real(*args, **{**kwargs, "download": False} if "download" in kwargs else kwargs)
-            except (RuntimeError, OSError, ModuleNotFoundError):
-                assume(f"{name} is not there: {known.samples:,} black {known.mode} pictures of "
-                       f"{known.size[0]} x {known.size[1]} stand in for it")  # fmt: skip
+            if cls is not StandIn:
+                # One of the program's own: what it hands on comes with ``__init__``.
                 return super().__new__(cls)
+            there = on_disk(*args, **kwargs)
+            return super().__new__(cls) if there is None else there
 
-        def __init__(
-            self, *_: Any, transform: Any = None, target_transform: Any = None, transforms: Any = None, **__: Any
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._is_on_disk = False
+            if type(self) is not StandIn and (there := on_disk(*args, **kwargs)) is not None:
+                vars(self).update(vars(there), _is_on_disk=True)
+            else:
+                given = signature(real).bind_partial(*args, **kwargs).arguments
+                self._play(**given | given.pop("kwargs", {}))
+
+        def _play(
+            self, *, transform: Any = None, target_transform: Any = None, transforms: Any = None, **_: Any
         ) -> None:
             self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
             self.classes = [str(label) for label in range(known.classes)]
@@ -81,32 +97,89 @@ def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], Non
                 labels = torch.from_numpy(np.arange(known.samples) % known.classes)
             self.targets = labels if name.endswith("MNIST") else labels.tolist()
             self.samples = self.imgs = _Repeated(("picture", 0), known.samples)
-            self.loader = lambda _: _black(known)
+            self.loader = lambda _: _picture(known)
+            self._made = _Made(transform)
 
-        @property
-        def data(self) -> torch.Tensor:
-            """All pictures, which are one."""
-            colours = (3,) if known.mode == "RGB" else ()
-            return torch.zeros(1, *known.size[::-1], *colours, dtype=torch.uint8).expand(
-                known.samples, *[-1] * (2 + len(colours))
-            )
+        @cached_property
+        def data(self) -> Any:
+            """All pictures."""
+            return _pixels(name, known)
 
         def __len__(self) -> int:
-            return known.samples
+            return int(real.__len__(self)) if self._is_on_disk else known.samples
 
         def __getitem__(self, index: int) -> tuple[Any, Any]:
-            if not 0 <= index < known.samples:
-                raise IndexError(index)
-            picture, label = _black(known), index % known.classes
-            if self.transforms is not None:
-                return self.transforms(picture, label)  # type: ignore[no-any-return]
-            return (
-                self.transform(picture) if self.transform else picture,
-                self.target_transform(label) if self.target_transform else label,
-            )
+            if self._is_on_disk:
+                return real.__getitem__(self, index)  # type: ignore[no-any-return]
+            return _sample(self, known, index)
 
     StandIn.__name__ = StandIn.__qualname__ = name
     return StandIn
+
+
+def _on_disk(name: str, real: Any, known: Pictures, assume: Callable[[str], None], *args: Any, **kwargs: Any) -> Any:
+    """The real data set, read from this disk; None where it is not there, which is told."""
+    try:
+        return real(*args, **{**kwargs, "download": False} if "download" in kwargs else kwargs)
+    except (RuntimeError, OSError, ModuleNotFoundError):
+        assume(f"{name} is not there: {known.samples:,} {known.mode} pictures of "
+               f"{known.size[0]} x {known.size[1]} stand in for it")  # fmt: skip
+        return None
+
+
+def _pixels(name: str, known: Pictures) -> Any:
+    """All pictures as the class keeps them; memory that nobody writes to is not taken."""
+    if name.endswith("MNIST"):
+        return torch.zeros(1, *known.size[::-1], dtype=torch.uint8).expand(known.samples, -1, -1)
+    shape = (3, *known.size[::-1]) if name in ("SVHN", "STL10") else (*known.size[::-1], 3)
+    return np.zeros((known.samples, *shape), dtype=np.uint8)
+
+
+def _sample(data: Any, known: Pictures, index: int) -> tuple[Any, Any]:
+    """What a stand-in makes of one of its pictures."""
+    if not 0 <= index < known.samples:
+        raise IndexError(index)
+    picture, label = _picture(known), index % known.classes
+    if data.transforms is not None:
+        return data.transforms(picture, label)  # type: ignore[no-any-return]
+    return (
+        data._made(picture) if data.transform else picture,
+        data.target_transform(label) if data.target_transform else label,
+    )
+
+
+class _Made:
+    """What a transform makes of pictures that are alike: the same again, once it has made as many alike as will do.
+
+    Crops and blurs of large pictures take most of a trace. The same samples are repeated in a real run beside it.
+    """
+
+    def __init__(self, transform: Callable[[Any], Any]) -> None:
+        self._transform = transform
+        self._samples: list[tuple[list[Any], Any]] = []
+        """Arrays, which no allocator of torch counts, and what they are in."""
+        self._repeats, self._next = True, 0
+
+    def __call__(self, picture: Any) -> Any:
+        if self._repeats and len(self._samples) == _SAMPLES:
+            arrays, structure = self._samples[self._next % _SAMPLES]
+            self._next += 1
+            return tree_unflatten([torch.from_numpy(array).clone() for array in arrays], structure)
+        sample = self._transform(picture)
+        if self._repeats:
+            self._repeats = self._keep(sample)
+        return sample
+
+    def _keep(self, sample: Any) -> bool:
+        """Remember a sample; is it like those before, and made of plain tensors?"""
+        leaves, structure = tree_flatten(sample)
+        if any(type(leaf) is not torch.Tensor or leaf.dtype is torch.bfloat16 for leaf in leaves):
+            return False
+        arrays = [np.array(leaf.numpy()) for leaf in leaves]
+        first, as_first = self._samples[0] if self._samples else (arrays, structure)
+        self._samples.append((arrays, structure))
+        alike = [(array.shape, array.dtype) for array in arrays] == [(array.shape, array.dtype) for array in first]
+        return alike and structure == as_first
 
 
 class _Repeated(list[Any]):
@@ -123,7 +196,8 @@ class _Repeated(list[Any]):
         return super().__getitem__(0) if isinstance(index, int) else [super().__getitem__(0)] * self._count
 
 
-def _black(known: Pictures) -> Any:
+def _picture(known: Pictures) -> Any:
+    """From black to white: who divides by the deviation of all pixels must find one."""
     from PIL import Image
 
-    return Image.new(known.mode, known.size)
+    return Image.linear_gradient("L").resize(known.size).convert(known.mode)

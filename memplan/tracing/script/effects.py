@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from memplan.job.child import ENDING
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.host_reads import NOT_SAVED
 from memplan.tracing.script.written_files import WRITES, WrittenFiles, absolute, is_below
@@ -82,7 +83,7 @@ class _Guard:
             self.is_installed = True
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.scratch is None or self._trusts:
+        if self.scratch is None or self._trusts or ENDING.is_set():
             return
         if event in _FORBIDDEN:
             paths = args[: 2 if event in _PAIRS else 1] or (None,)
@@ -146,7 +147,7 @@ def _redirected(scratch: Path, assume: Callable[[str], None]) -> Iterator[None]:
         mock.patch.object(io, "open", files.open),
         mock.patch.object(tarfile, "bltn_open", files.open),
         mock.patch.dict(_numpy_openers(), {None: files.open}),
-        mock.patch.dict(vars(os), {"popen": _popen, **files.functions()}),
+        mock.patch.dict(vars(os), {"popen": _popen, "system": _system, **files.functions()}),
         mock.patch.object(subprocess, "check_output", _check_output(subprocess.check_output)),
         mock.patch.object(shutil, "rmtree", files.rmtree),
         mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
@@ -178,6 +179,12 @@ def _check_output(real: Callable[..., Any]) -> Callable[..., Any]:
         return real(command, *args, **options)
 
     return check_output
+
+
+def _system(command: Any) -> int:
+    """``os.system``: a shell that cannot start its command raises nothing."""
+    _GUARD.assume(f"the program's starting processes ({os.fsdecode(command)[:80]}) was refused")
+    return 127 << 8
 
 
 def _popen(command: str, *_: Any, **__: Any) -> io.StringIO:

@@ -12,8 +12,9 @@ from unittest import mock
 
 from memplan.errors import EstimateError
 from memplan.job.huggingface.materialise import build
-from memplan.job.presets import Preset
+from memplan.job.presets import Preset, find_preset
 from memplan.job.presets.hub_names import preset_of
+from memplan.job.presets.pipelines import parts_of
 from memplan.tracing.quantize import quantize
 from memplan.tracing.script.hub_processors import processors
 
@@ -83,6 +84,10 @@ def _config_dict(real: Any, assume: Assume) -> Any:
         try:
             return real(cls, name, **{**kwargs, "local_files_only": True})
         except (OSError, ValueError):
+            part = parts_of(str(name)).get(kwargs.get("subfolder") or "")
+            if part is not None:
+                assume(f"{kwargs['subfolder']} of {name} is built from its configuration, without its weights")
+                return {**part, "_name_or_path": str(name)}, _of_configuration(kwargs)
             preset = _preset(name)
         import transformers
 
@@ -91,10 +96,13 @@ def _config_dict(real: Any, assume: Assume) -> Any:
             raise EstimateError(f"{name} is no model of transformers") from None
         config = config_class(**copy.deepcopy(dict(preset.config)), architectures=[preset.model_class])
         assume(f"{name} is built from the configuration of preset:{preset.name}, without its weights")
-        rest = {key: value for key, value in kwargs.items() if key not in _OF_HUB}
-        return {**config.to_dict(), "_name_or_path": str(name)}, rest
+        return {**config.to_dict(), "_name_or_path": str(name)}, _of_configuration(kwargs)
 
     return get_config_dict
+
+
+def _of_configuration(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in kwargs.items() if key not in _OF_HUB}
 
 
 def _model(_: Any, assume: Assume) -> Any:
@@ -102,7 +110,7 @@ def _model(_: Any, assume: Assume) -> Any:
         import torch
 
         if config is None or not hasattr(config, "to_dict"):
-            own = {key: value for key, value in kwargs.items() if key not in _OF_LOADING}
+            own = {key: value for key, value in kwargs.items() if key not in _OF_LOADING or key == "subfolder"}
             config = cls.config_class.from_pretrained(name if config is None else config, **own)
         config = copy.deepcopy(config)
         if isinstance(kwargs.get("attn_implementation"), str):
@@ -185,8 +193,9 @@ def _tokenizer(real: Any, assume: Assume) -> Any:
     def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
         if Path(str(name)).exists():
             return real(cls, name, *args, **kwargs)
-        preset = _preset(name)
-        size = _vocabulary(preset.config) or 32_000
+        part = parts_of(str(name)).get(kwargs.get("subfolder") or "")
+        preset = _preset(name) if part is None else find_preset("clip-vit-l-14")
+        size = _vocabulary(preset.config if part is None else part) or 32_000
         assume(f"the tokenizer of {name} makes one of {size:,} tokens of each word")
         return _words(size, preset, kwargs)
 

@@ -29,6 +29,7 @@ VERSION = "4.0.0"
 _PAIRS = {"mrpc": ("sentence1", "sentence2"), "rte": ("sentence1", "sentence2"), "wnli": ("sentence1", "sentence2"),
           "stsb": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "qnli": ("question", "sentence"),
           "mnli": ("premise", "hypothesis"), "sst2": ("sentence",), "cola": ("sentence",)}  # fmt: skip
+_TALK = [{"role": "user", "content": SHORT_TEXT}, {"role": "assistant", "content": SHORT_TEXT}]
 _CARDS: Mapping[str, Mapping[str, Any]] = {
     "imdb": {"text": LONG_TEXT, "label": 2},
     "ag_news": {"text": SHORT_TEXT, "label": 4},
@@ -50,7 +51,17 @@ _CARDS: Mapping[str, Mapping[str, Any]] = {
     },
     "samsum": {"id": "0", "dialogue": LONG_TEXT, "summary": SHORT_TEXT},
     "cnn_dailymail": {"article": LONG_TEXT, "highlights": SHORT_TEXT, "id": "0"},
-    "capybara": {"messages": [{"role": "user", "content": SHORT_TEXT}, {"role": "assistant", "content": SHORT_TEXT}]},
+    "capybara": {"messages": _TALK},
+    "ultrachat_200k": {"prompt": SHORT_TEXT, "prompt_id": "0", "messages": _TALK},
+    "ultrafeedback_binarized": {"chosen": _TALK, "rejected": _TALK},
+    "hh-rlhf": {"chosen": LONG_TEXT, "rejected": LONG_TEXT},
+    "tldr": {"prompt": LONG_TEXT, "completion": SHORT_TEXT},
+    "gsm8k": {"question": SHORT_TEXT, "answer": SHORT_TEXT},
+    "guanaco-llama2-1k": {"text": LONG_TEXT},
+    "xsum": {"document": LONG_TEXT, "summary": SHORT_TEXT, "id": "0"},
+    "billsum": {"text": LONG_TEXT, "summary": LONG_TEXT, "title": SHORT_TEXT},
+    "dialogsum": {"id": "0", "dialogue": LONG_TEXT, "summary": SHORT_TEXT, "topic": "word"},
+    "bookcorpus": {"text": SHORT_TEXT},
 }
 """Name on the hub → columns: an example, or the number of classes of a label (the sets' cards on huggingface.co)."""
 

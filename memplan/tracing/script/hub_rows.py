@@ -1,5 +1,6 @@
 """Rows in columns, as scripts use them by the package ``datasets``: the operations that most need, over plain lists."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ class Dataset:
     def __init__(self, columns: Mapping[str, list[Any]], classes: Mapping[str, int] | None = None) -> None:
         self._columns = dict(columns)
         self._classes = dict(classes or {})
+        self._transform: Callable[[Any], Any] | None = None
 
     @classmethod
     def from_dict(cls, columns: Mapping[str, list[Any]], **_: Any) -> "Dataset":
@@ -47,6 +49,14 @@ class Dataset:
         return len(next(iter(self._columns.values()), ()))
 
     def __getitem__(self, key: Any) -> Any:
+        if self._transform is None or isinstance(key, str):
+            return self.stored(key)
+        if isinstance(key, slice | Iterable):
+            return self._transform(self.stored(key))
+        return {name: values[0] for name, values in self._transform(self.stored([key])).items()}
+
+    def stored(self, key: Any) -> Any:
+        """Return a column, a row or several, before what ``set_transform`` has set."""
         if isinstance(key, str):
             return self._columns[key]
         if isinstance(key, slice):
@@ -92,7 +102,19 @@ class Dataset:
 
     def select(self, places: Iterable[int], **_: Any) -> "Dataset":
         """Keep rows by their places."""
-        return Dataset(self[list(places)], self._classes)
+        kept = Dataset(self.stored(list(places)), self._classes)
+        kept.set_transform(self._transform)
+        return kept
+
+    def set_transform(self, transform: Callable[[Any], Any] | None, **_: Any) -> None:
+        """Let a function have a say in rows when they are read; it is given several at once."""
+        self._transform = transform
+
+    def with_transform(self, transform: Callable[[Any], Any] | None, **_: Any) -> "Dataset":
+        """Set it for what is returned."""
+        made = copy.copy(self)
+        made.set_transform(transform)
+        return made
 
     def take(self, count: int) -> "Dataset":
         """Keep the first rows."""

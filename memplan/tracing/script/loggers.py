@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any, Self
 
 NAMES = frozenset(
-    {"wandb", "mlflow", "tensorboard", "tensorboardX", "torch.utils.tensorboard", "comet_ml", "neptune", "clearml",
-     "aim", "swanlab", "trackio", "mlperf_logger", "mlperf_logging"}
+    {"wandb", "mlflow", "tensorboard", "tensorboardX", "tensorboard_logger", "torch.utils.tensorboard", "comet_ml",
+     "neptune", "clearml", "aim", "swanlab", "trackio", "mlperf_logger", "mlperf_logging"}
 )  # fmt: skip
 """Modules that stand-ins take the place of, installed or not."""
 

@@ -45,7 +45,8 @@ def played_ranks(recorder: Recorder, parallel: Parallel, environment: Mapping[st
         )
         stack.enter_context(replaced(table))
         if recorder.device.kind == "cuda":
-            stack.enter_context(replaced([Replacement("torch.cuda.device_count", lambda: int(local))]))
+            counts = ("torch.cuda.device_count", "torch.accelerator.device_count")
+            stack.enter_context(replaced(Replacement(count, lambda: int(local)) for count in counts))
         yield
 
 

@@ -1,7 +1,7 @@
 """Trace a program: run it as ``__main__`` on fake tensors, and end it when its step repeats."""
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from torch import nn
@@ -89,8 +89,27 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
     Raises:
         EstimateError: It fails, or trains nothing on the device.
     """
+    with following(here, program, progress) as (traces, _):
+        program.run()
+    [trace] = traces
+    return trace
+
+
+@contextmanager
+def following(
+    here: Session, program: Program, progress: Callable[[str], None]
+) -> Iterator[tuple[list[Trace], Periods]]:
+    """Trace what runs in the context, which ends as soon as a step repeats.
+
+    Yields:
+        Where the trace stands afterwards, and what counts the steps.
+
+    Raises:
+        EstimateError: At the end: nothing was trained on the device.
+    """
     assume, steppers = here.recorder.values.assume, Steppers()
     periods = Periods(here.recorder, progress)
+    traces: list[Trace] = []
     here.recorder.host_is_real = here.recorder.device.kind == "cuda"
     for sentence in program.assumptions:
         assume(sentence)
@@ -101,16 +120,17 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
         periods.watching(), periods.calls.skipping(), scripts_run(assume),
     ):  # fmt: skip
         try:
-            program.run()
+            yield traces, periods
         except StepRepeated:
             assume(BEYOND)
             # The frames of the program live on in the traceback, and with them what their variables hold.
-            return _trace(here, program, periods, steppers)
+            traces.append(_trace(here, program, periods, steppers))
+            return
     periods.steps.give_up()
     if not periods.steps.ranges:
         raise nothing_learnt(program.name, periods)
     assume(f"{program.name} ended by itself after {len(periods.steps.ranges)} traced steps")
-    return _trace(here, program, periods, steppers)
+    traces.append(_trace(here, program, periods, steppers))
 
 
 def _use(spec: JobSpec, recorder: Recorder, seen: SeenModel | None) -> Callable[[nn.Module, ModelPlace], None]:

@@ -43,9 +43,7 @@ class UnknownDataset(Dataset):
     @property
     def column_names(self) -> list[str]:
         """Columns that were read; where none was, a text is the most likely one."""
-        if not self._columns:
-            self.column("text")
-        return super().column_names
+        return _Names(self)
 
     def column(self, name: str) -> list[Any]:
         """Return a column, which is there from now on."""
@@ -58,14 +56,33 @@ class UnknownDataset(Dataset):
                 self._classes[name] = 2
         return self._columns[name]
 
-    def __getitem__(self, key: Any) -> Any:
+    def stored(self, key: Any) -> Any:
+        """Return a column, or rows that have any column that is asked for."""
         if isinstance(key, str):
             return self.column(key)
-        return _Row(super().__getitem__(key), lambda name: Dataset({name: self.column(name)})[key][name])
+        return _Row(super().stored(key), lambda name: Dataset({name: self.column(name)})[key][name])
 
     def select(self, places: Iterable[int], **_: Any) -> Dataset:
         """Keep so many rows: which ones decides nothing."""
-        return UnknownDataset(self._path, self._assume, len(list(places)))
+        kept = UnknownDataset(self._path, self._assume, len(list(places)))
+        kept.set_transform(self._transform)
+        return kept
+
+
+class _Names(list[str]):
+    """Names of columns; pictures and texts are among them once a program looks for them."""
+
+    def __init__(self, data: UnknownDataset) -> None:
+        self._data = data
+        super().__init__(data._columns or ["text"])
+        if not data._columns:
+            data.column("text")
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str) and (name == "text" or _COLUMNS.get(name) is _PICTURE):
+            self._data.column(name)
+            return True
+        return super().__contains__(name)
 
 
 class _Row(dict[str, Any]):

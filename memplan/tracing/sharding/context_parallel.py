@@ -1,7 +1,7 @@
 """Context parallelism: ranks share every sequence, and pass keys and values around a ring (torch's own context)."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from memplan.errors import UsageError
 from memplan.job.spec import JobSpec
 from memplan.tracing.place import batch_tensors
 from memplan.tracing.sharding import world
+from memplan.tracing.sharding.ring import few_turns
 
 
 def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
@@ -25,24 +26,30 @@ def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     ranks = spec.parallel.context
     # Causal attention is balanced by giving each rank a part from the front and one from the back.
     if spec.seq_len and spec.seq_len % (2 * ranks):
-        hint = f"give a --seq-len that {2 * ranks} divides"
+        below = spec.seq_len - spec.seq_len % (2 * ranks)
+        lengths = " or ".join(f"--seq-len {length}" for length in (below, below + 2 * ranks) if length)
+        hint = f"{2 * ranks} must divide it: give {lengths}"
         raise UsageError(f"{ranks} ranks cannot share {spec.seq_len} tokens evenly", where="--parallel cp", hint=hint)
     world.current().assume(f"each of {ranks} ranks has 1/{ranks} of every sequence; keys and values go around a ring")
     return model
 
 
-def sequence_shared(mesh: DeviceMesh, seq_len: int | None) -> Callable[[Any], AbstractContextManager[None]]:
+def sequence_shared(spec: JobSpec, seq_len: int | None) -> Callable[[Any], AbstractContextManager[None]]:
     """The context of forward, loss and backward on a batch, in which this rank has its part of the sequence.
 
     Args:
-        mesh: The ranks that share.
+        spec: The job; its ``no_fold`` lets all turns of the ring run.
         seq_len: Tokens of a whole sequence; what has another second dimension is left whole.
 
     Returns:
         Batch → context. The batch's tensors are cut in place, as torchtitan lets ``context_parallel`` do it.
     """
+    here = world.current()
+    mesh = here.mesh["cp"]
+    may_be_few = not spec.no_fold and spec.compile == "eager" and mesh.get_local_rank() == 0
 
-    def context(batch: Any) -> AbstractContextManager[None]:
+    @contextmanager
+    def context(batch: Any) -> Iterator[None]:
         sequences = [tensor for _, tensor in batch_tensors(batch) if tensor.dim() > 1 and tensor.shape[1] == seq_len]
         if not sequences:
             raise UsageError("no tensor of the batch has the sequence as its second dimension", where="--parallel cp")
@@ -52,6 +59,7 @@ def sequence_shared(mesh: DeviceMesh, seq_len: int | None) -> Callable[[Any], Ab
             buffer_seq_dims=[1] * len(sequences),
             no_restore_buffers=set[torch.Tensor](sequences),
         )
-        return shared
+        with shared, few_turns(here.recorder) if may_be_few else nullcontext():
+            yield
 
     return context

@@ -11,6 +11,8 @@ from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, Precision
 from memplan.runtime.checkpoint.blocks import repeated_blocks
+from memplan.seam.patches.sharding import CUT_INTO_SHARDS
+from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.sharding import world
 
 REDUCED_IN = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
@@ -40,14 +42,21 @@ def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     options: dict[str, Any] = {"mesh": data_mesh(mesh), "mp_policy": mixed_precision(spec.precision)}
     options["offload_policy"] = CPUOffloadPolicy() if spec.parallel.offload else OffloadPolicy()
     blocks = repeated_blocks(model)
-    for name in blocks:
-        fully_shard(model.get_submodule(name), reshard_after_forward=spec.parallel.reshard, **options)
-    # Left to torch where nothing is said: the root's own parameters stay, since backward needs them at once.
-    if spec.parallel.reshard is not True:
-        options["reshard_after_forward"] = spec.parallel.reshard
-    fully_shard(model, **options)
+    with replaced((Replacement(CUT_INTO_SHARDS.path, _cut_into_shards),)):
+        for name in blocks:
+            fully_shard(model.get_submodule(name), reshard_after_forward=spec.parallel.reshard, **options)
+        # Left to torch where nothing is said: the root's own parameters stay, since backward needs them at once.
+        if spec.parallel.reshard is not True:
+            options["reshard_after_forward"] = spec.parallel.reshard
+        fully_shard(model, **options)
     world.current().assume(_said(len(blocks), spec.parallel, spec.precision))
     return model
+
+
+def _cut_into_shards(tensor: torch.Tensor, num_chunks: int, dim: int) -> list[torch.Tensor]:
+    """``_chunk_with_empty`` with one empty shard for all ranks that have none: of 4,096 most have."""
+    chunks = list(torch.chunk(tensor, num_chunks, dim=dim))
+    return [*chunks, *[chunks[0].new_empty(0)] * (num_chunks - len(chunks))]
 
 
 def data_mesh(mesh: DeviceMesh) -> DeviceMesh:

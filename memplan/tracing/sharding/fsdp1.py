@@ -35,7 +35,6 @@ def wrap(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     names = " and ".join(sorted(kind.__name__ for kind in kinds))
     units = f"each {names} and the rest" if kinds else "the whole model"
     here.assume(f"FullyShardedDataParallel around {units}, with use_orig_params and accelerate's mixed precision")
-    here.assume("FSDP1's record_stream calls hold no block back; how long they really do depends on timing")
     wrapped = FullyShardedDataParallel(
         model,
         process_group=data_mesh(mesh).get_group(),

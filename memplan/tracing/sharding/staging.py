@@ -60,7 +60,7 @@ def _chain(model: nn.Module, source: ModelSource, spec: JobSpec, here: world.Wor
     seq_len = spec.seq_len or source.default_seq_len
     autocast = precision.autocast(spec.precision, here.mesh.device_type)
     run = running(caller(source.loss_items), source.loss or default_loss, autocast)
-    around = sequence_shared(here.mesh["cp"], seq_len) if spec.parallel.context > 1 else nullcontext
+    around = sequence_shared(spec, seq_len) if spec.parallel.context > 1 else nullcontext
     # What runs here is no part of a step: none of it is on the device.
     place, here.recorder.references.default_place = here.recorder.references.default_place, "host"
     batch = _micro_batch(source, spec, seq_len)

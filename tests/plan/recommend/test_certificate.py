@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from memplan.hardware.catalog import load_profile
+from memplan.job.parallel import Parallel
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.over import over
@@ -87,6 +88,21 @@ def test_a_trace_that_contradicts_a_bound_ends_all_bounds(traced: Traced) -> Non
     bounds.learn(replace(slow, evaluated=quick))
     assert not bounds.holds
     assert bounds.least_seconds(slow.candidate) == bounds.least_bytes(slow.candidate) == 0
+
+
+def test_bounds_of_other_ranks_are_below_what_these_need(job: JobSpec) -> None:
+    shared = Parallel(data="fsdp2", shards=4)
+    known = Candidate(spec=replace(job, parallel=shared), changes=(f"--parallel {shared}",), groups=("parallel",))
+    bounds = Bounds(PROFILE)
+    bounds.learn(evaluate_here(known, PROFILE, StepLimits()))
+    copies = Parallel(data="ddp", replicas=4)
+    other = Candidate(spec=replace(job, parallel=copies), changes=(f"--parallel {copies}",), groups=("parallel",))
+    real = evaluate_here(other, PROFILE, StepLimits()).evaluated
+    assert real is not None
+    assert 0.5 * real.time.compute < bounds.least_seconds(other) <= real.time.total
+    # A byte for every weight and gradient, and what the device takes for itself.
+    elements = 3 * (2 * 128 * 1024 + 128 + 1024)
+    assert PROFILE.context_bytes + 2 * elements <= bounds.least_bytes(other) <= real.device_bytes
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 6, 8, 12, 16, 24, 1000])

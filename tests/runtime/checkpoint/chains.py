@@ -112,6 +112,7 @@ PLANS = {
     "checkpoint": CheckpointPlan(blocks=blocks(Action.CHECKPOINT, *EVERY)),
     "selective": CheckpointPlan(blocks=blocks(Action.SELECTIVE, *EVERY)),
     "offload": CheckpointPlan(blocks=blocks(Action.OFFLOAD, *EVERY)),
+    "prefetch": CheckpointPlan(blocks=blocks(Action.OFFLOAD, *EVERY), prefetch=True),
     "segment": CheckpointPlan(blocks=(), segments=(segment(*EVERY),)),
     "nested": CheckpointPlan(
         blocks=(*blocks(Action.SELECTIVE, 0, 2), *blocks(Action.CHECKPOINT, 3)),

@@ -52,6 +52,7 @@ def plans(draw: st.DrawFn) -> CheckpointPlan:
     return CheckpointPlan(
         blocks=tuple(chosen),
         segments=tuple(Segment(modules=tuple(f"layers.{index}" for index in range(*ends))) for ends in ranges),
+        prefetch=draw(st.booleans()),
     )
 
 

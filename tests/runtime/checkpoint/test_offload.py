@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from memplan.runtime.checkpoint.offload import LEAST_BYTES, MOST_LEAVING, PinnedHost, offloading
+from memplan.runtime.checkpoint.host import MOST_LEAVING, PinnedHost, Returning
+from memplan.runtime.checkpoint.offload import LEAST_BYTES, BackwardOrder, offloading
 
 SIDE = 32
 
@@ -25,10 +26,9 @@ class Counting(PinnedHost):
         self.taken.append(flat.nbytes)
         return super().take(flat)
 
-    def give(self, taken: Any) -> torch.Tensor:
-        back = super().give(taken)
-        self.given.append(back.nbytes)
-        return back
+    def give(self, taken: Any) -> Returning:
+        self.given.append(taken[0].nbytes)
+        return super().give(taken)
 
 
 def run(function: Any, *inputs: torch.Tensor, module: nn.Module | None = None) -> Counting:
@@ -188,6 +188,64 @@ def test_subclasses_that_wrap_tensors_stay() -> None:
     assert x.grad is not None
 
 
+def chained(order: BackwardOrder | None, host: PinnedHost, depth: int = 3) -> torch.Tensor:
+    x = leaf(SIDE, SIDE)
+    for _ in range(depth):
+        with offloading(nn.Module(), host, order):
+            x = x.exp().sin()
+    return x.sum()
+
+
+def given_by(loss: torch.Tensor, host: Counting, **options: bool) -> list[int]:
+    """Storages that are on their way or back when each block's backward ends."""
+    counts: list[int] = []
+    node = loss.grad_fn
+    while node is not None and node.next_functions:
+        if type(node).__name__ == "ExpBackward0":
+            node.register_hook(lambda *_: counts.append(len(host.given)))
+        node = node.next_functions[0][0]
+    loss.backward(**options)
+    return counts
+
+
+def test_one_block_is_fetched_ahead() -> None:
+    # Each block saves the exponential (once for both ops).
+    host = Counting()
+    assert given_by(chained(None, host), host) == [1, 2, 3]
+    host = Counting()
+    assert given_by(chained(BackwardOrder(), host), host) == [2, 3, 3]
+
+
+def test_what_is_over_is_not_fetched_again() -> None:
+    host, order = Counting(), BackwardOrder()
+    for micro_batch in range(1, 3):
+        chained(order, host).backward()
+        assert len(host.given) == 3 * micro_batch
+
+
+def test_two_forwards_are_fetched_in_the_reverse_order() -> None:
+    host, order = Counting(), BackwardOrder()
+    first, second = chained(order, host), chained(order, host)
+    # The last one fetched ahead is the other forward's.
+    assert given_by(second, host) == [2, 3, 4]
+    assert given_by(first, host) == [5, 6, 6]
+
+
+def test_a_retained_graph_is_fetched_ahead_once() -> None:
+    host = Counting()
+    loss = chained(BackwardOrder(), host)
+    assert given_by(loss, host, retain_graph=True) == [2, 3, 3]
+    loss.backward()
+    assert len(host.given) == 6
+
+
+def test_a_copy_that_nobody_asks_for_is_waited_for_before_its_memory_goes() -> None:
+    waited: list[bool] = []
+    returning = Returning(torch.empty(1), lambda: waited.append(True))
+    del returning
+    assert waited == [True]
+
+
 class Device:
     """A CUDA device whose every copy is told apart: a stream, its events and what is copied, all in one."""
 
@@ -241,8 +299,47 @@ def test_what_is_copied_is_let_go_before_the_rest_is_copied() -> None:
     assert alive == [1] * 4
 
 
+class Streams:
+    """CUDA streams as numbers of what each has been given to do and what it waits for, in one log."""
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name = log, name
+
+    def wait_stream(self, other: "Streams") -> None:
+        self.log.append(f"{self.name} waits for {other.name}")
+
+    def wait_event(self, event: str) -> None:
+        self.log.append(f"{self.name} waits for {event}")
+
+    def record_event(self) -> str:
+        return f"what {self.name} has copied"
+
+
+def test_a_copy_back_has_a_stream_of_its_own_between_what_was_computed_and_what_will_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+    computing, made = Streams(log, "computing"), iter(("returning", "leaving"))
+
+    class Flat:
+        device = torch.device("cuda", 0)
+
+        def copy_(self, *_: object, **__: object) -> None:
+            log.append("copy")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: Streams(log, next(made)))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: computing)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: Flat())
+    returning = PinnedHost().give((torch.zeros(1), Flat.device))
+    assert log == ["returning waits for computing", "returning waits for leaving", "copy"]
+    returning.arrived()
+    assert log[3:] == ["computing waits for what returning has copied"]
+
+
 @pytest.mark.gpu
-def test_pinned_memory_and_a_stream_of_its_own() -> None:
+@pytest.mark.parametrize("order", [None, BackwardOrder()], ids=["in turn", "ahead"])
+def test_pinned_memory_and_streams_of_their_own(order: BackwardOrder | None) -> None:
     module = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8))).cuda()
     x = torch.randn(4096, 1024, device="cuda", requires_grad=True)
     module(x).sum().backward()
@@ -252,7 +349,7 @@ def test_pinned_memory_and_a_stream_of_its_own() -> None:
     host = PinnedHost()
     y = x
     for block in module:
-        with offloading(block, host):
+        with offloading(block, host, order):
             y = block(y)
     kept = torch.cuda.memory_allocated() - before
     assert kept <= 3 * x.nbytes

@@ -70,6 +70,7 @@ def plans(draw: st.DrawFn) -> CheckpointPlan:
             if cut < len(names)
             else st.just((Segment(modules=tuple(names)),))
         ),
+        prefetch=draw(st.booleans()),
         fingerprint=draw(st.none() | fingerprints),
         promise=draw(st.none() | promises),
     )
@@ -109,28 +110,28 @@ BLOCK = {"module": "a", "action": "keep"}
 @pytest.mark.parametrize(
     ("content", "reasons"),
     [
-        ([], ["it: input should be"]),
+        ([], ["it: expected an object"]),
         ({}, ["it names no modules"]),
         ({"modules": []}, ["it names no modules"]),
-        ({"modules": "layers.0"}, ["modules: input should be a valid tuple"]),
-        ({"modules": [1]}, ["modules[0]: input should be a valid string"]),
+        ({"modules": "layers.0"}, ["modules: expected a list"]),
+        ({"modules": [1]}, ["modules[0]: expected text"]),
         ({"modules": [""]}, ["a module or an op has no name"]),
         ({"modules": ["a"], "blocks": []}, ["say everything under blocks"]),
         ({"modules": ["a", "a"]}, ["a stands in it 2 times"]),
         ({"schema_version": "2.0", "blocks": [BLOCK]}, ["schema_version 2.0 is not read here"]),
         ({"schema_version": 1, "blocks": [BLOCK]}, ["no schema_version"]),
-        ({"blocks": [{"module": "a", "action": "melt"}]}, ["blocks[0].action: input should be 'keep', 'checkpoint'"]),
+        ({"blocks": [{"module": "a", "action": "melt"}]}, ["blocks[0].action: expected one of keep, checkpoint"]),
         (
             {"blocks": [{"module": "a"}, {"action": "keep"}, 7]},
             [
-                "blocks[0].action: field required",
-                "blocks[1].module: field required",
-                "blocks[2]: input should be",
+                "blocks[0].action: missing",
+                "blocks[1].module: missing",
+                "blocks[2]: expected an object",
             ],
         ),
         (
             {"blocks": [{"module": "a", "action": "selective", "saved": [{"op": "aten.mm.default", "calls": [True]}]}]},
-            ["blocks[0].saved[0].calls[0]: input should be a valid integer"],
+            ["blocks[0].saved[0].calls[0]: expected a whole number"],
         ),
         (
             {"blocks": [{"module": "a", "action": "selective", "saved": [{"op": "o", "calls": [-1]}]}]},
@@ -168,7 +169,7 @@ BLOCK = {"module": "a", "action": "keep"}
         ),
         (
             {"blocks": [BLOCK], "promise": {"step": 1}},
-            ["promise.step: input should be a valid string", "promise.device: field", "promise.budget_bytes: field"],
+            ["promise.step: expected text", "promise.device: missing", "promise.budget_bytes: missing"],
         ),
         ({"blocks": [BLOCK], "fingerprint": {"model": "M", "each": [{}]}}, ["fingerprint.each[0].module"]),
     ],

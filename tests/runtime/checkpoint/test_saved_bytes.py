@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import memplan
+from memplan.runtime.checkpoint.host import Returning
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan, SavedOp
 from tests.runtime.checkpoint.chains import PLANS, Chain, Plain, blocks, rows, seeded, segment
@@ -51,16 +52,21 @@ def test_a_selective_block_keeps_its_input_and_what_is_planned(saved: tuple[Save
     assert planned_kept(plan) == 4 * (ROW + size) + LAST_RESULT
 
 
-def test_an_offloaded_block_keeps_nothing_on_the_device() -> None:
-    class Elsewhere:
-        def take(self, flat: torch.Tensor) -> Any:
-            return flat.numpy().copy()
+class Elsewhere:
+    """A host that torch does not see."""
 
-        def give(self, taken: Any) -> torch.Tensor:
-            return torch.from_numpy(taken.copy())
+    def take(self, flat: torch.Tensor) -> Any:
+        return flat.numpy().copy()
 
+    def give(self, taken: Any) -> Returning:
+        host = torch.from_numpy(taken)
+        return Returning(torch.empty_like(host).copy_(host))
+
+
+@pytest.mark.parametrize("name", ["offload", "prefetch"])
+def test_an_offloaded_block_keeps_nothing_on_the_device(name: str) -> None:
     model = seeded(lambda: Chain(4, Plain))
-    memplan.apply(model, PLANS["offload"], host=Elsewhere())
+    memplan.apply(model, PLANS[name], host=Elsewhere())
     assert kept(model) == LAST_RESULT
 
 

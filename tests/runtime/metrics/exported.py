@@ -12,15 +12,18 @@ from tests.runtime.metrics.prometheus import EXAMPLES
 from tests.runtime.metrics.scraping import scraped
 
 
-def exported() -> set[str]:
+def families() -> list[Any]:
     pool = TensorPool()
     pool.take(3).give_back()
     exporter = start(lambda: check(3), port=0, plan=PLAN, pools={"pool": pool})
     try:
-        families = list(text_string_to_metric_families(scraped(exporter)))
+        return list(text_string_to_metric_families(scraped(exporter)))
     finally:
         exporter.close()
-    return {sample.name for family in families for sample in family.samples}
+
+
+def exported() -> set[str]:
+    return {sample.name for family in families() for sample in family.samples}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -154,7 +154,7 @@ def test_a_trainer_of_lightning(
     tmp_path: Path, library: str, stop_at: Level | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pl: Any = pytest.importorskip(library)
-    monkeypatch.setattr("memplan.runtime.monitor.callbacks._lightning", lambda: pl)
+    monkeypatch.setattr("memplan.runtime.monitor.callbacks.lightning_library", lambda: pl)
 
     class Module(pl.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:

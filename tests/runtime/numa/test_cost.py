@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import networkx as nx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memplan.runtime.numa.placement import Demand, MachinePlacement
@@ -79,6 +79,7 @@ def least_seats(machine: Machine, ranks: int) -> int:
 @pytest.mark.parametrize("name", MACHINES)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(ranks=st.integers(1, 24), share=st.floats(0, 0.99))
+@example(ranks=18, share=0.9375)  # Rooms that do not divide by their ranks: a byte left over went to a far rank.
 def test_ranks_and_memory_lie_where_they_cost_least(
     topologies: dict[str, Topology], name: str, ranks: int, share: float
 ) -> None:

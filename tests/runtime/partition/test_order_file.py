@@ -180,7 +180,7 @@ def test_the_same_ops_on_other_arguments_are_refused(target: Path, plan: Path, t
     [
         ({"schema_version": "2.0"}, "update memplan"),
         ({"level": "block"}, "no op-level plan"),
-        ({"promise": None}, "promise: input should be"),
+        ({"promise": None}, "promise: expected an object"),
         ({"forward": ["nowhere"]}, "nowhere"),
     ],
 )

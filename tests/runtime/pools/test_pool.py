@@ -375,7 +375,7 @@ def test_a_plan_beyond_the_limit_is_refused_whole():
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("{", "cannot be read"), ("[]", "it: input"), ('{"peak": 3}', "buffers: field"),
+    [("{", "cannot be read"), ("[]", "it: expected an object"), ('{"peak": 3}', "buffers: missing"),
      ('{"buffers": [3]}', r"buffers\[0\]: "),
      ('{"buffers": [{"start": 0, "end": 1, "size_bytes": -1}]}', r"buffers\[0\].size_bytes: ")],
 )  # fmt: skip

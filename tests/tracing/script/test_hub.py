@@ -110,12 +110,23 @@ def test_a_name_that_nobody_knows_is_refused_with_the_line(run: Callable[..., Es
 @pytest.mark.parametrize(
     ("name", "preset"),
     [("gpt2", "gpt2"), ("bert-base-uncased", "bert-base"), ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
-     ("google/gemma-2-2b-it", "gemma-2-2b"), ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b"), ("t5-small", "t5-small")],
+     ("google/gemma-2-2b-it", "gemma-2-2b"), ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b"), ("t5-small", "t5-small"),
+     ("Qwen/Qwen2-0.5B-Instruct", "qwen2.5-0.5b"), ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
+     ("EleutherAI/pythia-70m-deduped", "pythia-70m"), ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
+     ("distilbert-base-uncased-finetuned-sst-2-english", "distilbert-base"), ("google/t5-v1_1-base", "flan-t5-base"),
+     ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b")],
 )  # fmt: skip
 def test_names_on_the_hub(name: str, preset: str) -> None:
     found = preset_of(name)
     assert found is not None
     assert found.name == preset
+
+
+@pytest.mark.parametrize(
+    "name", ["dslim/bert-large-NER", "textattack/bert-base-cased-finetuned-x", "google/gemma-3-4b-it"]
+)
+def test_names_whose_vocabulary_or_size_nobody_has_written_down_are_not_guessed(name: str) -> None:
+    assert preset_of(name) is None
 
 
 def test_operations_of_data_sets(tmp_path: Path) -> None:
@@ -129,6 +140,12 @@ def test_operations_of_data_sets(tmp_path: Path) -> None:
     parts = data.train_test_split(test_size=1)
     assert isinstance(parts, DatasetDict)
     assert parts.rename_column("a", "q")["test"][0] == {"q": "3", "b": "z"}
+
+
+def test_pairs_of_preferences_are_conversations() -> None:
+    data = load_dataset(print, "trl-lib/ultrafeedback_binarized", split="train")
+    assert [turn["role"] for turn in data[0]["chosen"]] == ["user", "assistant"]
+    assert data.column_names == ["chosen", "rejected"]
 
 
 def test_a_data_file_that_is_missing_is_named() -> None:
@@ -148,6 +165,20 @@ def test_columns_that_nobody_knows_are_those_that_are_read() -> None:
     assert data.features["quote"].dtype == "string"
     assert [sentence for sentence in told if "quote is a text of 128 words" in sentence]
     assert load_dataset(told.append, "someone/other", split="train[:1%]").column_names == ["text"]
+
+
+def test_rows_of_pictures_are_transformed_when_they_are_read() -> None:
+    told: list[str] = []
+    data = load_dataset(told.append, "someone/captions")["train"]
+    names = data.column_names
+    assert "input_ids" not in names
+    assert "image" in names
+    assert "text" in names
+    sizes = data.with_transform(lambda rows: {"sizes": [picture.size for picture in rows["image"]]})
+    assert sizes[3] == {"sizes": (256, 256)}
+    assert sizes.select([1, 2])[:2] == {"sizes": [(256, 256)] * 2}
+    assert data[3]["text"].startswith("word")
+    assert any("image is a picture" in sentence for sentence in told)
 
 
 SAVING = """
@@ -221,9 +252,13 @@ for step in range(10):
 """
 
 
-def test_the_package_that_is_installed_reads_what_is_there(run: Callable[..., Estimate], tmp_path: Path) -> None:
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "__init__.py").write_text(INSTALLED)
+def test_the_package_that_is_installed_reads_what_is_there(
+    run: Callable[..., Estimate], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path_factory.mktemp("site")  # Beside the program it would be the program's own.
+    (site / "datasets").mkdir()
+    (site / "datasets" / "__init__.py").write_text(INSTALLED)
+    monkeypatch.syspath_prepend(site)
     estimate = run(READING)
     assert [sentence for sentence in estimate.assumptions if "someone/quotes is not there" in sentence]
     assert estimate.parameters == (3 + 128) * 8

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from memplan.job.presets.pipelines import parts_of
 from memplan.measure.records import Estimate
 
 pytest.importorskip("transformers")
@@ -83,3 +84,46 @@ def test_processors_have_the_defaults_of_their_classes(text: str, estimated: Cal
     estimate = estimated(text)
     assert estimate.repeats
     assert any("ViTImageProcessor" in sentence for sentence in estimate.assumptions)
+
+
+PIPELINE = """
+import torch
+from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
+from transformers import CLIPTextModel, CLIPTokenizer
+
+name = "CompVis/stable-diffusion-v1-4"
+scheduler = DDPMScheduler.from_pretrained(name, subfolder="scheduler")
+tokenizer = CLIPTokenizer.from_pretrained(name, subfolder="tokenizer")
+encoder = CLIPTextModel.from_pretrained(name, subfolder="text_encoder").to("cuda", torch.float16)
+vae = AutoencoderKL.from_pretrained("stabilityai/sd-vae-ft-ema", torch_dtype=torch.float16).to("cuda")
+unet = UNet2DConditionModel.from_pretrained(name, subfolder="unet", revision=None)
+assert scheduler.config.prediction_type == "epsilon" and vae.config.scaling_factor == 0.18215
+parts = {part: sum(each.numel() for each in part_of.parameters())
+         for part, part_of in {"encoder": encoder, "vae": vae, "unet": unet}.items()}
+assert parts == {"encoder": 123_060_480, "vae": 83_653_863, "unet": 859_520_964}, parts
+head = torch.nn.Linear(768, 10).cuda()
+optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+ids = tokenizer(["a photo of a dog"] * 2, max_length=tokenizer.model_max_length, padding="max_length").input_ids
+assert len(ids[0]) == 77
+for step in range(10):
+    with torch.no_grad():
+        hidden = encoder(torch.tensor(ids, device="cuda"))[0]
+    head(hidden.float()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+def test_parts_of_pipelines_are_built_from_their_configurations(estimated: Callable[..., Estimate]) -> None:
+    pytest.importorskip("diffusers")
+    estimate = estimated(PIPELINE)
+    assert any("unet of CompVis/stable-diffusion-v1-4 is built" in sentence for sentence in estimate.assumptions)
+    # The encoder and the autoencoder lie on the GPU in half precision; the denoiser stays on the host.
+    assert estimate.peak.requested_bytes > 2 * (123_060_480 + 83_653_863)
+    assert estimate.peak.requested_bytes < 2 * 859_520_964
+
+
+def test_a_pipeline_that_nobody_knows_is_refused() -> None:
+    assert parts_of("somebody/unheard-of") == {}
+    assert set(parts_of("stabilityai/stable-diffusion-xl-base-1.0")) >= {"text_encoder_2", "unet", "vae"}

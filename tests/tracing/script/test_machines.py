@@ -78,6 +78,14 @@ def test_old_constructors_make_tensors_on_the_gpu(estimated: Callable[..., Estim
     assert estimated(batch + "main(0)\n").peak.requested_bytes == plain + held
 
 
+@pytest.mark.parametrize("default", ["'torch.cuda.FloatTensor'", "torch.cuda.FloatTensor"])
+def test_a_default_type_puts_tensors_on_the_gpu(default: str, estimated: Callable[..., Estimate]) -> None:
+    told = f"def main(rank, *_):\n    torch.set_default_tensor_type({default})"
+    text = PLAIN.replace("def main(rank, *_):", told).replace('torch.randn(32, 64).to("cuda")', "torch.randn(32, 64)")
+    plain = estimated(PLAIN + "main(0)\n").peak.requested_bytes
+    assert estimated(text + "main(0)\n").peak.requested_bytes == plain
+
+
 @pytest.mark.parametrize(
     "start",
     [
@@ -115,5 +123,33 @@ def test_what_a_pool_works_on_is_real(estimated: Callable[..., Estimate]) -> Non
 
 
 def test_a_program_finds_as_many_gpus_as_ranks(estimated: Callable[..., Estimate]) -> None:
-    text = PLAIN + "assert torch.cuda.device_count() == 4\nmain(0)\n"
+    text = PLAIN + "assert torch.cuda.device_count() == torch.accelerator.device_count() == 4\nmain(0)\n"
     assert estimated(text, parallel=Parallel(data="ddp", replicas=4)).repeats
+
+
+SHARDED = """
+import torch
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+
+distributed.init_process_group("nccl")
+with torch.device("meta"):
+    model = torch.nn.Sequential(torch.nn.Embedding(100, 64), torch.nn.Linear(64, 256), torch.nn.Linear(256, 10))
+fully_shard(model)
+model.to_empty(device="cuda")
+for part in model:
+    RESET
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(10):
+    model(torch.randint(0, 100, (8,), device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+def test_shards_are_initialised_on_the_gpu(estimated: Callable[..., Estimate]) -> None:
+    two, reset = Parallel(data="ddp", replicas=2), "part.reset_parameters()"
+    peaks = [estimated(SHARDED.replace("RESET", each), parallel=two).peak for each in (reset, "...")]
+    parameters = 100 * 64 + 64 * 256 + 256 + 256 * 10 + 10
+    assert peaks[0].requested_bytes == peaks[1].requested_bytes > 3 * 4 * parameters // 2

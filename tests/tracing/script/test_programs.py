@@ -9,7 +9,7 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.hardware.catalog import load_profile
-from memplan.job.spec import FileTarget, JobSpec
+from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
 
@@ -211,13 +211,41 @@ assert tiktoken.encoding_for_model("gpt-4o").n_vocab == 200019
 
 def test_trackers_take_what_they_are_told(estimated: Callable[..., Estimate]) -> None:
     told = """
-import wandb
+import wandb, tensorboard_logger
 from torch.utils.tensorboard.summary import hparams
 run = wandb.init(project="p", config={"lr": 1})
 first, second, third = hparams({}, {})
 assert [*run] == [] and first.summary(1) is not None
+import importlib.metadata
+assert importlib.metadata.metadata("tensorboard") is not None and importlib.metadata.version("tensorboard")
 """
     assert "wandb is told nothing" in estimated(HEAD + told + FROM_RANDOM.removeprefix(HEAD)).assumptions
+
+
+def test_its_own_modules_keep_their_names(folder: Path, estimated: Callable[..., Estimate]) -> None:
+    (folder / "datasets.py").write_text("SIZE = 64\n")
+    told = "from datasets import SIZE\nassert SIZE == 64\n"
+    assert estimated(HEAD + told + FROM_RANDOM.removeprefix(HEAD)).peak.requested_bytes
+
+
+def test_the_package_of_its_own_project_is_there_as_if_installed(
+    folder: Path, estimated: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, scripts = folder / "a_package_of_its_own", folder / "scripts"
+    package.mkdir()
+    scripts.mkdir()
+    (package / "__init__.py").touch()
+    (package / "sizes.py").write_text("SIZE = 64\n")
+    told = "from a_package_of_its_own.sizes import SIZE\nassert SIZE == 64\n"
+    (folder / "setup.py").touch()
+    monkeypatch.chdir(scripts)
+    (scripts / "train.py").write_text(HEAD + told + FROM_RANDOM.removeprefix(HEAD))
+    spec = JobSpec(target=ScriptTarget(path=Path("train.py")))
+    (scripts / "net.py").write_text((folder / "net.py").read_text())
+    [estimate] = estimate_here(spec, [load_profile("h100-80g")], advice=False)
+    assert "the package a_package_of_its_own is taken from the program's project, as if it were installed" in (
+        estimate.assumptions
+    )
 
 
 def test_a_program_may_ask_for_pythons_import_path(estimated: Callable[..., Estimate]) -> None:

@@ -104,10 +104,11 @@ def test_attention_is_itself_again_afterwards():
     assert nn.functional.scaled_dot_product_attention is before
 
 
-@pytest.mark.parametrize("ranks", [3, 16])
-def test_uneven_parts_are_refused(ranks):
-    with pytest.raises(UsageError, match=f"{ranks} ranks cannot share {TOKENS} tokens"):
+@pytest.mark.parametrize(("ranks", "lengths"), [(3, "--seq-len 12 or --seq-len 18"), (16, "--seq-len 32")])
+def test_uneven_parts_are_refused_with_the_nearest_even_ones(ranks, lengths):
+    with pytest.raises(UsageError, match=f"{ranks} ranks cannot share {TOKENS} tokens") as refused:
         traced(f"cp={ranks}", seq_len=TOKENS, **OPTIONS)
+    assert refused.value.hint == f"{2 * ranks} must divide it: give {lengths}"
 
 
 def test_a_train_step_of_the_users_own_shares_no_sequence():

@@ -11,7 +11,9 @@ from torch.distributed.fsdp import fully_shard
 
 from memplan.errors import EstimateError
 from memplan.job.parallel import parse_parallel
+from memplan.replay.stream import freed_late
 from memplan.tracing.cuda.streams import POOL_STREAMS, Streams
+from memplan.tracing.ledger import Ledger
 from memplan.tracing.run import trace_job
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from tests.tracing.jobs import source, spec
@@ -106,14 +108,15 @@ def test_streams_come_from_pools_of_each_priority() -> None:
 
 def test_streams_nest_and_tell_who_is_current() -> None:
     streams = Streams()
-    switches: list[int] = []
-    streams.on_switch = switches.append
+    streams.ledger = Ledger()
     first, second = streams.kind(), streams.kind()
-    with streams.on(first), second, streams.on(None):
-        assert streams.current is second
+    with streams.on(first):
+        assert streams.ledger.stream == first.number
+        with second, streams.on(None):
+            assert streams.current is second
+            assert streams.ledger.stream == second.number
     assert streams.current is streams.default
-    assert switches[:2] == [first.number, second.number]
-    assert switches[-1] == 0
+    assert streams.ledger.stream == 0
 
 
 class OnStreams(nn.Module):
@@ -138,3 +141,36 @@ def test_streams_of_the_users_own_are_recorded() -> None:
     copies = {trace.storages[op.writes[0]].stream for op in trace.ops if op.name == "aten.clone.default"}
     assert copies == {1, 2}
     assert {storage.stream for storage in trace.storages} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("waits", ["", "synchronize", "event"])
+def test_a_shared_block_pends_until_the_host_waits_for_what_came_before_its_free(waits: str) -> None:
+    class Shared(OnStreams):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            early = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            early.record()  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(side):
+                copied = x.clone()
+            copied.record_stream(torch.cuda.current_stream())
+            del copied
+            late = torch.cuda.current_stream().record_event()
+            x = x + 1
+            early.synchronize()
+            if waits == "synchronize":
+                torch.cuda.synchronize()
+            elif waits == "event":
+                late.synchronize()
+            out: torch.Tensor = self.inner(x).sum()
+            return out
+
+    trace = trace_job(lambda: source(Shared, rows), spec(batch_size=4), GPU)
+    shared = [storage for storage in trace.storages if storage.pending]
+    assert len(shared) == len(trace.steps)
+    late = freed_late(trace)
+    assert late is not None
+    for storage, step in zip(shared, trace.steps, strict=True):
+        freed = trace.events.index(next(e for e in trace.events if e.storage == storage.id and e.action == "free"))
+        assert (storage.pending == 1) if waits else (freed + storage.pending == step.end_event - 1)
+        assert late.events.index(trace.events[freed]) == freed + storage.pending
+    assert any("record_stream" in line for line in trace.assumptions)

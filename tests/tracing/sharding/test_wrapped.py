@@ -63,6 +63,19 @@ def test_fsdp1_keeps_gathered_blocks_where_it_must_not_reshard() -> None:
     assert gathers("fsdp1=4,reshard=no") == 1 + BLOCKS
 
 
+def test_fsdp1_waits_for_gathered_blocks_that_the_next_but_one_needs() -> None:
+    trace = rank_of("fsdp1=4")
+    step = trace.steps[-1]
+    back = [
+        index + trace.storages[storage].pending
+        for index, (action, storage, _) in enumerate(trace.events)
+        if action == "free" and index >= step.first_event and trace.storages[storage].pending
+    ]
+    # torch/distributed/fsdp/_limiter_utils.py: two may be on their way, a third waits. The end frees the rest.
+    assert step.first_event < back[0] < step.end_event - 1
+    assert set(back[1:]) == {step.end_event - 1}
+
+
 def test_fsdp1_offloads_to_the_host() -> None:
     trace = rank_of("fsdp1=4,offload=yes")
     assert held(trace, "parameter") == held(trace, "optimizer_state") == 0

@@ -17,7 +17,7 @@ def plan_for(problem: BlockProblem, choice: BlockChoice) -> CheckpointPlan:
     modules = [block.module for block in problem.blocks]
     chosen = [block.options[option] for block, option in zip(problem.blocks, choice.options, strict=True)]
     segments = tuple(Segment(modules=tuple(modules[first:end])) for first, end in choice.segments)
-    return CheckpointPlan(blocks=_blocks(modules, chosen), segments=segments)
+    return CheckpointPlan(blocks=_blocks(modules, chosen), segments=segments, prefetch=choice.prefetch)
 
 
 def _blocks(modules: Sequence[str], chosen: Sequence[OptionCandidate | Option]) -> tuple[BlockPlan, ...]:

@@ -80,8 +80,6 @@ def _table(disk: Disk) -> tuple[Replacement, ...]:
     return (
         # It may have been imported where there was none.
         Replacement("deepspeed.accelerator.real_accelerator.ds_accelerator", gpu),
-        # A stream that used a block keeps it from coming back at once; how long, only a GPU knows.
-        Replacement("torch.Tensor.record_stream", _nothing),
         Replacement("deepspeed.ops.op_builder.AsyncIOBuilder.load", disk.library),
         # Fake gradients hold no numbers, so whatever is asked of them must not mean that the step is to be skipped.
         *(Replacement(path, _without_overflow(attribute(path))) for path in _OVERFLOWS),

@@ -13,7 +13,6 @@ from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate
 from memplan.plan.checkpoint.blocks.probe.naming import position_name
 from memplan.plan.checkpoint.blocks.probe.read import rounding
 from memplan.plan.checkpoint.blocks.probe.traffic import PassedTensor, Probe, Role, roles, traffic
-from memplan.plan.checkpoint.blocks.problem.copies import seconds_back
 from memplan.plan.checkpoint.blocks.problem.memory import position_bytes, with_peaks
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
@@ -82,7 +81,7 @@ class _Assembly:
         ops = self._base.trace.ops[step.first_op : step.end_op]
         problem = BlockProblem(
             positions=tuple(self._position(stretch) for stretch in self._stretches),
-            blocks=tuple(self._block(index, host_link_bandwidth) for index in range(len(self._kinds))),
+            blocks=tuple(self._block(index) for index in range(len(self._kinds))),
             interfaces=tuple(self._interface_record(each) for each in self._found.passed.values()),
             chain=is_chain(self._base),
             step_seconds=self._roofline.total(ops),
@@ -133,16 +132,16 @@ class _Assembly:
             stretch -= 1
         return self._place[stretch]
 
-    def _block(self, index: int, link: float) -> ModuleBlock:
+    def _block(self, index: int) -> ModuleBlock:
         kind = self._kinds[index]
         return ModuleBlock(
             module=self._base.cut.modules[index],
             kind=kind,
             spans=tuple((self._place[run.forward], self._place[run.backward]) for run in self._base.runs[index]),
-            options=tuple(self._option(index, option, link) for option in range(len(self._menus[kind]))),
+            options=tuple(self._option(index, option) for option in range(len(self._menus[kind]))),
         )
 
-    def _option(self, block: int, option: int, link: float) -> Option:
+    def _option(self, block: int, option: int) -> Option:
         candidate = self._menus[self._kinds[block]][option]
         probe, model = self._measured(block, option)
         ours = [self._ruler.figures(0, block, run) for run in self._base.runs[block]]
@@ -151,14 +150,13 @@ class _Assembly:
         pairs = list(zip(before, after, strict=True))
         is_offloaded = candidate.action is Action.OFFLOAD
         moved = max(0, *(new.moved - old.moved for old, new in pairs)) if is_offloaded else 0
-        again = max(0.0, sum(new.seconds - old.seconds for old, new in pairs))
         return Option(
             action=candidate.action,
             saved=candidate.saved,
             kept_bytes=_shifted(ours, pairs, "kept"),
             forward_peak_bytes=_shifted(ours, pairs, "forward"),
             backward_peak_bytes=_shifted(ours, pairs, "backward"),
-            seconds=again + seconds_back(moved * len(pairs), link),
+            seconds=max(0.0, sum(new.seconds - old.seconds for old, new in pairs)),
             holds=self._holds(block, option),
             offloaded_bytes=moved,
         )

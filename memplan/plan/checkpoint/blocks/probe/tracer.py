@@ -15,6 +15,7 @@ from memplan.measure.collector import collector_off
 from memplan.measure.measurer import trace_for
 from memplan.runtime.checkpoint.records import CheckpointPlan, Fingerprint
 from memplan.tracing.records import ModelPlace, Trace
+from memplan.tracing.turns import every_turn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,7 +72,7 @@ class Tracer:
                 path = Path(folder) / "plan.json"
                 write_plan(plan, path)
                 spec = replace(spec, checkpoint=str(path))
-            trace = trace_for(spec, self._profile, load=self._load, seen=self._see, progress=self._progress)
+            trace = trace_for(every_turn(spec), self._profile, load=self._load, seen=self._see, progress=self._progress)
         self.traces += 1
         self.seconds += time.perf_counter() - started
         return trace

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from memplan.plan.checkpoint.blocks.problem.copies import backlogs
+from memplan.plan.checkpoint.blocks.problem.copies import backlogs, computing_seconds, fetches
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, ModuleBlock, Option
 from memplan.plan.checkpoint.blocks.problem.segments import SegmentPart, SegmentTree
 from memplan.runtime.checkpoint.records import Action
@@ -137,8 +137,9 @@ class _Step:
             for forward, backward in self.problem.blocks[first].spans:
                 stay(forward, backward, self.problem.state_bytes)
         copies = backlogs(self.problem, self.choice)
+        ahead = fetches(self.problem, self.choice, computing_seconds(self.problem, self.choice)).ahead
         fixed = [position.fixed_bytes for position in self.problem.positions]
-        return [f + c + m for f, c, m in zip(fixed, accumulate(change), copies.outward, strict=False)]
+        return [sum(bytes_) for bytes_ in zip(fixed, accumulate(change), copies.outward, ahead, strict=False)]
 
     def _blocks(self) -> Iterator[tuple[ModuleBlock, Option, int | None]]:
         for index, block in enumerate(self.problem.blocks):

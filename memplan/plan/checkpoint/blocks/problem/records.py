@@ -7,7 +7,7 @@ a position, with option ``o[k]`` chosen for each block ``k``::
     + sum of kept_bytes of every block whose forward is before p and whose backward is at p or after it
     + sum of nbytes of every interface tensor alive at p
     + peak_bytes of the block that runs at p, under its option
-    + bytes under way to the host during p (``copies``)
+    + bytes under way to the host during p, and bytes fetched ahead (``copies``)
 
 An interface tensor is alive after the position that makes it: there it is part of the peak. Segments: ``memory``.
 """
@@ -35,9 +35,8 @@ class Option:
     """Most bytes alive during its backward (recomputation included) above those at its start, were no interface tensor
     freed in it."""
     seconds: float
-    """Extra time per step: of its recomputation, by roofline, and of its copies back, by the link. Without the waiting
-    for copies to the host. A recomputation stops as soon as backward has all that it needs: it is cheaper than the
-    whole forward."""
+    """Extra time per step of its recomputation, by roofline; the waiting for copies is the choice's (``copies``). A
+    recomputation stops as soon as backward has all that it needs: it is cheaper than the whole forward."""
     holds: tuple[int, ...]
     """Interface tensors that it needs in its backward: indices into ``BlockProblem.interfaces``."""
     offloaded_bytes: int = 0
@@ -137,6 +136,8 @@ class BlockChoice:
     """Half-open ranges of blocks, properly nested, outermost first."""
     stalls: tuple[float, ...] = ()
     """Seconds that the step waits for copies to the host at the end of each position; empty: nowhere."""
+    prefetch: bool = False
+    """Is what blocks offload fetched while the offloaded block before them runs backward?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Extra time of a choice: its options, the runs again of its segments, the waiting for copies."""
+"""Extra time of a choice: its options, the runs again of its segments, the waiting for copies there and back."""
 
 from collections.abc import Iterator
 
+from memplan.plan.checkpoint.blocks.problem.copies import computing_seconds, fetches
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, Position
 from memplan.plan.checkpoint.blocks.problem.segments import SegmentTree
 
@@ -12,11 +13,15 @@ def extra_seconds(problem: BlockProblem, choice: BlockChoice) -> float:
 
 
 def block_seconds(problem: BlockProblem, choice: BlockChoice) -> tuple[float, ...]:
-    """Return the extra time of each block: its option, and its forward in the runs again of segments around it."""
+    """Return the extra time of each block: its option, its copies back, and the runs again of segments around it."""
     found = [block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True)]
     for block, is_whole in _runs_again(problem, choice):
         once_more = problem.blocks[block].checkpoint_option.seconds
         found[block] += forward_seconds(problem, block) if is_whole else once_more
+    waits = fetches(problem, choice, computing_seconds(problem, choice)).waits
+    for position, wait in zip(problem.positions, waits, strict=True):
+        if wait and position.block is not None:
+            found[position.block] += wait
     return tuple(found)
 
 

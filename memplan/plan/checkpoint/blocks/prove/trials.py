@@ -15,7 +15,7 @@ from memplan.plan.checkpoint.blocks.probe.read import read
 from memplan.plan.checkpoint.blocks.probe.run import Probing
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
 from memplan.plan.checkpoint.blocks.probe.traffic import Probe
-from memplan.plan.checkpoint.blocks.problem.copies import backlogs, bytes_back, seconds_back
+from memplan.plan.checkpoint.blocks.problem.copies import backlogs, fetches
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem
 from memplan.plan.checkpoint.blocks.prove.records import TracedPlan
 
@@ -58,13 +58,15 @@ class Trials:
         peaks = true_peaks(probe)
         still = [peaks[stretch] for stretch in position_stretches(self.probing.probes)]
         # A trace moves tensors to the host and back as fast as the device's own memory is.
-        back = seconds_back(bytes_back(self.problem, choice), self.problem.host_link_bandwidth)
+        stretches = [probe.reading.cut.stretches[index] for index in position_stretches(self.probing.probes)]
+        computing = [self.roofline.total(trace.ops[each.first_op : each.end_op]) for each in stretches]
+        waits = fetches(self.problem, choice, computing).waits
         live = [sum(pair) for pair in zip(still, backlogs(self.problem, choice).outward, strict=True)]
         return TracedPlan(
             choice=choice,
             probe=probe,
             live=tuple(live),
             device_bytes=memory.peak_reserved + self.profile.context_bytes + max(live) - max(still),
-            seconds=self.roofline.total(ops) + sum(choice.stalls) + back,
+            seconds=self.roofline.total(ops) + sum(choice.stalls) + sum(waits),
             flops=sum(op.flops for op in ops),
         )

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from memplan.plan.checkpoint.blocks.problem.copies import turns
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockProblem, Option
+from memplan.plan.checkpoint.blocks.solve.ilp_fetches import FetchRows
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import Holders, PositionRow, PositionRows, Term, running_bytes
 from memplan.plan.checkpoint.blocks.solve.symmetry import ordered_pairs
 
@@ -48,9 +49,18 @@ class IlpModel:
         rows: Its memory.
         budget: Bytes that may be alive at most; None: to be minimised.
         with_copies: May blocks be offloaded? Then ``rows`` has one row for each position.
+        prefetch: Is what they offload fetched ahead?
     """
 
-    def __init__(self, problem: BlockProblem, rows: PositionRows, budget: int | None, *, with_copies: bool) -> None:
+    def __init__(
+        self,
+        problem: BlockProblem,
+        rows: PositionRows,
+        budget: int | None,
+        *,
+        with_copies: bool,
+        prefetch: bool = False,
+    ) -> None:
         import pulp
 
         self._pulp, self._problem, self._rows, self._with_copies = pulp, problem, rows, with_copies
@@ -73,6 +83,7 @@ class IlpModel:
         self._any_of: dict[Holders, Any] = {}
         self._stalls: list[Any] = []
         self._under_way = self._copies() if with_copies else []
+        self._fetches = FetchRows(pulp, self._lp, problem, self._chosen, self._scale) if prefetch else None
         self._most = self._variable("peak") if budget is None else None
         self._lp += self._most if budget is None else self._seconds()
         self._memory(budget)
@@ -128,7 +139,19 @@ class IlpModel:
             self._sum(block, {o: self._option(block, o).seconds * self._second for o in menu})
             for block, menu in enumerate(self._menus)
         ]
-        return self._pulp.lpSum([*costs, *self._stalls])
+        return self._pulp.lpSum([*costs, *self._stalls, *self._waits()])
+
+    def _waits(self) -> list[Any]:
+        """What is waited for in backward: all that comes back, or what is left of it where blocks are fetched ahead."""
+        if not self._with_copies:
+            return []
+        back = self._second / self._problem.host_link_bandwidth
+        if self._fetches is not None:
+            return [back / self._scale * wait for wait in self._fetches.waits]
+        return [
+            self._sum(index, {o: back * len(block.spans) * self._option(index, o).offloaded_bytes for o in menu})
+            for index, (block, menu) in enumerate(zip(self._problem.blocks, self._menus, strict=True))
+        ]
 
     def _memory(self, budget: int | None) -> None:
         """Rows of the memory formula."""
@@ -216,10 +239,14 @@ class IlpModel:
         return outward
 
     def _at(self, position: int) -> list[Any]:
-        return self._under_way[position : position + 1]
+        """Bytes on their way to the host at a position, and those that are back before their turn."""
+        ahead = self._fetches.at[position] if self._fetches else []
+        return [*self._under_way[position : position + 1], *ahead]
 
     def _choice(self) -> BlockChoice:
         options = tuple(max(options, key=lambda o: options[o].value() or 0.0) for options in self._chosen)
         stalls = tuple(max(0.0, stall.value() or 0.0) / self._second for stall in self._stalls)
         offloaded = any(self._option(block, option).offloaded_bytes for block, option in enumerate(options))
-        return BlockChoice(options=options, stalls=stalls if offloaded else ())
+        return BlockChoice(
+            options=options, stalls=stalls if offloaded else (), prefetch=offloaded and self._fetches is not None
+        )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.problem.copies import backlogs
+from memplan.plan.checkpoint.blocks.problem.copies import backlogs, computing_seconds, fetches
 from memplan.plan.checkpoint.blocks.problem.memory import peak, position_bytes
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
@@ -45,8 +45,11 @@ def test_the_queue_holds_what_the_clock_says(data):
     problem = data.draw(block_problems(replace(WITH_COPIES, interleaved=data.draw(st.booleans()))))
     options = tuple(data.draw(st.integers(0, len(block.options) - 1)) for block in problem.blocks)
     stalls = tuple(data.draw(st.sampled_from([0.0, 0.0, 1.0, 3.5])) for _ in problem.positions)
-    choice = BlockChoice(options=options, stalls=stalls)
+    choice = BlockChoice(options=options, stalls=stalls, prefetch=data.draw(st.booleans()))
     queue, clock = backlogs(problem, choice), simulate(problem, choice)
+    back = fetches(problem, choice, computing_seconds(problem, choice))
+    assert back.ahead == clock.ahead
+    assert back.waits == pytest.approx(clock.waits, abs=1e-9)
     for at in range(len(problem.positions)):
         assert abs(queue.outward[at] - clock.under_way(at)) <= 1
     assert bool(clock.late()) == (queue.late_bytes > 0)
@@ -64,9 +67,9 @@ def test_a_copy_is_on_the_device_while_the_next_blocks_run():
 def test_an_unfinished_copy_is_named_and_a_stall_mends_it():
     problem = offloading(3, bandwidth=2.0)
     assert {v.reason for v in check(problem, BlockChoice(options=(2, 0, 0)), 10**6)} == {"copy_late"}
-    # Ten bytes at two a second within two forwards: three seconds are missing.
+    # Ten bytes at two a second within two forwards: three seconds are missing; and five for their way back.
     stalls = (0.0, 0.0, 3.0, 0.0, 0.0, 0.0)
-    assert check(problem, BlockChoice(options=(2, 0, 0), stalls=stalls), 10**6, seconds=3.0) == ()
+    assert check(problem, BlockChoice(options=(2, 0, 0), stalls=stalls), 10**6, seconds=8.0) == ()
     short = (0.0, 0.0, 2.9, 0.0, 0.0, 0.0)
     assert {v.reason for v in check(problem, BlockChoice(options=(2, 0, 0), stalls=short), 10**6)} == {"copy_late"}
 
@@ -79,17 +82,37 @@ def test_the_host_can_be_full_or_away():
 
 
 def test_a_fast_link_replaces_recomputation():
-    slow, fast = offloading(8, bandwidth=0.001), offloading(8, bandwidth=10.0)
+    # Three blocks must go. Their copies take half as long as a backward: all but the first are hidden behind one.
+    slow, fast = offloading(8, bandwidth=0.001), offloading(8, bandwidth=20.0)
     budget = peak(slow, BlockChoice(options=(0,) * 8))[0] - 25
     assert ilp.solve(slow, budget, time_limit=LIMIT).seconds == pytest.approx(3.0)
     result = ilp.solve(fast, budget, time_limit=LIMIT)
     assert isinstance(result, OptimalChoice)
-    assert result.seconds == 0.0
-    assert check(fast, result.choice, budget, seconds=0.0) == ()
+    assert result.seconds == pytest.approx(0.5)
+    assert result.choice.prefetch
+    assert check(fast, result.choice, budget, seconds=0.5) == ()
+    assert check(fast, replace(result.choice, prefetch=False), budget, seconds=1.5) == ()
     capped = replace(fast, host_bytes=10)
     result = ilp.solve(capped, budget, time_limit=LIMIT)
     assert check(capped, result.choice, budget, seconds=result.seconds) == ()
-    assert result.seconds == pytest.approx(2.0)
+    assert result.seconds == pytest.approx(2.5)
+
+
+def test_what_is_fetched_ahead_takes_memory_and_saves_time():
+    # Ten bytes at four a second take two and a half seconds, of which blocks 2 and 3 hide two.
+    problem = offloading(4, bandwidth=4.0)
+    ahead = BlockChoice(options=(0, 2, 0, 2), prefetch=True)
+    plain = replace(ahead, prefetch=False)
+    more = [a - b for a, b in zip(position_bytes(problem, ahead), position_bytes(problem, plain), strict=True)]
+    assert more == [0, 0, 0, 0, 10, 10, 0, 0]
+    assert extra_seconds(problem, plain) == 5.0
+    assert extra_seconds(problem, ahead) == 3.0
+
+
+def test_a_run_again_hides_a_copy_too():
+    problem = offloading(4, bandwidth=4.0)
+    choice = BlockChoice(options=(0, 2, 1, 2), prefetch=True)
+    assert extra_seconds(problem, choice) == 2.5 + 1.0
 
 
 @settings(max_examples=30, deadline=None)
@@ -99,7 +122,8 @@ def test_joint_answers_hold_and_no_choice_without_stalls_is_cheaper(data):
     most = peak(problem, BlockChoice(options=(0,) * len(problem.blocks)))[0]
     budget = data.draw(st.integers(most // 2, most))
     result = ilp.solve(problem, budget, time_limit=LIMIT)
-    every = [BlockChoice(options=o) for o in itertools.product(*(range(len(b.options)) for b in problem.blocks))]
+    menus = [range(len(block.options)) for block in problem.blocks]
+    every = [BlockChoice(options=o, prefetch=p) for o in itertools.product(*menus) for p in (False, True)]
     # Two bytes are given away for rounding.
     valid = [extra_seconds(problem, choice) for choice in every if not check(problem, choice, budget - 2)]
     if isinstance(result, InfeasibleChoice):

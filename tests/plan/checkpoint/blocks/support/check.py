@@ -56,7 +56,9 @@ def check(
     if wrong:
         return wrong
     walk = Walk(problem, choice)
-    return (*_over(problem, walk.run(), budget), *_price(problem, choice, walk.seconds_again, seconds))
+    alive = walk.run()
+    waits = sum(walk.copies.waits) if walk.copies else 0.0
+    return (*_over(problem, alive, budget), *_price(problem, choice, walk.seconds_again + waits, seconds))
 
 
 def _shape(problem: BlockProblem, choice: BlockChoice) -> Iterator[Violation]:
@@ -121,10 +123,10 @@ def _over(problem: BlockProblem, alive: list[int], budget: int) -> Iterator[Viol
             yield Violation(reason="over_budget", text=text)
 
 
-def _price(problem: BlockProblem, choice: BlockChoice, again: float, seconds: float | None) -> Iterator[Violation]:
+def _price(problem: BlockProblem, choice: BlockChoice, more: float, seconds: float | None) -> Iterator[Violation]:
     if seconds is None:
         return
-    cost = again + sum(choice.stalls)
+    cost = more + sum(choice.stalls)
     cost += sum(block.options[option].seconds for block, option in zip(problem.blocks, choice.options, strict=True))
     if abs(cost - seconds) > 1e-6 * max(cost, seconds, 1e-9):
         yield Violation(reason="seconds_wrong", text=f"it costs {cost:.9g} s, not {seconds:.9g} s")

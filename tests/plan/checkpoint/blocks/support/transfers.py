@@ -1,8 +1,7 @@
-"""Copies to the host, simulated on a clock: a queue beside the computation.
+"""Copies to the host and back, simulated on clocks: two queues beside the computation.
 
 Every block's copy is one job on a first-in-first-out link, with a start and an end in seconds. It judges the fluid
-queue that solvers reckon with, and shares nothing with it. Copies back stand in the way of the computation: they are
-part of what an option costs, and never under way beside another block.
+queue and the waits that solvers reckon with, and shares nothing with them.
 """
 
 import math
@@ -45,6 +44,10 @@ class Transfers:
     """When each position ends, its stall included."""
     turns: tuple[int, ...]
     """Positions at which forward turns into backward."""
+    waits: tuple[float, ...]
+    """Seconds that each position waits for copies back."""
+    ahead: tuple[int, ...]
+    """Bytes that each position finds on the device for a later backward, or puts there."""
 
     def start_of(self, position: int) -> float:
         """When a position starts."""
@@ -89,4 +92,40 @@ def simulate(problem: BlockProblem, choice: BlockChoice) -> Transfers:
         outward.append(Job(block=block, nbytes=nbytes, position=forward, start=start, end=free))
     runs = sorted((at, kind) for block in problem.blocks for span in block.spans for kind, at in enumerate(span))
     turns = [at for place, (at, kind) in enumerate(runs) if kind == 1 and runs[place - 1][1] == 0]
-    return Transfers(outward=tuple(outward), ends=ends, turns=tuple(turns))
+    waits, ahead = _inward(problem, choice)
+    return Transfers(outward=tuple(outward), ends=ends, turns=tuple(turns), waits=waits, ahead=ahead)
+
+
+def _inward(problem: BlockProblem, choice: BlockChoice) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Let the step run, and its copies back on a queue of their own: what each position waits, and holds too early."""
+    sizes = {
+        span: block.options[option].offloaded_bytes
+        for block, option in zip(problem.blocks, choice.options, strict=True)
+        for span in block.spans
+        if block.options[option].offloaded_bytes
+    }
+    asked: dict[tuple[int, int], float] = {}
+    now = free = 0.0
+    waits, ahead = [], []
+
+    def ask(span: tuple[int, int]) -> None:
+        nonlocal free
+        free = max(free, now) + sizes[span] / problem.host_link_bandwidth
+        asked[span] = free
+
+    for at, position in enumerate(problem.positions):
+        began = now
+        for span in [span for span in sizes if span[1] == at]:
+            if span not in asked:
+                ask(span)
+            to_come = [other for other in sizes if other[0] < span[0] and other[1] > at]
+            if choice.prefetch and to_come and max(to_come) not in asked:
+                ask(max(to_come))
+            now = max(now, asked[span])
+        waits.append(now - began)
+        ahead.append(sum(sizes[span] for span in asked if span[1] > at))
+        now += position.seconds
+        if position.block is not None and position.phase == "backward":
+            block = problem.blocks[position.block]
+            now += block.options[choice.options[position.block]].seconds / len(block.spans)
+    return tuple(waits), tuple(ahead)

@@ -39,7 +39,7 @@ class Walk:
         highs = []
         for at, position in enumerate(self.problem.positions):
             high = max(self._moments(at))
-            moving = self.copies.under_way(at) if self.copies else 0
+            moving = self.copies.under_way(at) + self.copies.ahead[at] if self.copies else 0
             highs.append(position.fixed_bytes + moving + high)
             self._drop(partial(self._is_over, at))
         return highs

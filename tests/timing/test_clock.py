@@ -10,9 +10,9 @@ from memplan.hardware.catalog import load_profile
 from memplan.hardware.nodes import Node
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.plan.time.clock import bubble_share, step_time, with_micro_batches
-from memplan.plan.time.collectives import Collective, seconds
-from memplan.plan.time.rates import Rates
+from memplan.timing.clock import bubble_share, step_time, with_micro_batches
+from memplan.timing.collectives import Collective, seconds
+from memplan.timing.rates import Rates
 from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
 from memplan.units import Bytes, OpIndex, StorageId
 

@@ -10,7 +10,7 @@ it has been taken (FSDP prefetches one), and its block waits for it. What backwa
 the optimizer. Activations come back from the host one fetch ahead.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from memplan.hardware.nodes import Node
@@ -18,11 +18,12 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import computing_precision
-from memplan.plan.time import eight_bit
-from memplan.plan.time.collectives import Collective, collective_of, seconds
-from memplan.plan.time.rates import Rates, written_silently
-from memplan.plan.time.records import StepTime
+from memplan.timing import eight_bit
+from memplan.timing.collectives import Collective, collective_of, seconds
+from memplan.timing.rates import Rates, written_silently
+from memplan.timing.records import StepTime
 from memplan.tracing.records import Op, Phase, Trace
+from memplan.tracing.turns import performed
 
 ALLOCATIONS = ("aten.empty", "aten.new_empty")
 """Ops that only ask for memory: nothing is read or written."""
@@ -49,7 +50,7 @@ def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node
     step = trace.steps[-1]
     node = Node.of(profile, gpus=gpus_per_node)
     clocks = _Clocks(Rates.of(profile, computing_precision(spec, trace)), node, trace, spec)
-    clocks.play(trace.ops[step.first_op : step.end_op])
+    clocks.play(performed(trace, step.first_op, step.end_op))
     clocks.page(eight_bit.paged_bytes(trace, spec, profile))
     return clocks.result(bubble_share(spec.parallel))
 
@@ -102,7 +103,7 @@ class _Clocks:
         self._taken = self._fetched = self._room = self._at_fetch = 0.0
         self._communication = self._exposed = self._waited = self._paging = 0.0
 
-    def play(self, ops: Sequence[Op]) -> None:
+    def play(self, ops: Iterable[Op]) -> None:
         """Run the ops."""
         for op, ends in _with_ends(ops):
             collective = collective_of(op, self._storages, self._spec.parallel)
@@ -231,7 +232,7 @@ class _Clocks:
         self._wait_for_host()
 
 
-def _with_ends(ops: Sequence[Op]) -> Iterator[tuple[Op, bool]]:
+def _with_ends(ops: Iterable[Op]) -> Iterator[tuple[Op, bool]]:
     """Each op, and whether a phase that must wait for everything begins with it."""
     before: Phase | None = None
     for op in ops:

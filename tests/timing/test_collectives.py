@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.nodes import Node
 from memplan.job.parallel import Parallel
-from memplan.plan.time.collectives import Collective, collective_of, seconds
+from memplan.timing.collectives import Collective, collective_of, seconds
 from memplan.tracing.records import Op, Storage
 from memplan.units import Bytes, OpIndex, StorageId
 

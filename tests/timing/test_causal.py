@@ -7,8 +7,8 @@ from torch import nn
 from memplan.hardware.catalog import load_profile
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.plan.time.clock import step_time
-from memplan.plan.time.rates import Rates
+from memplan.timing.clock import step_time
+from memplan.timing.rates import Rates
 from memplan.tracing.records import DeviceTraits, Trace
 from memplan.tracing.run import trace_job
 

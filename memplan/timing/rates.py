@@ -74,4 +74,4 @@ def _share(table: Mapping[str, float], capability: str) -> float:
 
 @cache
 def _shares() -> Mapping[str, Mapping[str, float]]:
-    return tomllib.loads((files("memplan.plan.time") / "fractions.toml").read_text("utf-8"))
+    return tomllib.loads((files("memplan.timing") / "fractions.toml").read_text("utf-8"))
