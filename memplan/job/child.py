@@ -70,9 +70,11 @@ def main(requests: BinaryIO) -> NoReturn:
     _adopt_orphans()
     channel = _take_over_standard_streams(token)
     _CHANNEL.append(channel)
+    from memplan.job.imports import compile_user_code_anew
     from memplan.job.noise import hush_libraries
 
     hush_libraries()
+    compile_user_code_anew()
     kind, body = _outcome(call)
     for stream in (sys.stdout, sys.stderr):
         # User code may have closed or replaced them.

@@ -5,15 +5,17 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from memplan.errors import EstimateError, UsageError
 from memplan.files.read import read_bytes
 from memplan.files.syntax import parse_source
-from memplan.job.usercode import display, innermost, user_code
+from memplan.job.usercode import display, innermost, is_user_file, user_code
 
 
 def import_file(path: Path) -> ModuleType:
@@ -48,6 +50,23 @@ def import_module(name: str) -> ModuleType:
             hint = f"run memplan in the folder that holds it ({Path.cwd()} does not), or install it"
             raise UsageError(f"there is no module '{cause.name}'", hint=hint) from error
         raise
+
+
+def compile_user_code_anew() -> None:
+    """Let this process import the user's modules from their source, never from compiled files, and leave none behind.
+
+    Python takes a compiled file for the source's where size and second of the last change agree; a script that rewrites
+    a target and asks again is faster than that, and would get the former target's figure.
+    """
+    stats = SourceFileLoader.path_stats
+
+    def refused(loader: SourceFileLoader, path: str) -> Mapping[str, Any]:
+        if is_user_file(path):
+            raise OSError(f"{path} is compiled anew")  # What importlib.abc.SourceLoader asks of sources without a date.
+        return stats(loader, path)
+
+    loader_class: Any = SourceFileLoader
+    loader_class.path_stats = refused
 
 
 def _import_in_package(path: Path, depth: int) -> ModuleType:

@@ -97,11 +97,6 @@ class _Recorder:
         name = _absolute(os.fsdecode(path))
         if flags & _WRITING:
             self._written.add(name)
-        elif name.endswith(".pyc"):
-            try:
-                self._opened[importlib.util.source_from_cache(name)] = None
-            except ValueError:  # a module without source
-                self._opened[name] = None
         else:
             self._opened[name] = None
 

@@ -1,6 +1,8 @@
 """The same job asked again: nothing runs where nothing has changed, and no figure depends on it."""
 
 import json
+import os
+import py_compile
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,19 @@ def test_an_answer_from_a_kept_trace_rests_on_what_the_trace_has_read(folder: Pa
     (folder / "net.py").write_text(TARGET.replace("Linear(64, 64)", "Linear(64, 32)"))
     assert asked(memplan, "--gpu", "a100-80g")["model"]["parameters"] == 64 * 32 + 32
     assert runs(folder) == 2
+
+
+def test_a_target_rewritten_within_a_second_is_not_answered_from_its_compiled_file(
+    folder: Path, memplan: Command
+) -> None:
+    """Same size and same date: Python itself would take the former target's compiled file for the new one's."""
+    target = folder / "net.py"
+    written = target.stat()
+    asked(memplan, "--gpu", "a100-40g")
+    py_compile.compile(str(target), doraise=True)
+    target.write_text(TARGET.replace("Linear(64, 64)", "Linear(64, 32)"))
+    os.utime(target, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert asked(memplan, "--gpu", "a100-40g")["model"]["parameters"] == 64 * 32 + 32
 
 
 def test_another_kind_of_device_and_no_cache_trace_anew(folder: Path, memplan: Command) -> None:
