@@ -25,11 +25,13 @@ def attention(_: "Guesses", __: Any, args: tuple[Any, ...], kwargs: Mapping[str,
     if not qkv.numel():
         return torch.empty_like(query), None
     # Values lie behind queries and keys, in one tensor.
-    queries, keys, _values = _aten._transform_bias_rescale_qkv(qkv, bias, heads)
+    queries, keys, values = _aten._transform_bias_rescale_qkv(qkv, bias, heads)
     del qkv
     batch, _heads, length, _head = queries.shape
     scores = torch.bmm(queries.flatten(0, 1), keys.flatten(0, 1).mT).view(batch, heads, length, length)
     scores = _softmax(scores, mask, mask_type)
+    torch.bmm(scores.flatten(0, 1), values.flatten(0, 1), out=queries.flatten(0, 1))
+    del values
     if not needs_weights:
         del scores
     turned = queries.transpose(1, 2).contiguous()

@@ -1,8 +1,10 @@
 """What tests of traces share."""
 
 import gc
+from collections.abc import Iterator
 
 import pytest
+import torch
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +14,12 @@ def no_collection(small_heap: None) -> None:
     What is compiled gives the frozen heap back, and each further trace of a test would walk all of it.
     """
     gc.disable()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Kernels run as their rules are stated: what several threads of oneDNN take beside each other is not known."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

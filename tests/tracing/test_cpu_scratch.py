@@ -14,6 +14,7 @@ from memplan.tracing.scratch.rules import Call, Script
 from tests.support.benchmarks import benchmark
 
 aten = torch.ops.aten
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 # Block sizes inside oneDNN depend on its version and on the instruction set; the table states those it was measured on.
 measured_machine = pytest.mark.skipif(
@@ -22,14 +23,6 @@ measured_machine = pytest.mark.skipif(
     or torch.cpu._is_amx_tile_supported(),
     reason="oneDNN's formulas are stated for torch 2.13 on AVX-512 without AMX",
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def real_curve(func, args, kwargs):

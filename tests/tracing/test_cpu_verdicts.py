@@ -18,15 +18,10 @@ from tests.tracing.real_memory import peak, real_allocations
 from tests.tracing.test_cpu_scratch import compare
 
 aten = torch.ops.aten
-pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [
+    pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def matrix(*shape, dtype=torch.float32):

@@ -16,7 +16,10 @@ from memplan.tracing.values import Values
 from memplan.tracing.world import fake_world
 from tests.tracing.real_memory import peak, real_allocations
 
-pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13")
+pytestmark = [
+    pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13"),
+    pytest.mark.usefixtures("one_thread"),
+]
 SMALL = 1024
 """Bytes of C++'s own scalars and rows of channels, which these programs are not about."""
 

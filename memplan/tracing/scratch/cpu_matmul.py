@@ -176,6 +176,7 @@ RULES: dict[str, Rule] = {
     "aten.addmm_.default": _product(1),
     "aten._addmm_activation.default": _product(1),
     "aten.bmm.default": _batched_product(0),
+    "aten.bmm.out": _batched_product(0),
     "aten.baddbmm.default": _batched_product(1),
     "aten.baddbmm_.default": _batched_product(1),
     "aten.addbmm.default": summed_products,
