@@ -55,15 +55,18 @@ def predicted_curve(func, args, kwargs):
             is_host=lambda _: False,
         )
         script = CPU_RULES[str(func)](call) or Script()
-    given_storages = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
-    made = {
-        s._cdata: s.nbytes() for s in (t.untyped_storage() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
-    }
-    result_bytes = sum(size for key, size in made.items() if key not in given_storages)
+    seen = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+    steps = [*script.before]
+    for index, result in enumerate(out if isinstance(out, tuple | list) else [out]):
+        steps += script.between.get((index,), ())
+        storage = result.untyped_storage() if isinstance(result, torch.Tensor) else None
+        if storage is not None and storage._cdata not in seen:
+            seen.add(storage._cdata)
+            steps.append(storage.nbytes())
     held, live, peak = {}, 0, 0
-    for step in (*script.before, None, *script.after):
-        if step is None:
-            live += result_bytes
+    for step in (*steps, *script.after):
+        if isinstance(step, int):
+            live += step
         elif step.action == "alloc":
             assert step.nbytes > 0, "an empty allocation"
             assert step.key not in held, "allocated twice"
@@ -381,6 +384,56 @@ def test_any_bfloat16_product(rows, depth, columns, layout):
     if layout == "right transposed":
         right = torch.ones(columns, depth, dtype=torch.bfloat16).t()
     compare(aten.mm.default, left, right)
+
+
+LAYOUTS = {
+    "dense": torch.ones,
+    "turned": lambda rows, columns: torch.ones(columns, rows).t(),
+    "part of rows": lambda rows, columns: torch.ones(rows, 2 * columns)[:, :columns],
+    "part of columns": lambda rows, columns: torch.ones(columns, 2 * rows)[:, :rows].t(),
+    "every other": lambda rows, columns: torch.ones(rows, 2 * columns)[:, ::2],
+    "one row": lambda rows, columns: torch.ones(1, columns).expand(rows, columns),
+}
+
+
+def laid_out(layout, *sizes, dtype=torch.bfloat16):
+    """Ones, each item of a batch in this layout."""
+    *batch, rows, columns = sizes
+    stride = LAYOUTS[layout](rows, columns).stride()
+    return torch.empty_strided(sizes, (*(4 * rows * columns for _ in batch), *stride), dtype=dtype).zero_()
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_a_matrix_for_a_vector(layout):
+    matrix = laid_out(layout, 300, 200, dtype=torch.float32)
+    compare(aten.mv.default, matrix, torch.ones(200))
+    compare(aten.addmv.default, torch.ones(300), matrix, torch.ones(400)[::2])
+
+
+@measured_machine
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.tuples(st.integers(2, 400), st.integers(2, 400), st.integers(2, 300)),
+    layouts=st.tuples(*[st.sampled_from(sorted(LAYOUTS))] * 2),
+)
+def test_any_bfloat16_product_of_any_layouts(sizes, layouts):
+    rows, depth, columns = sizes
+    left, right = laid_out(layouts[0], rows, depth), laid_out(layouts[1], depth, columns)
+    compare(aten.mm.default, left, right)
+    compare(aten.addmm.default, torch.ones(columns, dtype=torch.bfloat16), left, right)
+    compare(aten.mv.default, left, right[:, 0])
+    batches = laid_out(layouts[0], 3, rows, depth), laid_out(layouts[1], 3, depth, columns)
+    compare(aten.bmm.default, *batches)
+    compare(aten.addbmm.default, torch.ones(rows, columns, dtype=torch.bfloat16), *batches)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="stated for the kernels of torch 2.13")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_of_lists_one_after_the_other(dtype):
+    lefts = [torch.ones(size, 64, dtype=dtype) for size in (32, 300, 96)]
+    rights = [torch.ones(64, size, dtype=dtype) for size in (24, 100, 40)]
+    compare(aten._foreach_mm.default, lefts, rights)
+    compare(aten._foreach_mm.default, lefts, [right[:, ::2] for right in rights])
 
 
 def lstm(steps, batch, inputs, hidden):

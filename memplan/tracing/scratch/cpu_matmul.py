@@ -6,13 +6,14 @@ with AVX-512 and no AMX, over 130 shapes, in November 2026. Other products go to
 copies of strided and of conjugated operands (aten/src/ATen/native/LinearAlgebra.cpp; measured in the same month).
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from memplan.seam.tensors import compute_elementwise_output_strides
 from memplan.tracing.scratch.cpu_shapes import nbytes, product, round_up
-from memplan.tracing.scratch.rules import Call, Rule, Script, within
+from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script, within
 
 _WIDTH, _FLOAT = 2, 4
 """Bytes of bfloat16 and of the accumulator."""
@@ -39,27 +40,6 @@ def _depth(total: int, *, copies_rows: bool) -> int:
     if total <= _SHORT_DEPTH:
         return round_up(total, _DEPTH_STEP)
     return _SHORT_DEPTH if copies_rows or total <= _LONG_DEPTH else _LONG_DEPTH
-
-
-def scratch_bytes(left: torch.Tensor, right: torch.Tensor) -> int:
-    """Bytes one thread takes for ``left @ right`` in bfloat16, per matrix of a batch.
-
-    Args:
-        left: ``[..., M, K]``.
-        right: ``[..., K, N]``.
-    """
-    (rows, depth), columns = left.shape[-2:], right.shape[-1]
-    copies_rows = left.stride(-1) != 1
-    block_rows, block_depth = _rows(rows), _depth(depth, copies_rows=copies_rows)
-    accumulated = min(columns, _COLUMNS)
-    if copies_rows and depth > block_depth and columns > _COLUMNS:
-        accumulated = min(round_up(columns, _COLUMNS), _MOST_COLUMNS)
-    size = _BATCH_ELEMENTS + block_rows * accumulated * _FLOAT + _COLUMNS * block_depth * _WIDTH
-    if copies_rows:
-        # A leading dimension of a multiple of 1 KiB is stretched against 4K aliasing.
-        stretched = block_depth + (_DEPTH_STEP if block_depth % _SHORT_DEPTH == 0 else 0)
-        size += block_rows * stretched * _WIDTH + _ALIGNMENT
-    return size
 
 
 class _Matrix(NamedTuple):
@@ -90,6 +70,27 @@ class _Matrix(NamedTuple):
     def is_copied(self) -> bool:
         """Does BLAS need a copy? It conjugates only what it transposes."""
         return self.conjugated if self.lies_in_columns else not self.turned.lies_in_columns
+
+    @property
+    def in_rows(self) -> "_Matrix":
+        """A copy of it in row order."""
+        return self._replace(down=self.columns, across=1)
+
+
+def _scratch_bytes(left: _Matrix, right: _Matrix) -> int:
+    """Bytes one thread takes for ``left @ right`` in bfloat16, the result in row order."""
+    rows, depth, columns = left.rows, left.columns, right.columns
+    copies_rows = left.across != 1
+    block_rows, block_depth = _rows(rows), _depth(depth, copies_rows=copies_rows)
+    accumulated = min(columns, _COLUMNS)
+    if copies_rows and depth > block_depth and columns > _COLUMNS:
+        accumulated = min(round_up(columns, _COLUMNS), _MOST_COLUMNS)
+    size = _BATCH_ELEMENTS + block_rows * accumulated * _FLOAT + _COLUMNS * block_depth * _WIDTH
+    if copies_rows:
+        # A leading dimension of a multiple of 1 KiB is stretched against 4K aliasing.
+        stretched = block_depth + (_DEPTH_STEP if block_depth % _SHORT_DEPTH == 0 else 0)
+        size += block_rows * stretched * _WIDTH + _ALIGNMENT
+    return size
 
 
 def _matrix(tensor: torch.Tensor) -> _Matrix:
@@ -142,35 +143,98 @@ def _is_split(item: _Matrix) -> bool:
     return not in_rows and not (item.down == 1 and (item.columns == 1 or item.across >= item.rows))
 
 
-def _blocks(left: torch.Tensor, right: torch.Tensor) -> Script | None:
-    """What oneDNN takes; None where it does not serve."""
-    if left.dtype is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return None
-    return within({"blocks": torch.get_num_threads() * scratch_bytes(left, right)})
+_LEAST = 16**3
+"""mkldnn/Matmul.cpp ``mkldnn_gemm_min_size``: up to so many multiplications oneDNN is not asked."""
+
+
+def _is_served(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Does oneDNN multiply? ``right``: ``[..., K, N]`` or ``[K]``."""
+    multiplications = left.numel() * (right.shape[-1] if right.ndim > 1 else 1)
+    is_large = multiplications > _LEAST and right.numel() > 0
+    return left.dtype is torch.bfloat16 and is_large and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def _blocks(left: _Matrix, right: _Matrix) -> dict[str, int]:
+    return {"blocks": torch.get_num_threads() * _scratch_bytes(left, right)}
+
+
+def _blocks_of_product(result: _Matrix, left: _Matrix, right: _Matrix) -> dict[str, int]:
+    """A product that comes by way of BLAS, its copies made: a result in column order is computed turned."""
+    left, right = (each.in_rows if each.is_copied else each for each in (left, right))
+    turns = not result.holds_columns and result.turned.holds_columns
+    return _blocks(left, right) if turns else _blocks(right.turned, left.turned)
+
+
+def _blocks_as_given(left: torch.Tensor, right: torch.Tensor) -> dict[str, int]:
+    """A product that oneDNN gets as it is: copies of all that does not lie densely (mkldnn/Matmul.cpp)."""
+    given = {"left": (left, _matrix(left)), "right": (right, _matrix(right))}
+    copied = {key: nbytes(tensor) for key, (tensor, _) in given.items() if not _is_dense(tensor)}
+    return copied | _blocks(*(item.in_rows if key in copied else item for key, (_, item) in given.items()))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """mkldnn/Utils.cpp is_mkldnn_optimized_format: in row order, or each matrix in column order."""
+    return tensor.is_contiguous() or tensor.mT.is_contiguous()
 
 
 def _product(first: int) -> Rule:
     def rule(call: Call) -> Script:
         left, right = call.args[first], call.args[first + 1]
-        return _blocks(left, right) or within(_copies(_matrix(call.out), _matrix(left), _matrix(right)))
+        return _by_blas(call.out, left, right)
 
     return rule
+
+
+def _by_blas(result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Script:
+    """One product, or each of a batch in turn."""
+    items = _matrix(result), _matrix(left), _matrix(right)
+    is_served = _is_served(left[0], right[0]) if left.ndim > 2 else _is_served(left, right)
+    return within(_copies(*items) | (_blocks_of_product(*items) if is_served else {}))
 
 
 def _batched_product(first: int) -> Rule:
     def rule(call: Call) -> Script:
         left, right = call.args[first], call.args[first + 1]
-        return _blocks(left, right) or within(_copies_of_batch(call.out, left, right))
+        is_served = _is_served(left, right)
+        return within(_blocks_as_given(left, right) if is_served else _copies_of_batch(call.out, left, right))
+
+    return rule
+
+
+def _vector_product(first: int) -> Rule:
+    def rule(call: Call) -> Script:
+        left, vector = call.args[first], call.args[first + 1]
+        if _is_served(left, vector):
+            return within(_blocks_as_given(left, vector.unsqueeze(1)))
+        matrix = _matrix(left)
+        # Blas.cpp addmv_impl_cpu_: gemv takes rows or columns that lie along memory.
+        is_strided = not matrix.lies_in_columns and not matrix.turned.lies_in_columns
+        return within({"matrix": nbytes(left)} if is_strided else {})
 
     return rule
 
 
 def summed_products(call: Call) -> Script:
     """``addbmm``: one product after the other into the same result (LinearAlgebra.cpp addbmm_impl_)."""
-    return within(_copies(_matrix(call.out), _matrix(call.args[1]), _matrix(call.args[2])))
+    return _by_blas(call.out, call.args[1], call.args[2])
+
+
+def listed_products(call: Call) -> Script:
+    """``_foreach_mm``: one product after the other, each with its own scratch (ForeachOpsKernels.cpp)."""
+    product_of = _product(0)
+    calls = [replace(call, args=each[:2], out=each[2]) for each in zip(*call.args[:2], call.out, strict=True)]
+    taken = [_passing(product_of(each), f"item {index}") for index, each in enumerate(calls)]
+    return Script(between={(index,): lines for index, lines in enumerate(taken[:-1], start=1)}, after=taken[-1])
+
+
+def _passing(script: Script | None, key: str) -> tuple[Scratch, ...]:
+    """The scratch of one of several kernels, which is gone before the next one runs."""
+    made = [line._replace(key=f"{key} {line.key}") for line in (script.lines if script else ())]
+    return *made, *(Scratch("free", line.key) for line in reversed(made))
 
 
 RULES: dict[str, Rule] = {
+    "aten._foreach_mm.default": listed_products,
     "aten.mm.default": _product(0),
     "aten.addmm.default": _product(1),
     "aten.addmm_.default": _product(1),
@@ -181,5 +245,8 @@ RULES: dict[str, Rule] = {
     "aten.baddbmm_.default": _batched_product(1),
     "aten.addbmm.default": summed_products,
     "aten.addbmm_.default": summed_products,
+    "aten.mv.default": _vector_product(0),
+    "aten.addmv.default": _vector_product(1),
+    "aten.addmv_.default": _vector_product(1),
 }
 """Op name → rule."""
