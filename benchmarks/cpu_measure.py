@@ -1,6 +1,6 @@
 """Run a few real training steps of a target file on the CPU and report every allocation (a child of ``cpu_truth``).
 
-The truth is what ``torch.profiler`` reports of PyTorch's CPU allocator, from before the model is built to the end;
+The truth is what ``torch.profiler`` reports of PyTorch's CPU allocator, from the import of the file to the end;
 oneDNN's scratchpads and reordered tensors pass through it too. One thread is used, so that the figures do not depend on
 the machine's core count.
 """
@@ -124,8 +124,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random.seed(0)
-    target = load(options.target)
-    events, ends = run(lambda: train(target, options))
+    events, ends = run(lambda: train(load(options.target), options))
     if options.events:
         options.events.write_text(json.dumps([(ptr, nbytes, around) for _, ptr, nbytes, around in events]))
     print(json.dumps(summarize(events, ends)))

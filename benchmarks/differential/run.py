@@ -84,22 +84,26 @@ def _run_child(body: Callable[[], Outcome], writer: int) -> None:
 
 def real(program: Program, path: Path, steps: int) -> Outcome:
     """Run steps of a program, one thread, a fixed seed; the peak of what PyTorch's CPU allocator gave out."""
+    loop = program.loop
+    options = Namespace(
+        batch_size=program.batch_size,
+        seq_len=None,
+        steps=steps,
+        grad_accum=loop.grad_accum,
+        clip_grad_norm=loop.clip_grad_norm,
+        autocast=loop.autocast,
+    )
 
-    def body() -> Outcome:
-        _seed()
+    def whole() -> None:
+        # What a file makes while it is imported is its program's, too.
         target = cpu_measure.load(path)
         make = target.batch
         target.batch = lambda batch_size, _: make(batch_size)
-        loop = program.loop
-        options = Namespace(
-            batch_size=program.batch_size,
-            seq_len=None,
-            steps=steps,
-            grad_accum=loop.grad_accum,
-            clip_grad_norm=loop.clip_grad_norm,
-            autocast=loop.autocast,
-        )
-        return cpu_measure.summarize(*cpu_measure.run(lambda: cpu_measure.train(target, options)))
+        cpu_measure.train(target, options)
+
+    def body() -> Outcome:
+        _seed()
+        return cpu_measure.summarize(*cpu_measure.run(whole))
 
     return in_child(body)
 

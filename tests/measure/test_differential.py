@@ -50,6 +50,21 @@ def test_a_shrunk_program_keeps_only_what_makes_it_fail(module: Callable[[str], 
     assert smallest.loop.name == "loop"
 
 
+def test_what_a_file_makes_while_it_is_imported_is_measured(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    draw, write, run = (module(f"differential.{name}") for name in ("draw", "write", "run"))
+    program = draw.draw(0, 0)
+    plain, beside = tmp_path / "plain.py", tmp_path / "beside.py"
+    plain.write_text(write.source(program))
+    beside.write_text(write.source(program) + "\nGENERATOR = torch.nn.Linear(512, 511)\n")
+    measured, predicted = (
+        [ask(path)["peak"] for path in (plain, beside)]
+        for ask in (lambda path: run.real(program, path, 2), lambda path: run.predicted(program, path))
+    )
+    assert measured[1] - measured[0] == predicted[1] - predicted[0] == 513 * 511 * 4
+
+
 @pytest.mark.slow
 def test_a_short_run_has_no_silent_error(module: Callable[[str], ModuleType]) -> None:
     draw, judge, run = module("differential.draw"), module("differential.judge"), module("differential.run")
