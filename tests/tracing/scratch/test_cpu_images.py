@@ -6,13 +6,14 @@ from itertools import product
 import pytest
 import torch
 
-from tests.tracing.test_cpu_scratch import avx2_machine, compare, one_thread
-
-__all__ = ["one_thread"]
+from tests.tracing.test_cpu_scratch import avx2_machine, compare
 
 aten = torch.ops.aten
 LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
-pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13")
+pytestmark = [
+    pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="measured on torch 2.13"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def _inside(shape, step):
