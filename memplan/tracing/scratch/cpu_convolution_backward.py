@@ -31,7 +31,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     weights_block,
 )
 from memplan.tracing.scratch.cpu_convolution_threads import sharing_bytes
-from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, copy_bytes, lanes, nbytes, results
+from memplan.tracing.scratch.cpu_shapes import FLOAT_BYTES, copy_bytes, lanes, nbytes, results, round_up
 from memplan.tracing.scratch.rules import Call, Scratch, Script
 
 _FEWEST_INPUTS_BLOCKED = 3
@@ -105,21 +105,21 @@ def _to_weight(conv: CpuConvolution) -> _Pass:
     flat = conv.groups == 1 and entering < lanes() and not conv.by_pointwise_kernel
     few = flat and (entering != _FLAT_ON_AVX2 if lanes() == AVX2_LANES else entering > _FEWEST_INPUTS_BLOCKED)
     plain_depthwise = conv.depthwise and max(conv.kernel) > _WIDEST_DEPTHWISE
-    plain_volume = few and len(conv.kernel) == 3 and entering % AVX2_LANES != 0 and lanes() != AVX2_LANES
     is_wide = conv.kernel[-1] > _WIDEST_BLOCKED
-    # AVX2's kernel refuses dilated filters and ones taller than what they read
-    # (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf of weights), and volumes with a margin (measured).
+    # Few inputs, but too many for the first-layer kernel of AVX-512: AVX2's takes over, with blocks of eight. It
+    # refuses dilated filters and ones taller than what they read (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp, init_conf
+    # of weights), and volumes with a margin (measured).
     is_padded_volume = len(conv.kernel) == 3 and conv.padded
     is_tall = len(conv.kernel) > 1 and conv.kernel[0] > (conv.result_rows if conv.transposed else conv.source_rows)
-    is_spread = lanes() == AVX2_LANES and ((conv.dilated and conv.taps > 1) or is_padded_volume or is_tall)
-    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or plain_volume or is_wide or is_spread:
+    is_spread = (few or lanes() == AVX2_LANES) and ((conv.dilated and conv.taps > 1) or is_padded_volume or is_tall)
+    is_refused = lanes() != AVX2_LANES and _is_refused(conv, flat=flat)
+    if width < _NARROWEST_WEIGHT_BLOCK or plain_depthwise or is_wide or is_spread or is_refused:
         weight = filters_bytes(conv, 1, 1)
         # The reduction buffer is booked in bytes times the size of a float (measured: four times the weights).
         reduced = 4 * torch.get_num_threads() * weight + SCRATCH_ALIGNMENT
         inside = {"columns": columns_bytes(conv) + reduced}
         return _Pass(inside=inside, result=(filters_bytes(conv, 1, width) if conv.depthwise else weight) + bias)
     if few:
-        # Few inputs, but too many for the first-layer kernel: the AVX2 kernel takes over, with blocks of eight.
         flat, width = False, AVX2_LANES
     source = image_bytes(conv, conv.inputs, conv.source_area, width)
     gradient = image_bytes(conv, conv.outputs, conv.result_area, width)
@@ -131,6 +131,13 @@ def _to_weight(conv: CpuConvolution) -> _Pass:
         return _Pass(inside=inside, result=filters_bytes(conv, width, 1) + bias)
     inside = {"gradient": gradient, "source": 0 if flat else source, "scratchpad": scratchpad}
     return _Pass(inside=inside, result=filters_bytes(conv, 1 if flat else width, width) + bias)
+
+
+def _is_refused(conv: CpuConvolution, *, flat: bool) -> bool:
+    """Margins that no filter reaches across; dilated filters of first layers that stride or read volumes (measured)."""
+    reach = conv.kernel[-1] if not conv.dilated or conv.kernel[-1] == 1 else conv.margin + 1
+    is_volume = len(conv.kernel) == _VOLUME
+    return conv.margin >= reach or (flat and conv.dilated and conv.taps > 1 and (conv.strided or is_volume))
 
 
 def backward(call: Call) -> Script | None:
@@ -162,7 +169,36 @@ def backward(call: Call) -> Script | None:
     if copied:
         work = Script(before=(Scratch("alloc", "contiguous gradient", copied), *work.before), after=work.after)
     script = dense_first(work, conv, source, weight)
-    return bounded(script, source, weight) if _is_unmeasured(conv) else script
+    script = bounded(script, source, weight) if _is_unmeasured(conv) else script
+    return _by_either_kernel(script, conv) if wants_weight and _is_undecided(conv) else script
+
+
+def _is_undecided(conv: CpuConvolution) -> bool:
+    """AVX-512: which kernel takes gradients of weights of volumes, and in half types, is known of some alone."""
+    return lanes() != AVX2_LANES and (len(conv.kernel) == _VOLUME or conv.itemsize < FLOAT_BYTES)
+
+
+def _by_either_kernel(script: Script, conv: CpuConvolution) -> Script:
+    """What was counted may be nothing; or what a product of matrices takes comes on top of it."""
+    before, after = (
+        tuple(
+            line._replace(most=line.nbytes) if line.action == "alloc" and line.most is None else line for line in lines
+        )
+        for lines in (script.before, script.after)
+    )
+    # Columns of one whole image and the weights four times for each thread; or blocks of floats, each side twice. The
+    # weights are in blocks of floats, too.
+    columns = FLOAT_BYTES * conv.inputs // conv.groups * conv.taps * conv.result_area
+    padded = round_up(conv.inputs, lanes()) * round_up(conv.outputs, lanes()) // conv.groups * conv.taps
+    weights = 4 * FLOAT_BYTES * torch.get_num_threads() * padded
+    sides = (conv.inputs, conv.source_area), (conv.outputs, conv.result_area)
+    blocks = 2 * FLOAT_BYTES * conv.batch * sum(round_up(channels, lanes()) * area for channels, area in sides)
+    most = columns + weights + blocks
+    return Script(before=before, after=(*after, Scratch("alloc", "other kernel", 0, most=most)))
+
+
+def _perhaps(line: Scratch) -> Scratch:
+    return line._replace(most=line.nbytes) if line.action == "alloc" and line.most is None else line
 
 
 def _is_unmeasured(conv: CpuConvolution) -> bool:
