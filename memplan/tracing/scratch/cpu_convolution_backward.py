@@ -135,9 +135,11 @@ def _to_weight(conv: CpuConvolution) -> _Pass:
 
 def _is_refused(conv: CpuConvolution, *, flat: bool) -> bool:
     """Margins that no filter reaches across; dilated filters of first layers that stride or read volumes (measured)."""
-    reach = conv.kernel[-1] if not conv.dilated or conv.kernel[-1] == 1 else conv.margin + 1
+    is_dilated = conv.dilated and conv.taps > 1
     is_volume = len(conv.kernel) == _VOLUME
-    return conv.margin >= reach or (flat and conv.dilated and conv.taps > 1 and (conv.strided or is_volume))
+    if conv.margin >= conv.kernel[-1] and not (conv.dilated and conv.kernel[-1] > 1):
+        return True
+    return flat and is_dilated and (conv.strided or is_volume)
 
 
 def backward(call: Call) -> Script | None:
@@ -180,12 +182,7 @@ def _is_undecided(conv: CpuConvolution) -> bool:
 
 def _by_either_kernel(script: Script, conv: CpuConvolution) -> Script:
     """What was counted may be nothing; or what a product of matrices takes comes on top of it."""
-    before, after = (
-        tuple(
-            line._replace(most=line.nbytes) if line.action == "alloc" and line.most is None else line for line in lines
-        )
-        for lines in (script.before, script.after)
-    )
+    before, after = (tuple(map(_perhaps, lines)) for lines in (script.before, script.after))
     # Columns of one whole image and the weights four times for each thread; or blocks of floats, each side twice. The
     # weights are in blocks of floats, too.
     columns = FLOAT_BYTES * conv.inputs // conv.groups * conv.taps * conv.result_area

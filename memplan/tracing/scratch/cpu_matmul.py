@@ -6,7 +6,6 @@ with AVX-512 and no AMX, over 130 shapes, in November 2026. Other products go to
 copies of strided and of conjugated operands (aten/src/ATen/native/LinearAlgebra.cpp; measured in the same month).
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -221,15 +220,14 @@ def summed_products(call: Call) -> Script:
 
 def listed_products(call: Call) -> Script:
     """``_foreach_mm``: one product after the other, each with its own scratch (ForeachOpsKernels.cpp)."""
-    product_of = _product(0)
-    calls = [replace(call, args=each[:2], out=each[2]) for each in zip(*call.args[:2], call.out, strict=True)]
-    taken = [_passing(product_of(each), f"item {index}") for index, each in enumerate(calls)]
+    products = zip(call.out, *call.args[:2], strict=True)
+    taken = [_passing(_by_blas(*each), f"item {index}") for index, each in enumerate(products)]
     return Script(between={(index,): lines for index, lines in enumerate(taken[:-1], start=1)}, after=taken[-1])
 
 
-def _passing(script: Script | None, key: str) -> tuple[Scratch, ...]:
+def _passing(script: Script, key: str) -> tuple[Scratch, ...]:
     """The scratch of one of several kernels, which is gone before the next one runs."""
-    made = [line._replace(key=f"{key} {line.key}") for line in (script.lines if script else ())]
+    made = [line._replace(key=f"{key} {line.key}") for line in script.lines]
     return *made, *(Scratch("free", line.key) for line in reversed(made))
 
 
