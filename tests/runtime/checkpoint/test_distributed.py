@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,6 +16,7 @@ import memplan
 from memplan.runtime.checkpoint.blocks import fingerprint, repeated_blocks
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan
 from tests.runtime.checkpoint.chains import PLANS, Chain, Plain, assert_equal, blocks, rows, seeded, segment
+from tests.support.ranks import real_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -122,23 +122,18 @@ def test_a_fingerprint_survives_sharding() -> None:
     assert fingerprint(DistributedDataParallel(Chain()), names) == bare
 
 
-def _rank(rank: int, world: int, folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    try:
-        plan = CheckpointPlan(
-            blocks=(*blocks(Action.CHECKPOINT, 0), *blocks(Action.OFFLOAD, 3)),
-            segments=(segment(0, 1, 2), segment(1, 2)),
-        )
-        for wrap in (DistributedDataParallel, sharded) if HAS_FSDP2 else (DistributedDataParallel,):
-            plain, planned = (wrap(seeded(lambda: Chain(4, Normed))) for _ in range(2))
-            memplan.apply(planned, plan)
-            assert_equal(step(planned), step(plain))
-        (folder / str(rank)).touch()
-    finally:
-        dist.destroy_process_group()
+def _planned_and_plain(rank: int, world: int) -> bool:
+    plan = CheckpointPlan(
+        blocks=(*blocks(Action.CHECKPOINT, 0), *blocks(Action.OFFLOAD, 3)),
+        segments=(segment(0, 1, 2), segment(1, 2)),
+    )
+    for wrap in (DistributedDataParallel, sharded) if HAS_FSDP2 else (DistributedDataParallel,):
+        plain, planned = (wrap(seeded(lambda: Chain(4, Normed))) for _ in range(2))
+        memplan.apply(planned, plan)
+        assert_equal(step(planned), step(plain))
+    return dist.get_rank() == rank and dist.get_world_size() == world
 
 
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
-    mp.spawn(_rank, args=(2, tmp_path), nprocs=2)
-    assert {path.name for path in tmp_path.iterdir()} >= {"0", "1"}
+    assert real_ranks(_planned_and_plain, 2, tmp_path) == [True, True]
