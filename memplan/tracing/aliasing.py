@@ -18,6 +18,13 @@ from memplan.seam.tensors import storage_Use_Count
 from memplan.tracing.refs import is_dense
 from memplan.versions import at_least
 
+_CLAMPS = (
+    {(f"{name}Backward", "aten.masked_fill.Scalar") for name in ("Clamp", "Maximum", "Minimum")}
+    if at_least(torch.__version__, "2.14")
+    else {("ClampBackward", f"aten.logical_{word}.default") for word in ("and", "or")}
+)
+"""Bounds that are tensors share the gradient where they are met, from torch 2.14 on (measured on 2.6, 2.13, 2.14)."""
+
 # Autograd node → op whose first argument eager overwrites. Measured over the OpInfo database of torch 2.13: a real
 # run's profiler shows the in-place variant where a dispatch mode sees the functional one.
 OVERWRITES = frozenset(
@@ -48,10 +55,9 @@ OVERWRITES = frozenset(
         ("TraceBackward", "aten.index_fill.int_Scalar"),
         ("CumprodBackward", "aten.mul.Tensor"),
         ("CumprodBackward", "aten.div.Tensor"),
-        ("ClampBackward", "aten.logical_and.default"),
-        ("ClampBackward", "aten.logical_or.default"),
         ("BinaryCrossEntropyBackward", "aten.mul.Tensor"),
     }
+    | _CLAMPS
 )
 
 OVERWRITES_ITS_OWN = frozenset({

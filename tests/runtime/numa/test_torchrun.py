@@ -17,6 +17,7 @@ from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.records import Topology
 from memplan.runtime.numa.system_files import SystemFiles
 from memplan.runtime.numa.topology import read_topology
+from memplan.versions import at_least
 from tests.runtime.numa.conftest import Trees
 from tests.runtime.numa.machines import (
     DESKTOP,
@@ -31,6 +32,7 @@ from tests.runtime.numa.machines import (
 )
 
 binding = pytest.importorskip("torch.numa.binding", reason="torch 2.9 is the first that binds")
+WHICH = "device_index" if at_least(torch.__version__, "2.14") else "gpu_index"
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def torch_on(root: Path, topology: Topology, patch: pytest.MonkeyPatch) -> Itera
     def answer(index: int, mode: str) -> object:
         options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
         try:
-            return frozenset(binding._get_validated_logical_cpus_to_bind_to(gpu_index=index, numa_options=options))
+            return frozenset(binding._get_validated_logical_cpus_to_bind_to(**{WHICH: index}, numa_options=options))
         except (RuntimeError, ValueError, OSError, ZeroDivisionError):
             return "fails"
 
@@ -60,6 +62,9 @@ def torch_on(root: Path, topology: Topology, patch: pytest.MonkeyPatch) -> Itera
         inner.setattr(os, "sched_getaffinity", lambda thread: set(topology.allowed_cpus))
         inner.setattr(torch.cuda, "get_device_properties", properties)
         inner.setattr(torch.cuda, "device_count", lambda: len(topology.gpus))
+        inner.setattr(torch.accelerator, "device_count", lambda: len(topology.gpus))
+        inner.setattr(torch.accelerator, "is_available", lambda: True)
+        inner.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
         inner.setattr(binding.shutil, "which", lambda name: name)
         yield answer
 
