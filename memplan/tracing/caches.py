@@ -9,12 +9,14 @@ from memplan.tracing.records import CacheLayer
 from memplan.units import Bytes
 
 _PARTS = ("keys", "values", "indexer_keys")
-"""Tensors of a layer (transformers, cache_utils.py, 5.23)."""
+"""Tensors of a layer (transformers, cache_utils.py, 5.24)."""
 
 
 def cache_layers(output: Any) -> tuple[CacheLayer, ...]:
     """The layers of the cache that a model returned; empty where it has none that grows with the tokens."""
-    cache = getattr(output, "past_key_values", None)
+    # Read past the output's attributes: since transformers 5.24 the older name is a property that warns.
+    fields = getattr(output, "__dict__", {})
+    cache = fields.get("cache", fields.get("past_key_values"))
     halves = [getattr(cache, name, None) for name in ("self_attention_cache", "cross_attention_cache")]
     parts = [cache] if halves == [None, None] else halves
     return tuple(found for part in parts for layer in getattr(part, "layers", ()) for found in _of(layer))

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from array import array
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ EXCEPTED: dict[str, str] = {
     **dict.fromkeys(("unet", "diffusion", "volumes-conv3d"), _SPACE),
     "moe": "which expert takes how many tokens is the data's choice",
     "compiled": "what Triton's kernels of this GPU are fused of is Inductor's choice there",
-    "t5": "another transformers than the results' runs another attention",
 }
 """Workload → why its prediction may be further off than the tolerance; each stands in docs/validate.md."""
 
@@ -188,8 +188,29 @@ def test_predictions_hold(path: Path, name: str) -> None:
 
 
 def _check(path: Path, name: str) -> None:
-    (row,) = compare.rows(compare.load(path), [name])
+    content = compare.load(path)
+    (row,) = compare.rows(content, [name])
     assert not row.failure
-    if name in EXCEPTED and row.beyond():
-        pytest.xfail(EXCEPTED[name])
+    reason = EXCEPTED.get(name) or _other_model_code(content, name)
+    if reason and row.beyond():
+        pytest.xfail(reason)
     assert not row.beyond(), row
+
+
+def _other_model_code(content: Any, name: str) -> str:
+    """Why a model that comes from a package may be another than the one that was measured; empty where it is the same.
+
+    Under transformers 5.23 99.97 % of the events of `llama-bf16-mixed` are those measured with 5.17, under 5.24 97.4 %.
+    """
+    (needs,) = (workload.needs for workload in workloads.WORKLOADS if workload.name == name)
+    measured = content["environment"]["packages"]
+    changed = [
+        f"{package} {measured[package]}, here {version(package)}"
+        for package in needs
+        if package in measured and _minor(measured[package]) != _minor(version(package))
+    ]
+    return f"the model's code is of another release: measured with {', '.join(changed)}" if changed else ""
+
+
+def _minor(release: str) -> list[str]:
+    return release.split(".")[:2]

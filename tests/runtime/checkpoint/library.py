@@ -1,5 +1,6 @@
 """Steps of models of a library."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -35,6 +36,9 @@ def t5() -> Any:
 
 
 MODELS = {"gpt2": gpt2, "llama": llama, "t5": t5}
+_ARGUMENTS = inspect.signature(transformers.LlamaForCausalLM.forward).parameters
+CACHE = "cache" if "cache" in _ARGUMENTS else "past_key_values"
+"""What a model takes its cache as: transformers 5.24 renamed the argument."""
 
 
 def seeded(name: str) -> Any:

@@ -10,7 +10,7 @@ from memplan.runtime.checkpoint.blocks import repeated_blocks
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment
 from tests.runtime.checkpoint.chains import assert_equal
-from tests.runtime.checkpoint.library import MODELS, SAVED, TOKENS, seeded, step, transformers
+from tests.runtime.checkpoint.library import CACHE, MODELS, SAVED, TOKENS, seeded, step, transformers
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -70,7 +70,7 @@ def test_a_cache_with_content_is_read_and_not_written(name: str) -> None:
         if is_planned:
             blocks = tuple(BlockPlan(module=block, action=Action.CHECKPOINT) for block in repeated_blocks(model))
             memplan.apply(model, CheckpointPlan(blocks=blocks))
-        output = model(input_ids=TOKENS, past_key_values=cache)
+        output = model(input_ids=TOKENS, **{CACHE: cache})
         output.logits.pow(2).mean().backward()
         gradients = {f"{layer} {part}": pair[part].grad for layer, pair in enumerate(prefix) for part in (0, 1)}
         found.append({"logits": output.logits.detach()} | gradients)
