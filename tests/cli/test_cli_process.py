@@ -1,7 +1,6 @@
 """The command line as a process: exit codes as a shell sees them, pipes, and how light the light commands are."""
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -29,8 +28,11 @@ from memplan.cli.app import main
 sys.exit(main())
 """
 TARGET = ("estimate", "preset:gpt2", "--gpu", "h100-80g")
-MAX_LIGHT_SECONDS = 0.4
-"""CPU time of a light command (issue: speed); doubled in the test, which shares the machine with others."""
+HEAVY = {
+    "diffusers", "jinja2", "lightning", "networkx", "numba", "numpy", "ortools", "pandas", "pulp", "scipy", "torch",
+    "transformers",
+}  # fmt: skip
+"""What takes long to import, and no light command needs; benchmarks/light_commands.py tells their CPU time."""
 
 
 def python(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -148,16 +150,11 @@ def test_a_reader_that_goes_away_does_not_change_the_verdict() -> None:
         ),
     ],
 )
-def test_light_commands_are_light(words: list[str]) -> None:
+def test_light_commands_import_nothing_heavy(words: list[str]) -> None:
     code = (
         "import sys\nfrom memplan.cli.app import main\n"
         f"assert main({words}) == 0\n"
-        "print(sorted({'torch', 'numpy', 'transformers', 'diffusers', 'pulp', 'networkx'} & set(sys.modules)),"
-        " file=sys.stderr)"
+        f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = python("-c", code)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stderr.splitlines()[-1] == "[]"
-    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    assert seconds <= 2 * MAX_LIGHT_SECONDS
