@@ -51,6 +51,9 @@ class Boundaries(ABC):
     def called(self, module: torch.nn.Module) -> None:
         """A module is about to run its forward."""
 
+    def went_back(self) -> None:  # noqa: B027 - not everybody counts them.
+        """A backward pass has ended."""
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Follow the program that runs in the context."""
@@ -63,6 +66,7 @@ class Boundaries(ABC):
 
         def went_back(*args: Any, **kwargs: Any) -> Any:
             result = backward(*args, **kwargs)
+            self.went_back()
             if not self.optimizers:
                 self._end()
             return result

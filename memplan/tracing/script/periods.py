@@ -11,7 +11,7 @@ from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import ModelFacts
 from memplan.tracing.script.boundaries import Boundaries
 from memplan.tracing.script.repeated_calls import RepeatedCalls
-from memplan.tracing.steps import Steps
+from memplan.tracing.steps import MOST_STEPS, Steps
 
 
 class Periods(Boundaries):
@@ -27,6 +27,8 @@ class Periods(Boundaries):
         """What the program evaluates again and again."""
         self._parts: set[int] = set()
         """These and all modules inside them, by ``id``."""
+        self._passes: list[int] = []
+        """Backward passes of each step, the one that has begun included."""
         self._recorder = recorder
         self._progress = progress
 
@@ -57,13 +59,26 @@ class Periods(Boundaries):
             for root in self.roots:
                 self._name(root)
         self._progress(f"tracing step {len(self.steps.ranges) + 1}")
+        self._passes.append(0)
         self.calls.begin_step()
         self.steps.begin()
 
+    def went_back(self) -> None:
+        """Count the backward passes of a step."""
+        if self._passes:
+            self._passes[-1] += 1
+
     def end_step(self) -> bool:
-        """A step ends; does another have to be traced?"""
+        """A step ends; does another have to be traced? One after it where it accumulates less than an earlier one."""
         self.steps.end()
-        return self.steps.goes_on
+        traced = len(self.steps.ranges)
+        last, most = self._passes[-1], max(self._passes)
+        if last < most and traced == MOST_STEPS:
+            self._recorder.values.assume(
+                f"step {self._passes.index(most) + 1} has {most} backward passes, the last one traced {last}: "
+                "what one with as many takes beside the states of its optimizers is not in the figure"
+            )
+        return self.steps.goes_on or (last < most and traced < MOST_STEPS)
 
     def _name(self, root: torch.nn.Module) -> None:
         """Learn the names of a model's modules, inside of DDP, and which storages are its parameters and buffers."""

@@ -275,6 +275,29 @@ for step in range(10_000):
         optimizer.zero_grad()
 """
 )
+SHORT_AT_THE_END = (
+    HEAD
+    + """
+for epoch in range(100):
+    for index in range(4):
+        output = model(torch.randn(options.batch_size, 64, device=options.device))
+        F.mse_loss(output, torch.zeros_like(output)).backward()
+        if index % 3 == 2 or index == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+)
+SELDOM_TWICE = (
+    HEAD
+    + """
+for step in range(10_000):
+    for _ in range(2 if step % 16 == 0 else 1):
+        output = model(torch.randn(options.batch_size, 64, device=options.device))
+        F.mse_loss(output, torch.zeros_like(output)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+)
 BY_HAND = (
     HEAD.replace("optimizer = torch.optim.AdamW(model.parameters())", "")
     + """
@@ -312,6 +335,19 @@ def test_a_step_is_a_period_of_the_program(text: str, optimizers: str, estimated
     assert estimate.repeats
     assert estimate.steps_traced <= 3
     assert estimate.options["optimizer"] == optimizers
+
+
+def test_a_step_that_accumulates_less_does_not_stand_for_the_others(estimated: Callable[..., Estimate]) -> None:
+    always_three = SHORT_AT_THE_END.replace("range(4)", "range(3)")
+    short, whole = estimated(SHORT_AT_THE_END), estimated(always_three)
+    assert short.peak.requested_bytes == whole.peak.requested_bytes
+    assert short.steps_traced == 3
+    assert short.repeats
+
+
+def test_a_step_that_is_seldom_and_takes_more_is_told(estimated: Callable[..., Estimate]) -> None:
+    assert any("step 1 has 2 backward passes" in each for each in estimated(SELDOM_TWICE).assumptions)
+    assert not any("backward passes" in each for each in estimated(ACCUMULATES).assumptions)
 
 
 def test_modules_and_process_are_as_before(estimated: Callable[..., Estimate]) -> None:
