@@ -18,7 +18,7 @@ from memplan.replay.host import host_peak
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Event, Op, Trace
 from memplan.tracing.turns import performed
-from memplan.units import Bytes, OpIndex, StorageId
+from memplan.units import Bytes, OpIndex, StorageId, format_bytes
 from memplan.versions import installed
 
 _SET_UP = Op(
@@ -61,6 +61,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
             source=op.source,
             host_bytes=host_peak(trace),
             nvme_bytes=trace.nvme_bytes,
+            after_epoch_bytes=_after_epoch(profile, measured),
             data_pipeline_bytes=pipeline.total if pipeline else 0,
         ),
         breakdown=_breakdown(measured.lifetimes, alive, memory.peak_reserved, context),
@@ -69,7 +70,8 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         flops_per_step=_flops_of_last_step(trace),
         advice=(),
         assumptions=trace.assumptions
-        + measured.untraced
+        + measured.notes
+        + _on_epochs(measured)
         + _on_retries(memory)
         + (pipeline.assumptions if pipeline else ()),
         not_modelled=trace.not_modelled
@@ -152,6 +154,22 @@ def _wanted(profile: GpuProfile, measured: Measured) -> int:
     """What must fit: work space that libraries can do without need not."""
     likely, needed = (memory.peak_reserved + profile.context_bytes for memory in (measured.memory, measured.needed))
     return min(likely, max(needed, profile.usable_bytes))
+
+
+def _after_epoch(profile: GpuProfile, measured: Measured) -> int:
+    """Device bytes of what follows an epoch; 0 where it takes no more than the steps."""
+    if measured.after_epoch is None or measured.after_epoch.memory.peak_reserved <= measured.memory.peak_reserved:
+        return 0
+    return _wanted(profile, measured.after_epoch)
+
+
+def _on_epochs(measured: Measured) -> tuple[str, ...]:
+    if measured.after_epoch is None:
+        return ()
+    steps, after = (each.memory.peak_allocated for each in (measured, measured.after_epoch))
+    takes = f"takes {format_bytes(after)} of tensors, the steps {format_bytes(steps)}"
+    what = "takes no more than the steps" if after <= steps else f"{takes}: it has a line of its own"
+    return (f"what follows an epoch (two batches of every loader were traced) {what}",)
 
 
 def _loading(spec: JobSpec, trace: Trace) -> DataPipeline | None:

@@ -79,6 +79,7 @@ ESTIMATE = Document(
                 # Files of older versions have none.
                 "allocated_interval": if_any("allocated_interval"),
                 "reserved_interval": if_any("reserved_interval"),
+                "after_epoch_bytes": if_any("after_epoch_bytes"),
             }
         ),
         IntervalBasis: Table(keys={"class": "workload", "class_runs": "own_runs", "figure": or_null("figure")}),

@@ -27,8 +27,10 @@ class Measured:
     """What comes of it where it is all that it may be."""
     otherwise: "tuple[Measured, ...]" = ()
     """The same job where what nobody knows of its data turns out otherwise."""
-    untraced: tuple[str, ...] = ()
-    """Sentences on such ways that could not be traced: what they would take is in no interval."""
+    after_epoch: "Measured | None" = None
+    """One of these: a program that goes on to what follows its epoch (an evaluation), where it could be followed."""
+    notes: tuple[str, ...] = ()
+    """Sentences on such ways, for the report."""
     jitter: Jitter = NO_JITTER
     """How far the order of allocations may move the reserved peak."""
     policy: AllocatorPolicy = field(default_factory=AllocatorPolicy)

@@ -138,7 +138,8 @@ class Measurer:
     def _with_other_ways(self, spec: JobSpec, profile: GpuProfile, measured: Measured) -> Measured:
         """Add what the job takes where what nobody knows of its data turns out otherwise."""
         otherwise: list[Measured] = []
-        untraced: list[str] = []
+        after_epoch: Measured | None = None
+        notes: list[str] = []
         for way in measured.lifetimes.trace.unsure:
             if way == "idle":
                 otherwise.append(play_idle(measured, profile))
@@ -146,11 +147,14 @@ class Measurer:
             try:
                 lifetimes = self._lifetimes(spec, profile, measured.rank, way)
             except EstimateError as error:
-                # Either the program cannot take that way, or memplan cannot follow it there: nobody knows which.
-                untraced.append(f"another way that the program may go could not be traced: {_in_short(error)}")
+                # Either the program cannot take that way, or memplan cannot follow it there: nobody knows which. What
+                # follows an epoch is named in any case.
+                if way != "later":
+                    notes.append(f"another way that the program may go could not be traced: {_in_short(error)}")
                 continue
             otherwise.append(play_on_device(lifetimes, profile, self._policy, rank=measured.rank))
-        return replace(measured, otherwise=tuple(otherwise), untraced=tuple(dict.fromkeys(untraced)))
+            after_epoch = otherwise[-1] if way == "later" else after_epoch
+        return replace(measured, otherwise=tuple(otherwise), after_epoch=after_epoch, notes=tuple(dict.fromkeys(notes)))
 
     def _traced(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way, at: str) -> Lifetimes | MemplanError:
         traits = traits_of(spec, profile)

@@ -107,6 +107,8 @@ class PeakFacts:
     """Host memory of the traced rank's tensors: what is offloaded, pinned buffers and paged states included."""
     nvme_bytes: int = 0
     """In files on its disk."""
+    after_epoch_bytes: int = 0
+    """Device memory of a program at the end of its epoch (an evaluation), where its steps take less; else 0."""
     data_pipeline_bytes: int = 0
     """Most host memory of its data loader, beside ``host_bytes``; 0 where nothing was said of one."""
 

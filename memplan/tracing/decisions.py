@@ -19,7 +19,7 @@ from memplan.tracing.integers import MOST_UNBOUNDED, Readable
 from memplan.tracing.program_text import Question, question
 from memplan.tracing.records import Way
 
-ROUNDS: Mapping[Way, int] = {"likely": 3, "early": 1, "other": 3, "most": 12}
+ROUNDS: Mapping[Way, int] = {"likely": 3, "early": 1, "other": 3, "most": 12, "later": 3}
 """Rounds of a loop that only data ends. Chosen: three show what a round leaves behind for the next, twelve how that
 grows while a trace takes no more than four times as long. Data may go on for longer: the report says so."""
 VISITS = 100

@@ -44,6 +44,7 @@ def estimates(draw: st.DrawFn) -> Estimate:
             source=NAMES,
             host_bytes=SIZES,
             nvme_bytes=SIZES,
+            after_epoch_bytes=SIZES,
             data_pipeline_bytes=SIZES,
         )
     )

@@ -45,6 +45,7 @@ CASES = {
         make_estimate(kv_cache=KvCache(bytes=GIB, block_size=2**31, blocks=2**40, paged_bytes=1000 * GIB))
     ],
     "offloaded": [make_estimate(peak=replace(FITS.peak, host_bytes=17 * GIB, nvme_bytes=30 * GIB))],
+    "evaluates": [make_estimate(peak=replace(FITS.peak, after_epoch_bytes=75 * GIB))],
 }
 
 

@@ -112,12 +112,21 @@ def _peak_lines(estimate: Estimate, width: int) -> list[Text]:
     interval = f"[{format_bytes(peak.low_bytes)} to {format_bytes(peak.high_bytes)}]"
     total = f"  {'peak':{LABEL_CELLS}}  {format_bytes(peak.device_bytes):>{max(map(len, sizes))}}"
     lines = [Text.assemble((total, "bold"), f"  {interval}"), *interval_line(peak.basis), *_moment(estimate, width)]
+    lines += _after_epoch_lines(peak)
     lines += [Text(f"  {where:{LABEL_CELLS}}  {format_bytes(size)} for each rank") for where, size in _elsewhere(peak)]
     lines += _cache_lines(estimate.kv_cache)
     lines += tail_lines(estimate.tail, width)
     if not estimate.repeats:
         lines.append(Text("  the traced steps do not repeat: a later step may need more", style="yellow"))
     return lines
+
+
+def _after_epoch_lines(peak: PeakFacts) -> list[Text]:
+    """What an evaluation at the end of an epoch takes, where that is more than the steps take."""
+    if not peak.after_epoch_bytes:
+        return []
+    takes = f"{format_bytes(peak.after_epoch_bytes)}: more than the steps take"
+    return [Text(f"  {'after an epoch':{LABEL_CELLS}}  {takes}")]
 
 
 def _elsewhere(peak: PeakFacts) -> list[tuple[str, int]]:

@@ -51,8 +51,9 @@ class Boundaries(ABC):
     def called(self, module: torch.nn.Module) -> None:
         """A module is about to run its forward."""
 
-    def went_back(self) -> None:  # noqa: B027 - not everybody counts them.
-        """A backward pass has ended."""
+    def ends_with_backward(self) -> bool:
+        """Does the step end with the backward pass that has just ended?"""
+        return not self.optimizers
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -66,8 +67,7 @@ class Boundaries(ABC):
 
         def went_back(*args: Any, **kwargs: Any) -> Any:
             result = backward(*args, **kwargs)
-            self.went_back()
-            if not self.optimizers:
+            if self.ends_with_backward():
                 self._end()
             return result
 

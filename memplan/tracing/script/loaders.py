@@ -14,6 +14,7 @@ from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.nested import tensors_in
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.refs import is_borrowed, storage_of
+from memplan.tracing.script.epoch import Epoch
 from memplan.units import StorageId
 
 NO_VALUES = "a data set is made of tensors without values, and its loader asks for some: they are assumed"
@@ -21,17 +22,19 @@ _ITER = "torch.utils.data.DataLoader.__iter__"
 
 
 @contextmanager
-def real_loaders(recorder: Recorder) -> Iterator[None]:
+def real_loaders(recorder: Recorder, epoch: Epoch) -> Iterator[None]:
     """Let loaders fetch, transform and collate outside of the fake world.
 
     Args:
         recorder: Its ledger takes what they allocate, where the host's memory is the device's.
+        epoch: Told of every batch.
     """
     fetch, begin = attribute(LOADER_FETCH), attribute(_ITER)
 
     without_values: WeakSet[Any] = WeakSet()
 
     def real_fetch(loader: Any) -> Any:
+        epoch.fetch(loader)
         if loader in without_values:
             return fetch(loader)
         try:

@@ -10,6 +10,7 @@ from memplan.tracing.place import in_placement_order
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import ModelFacts
 from memplan.tracing.script.boundaries import Boundaries
+from memplan.tracing.script.epoch import Epoch
 from memplan.tracing.script.repeated_calls import RepeatedCalls
 from memplan.tracing.steps import MOST_STEPS, Steps
 
@@ -17,7 +18,7 @@ from memplan.tracing.steps import MOST_STEPS, Steps
 class Periods(Boundaries):
     """Notes a program's steps and ends it when one repeats."""
 
-    def __init__(self, recorder: Recorder, progress: Callable[[str], None]) -> None:
+    def __init__(self, recorder: Recorder, progress: Callable[[str], None], epoch: Epoch) -> None:
         super().__init__()
         self.steps = Steps(recorder)
         """The steps so far."""
@@ -25,6 +26,8 @@ class Periods(Boundaries):
         """Modules that the program called itself, in order."""
         self.calls = RepeatedCalls(recorder)
         """What the program evaluates again and again."""
+        self.epoch = epoch
+        """What feeds the steps; where it ends, what follows it is one more step."""
         self._parts: set[int] = set()
         """These and all modules inside them, by ``id``."""
         self._passes: list[int] = []
@@ -63,14 +66,17 @@ class Periods(Boundaries):
         self.calls.begin_step()
         self.steps.begin()
 
-    def went_back(self) -> None:
-        """Count the backward passes of a step."""
+    def ends_with_backward(self) -> bool:
+        """Count the backward passes of a step; what follows an epoch ends with the first."""
         if self._passes:
             self._passes[-1] += 1
+        return super().ends_with_backward() or self.epoch.has_ended
 
     def end_step(self) -> bool:
         """A step ends; does another have to be traced? One after it where it accumulates less than an earlier one."""
         self.steps.end()
+        if self.epoch.has_ended:
+            return False
         traced = len(self.steps.ranges)
         last, most = self._passes[-1], max(self._passes)
         if last < most and traced == MOST_STEPS:
@@ -78,7 +84,12 @@ class Periods(Boundaries):
                 f"step {self._passes.index(most) + 1} has {most} backward passes, the last one traced {last}: "
                 "what one with as many takes beside the states of its optimizers is not in the figure"
             )
-        return self.steps.goes_on or (last < most and traced < MOST_STEPS)
+        return self.steps.goes_on or (last < most and traced < MOST_STEPS) or self.epoch.end()
+
+    def give_up(self) -> None:
+        """The program ends by itself: with what follows its epoch, or amid a step, which is left out."""
+        end = self.steps.end if self.epoch.has_ended else self.steps.give_up
+        end()
 
     def _name(self, root: torch.nn.Module) -> None:
         """Learn the names of a model's modules, inside of DDP, and which storages are its parameters and buffers."""

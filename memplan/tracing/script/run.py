@@ -14,6 +14,7 @@ from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits, ModelPlace, Trace
 from memplan.tracing.script.boundaries import StepRepeated
 from memplan.tracing.script.copies import real_copies
+from memplan.tracing.script.epoch import Epoch
 from memplan.tracing.script.games import Games
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
@@ -62,7 +63,7 @@ def trace_script(
         model = ProgramModel(_use(spec, here.recorder, seen))
         looked_at = model.watching() if seen is not None or spec.checkpoint != "none" else nullcontext()
         with played_ranks(here.recorder, spec.parallel, target.environment), looked_at:
-            trace = followed(here, program, progress)
+            trace = followed(here, program, progress, Epoch(ends=decisions.way == "later"))
         model.conclude()
         return trace
 
@@ -83,13 +84,13 @@ class Program:
     """What is taken for granted."""
 
 
-def followed(here: Session, program: Program, progress: Callable[[str], None]) -> Trace:
-    """Run a program in a session until its step repeats.
+def followed(here: Session, program: Program, progress: Callable[[str], None], epoch: Epoch | None = None) -> Trace:
+    """Run a program in a session until its step repeats. Arguments as of ``following``.
 
     Raises:
         EstimateError: It fails, or trains nothing on the device.
     """
-    with following(here, program, progress) as (traces, _):
+    with following(here, program, progress, epoch) as (traces, _):
         program.run()
     [trace] = traces
     return trace
@@ -97,9 +98,15 @@ def followed(here: Session, program: Program, progress: Callable[[str], None]) -
 
 @contextmanager
 def following(
-    here: Session, program: Program, progress: Callable[[str], None]
+    here: Session, program: Program, progress: Callable[[str], None], epoch: Epoch | None = None
 ) -> Iterator[tuple[list[Trace], Periods]]:
     """Trace what runs in the context, which ends as soon as a step repeats.
+
+    Args:
+        here: Records it.
+        program: What runs.
+        progress: Told, in a few words, what happens now.
+        epoch: What feeds its steps, and may end; None: what follows an epoch is nobody's concern.
 
     Yields:
         Where the trace stands afterwards, and what counts the steps.
@@ -108,7 +115,7 @@ def following(
         EstimateError: At the end: nothing was trained on the device.
     """
     assume, steppers = here.recorder.values.assume, Steppers()
-    periods = Periods(here.recorder, progress)
+    periods = Periods(here.recorder, progress, epoch or Epoch(ends=False))
     traces: list[Trace] = []
     here.recorder.host_is_real = here.recorder.device.kind == "cuda"
     for sentence in program.assumptions:
@@ -116,17 +123,19 @@ def following(
     progress(f"running {program.name}")
     games = {"gymnasium.wrappers.common": Games(here.decisions).time_limits}
     with (
-        real_loaders(here.recorder), real_copies(), surroundings(assume, games), steppers.watching(),
+        real_loaders(here.recorder, periods.epoch), real_copies(), surroundings(assume, games), steppers.watching(),
         periods.watching(), periods.calls.skipping(), scripts_run(assume),
     ):  # fmt: skip
         try:
             yield traces, periods
         except StepRepeated:
             assume(BEYOND)
+            if epoch is not None and epoch.is_fed:
+                here.decisions.ways["later"] = None
             # The frames of the program live on in the traceback, and with them what their variables hold.
             traces.append(_trace(here, program, periods, steppers))
             return
-    periods.steps.give_up()
+    periods.give_up()
     if not periods.steps.ranges:
         raise nothing_learnt(program.name, periods)
     assume(f"{program.name} ended by itself after {len(periods.steps.ranges)} traced steps")

@@ -414,5 +414,51 @@ def test_a_loaders_batches_are_counted_once_on_the_cpu(estimated: Callable[..., 
     assert small in (32 * (64 * 4 + 8), 2 * 32 * (64 * 4 + 8))
 
 
+EVALUATES = (
+    HEAD
+    + """
+def batches(size):
+    return DataLoader(TensorDataset(torch.randn(4096, 64), torch.randint(10, (4096,))), batch_size=size)
+
+for epoch in range(100):
+    for x, y in batches(options.batch_size):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x.to(options.device)), y.to(options.device)).backward()
+        optimizer.step()
+    right = 0
+    with torch.no_grad():
+        for x, y in batches(1024):
+            right += (model(x.to(options.device)).argmax(1) == y.to(options.device)).sum().item()
+    print(f"{right / 4096:.1%}")
+"""
+)
+
+
+def _high(estimate: Estimate) -> int:
+    assert estimate.peak.allocated_interval is not None
+    return estimate.peak.allocated_interval.high_bytes
+
+
+def test_what_follows_an_epoch_is_in_the_interval(estimated: Callable[..., Estimate]) -> None:
+    epochs = estimated(EVALUATES)
+    never = estimated(EVALUATES.replace("for x, y in batches(1024)", "for x, y in ()"))
+    assert epochs.peak.requested_bytes == never.peak.requested_bytes, "the figure is that of the steps"
+    # The second batch comes while the first and the layer before the last of its results are there.
+    grown = _high(epochs) - _high(never)
+    assert grown > 1024 * 256 * 4
+    assert epochs.peak.device_bytes < epochs.peak.after_epoch_bytes <= epochs.peak.high_bytes
+    assert never.peak.after_epoch_bytes == 0
+    assert any("what follows an epoch" in said and "a line of its own" in said for said in epochs.assumptions)
+    assert any("takes no more than the steps" in said for said in never.assumptions)
+
+
+def test_an_epoch_that_cannot_be_followed_to_its_end_is_only_named(estimated: Callable[..., Estimate]) -> None:
+    breaks = EVALUATES.replace("    right = 0\n", "    raise SystemExit(1)\n")
+    found = estimated(breaks)
+    assert found.repeats
+    assert any("beyond these steps" in said for said in found.assumptions)
+    assert not any("what follows an epoch" in said for said in found.assumptions)
+
+
 def test_what_lies_beyond_the_steps_is_said(estimated: Callable[..., Estimate]) -> None:
     assert any("beyond these steps" in said for said in estimated(FROM_RANDOM).assumptions)
