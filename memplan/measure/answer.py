@@ -18,7 +18,7 @@ from memplan.replay.host import host_peak
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Event, Op, Trace
 from memplan.tracing.turns import performed
-from memplan.units import Bytes, OpIndex, StorageId, format_bytes
+from memplan.units import Bytes, OpIndex, StorageId
 from memplan.versions import installed
 
 _SET_UP = Op(
@@ -71,7 +71,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         advice=(),
         assumptions=trace.assumptions
         + measured.notes
-        + _on_epochs(measured)
+        + _on_epochs(profile, measured)
         + _on_retries(memory)
         + (pipeline.assumptions if pipeline else ()),
         not_modelled=trace.not_modelled
@@ -163,13 +163,12 @@ def _after_epoch(profile: GpuProfile, measured: Measured) -> int:
     return _wanted(profile, measured.after_epoch)
 
 
-def _on_epochs(measured: Measured) -> tuple[str, ...]:
+def _on_epochs(profile: GpuProfile, measured: Measured) -> tuple[str, ...]:
     if measured.after_epoch is None:
         return ()
-    steps, after = (each.memory.peak_allocated for each in (measured, measured.after_epoch))
-    takes = f"takes {format_bytes(after)} of tensors, the steps {format_bytes(steps)}"
-    what = "takes no more than the steps" if after <= steps else f"{takes}: it has a line of its own"
-    return (f"what follows an epoch (two batches of every loader were traced) {what}",)
+    more = _after_epoch(profile, measured) > 0
+    takes = "more than the steps: it has a line of its own" if more else "no more than the steps"
+    return (f"what follows an epoch (two batches of every loader were traced) takes {takes}",)
 
 
 def _loading(spec: JobSpec, trace: Trace) -> DataPipeline | None:
