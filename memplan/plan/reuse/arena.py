@@ -42,12 +42,7 @@ def plan_arena(step: Callable[[], object], *, time_limit: float = DEFAULT_TIME_L
 
 
 def plan_recording(recording: StepRecording, *, time_limit: float = DEFAULT_TIME_LIMIT) -> ArenaPlan:
-    """Place what a recorded step allocates and gives back; what outlives the step is left to PyTorch.
-
-    Args:
-        recording: The step.
-        time_limit: Seconds for the solvers.
-    """
+    """Place what a recorded step allocates and gives back; what outlives the step is left to PyTorch."""
     given_back = {key for key, nbytes in recording.events if nbytes < 0}
     sizes = {key: nbytes for key, nbytes in recording.events if nbytes >= 0}
     requests = [

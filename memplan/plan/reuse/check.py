@@ -8,11 +8,9 @@ from memplan.units import Bytes
 
 
 def problems_of(problem: Problem, placement: ArenaPlacement) -> tuple[str, ...]:
-    """Return what is wrong with a placement.
+    """Return what is wrong with a placement, in sentences that name the buffers.
 
-    Returns:
-        Sentences that name the buffers; empty if nothing is wrong. Where several buffers share a byte, some pairs are
-        named, not each.
+    Where several buffers share a byte, some pairs are named, not each.
     """
     if len(placement.offsets) != len(problem.buffers):
         return (f"{len(placement.offsets)} offsets for {len(problem.buffers)} buffers",)

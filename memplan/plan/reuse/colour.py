@@ -60,9 +60,8 @@ class _TimeOverError(Exception):
 def share_slots(problem: Problem, deadline: float = math.inf) -> Slots:
     """The best plan of several colourings.
 
-    Args:
-        problem: Buffers without fixed offsets; their alignment changes nothing, for slots lie anywhere.
-        deadline: By the monotonic clock; the plan that needs no graph is always made.
+    Alignment changes nothing, for slots lie anywhere. The plan that needs no graph is made even after the deadline
+    (monotonic clock).
 
     Raises:
         UsageError: There are too many buffers, or one has a fixed offset.

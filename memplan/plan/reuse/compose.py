@@ -79,17 +79,7 @@ def placed(
     read_seconds: float = 0.0,
     progress: Tell | None = None,
 ) -> ReuseAnswer:
-    """Place what was gathered.
-
-    Args:
-        target: What the answer is called.
-        kind: Where the buffers come from.
-        gathered: The buffers and what surrounds them.
-        method: As of ``plan_reuse``.
-        time_limit: Seconds for each method.
-        read_seconds: What gathering took.
-        progress: Told in a few words what happens now.
-    """
+    """Place what was gathered."""
     from memplan.plan.reuse.compiled import is_ready
     from memplan.plan.reuse.methods import place
 

@@ -28,9 +28,7 @@ WORKERS = 2
 def solve(problem: Problem, *, time_limit: float) -> Result:
     """The lowest placement, or one within the capacity, as CP-SAT finds it.
 
-    Args:
-        problem: What is to be placed.
-        time_limit: Seconds for a process, the model and CP-SAT.
+    The time limit holds for a process, the model and CP-SAT together.
 
     Raises:
         UsageError: ortools is not installed.

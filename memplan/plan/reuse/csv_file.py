@@ -28,12 +28,7 @@ LARGEST = 2**63 - 1
 def read_problem(path: Path, *, capacity: int | None = None) -> Problem:
     """Read the buffers of a file.
 
-    Args:
-        path: The file: UTF-8, with or without a byte order mark, any line ends.
-        capacity: Bytes that the arena may have.
-
-    Returns:
-        The buffers, in the order of the file.
+    It is UTF-8, with or without a byte order mark, with any line ends.
 
     Raises:
         UsageError: The file cannot be read, or a line of it says nothing that can be placed; with the line.
@@ -48,11 +43,9 @@ def read_problem(path: Path, *, capacity: int | None = None) -> Problem:
 
 
 def write_problem(problem: Problem, placement: ArenaPlacement | None = None) -> str:
-    """Buffers as a file's text, and where they lie if a placement is given; columns that say nothing are left out.
+    """Buffers as a file's text, and where they lie: as placed, else their fixed offsets, if any.
 
-    Args:
-        problem: The buffers.
-        placement: Where they lie; None: their fixed offsets, if any.
+    Columns that say nothing are left out.
     """
     offsets = [buffer.offset for buffer in problem.buffers] if placement is None else placement.offsets
     columns = list(REQUIRED)

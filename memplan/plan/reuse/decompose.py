@@ -44,11 +44,7 @@ def joined(
 ) -> ArenaPlacement:
     """One placement of what was placed part by part.
 
-    Args:
-        problem: All buffers.
-        sections: Indices of the buffers of some parts.
-        parts: Their placements.
-        rest: Where all others lie; None: there are none that have bytes.
+    ``rest`` is where all others lie; None: there are none that have bytes.
     """
     offsets = [buffer.offset or 0 for buffer in problem.buffers] if rest is None else list(rest.offsets)
     for section, part in zip(sections, parts, strict=True):

@@ -63,14 +63,7 @@ class EjectionState(NamedTuple):
 def state_of(
     table: BufferTable, lows: Whole, weights: "np.ndarray[Any, Any]", target: int
 ) -> tuple[EjectionState, int]:
-    """A placement as a state, with those above the target waiting, and their number.
-
-    Args:
-        table: The buffers.
-        lows: Offset per row.
-        weights: Cost per row, in any unit.
-        target: The wanted height.
-    """
+    """A placement as a state, with those above the target waiting, and their number."""
     import numpy as np
 
     tops = lows + table.sizes

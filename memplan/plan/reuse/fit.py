@@ -31,10 +31,8 @@ class Room(NamedTuple):
 def place_in_order(table: BufferTable, order: Whole, *, tightest: bool) -> Whole:
     """Offsets per row.
 
-    Args:
-        table: The buffers.
-        order: Rows in the order in which they are placed; those of fixed offset come first wherever they stand.
-        tightest: Take the tightest gap rather than the lowest; the lowest of equally tight ones.
+    Rows of fixed offset come first wherever they stand. ``tightest`` takes the tightest gap rather than the lowest; of
+    equally tight ones the lowest.
     """
     import numpy as np
 

@@ -31,14 +31,6 @@ def gather_job(
 ) -> Gathered:
     """Trace a job and make a problem of what its last step allocates and frees.
 
-    Args:
-        spec: The job.
-        profile: The device that it is traced for.
-        capacity: Bytes that the arena may have.
-        load: Loads the target; None loads what the job names.
-        kept: Where traces are found and kept; None: nowhere.
-        progress: Told what happens now.
-
     Raises:
         MemplanError: As tracing does; or the step allocates nothing.
     """

@@ -16,10 +16,6 @@ from memplan.units import Bytes
 def gather_snapshot(path: Path, capacity: int | None = None) -> Gathered:
     """Read a snapshot and make a problem of what its history allocates and frees.
 
-    Args:
-        path: A pickle written by ``torch.cuda.memory._dump_snapshot``.
-        capacity: Bytes that the arena may have.
-
     Raises:
         UsageError: The file is no snapshot, or it holds no history.
     """

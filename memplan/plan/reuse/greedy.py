@@ -37,12 +37,7 @@ ALL = 1_000
 
 
 def solve(problem: Problem, *, time_limit: float) -> Result:
-    """The best of all orderings within the time; one is always tried to its end, and all of them on few buffers.
-
-    Args:
-        problem: What is to be placed.
-        time_limit: Seconds after which no further ordering is begun.
-    """
+    """The best of all orderings within the time; one is always tried to its end, and all of them on few buffers."""
     deadline = time.monotonic() + time_limit
     bound = lower_bound(problem)
     best: tuple[ArenaPlacement, str] | None = None

@@ -30,9 +30,7 @@ FEW_PAIRS = 200
 def solve(problem: Problem, *, time_limit: float) -> Result:
     """The lowest placement, as HiGHS proves it.
 
-    Args:
-        problem: What is to be placed; beyond some 40 buffers there is seldom a proof in time.
-        time_limit: Seconds for the model and HiGHS.
+    Beyond some 40 buffers there is seldom a proof in time.
 
     Raises:
         UsageError: More than ``MOST_PAIRS`` buffers meet.

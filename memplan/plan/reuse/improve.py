@@ -56,11 +56,8 @@ def solve(
 ) -> Result:
     """Improve what the orderings find until the bound, the capacity or the time is reached.
 
-    Args:
-        problem: What is to be placed.
-        time_limit: Seconds.
-        start: A placement that is known already.
-        rounds: How often all heights between are tried; 0: only the goal, from every start. None: until the deadline.
+    ``start`` is known already. All heights between are tried ``rounds`` times; 0: only the goal, from every start.
+    None: until the deadline.
     """
     compile_once()
     deadline = time.monotonic() + time_limit
@@ -85,12 +82,8 @@ def improved(
 ) -> GreedyPlacement:
     """The lowest placement within the time.
 
-    Args:
-        table: The buffers.
-        starts: Placements to begin with, at least one; as many are taken as there is time for.
-        goal: A height that is good enough.
-        deadline: When to stop, by the monotonic clock.
-        rounds: How often all heights between are tried; None: until the deadline.
+    As many starts are taken as there is time for, by the monotonic clock. ``goal`` is a height that is good enough;
+    ``rounds`` as of ``solve``.
     """
     until = _Until(steps=FIRST_STEPS, deadline=deadline)
     known: list[GreedyPlacement] = []

@@ -75,11 +75,6 @@ METHODS: dict[str, PlacementMethod] = {
 def place(problem: Problem, *, method: str = "auto", time_limit: float) -> tuple[Result, tuple[MethodOutcome, ...]]:
     """Place buffers by one method, or by each.
 
-    Args:
-        problem: What is to be placed.
-        method: One of ``NAMES``.
-        time_limit: Seconds for each method.
-
     Returns:
         The lowest placement with the highest bound that any of them proved, and a row for each that ran.
 

@@ -8,11 +8,7 @@ from memplan.plan.reuse.table import Times, Whole
 def neighbours(buffer: int, times: Times, placed: Whole, near: Whole) -> int:
     """Write the placed buffers that meet one in time to ``near``, and return how many they are.
 
-    Args:
-        buffer: Row of whom.
-        times: Lifespans.
-        placed: Per row: 1 where it has a place.
-        near: Room for all rows.
+    ``placed`` is 1 where a row has a place; ``near`` has room for all rows.
     """
     start, end, count = times.starts[buffer], times.ends[buffer], 0
     block = start // times.stride

@@ -22,12 +22,7 @@ def improved_outside(
 ) -> Result:
     """Improve a placement in a process of its own; without an answer in time the placement is what it was.
 
-    Args:
-        improve: A function at module level.
-        problem: What is to be placed.
-        start: The placement, which greedy orderings found.
-        bound: What is known to be no placement's height.
-        deadline: By the monotonic clock; the process is killed then.
+    ``improve`` is a function at module level; its process is killed at the deadline (monotonic clock).
     """
     left = deadline - time.monotonic()
     if left > BEGIN_SECONDS:

@@ -65,12 +65,7 @@ class ProblemPart:
 def solve(problem: Problem, *, time_limit: float) -> Result:
     """Place buffers as low as the time allows, or low enough for the capacity.
 
-    Args:
-        problem: What is to be placed.
-        time_limit: Seconds; one ordering is tried to its end even if that takes longer.
-
-    Returns:
-        The best placement and bound that are known.
+    One ordering is tried to its end even if that takes longer than the time limit.
 
     Raises:
         MemplanError: A solver's placement is wrong, by a check of its own.

@@ -13,14 +13,7 @@ from memplan.plan.reuse.records import (
 
 
 def ended(problem: Problem, best: ArenaPlacement | None, bound: HeightBound, *, method: str) -> Result:
-    """Return the result of a search that ended with a placement and a bound.
-
-    Args:
-        problem: What was to be placed.
-        best: The lowest placement found, if any.
-        bound: Below which nothing is, and why.
-        method: Who found the placement.
-    """
+    """Return the result of a search that ended with a placement and a bound."""
     capacity = problem.capacity
     if capacity is not None and bound.bytes > capacity:
         return InfeasiblePlacement(reason=bound.reason, bound=bound.bytes, best=best)

@@ -37,13 +37,7 @@ FIRST_SLICE = 0.25
 def solve(problem: Problem, *, time_limit: float, start: ArenaPlacement | None = None) -> Result:
     """Find a placement within the capacity, or exclude that there is one; without a capacity, the lowest placement.
 
-    Args:
-        problem: What is to be placed.
-        time_limit: Seconds, after which the best placement and bound up to there are returned.
-        start: A placement to improve on.
-
-    Returns:
-        Optimal and Infeasible are proofs.
+    Optimal and Infeasible are proofs.
 
     Raises:
         UsageError: The offsets may need more than 64 bits.

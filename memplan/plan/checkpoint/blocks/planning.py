@@ -34,12 +34,7 @@ def plan_here(
 ) -> CheckpointAnswer:
     """Find the cheapest plan whose traced device peak meets a budget.
 
-    Args:
-        spec: The job.
-        profile: The device.
-        request: What is asked.
-        load: Loads the target; None loads what the job names.
-        progress: Told what happens now.
+    Without ``load`` the target that the job names is loaded.
 
     Raises:
         MemplanError: As ``plan_checkpoints``.

@@ -41,13 +41,7 @@ _LAYERED = _Dialect(key="name", label="name", cost="duration", size="out_cost", 
 
 
 def read_instance(path: Path) -> RematGraph:
-    """Read one problem.
-
-    Args:
-        path: A node-link JSON file in either dialect.
-
-    Returns:
-        The graph, its nodes in the file's order of computation.
+    """Read one problem from a file in either dialect, its nodes in the file's order of computation.
 
     Raises:
         UsageError: The file cannot be read, or is not such a graph; it says what is wrong and where.

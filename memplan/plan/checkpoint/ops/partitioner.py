@@ -79,11 +79,6 @@ def budget_partitioner(
 def schedule_of(result: ScheduleResult, problem: JointProblem, budget: int) -> Schedule:
     """The schedule of a result that has one.
 
-    Args:
-        result: How planning ended.
-        problem: What was planned.
-        budget: Bytes that were allowed.
-
     Raises:
         EstimateError: It has none; the message says what would fit.
     """

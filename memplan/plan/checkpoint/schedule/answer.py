@@ -66,12 +66,7 @@ class GraphAnswer:
 
 
 def budget_of(before: ScheduleFigures, budget: int | None, ratio: float | None) -> Bytes:
-    """The budget in bytes.
-
-    Args:
-        before: Figures of the graph's own order.
-        budget: Peak in bytes at most; or
-        ratio: the same as a share of the peak of the graph's own order, rounded down.
+    """The budget in bytes: given, or a share of the peak of the graph's own order, rounded down.
 
     Raises:
         UsageError: Not exactly one of them is given.
@@ -85,14 +80,6 @@ def answer_of(
     graph: RematGraph, before: ScheduleFigures, result: ScheduleResult, *, target: str, budget: Bytes, seconds: float
 ) -> GraphAnswer:
     """Return the answer of a search.
-
-    Args:
-        graph: The problem.
-        before: Figures of the graph's own order.
-        result: How the search ended.
-        target: As typed.
-        budget: Peak that was allowed.
-        seconds: Wall time of the search.
 
     Raises:
         MemplanError: The schedule is wrong, by a check of its own.

@@ -35,12 +35,6 @@ INFINITY = float("inf")
 def least_extra_cost(graph: "RematGraph", budget: int, *, time_limit: float, threads: int) -> float:
     """Bound what has to be computed again.
 
-    Args:
-        graph: The problem.
-        budget: Bytes that may be alive at once.
-        time_limit: Seconds for the solver.
-        threads: Of the solver.
-
     Returns:
         A cost; no schedule within the budget costs less above computing every node once. Infinite if none fits.
     """
@@ -57,13 +51,7 @@ def least_extra_cost(graph: "RematGraph", budget: int, *, time_limit: float, thr
 
 
 def greatest_need(graph: "RematGraph", budget: int, *, time_limit: float, threads: int) -> tuple[int, int]:
-    """Name the moment that asks for most, where none fits.
-
-    Args:
-        graph: The problem.
-        budget: Bytes for which ``least_extra_cost`` is infinite.
-        time_limit: Seconds for the solver, at each moment.
-        threads: Of the solver.
+    """Name the moment that asks for most, where none fits: ``least_extra_cost`` is infinite.
 
     Returns:
         A node, and the bytes that every schedule takes when it is first computed.

@@ -8,12 +8,7 @@ FASTEST_WALL = 10.0
 
 
 class Deadline:
-    """Seconds by a clock, and shares of them.
-
-    Args:
-        clock: Tells seconds.
-        seconds: All there are.
-    """
+    """Seconds by a clock, and shares of them."""
 
     def __init__(self, clock: Callable[[], float], seconds: float) -> None:
         self._clock, self._begin, self.seconds = clock, clock(), seconds

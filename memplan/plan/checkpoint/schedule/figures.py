@@ -12,15 +12,7 @@ from memplan.units import Bytes
 
 
 def figures_of(graph: RematGraph, schedule: Schedule) -> ScheduleFigures:
-    """Work out what a valid schedule takes.
-
-    Args:
-        graph: The problem.
-        schedule: A schedule of it; every predecessor must have been computed before (``check.py`` tells).
-
-    Returns:
-        Peak in bytes (``fixed_bytes`` included), its first position, and the cost of all computations.
-    """
+    """Work out peak (``fixed_bytes`` included), its position and cost of a valid schedule (``check.py`` tells)."""
     curve = memory_curve(graph, schedule.nodes)
     peak = max(curve, default=graph.fixed_bytes)
     return ScheduleFigures(
@@ -31,11 +23,7 @@ def figures_of(graph: RematGraph, schedule: Schedule) -> ScheduleFigures:
 
 
 def memory_curve(graph: RematGraph, nodes: tuple[int, ...]) -> list[int]:
-    """Bytes alive at each position of a schedule.
-
-    Returns:
-        One figure per position, ``fixed_bytes`` and the node's scratch included.
-    """
+    """Bytes alive at each position of a schedule, ``fixed_bytes`` and the node's scratch included."""
     changes = [0] * (len(nodes) + 1)
     changes[0] = graph.fixed_bytes
     for start, (node, end) in enumerate(zip(nodes, last_uses(graph, nodes), strict=True)):
@@ -48,11 +36,7 @@ def memory_curve(graph: RematGraph, nodes: tuple[int, ...]) -> list[int]:
 
 
 def last_uses(graph: RematGraph, nodes: tuple[int, ...]) -> list[int]:
-    """For each position, the last position that needs the value computed there.
-
-    Returns:
-        One position per position: its own where nothing uses the value.
-    """
+    """For each position, the last one that needs the value computed there: its own where nothing uses it."""
     computed_at: dict[int, int] = {}
     ends = list(range(len(nodes)))
     for position, node in enumerate(nodes):

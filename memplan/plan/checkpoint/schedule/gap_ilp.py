@@ -58,16 +58,8 @@ def solve_gaps(
 ) -> GapSolution:
     """Solve the program once.
 
-    Args:
-        problem: The problem in its order.
-        capacity: Bytes that each stage may take.
-        hops: Links of a chain of recomputations, 0 or more.
-        time_limit: Seconds for the solver; building the program comes on top.
-        threads: Of the solver.
-        start: A schedule with this order of first computations, to begin with.
-
-    Returns:
-        The solution, its cost and its bound.
+    Chains of recomputations have ``hops`` links at most, 0 or more; ``start`` has this order of first computations.
+    Building the program comes on top of the time limit.
     """
     program = GapProgram(problem, capacity, hops)
     solution = solve_binary(
@@ -154,11 +146,7 @@ class GapProgram:
     def values_of(self, numbers: "Sequence[int]") -> dict[int, float]:
         """Say a schedule, whose first computations come in this order, in the program's variables.
 
-        Args:
-            numbers: The schedule. What it computes again where the program cannot is left out.
-
-        Returns:
-            A value of each variable; the program checks whether they fit together.
+        What it computes again where the program cannot is left out; the program checks whether the values fit together.
         """
         ones: set[int] = set()
         stage = 0
@@ -176,12 +164,7 @@ class GapProgram:
 def again_stages(problem: "OrderedProblem", hops: int) -> list[dict[int, int]]:
     """For each node, the stages where computing it again may serve something, with the links of the chain so far.
 
-    Args:
-        problem: The problem.
-        hops: Most links of a chain.
-
-    Returns:
-        Stage to links, for each node; empty for a pinned one.
+    Chains have ``hops`` links at most. A pinned node has no stages.
     """
     stages: list[dict[int, int]] = [{} for _ in problem.sizes]
     for node in reversed(range(len(problem.sizes))):
@@ -200,12 +183,7 @@ def again_stages(problem: "OrderedProblem", hops: int) -> list[dict[int, int]]:
 def slack(problem: "OrderedProblem", numbers: "Sequence[int]") -> list[int]:
     """Bytes by which the program overstates each stage of a schedule.
 
-    Args:
-        problem: The problem.
-        numbers: A schedule whose first computations come in this order.
-
-    Returns:
-        For each stage, the program's figure less the true peak in it.
+    The first computations of the schedule come in the problem's order.
     """
     ends, birth = list(range(len(numbers))), dict[int, int]()
     for place, number in enumerate(numbers):

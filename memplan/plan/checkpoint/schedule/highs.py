@@ -63,15 +63,8 @@ def solve_binary(
 ) -> BinarySolution:
     """Hand a program to HiGHS.
 
-    Args:
-        program: The program.
-        time_limit: Seconds.
-        threads: Of the solver.
-        start: Values of variables to begin with.
-        free: The only variables that may differ from ``start``, which then has them all; None: all may.
-
-    Returns:
-        The best solution found and the bound; the costs are in the program's own unit.
+    It begins with the values of ``start``. Only the variables of ``free`` may differ from these, which then are all
+    there; None: all may. Costs are in the program's own unit.
     """
     import highspy
     import numpy as np

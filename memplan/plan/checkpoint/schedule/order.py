@@ -29,12 +29,8 @@ class _Partial:
 def low_peak_order(graph: RematGraph, *, width: int | None = None) -> tuple[int, ...]:
     """Look for an order with a low peak.
 
-    Args:
-        graph: The problem.
-        width: Partial orders kept of each length; None: as many as about a second allows.
-
-    Returns:
-        Every node once, inputs first. It is never worse than the graph's own order.
+    Every node comes once, inputs first; it is never worse than the graph's own order. ``width`` partial orders are kept
+    of each length; None: as many as about a second allows.
     """
     search = _Search(graph)
     count = len(graph.names)

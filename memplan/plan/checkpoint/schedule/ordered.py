@@ -40,14 +40,9 @@ class OrderedProblem:
 
 
 def ordered(graph: RematGraph, order: Sequence[int]) -> OrderedProblem:
-    """Renumber a graph.
+    """Renumber a graph by an order with every predecessor before its node.
 
-    Args:
-        graph: The problem; its ``fixed_bytes`` are to be taken off the budget by the caller.
-        order: Every node once, every predecessor before its node.
-
-    Returns:
-        The problem in that order.
+    Its ``fixed_bytes`` are to be taken off the budget by the caller.
     """
     place = {node: number for number, node in enumerate(order)}
     predecessors = [tuple(sorted(place[source] for source in graph.predecessors[node])) for node in order]
@@ -67,12 +62,7 @@ def ordered(graph: RematGraph, order: Sequence[int]) -> OrderedProblem:
 def useful(problem: OrderedProblem, numbers: Sequence[int]) -> list[int]:
     """Leave out computations that nothing reads, unless they are the only ones of their node.
 
-    Args:
-        problem: The problem.
-        numbers: A valid schedule in the problem's numbers.
-
-    Returns:
-        A valid schedule that takes no more memory anywhere and costs no more.
+    The schedule that is left takes no more memory anywhere and costs no more.
     """
     copies = [0] * len(problem.sizes)
     for number in numbers:

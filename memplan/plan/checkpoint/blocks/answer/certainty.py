@@ -29,12 +29,7 @@ class Certainty:
 
 
 def certainty(planned: AnswerInputs, extra_seconds: float) -> Certainty:
-    """Return how certain an answer is.
-
-    Args:
-        planned: The inputs of the answer.
-        extra_seconds: Extra time of the plan by the formula.
-    """
+    """Return how certain an answer is, given the extra time of its plan by the formula."""
     share = _gap(planned, extra_seconds)
     proved = _is_proved(planned, share)
     return Certainty(

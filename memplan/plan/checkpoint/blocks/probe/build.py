@@ -38,13 +38,9 @@ def build_problem(
 ) -> BlockProblem:
     """Put the problem together.
 
-    Args:
-        probes: Traced steps, the unplanned one first, all with the same stretches; every option of every kind of block
-            is in force somewhere.
-        kinds: The kind of each block.
-        menus: Candidates of each kind; the first is ``keep``.
-        roofline: Rates of the device.
-        host_link_bandwidth: Bytes per second to the host; 0: no offloading.
+    Probes are traced steps with the same stretches, the unplanned one first; every option of every kind of block is in
+    force somewhere, and the first candidate of each kind is ``keep``. The bandwidth to the host is in bytes per second;
+    0: no offloading.
     """
     return _Assembly(probes, kinds, menus, roofline).problem(host_link_bandwidth)
 

@@ -56,12 +56,7 @@ class _Run(NamedTuple):
 
 
 def cut(trace: Trace, modules: Iterable[str]) -> Cut:
-    """Cut the last step at the given blocks.
-
-    Args:
-        trace: A trace of whole training steps.
-        modules: Qualified names of blocks, none inside another.
-    """
+    """Cut the last step of a training trace at the given blocks, none of them inside another."""
     step = trace.steps[-1]
     ops = trace.ops[step.first_op : step.end_op]
     names = tuple(dict.fromkeys(modules))
@@ -88,10 +83,6 @@ def cut_like(trace: Trace, unplanned: Cut) -> Cut:
     """Cut the last step of a planned run as the unplanned one was.
 
     A segment runs again before the backward of its last block: what comes before a block's turn belongs to its stretch.
-
-    Args:
-        trace: A trace of the same job with a plan in force.
-        unplanned: The cut without it.
 
     Raises:
         EstimateError: The blocks do not take turns as they did.

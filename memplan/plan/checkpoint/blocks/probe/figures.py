@@ -28,13 +28,7 @@ class Figures:
 
 
 class Ruler:
-    """Measures probes.
-
-    Args:
-        probes: Traced steps, the unplanned one first.
-        found: What their blocks pass on.
-        roofline: Rates of the device.
-    """
+    """Measures probes, the unplanned one first."""
 
     def __init__(self, probes: Sequence[Probe], found: Traffic, roofline: Roofline) -> None:
         self._probes, self._found, self._roofline = probes, found, roofline

@@ -49,15 +49,7 @@ class _Item(NamedTuple):
 def menu(
     reading: StepReading, run: BlockRun, roofline: Roofline, *, selective: bool, offload: bool
 ) -> tuple[OptionCandidate, ...]:
-    """The options of a block.
-
-    Args:
-        reading: The unplanned step.
-        run: A run of the block.
-        roofline: Rates of the device.
-        selective: Offer selective options?
-        offload: Offer to wait on the host?
-    """
+    """The options of a block."""
     options = [KEEP, CHECKPOINT]
     if selective:
         sets = _save_sets(_items(reading, run, roofline), _kept(reading, run))
@@ -75,9 +67,7 @@ def _saved(calls: Iterable[tuple[str, int]]) -> tuple[SavedOp, ...]:
 def _save_sets(items: Sequence[_Item], most_bytes: int) -> list[list[tuple[str, int]]]:
     """Prefixes of the items by time per byte: those whose corners stand out most from the curve.
 
-    Args:
-        items: What may be kept.
-        most_bytes: What the block keeps by itself; to keep as much and run things again would be absurd.
+    ``most_bytes`` are what the block keeps by itself; to keep as much and run things again would be absurd.
     """
     order = sorted(items, key=lambda item: item.seconds / item.nbytes, reverse=True)
     corners = [(0, 0.0)]

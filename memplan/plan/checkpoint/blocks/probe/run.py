@@ -48,13 +48,6 @@ def probe(
 ) -> Probing:
     """Measure every option of every kind of block.
 
-    Args:
-        tracer: Traces the job.
-        unplanned: The step without a plan.
-        roofline: Rates of the device.
-        offload: Offer to wait on the host?
-        progress: Told what happens.
-
     Raises:
         UsageError: No block can be planned.
     """
@@ -170,9 +163,7 @@ def assignments(kinds: Sequence[int], counts: Sequence[int]) -> list[tuple[int, 
 
     Blocks of one kind have different options in one trace: a kind of many blocks is done in one.
 
-    Args:
-        kinds: The kind of each block.
-        counts: How many options each kind has.
+    ``counts`` says how many options each kind has.
     """
     members: dict[int, list[int]] = defaultdict(list)
     for block, kind in enumerate(kinds):

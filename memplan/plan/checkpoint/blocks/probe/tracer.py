@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 class Tracer:
     """Traces one job on one device.
 
-    Args:
-        load: Loads the target.
-        spec: The job, without checkpointing.
-        profile: The device.
-        patterns: Names or patterns of the blocks; empty: what there is to plan (``plannable_blocks``).
-        progress: Told what happens.
+    Without patterns it looks at what there is to plan (``plannable_blocks``).
     """
 
     def __init__(

@@ -60,12 +60,7 @@ class Traffic:
 
 
 def traffic(probes: Sequence[Probe], kinds: Sequence[int]) -> Traffic:
-    """Find out what blocks pass on.
-
-    Args:
-        probes: Traced steps, the unplanned one first; all cut at the same blocks.
-        kinds: The kind of each block.
-    """
+    """Find out what blocks pass on, from probes that are all cut at the same blocks, the unplanned one first."""
     shared = _shared(probes, kinds)
     names = tuple(_names(probes[0].reading, probe.reading, shared) for probe in probes)
     holds = _Holds(probes, kinds, names)

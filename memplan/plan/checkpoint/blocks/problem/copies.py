@@ -77,10 +77,7 @@ def backward_rows(problem: BlockProblem) -> tuple[tuple[tuple[int, int], ...], .
 def fetches(problem: BlockProblem, choice: BlockChoice, seconds: Sequence[float]) -> Fetches:
     """Follow what comes back under a choice.
 
-    Args:
-        problem: The step and its blocks.
-        choice: Options, and whether they fetch ahead.
-        seconds: What each position computes, runs again included.
+    ``seconds`` is what each position computes, runs again included.
     """
     ahead, waits = [0] * len(problem.positions), [0.0] * len(problem.positions)
     for row in backward_rows(problem):
@@ -113,15 +110,7 @@ def bytes_back(problem: BlockProblem, choice: BlockChoice) -> int:
 
 
 def backlogs(problem: BlockProblem, choice: BlockChoice) -> Backlogs:
-    """Follow the queue under a choice.
-
-    Args:
-        problem: The step and its blocks.
-        choice: Options and stalls.
-
-    Returns:
-        Bytes under way, rounded up.
-    """
+    """Follow the queue under a choice, its stalls included; bytes under way are rounded up."""
     count = len(problem.positions)
     sent = [0] * count
     for block, option in zip(problem.blocks, choice.options, strict=True):

@@ -34,15 +34,7 @@ from memplan.units import Bytes
 
 
 def position_bytes(problem: BlockProblem, choice: BlockChoice) -> tuple[Bytes, ...]:
-    """Most bytes alive at each position.
-
-    Args:
-        problem: The step and its blocks.
-        choice: A valid choice (``check`` says whether it is).
-
-    Returns:
-        Bytes, one entry per position; runs again count where they happen.
-    """
+    """Most bytes alive at each position under a valid choice; runs again count where they happen."""
     return _Step(problem, choice).bytes()
 
 

@@ -22,12 +22,7 @@ class SegmentPart:
 
 
 class SegmentTree:
-    """The segments of one choice, by index into ``BlockChoice.segments``.
-
-    Args:
-        problem: Whose blocks they are.
-        choice: Properly nested segments.
-    """
+    """The properly nested segments of one choice, by index into ``BlockChoice.segments``."""
 
     def __init__(self, problem: BlockProblem, choice: BlockChoice) -> None:
         self._segments = choice.segments

@@ -88,12 +88,7 @@ def with_least(
 
     What has the fewest bytes alive may leave more lost than the choice in which every block keeps least.
 
-    Args:
-        proof: The search so far.
-        problem: The block-level problem.
-        points: The memory-time curve, least memory first.
-        budget: Device peak at most.
-        trace: Applies a choice and traces the step.
+    The curve has the point of least memory first.
     """
     if proof.traced.device_bytes <= budget:
         for choice in (points[0].choice, smallest(problem)):

@@ -38,11 +38,6 @@ class CombinedSolver:
     def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
         """Find the cheapest choice.
 
-        Args:
-            problem: The step and its blocks.
-            budget: Bytes that may be alive at most.
-            time_limit: Seconds for the search.
-
         Returns:
             Optimal where neither a flat nor a nested choice can be cheaper, up to the precision of costs; Feasible with
             a bound of both; Infeasible with the least budget; TimedOut where nothing was found. Where blocks may be

@@ -25,7 +25,7 @@ class Solve(Protocol):
     """Any of the solvers."""
 
     def __call__(self, problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
-        """Solve a problem within a budget."""
+        """Solve a problem within a budget of bytes alive at once, in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,6 @@ def curve(problem: BlockProblem, solve: Solve, *, time_limit: float, points: int
 
     A choice found for one budget also stands for every larger one, so that the curve is monotone whatever the solver
     does in its time.
-
-    Args:
-        problem: The step and its blocks.
-        solve: One of the solvers.
-        time_limit: Seconds for all of them together.
-        points: How many budgets, the ends included.
 
     Returns:
         Points with rising peaks and falling seconds; the last one costs least.

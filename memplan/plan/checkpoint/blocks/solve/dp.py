@@ -35,11 +35,6 @@ from memplan.units import Bytes
 def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Find the cheapest flat choice.
 
-    Args:
-        problem: The step and its blocks.
-        budget: Bytes that may be alive at most.
-        time_limit: Seconds for the search.
-
     Returns:
         Optimal, Infeasible with the least budget, or TimedOut.
 

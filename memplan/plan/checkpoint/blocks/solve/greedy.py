@@ -19,10 +19,7 @@ from memplan.units import Bytes
 def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Descend from every block's cheapest option until the step fits.
 
-    Args:
-        problem: The step and its blocks; options that offload are left aside.
-        budget: Bytes that may be alive at most.
-        time_limit: Seconds after which the descent ends where it stands.
+    Options that offload are left aside. When the time is over, the descent ends where it stands.
 
     Returns:
         Feasible without a bound, or Infeasible (unproved) with the least peak that the descent passed.

@@ -30,11 +30,6 @@ from memplan.units import Bytes
 def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Find the cheapest flat choice.
 
-    Args:
-        problem: The step and its blocks.
-        budget: Bytes that may be alive at most, at every position.
-        time_limit: Seconds for the search.
-
     Returns:
         Optimal where proved (up to ``RELATIVE_GAP``; within two bytes of the budget where blocks may be offloaded),
         Feasible with a bound where time ended first, Infeasible with the least budget, TimedOut where nothing was

@@ -23,12 +23,7 @@ from memplan.plan.checkpoint.blocks.problem.records import BlockProblem, Option
 class FetchRows:
     """The variables of what comes back.
 
-    Args:
-        pulp: The library.
-        lp: The program that rows are added to.
-        problem: The step and its blocks.
-        chosen: For each block its options' binary variables.
-        unit: What a byte counts in the program.
+    ``chosen`` has for each block its options' binary variables; ``unit`` is what a byte counts in the program.
     """
 
     def __init__(

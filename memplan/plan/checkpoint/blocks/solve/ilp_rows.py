@@ -69,9 +69,7 @@ def useful(block: ModuleBlock) -> tuple[int, ...]:
 def rows_of(problem: BlockProblem, *, every_position: bool = False) -> PositionRows:
     """Write down a problem's memory.
 
-    Args:
-        problem: The step and its blocks.
-        every_position: One row for each position, for those who add to them what differs between positions.
+    ``every_position`` gives one row for each position, for those who add to them what differs between positions.
     """
     menus = tuple(useful(block) for block in problem.blocks)
     fixed, changes = _changes(problem, menus)

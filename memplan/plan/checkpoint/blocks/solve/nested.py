@@ -22,10 +22,7 @@ PRECISION = 1e-5
 class NestedSolver:
     """Answers about one problem, or the same one with other steady bytes.
 
-    Args:
-        problem: A nested chain.
-        ends: Moment of the monotonic clock at which to give up.
-        is_flat: Leave segments aside, for many more slots?
+    ``ends`` is a moment of the monotonic clock; ``is_flat`` leaves segments aside, for many more slots.
 
     Raises:
         TimeoutError: It is over.
@@ -60,13 +57,7 @@ class NestedSolver:
         return found
 
     def bound(self, problem: BlockProblem, budget: int, *, with_segment: bool = False) -> float:
-        """No choice that meets the budget costs less seconds; infinite: no choice meets it.
-
-        Args:
-            problem: The problem.
-            budget: Bytes that may be alive at most.
-            with_segment: Only of choices with segments.
-        """
+        """No choice (``with_segment``: no segmented one) that meets the budget costs less; infinite: none meets it."""
         table = self._table
         less, _ = self._corrected(problem)
         slots = math.floor((budget + less + table.doubtful - table.base) / table.grid.unit + table.grid.lost) + 1

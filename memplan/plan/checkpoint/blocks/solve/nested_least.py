@@ -48,11 +48,7 @@ class _Leaf(NamedTuple):
 
 
 class LeastPeak:
-    """Least bytes of every stretch of a nested chain.
-
-    Args:
-        problem: The chain; options that offload are left aside.
-    """
+    """Least bytes of every stretch of a nested chain; options that offload are left aside."""
 
     def __init__(self, problem: BlockProblem) -> None:
         import numpy as np

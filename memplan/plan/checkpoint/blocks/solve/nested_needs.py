@@ -48,11 +48,7 @@ class ChainNeeds:
     def of_segments(self, start: int, last: int, stop: int, *, is_first: bool) -> "NDArray[int64]":
         """Bytes until a segment ``[start, end)`` has run for the first time, for each end from ``start + 2`` to a stop.
 
-        Args:
-            start: Its first block.
-            last: The block in whose backward that is, but for the step's forward.
-            stop: The last end.
-            is_first: Is it the step's forward?
+        ``last`` is the block in whose backward that is, unless it is the step's forward (``is_first``).
         """
         np = self._numpy
         high = (self._first if is_first else self._again[last])[start:stop] + self._got[start:stop]

@@ -42,10 +42,7 @@ class _Leaf(NamedTuple):
 class NestedTable:
     """The recursion's costs for every stretch of blocks and every number of slots.
 
-    Args:
-        problem: A nested chain.
-        ends: Moment of the monotonic clock at which to give up.
-        is_flat: Weigh no segments? There is room for many more slots then.
+    ``ends`` is a moment of the monotonic clock; ``is_flat`` weighs no segments: there is room for many more slots then.
 
     Raises:
         TimeoutError: It is over.
@@ -84,9 +81,7 @@ class NestedTable:
     def seconds(self, slots: int, *, with_segment: bool = False) -> float:
         """Extra time of the cheapest choice for a number of slots; infinite: there is none.
 
-        Args:
-            slots: At most ``slots`` of the table.
-            with_segment: Only of choices with segments.
+        ``with_segment`` asks for choices with segments alone.
         """
         return float(self._first[_NESTED if with_segment else _ANY, _OWN, 0, slots]) if slots >= 0 else math.inf
 

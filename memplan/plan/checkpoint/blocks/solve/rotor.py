@@ -28,10 +28,7 @@ from memplan.units import Bytes
 def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Find the cheapest nested choice.
 
-    Args:
-        problem: A chain; options that offload are left aside.
-        budget: Bytes that may be alive at most.
-        time_limit: Seconds for the recursion.
+    Options that offload are left aside.
 
     Returns:
         Feasible, with a bound unless blocks may be offloaded; Infeasible with the least budget, or TimedOut.

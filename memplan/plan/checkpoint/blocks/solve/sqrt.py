@@ -23,10 +23,7 @@ from memplan.units import Bytes
 def solve(problem: BlockProblem, budget: Bytes, *, time_limit: float) -> ChoiceResult:
     """Take the cheapest of a few fixed patterns that fits.
 
-    Args:
-        problem: The step and its blocks; blocks without an option ``checkpoint`` keep everything.
-        budget: Bytes that may be alive at most.
-        time_limit: Not needed: the patterns are few.
+    Blocks without an option ``checkpoint`` keep everything. The patterns are few: the time limit is not needed.
 
     Returns:
         Feasible without a bound, or Infeasible (unproved) with the pattern of the least peak.

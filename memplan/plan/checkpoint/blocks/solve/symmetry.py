@@ -22,10 +22,7 @@ def earliest_first(problem: BlockProblem, choice: BlockChoice, budget: int) -> B
 
     Where no order could be asked for beforehand, one that is found may look arbitrary.
 
-    Args:
-        problem: The step and its blocks.
-        choice: A flat choice that nothing is offloaded under.
-        budget: Bytes that may be alive at most.
+    It is a flat choice, and nothing is offloaded under it.
     """
     alike: dict[tuple[Option, ...], list[int]] = defaultdict(list)
     for index, block in enumerate(problem.blocks):
@@ -58,9 +55,7 @@ def is_nested(problem: BlockProblem) -> bool:
 def ordered_pairs(problem: BlockProblem, rows: PositionRows) -> Iterator[tuple[int, int, dict[int, int]]]:
     """Pairs (earlier, later, rank of each option) of blocks of one kind whose ranks may be asked to rise.
 
-    Args:
-        problem: The step and its blocks.
-        rows: Its memory, without implied rows.
+    The rows are those of the problem without implied ones.
     """
     runs = Counter((row.block, row.is_backward) for row in rows.rows if row.block is not None)
     tensors = _own_tensors(problem, rows)

@@ -24,11 +24,7 @@ arithmetic on the same leading arguments."""
 
 
 def flops(node: "Node") -> float:
-    """Floating-point operations of matrix products, convolutions and attention, as torch counts them.
-
-    Args:
-        node: An op whose arguments and result carry fake values.
-    """
+    """Operations of matrix products, convolutions and attention, as torch counts them; the node carries fake values."""
     import torch
     from torch.fx import Node
 
@@ -55,9 +51,5 @@ def bytes_moved(node: "Node") -> int:
 
 
 def roofline_seconds(rates: Roofline) -> Cost:
-    """Time by the slower of arithmetic and traffic.
-
-    Returns:
-        Seconds of an op.
-    """
+    """Return the cost of an op in seconds: the slower of arithmetic and traffic."""
     return lambda node: rates.slower(flops(node), bytes_moved(node))

@@ -62,15 +62,7 @@ class JointProblem:
 
 
 def problem_of(joint: JointGraph, cost: Cost) -> JointProblem:
-    """State the problem.
-
-    Args:
-        joint: The graph.
-        cost: What running one of its ops costs.
-
-    Returns:
-        The problem in the graph's own order: all of forward first.
-    """
+    """State the problem of a joint graph in the graph's own order: all of forward first."""
     return _Statement(joint, cost).problem()
 
 

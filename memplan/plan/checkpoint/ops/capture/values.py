@@ -70,11 +70,7 @@ def storages(node: "Node") -> dict[int, int]:
 
 
 def values_of(joint: "GraphModule") -> GraphValues:
-    """Read a joint graph.
-
-    Args:
-        joint: Its nodes carry fake values whose storages are shared as the real ones will be.
-    """
+    """Read a joint graph, whose nodes carry fake values with storages shared as the real ones will be."""
     values = GraphValues()
     for node in joint.graph.nodes:
         if node.op in {"placeholder", "get_attr"}:

@@ -21,12 +21,7 @@ WORK = 200_000
 
 
 def renumbered(graph: RematGraph, order: Sequence[int]) -> RematGraph:
-    """The same problem, its nodes in another order.
-
-    Args:
-        graph: The problem.
-        order: Every node once, inputs first.
-    """
+    """Return the same problem with its nodes in another order: every node once, inputs first."""
     place = {node: number for number, node in enumerate(order)}
     return replace(
         graph,
@@ -45,14 +40,8 @@ def backward_order(
 ) -> tuple[int, ...]:
     """Look for an order of backward with low peaks.
 
-    Args:
-        graph: The problem in autograd's order.
-        boundary: The node between forward and backward; nothing before it moves.
-        companions: Nodes that follow each node at once.
-        price: Cost that a byte is worth.
-
-    Returns:
-        Every node once, inputs first.
+    Every node comes once, inputs first; nothing before the boundary moves. Companions follow their node at once; the
+    price is the cost that a byte is worth.
     """
     count = len(graph.names)
     search = _Search(graph, boundary, companions, price)

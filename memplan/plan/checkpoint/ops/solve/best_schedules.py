@@ -14,10 +14,7 @@ APART = 200
 class BestSchedules:
     """The cheapest schedule found that fits, and the one of the lowest peak.
 
-    Args:
-        graph: The problem.
-        boundary: The node between forward and backward.
-        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
+    The budget includes ``fixed_bytes``.
     """
 
     def __init__(self, graph: RematGraph, boundary: int, budget: int) -> None:
@@ -61,16 +58,7 @@ class BestSchedules:
 
 
 def sunk(graph: RematGraph, schedule: Schedule, boundary: int) -> Schedule:
-    """Move what is computed again to just before its first use.
-
-    Args:
-        graph: The problem.
-        schedule: A valid schedule.
-        boundary: Nothing before it moves.
-
-    Returns:
-        A valid schedule of the same cost.
-    """
+    """Move what is computed again after a boundary to just before its first use, at the same cost."""
     cut = schedule.nodes.index(boundary)
     late: list[int] = []
     done = set(schedule.nodes[: cut + 1])

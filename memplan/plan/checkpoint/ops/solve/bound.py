@@ -25,13 +25,6 @@ INFINITY = float("inf")
 def least_again(graph: "RematGraph", boundary: int, budget: int, *, time_limit: float, threads: int) -> float:
     """Bound what has to be computed again in backward.
 
-    Args:
-        graph: The problem.
-        boundary: The node between forward and backward.
-        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
-        time_limit: Seconds for the solver.
-        threads: Of the solver.
-
     Returns:
         A cost; no schedule within the budget costs less above computing every node once. Infinite if none fits.
     """

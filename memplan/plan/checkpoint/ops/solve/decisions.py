@@ -21,10 +21,7 @@ AHEAD = 2
 class DecisionProgram:
     """The program without memory rows, its variables by what they mean.
 
-    Args:
-        graph: The problem.
-        boundary: The node between forward and backward.
-        alike: Shall repeated blocks decide in groups?
+    With ``alike`` repeated blocks decide in groups.
     """
 
     def __init__(self, graph: RematGraph, boundary: int, *, alike: bool) -> None:

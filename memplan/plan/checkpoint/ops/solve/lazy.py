@@ -39,12 +39,7 @@ def lazy_schedule(
 ) -> tuple[Schedule | None, Schedule]:
     """Look for a cheap schedule in the graph's order.
 
-    Args:
-        graph: The problem; nodes after the boundary are computed once.
-        boundary: The node between forward and backward.
-        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
-        time_limit: Seconds after which no further program is solved.
-        threads: Of the solver.
+    Nodes after the boundary are computed once; the budget includes ``fixed_bytes``.
 
     Returns:
         The cheapest schedule found that fits, or None, and the one of the lowest peak.

@@ -12,12 +12,7 @@ Moment = tuple[int, int]
 
 
 class MemoryRows:
-    """The rows that a program has got so far.
-
-    Args:
-        decisions: The program; it gets the rows.
-        budget: Bytes that may be alive at once, ``fixed_bytes`` included.
-    """
+    """The rows that a program has got so far, for a budget that includes ``fixed_bytes``."""
 
     def __init__(self, decisions: DecisionProgram, budget: int) -> None:
         self.decisions = decisions
@@ -34,11 +29,7 @@ class MemoryRows:
         return list(self._row_of)
 
     def add(self, places: Iterable[Moment]) -> None:
-        """Give moments a row each.
-
-        Args:
-            places: Moments at which a solution takes more than the budget.
-        """
+        """Give moments at which a solution takes more than the budget a row each."""
         program = self.decisions.program
         for place in places:
             if place in self._row_of:
@@ -51,12 +42,7 @@ class MemoryRows:
             program.row(list(terms), scaled, -INFINITY, self._room(place))
 
     def give_back(self, taken: dict[Moment, int], values: dict[int, float]) -> None:
-        """Correct the rows by what they count in vain for a solution.
-
-        Args:
-            taken: Bytes that it takes at each computation.
-            values: The solution; it fits.
-        """
+        """Correct the rows by what they count in vain for a solution that fits and takes so much at each moment."""
         for place, row in self._row_of.items():
             # What a row says of a computation that there is not must not keep the solution out.
             vain = max(0, self.counted(place, values) - taken.get(place, self._budget))

@@ -25,12 +25,7 @@ GROWTH = 1.1
 def improve(rows: MemoryRows, values: dict[int, float], met: BestSchedules, *, time_limit: float, threads: int) -> None:
     """Look for cheaper schedules around one.
 
-    Args:
-        rows: Those known so far, of a program in which every value decides for itself.
-        values: A solution of it whose schedule fits.
-        met: Takes the schedules found.
-        time_limit: Seconds.
-        threads: Of the solver.
+    Every value decides for itself in the program of the rows; the schedule of the solution fits.
     """
     _Pieces(rows, values, met, threads).run(time_limit)
 

@@ -31,11 +31,7 @@ EQUAL = 1e-6
 def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, threads: int = 2) -> ScheduleResult:
     """Look for the cheapest schedule of a joint graph within a budget.
 
-    Args:
-        problem: The joint graph's problem.
-        budget: Bytes alive at once: parameters, arguments, activations and gradients.
-        time_limit: Seconds.
-        threads: Of the solvers.
+    The budget is for all that is alive at once: parameters, arguments, activations and gradients.
 
     Returns:
         The best schedule found, as it will run, and what is known of all others.

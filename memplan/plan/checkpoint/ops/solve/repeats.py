@@ -23,10 +23,6 @@ LEAST_BLOCK = 4
 def representatives(graph: RematGraph, segment: Sequence[int]) -> list[int]:
     """For each node of forward, the node that decides for it.
 
-    Args:
-        graph: The problem.
-        segment: Number of the segment of each node of forward; blocks begin with one.
-
     Returns:
         A node of the same kind in the first block of its group; the node itself outside of repeated blocks.
     """

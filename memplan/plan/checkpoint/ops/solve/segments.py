@@ -12,10 +12,7 @@ NEAR = 6
 def narrows(crossing: Sequence[int], begin: int, end: int) -> list[int]:
     """Places at which less goes across than at those around; of equal ones in a row the last.
 
-    Args:
-        crossing: Bytes that go from before each node to after it.
-        begin: First node looked at.
-        end: The node after the last one.
+    They are looked for from node ``begin`` to before ``end``.
     """
     found = []
     for node in range(begin, end):

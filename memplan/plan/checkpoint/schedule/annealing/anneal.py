@@ -122,10 +122,7 @@ def _move(live: LiveSequence, climate: AcceptanceRule) -> None:
 def forget(live: "LiveSequence", computation: int, climate: AcceptanceRule) -> None:
     """Compute something once less: an earlier computation serves its readers instead.
 
-    Args:
-        live: The schedule, changed in place.
-        computation: Which to leave out; the first of a node is never left out.
-        climate: Decides.
+    The first computation of a node is never left out.
     """
     before, _ = live.neighbours(computation)
     if before is None:

@@ -35,13 +35,7 @@ class _Chain:
 
 
 def recompute(live: "LiveSequence", position: int, climate: AcceptanceRule) -> None:
-    """Compute a value, and maybe some of its inputs, again before its next use instead of keeping it over a position.
-
-    Args:
-        live: The schedule, changed in place.
-        position: Where memory is short.
-        climate: Decides, and draws the value.
-    """
+    """Compute a value, maybe with some inputs, again before its next use instead of keeping it over a position."""
     alive = live.row[:position]
     alive = alive[live.position[live.last[alive]] > position]
     if not len(alive):

@@ -19,10 +19,7 @@ SPARE = 3
 class LiveSequence:
     """A valid schedule and its memory, kept up to date by ``moves``.
 
-    Args:
-        problem: The problem.
-        numbers: A valid schedule in the problem's numbers.
-        budget: Bytes that should suffice; the schedule may take more.
+    The budget should suffice; the schedule may take more.
     """
 
     def __init__(self, problem: OrderedProblem, numbers: Sequence[int], budget: int) -> None:

@@ -14,13 +14,7 @@ REACH = 400
 
 
 def shift(live: "LiveSequence", computation: int, climate: AcceptanceRule) -> None:
-    """Move one computation to a position drawn from all that it can have without changing who reads whom.
-
-    Args:
-        live: The schedule, changed in place.
-        computation: Which to move.
-        climate: Decides.
-    """
+    """Move one computation to a position drawn from all that it can have without changing who reads whom."""
     import numpy as np
 
     if live.node[computation] >= len(live.problem.order):
