@@ -15,10 +15,8 @@ from memplan.errors import MemplanError
 def compiled(source: Path, name: str) -> ctypes.CDLL:
     """Compile and load a library; PyTorch keeps what it has compiled for the next process.
 
-    Args:
-        source: The C++ file.
-        name: Of the library; torch's version and the source's hash are added: the folder of what is compiled is one for
-            all environments of a user.
+    The library's name gets torch's version and the source's hash: the folder of what is compiled is one for all
+    environments of a user.
 
     Raises:
         MemplanError: There is no C++ compiler, or it fails.

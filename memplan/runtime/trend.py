@@ -15,8 +15,7 @@ from math import sqrt
 def slopes(points: Iterable[tuple[float, float]]) -> list[float]:
     """Return the slopes between all pairs of points at different times; their median is the estimate of Theil and Sen.
 
-    Args:
-        points: Time and value, in the order of time.
+    The points are (time, value), in the order of time.
     """
     return [
         (later - earlier) / (end - start) for (start, earlier), (end, later) in combinations(points, 2) if end > start

@@ -45,9 +45,7 @@ def local(module: nn.Module) -> Iterator[None]:
 def average_gradients(parameters: Sequence[torch.Tensor], ranks: Ranks) -> None:
     """Average ``.grad`` over the ranks in place. One that is missing counts as 0, unless it is missing on all.
 
-    Args:
-        parameters: The same on all ranks, in the same order.
-        ranks: Who averages.
+    The parameters are the same on all ranks, in the same order.
 
     Raises:
         MemplanError: The other ranks did not come.

@@ -49,12 +49,7 @@ def split_batch(batch: Any, size: int) -> Iterator[Any]:
 def shares_of(parts: Sequence[Any], weight: Callable[[Any], float | torch.Tensor]) -> Iterator[tuple[Any, float]]:
     """Micro-batches and their shares of the whole weight: what the mean of each counts in the mean of all.
 
-    Args:
-        parts: Of one batch.
-        weight: What a mean is divided by.
-
-    Yields:
-        Parts of weight 0 not at all: a mean over nothing is NaN. If the whole batch is like that, it is the user's.
+    Parts of weight 0 are left out: a mean over nothing is NaN. If the whole batch is like that, it is the user's.
     """
     weights = [float(weight(part)) for part in parts]
     whole = sum(weights)

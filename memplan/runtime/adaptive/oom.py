@@ -29,8 +29,7 @@ other causes too: those stay at every size, so that whoever tries smaller ones s
 def is_oom(error: BaseException) -> bool:
     """Does an error say that memory ran out, of a device or of the host?
 
-    Args:
-        error: What was caught. What it was raised from (``raise … from``) counts too.
+    What it was raised from (``raise … from``) counts too.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
@@ -42,8 +41,7 @@ def is_oom(error: BaseException) -> bool:
 def forget(error: BaseException) -> None:
     """Drop what the frames of an error hold: activations of the step that died. File and line stay readable.
 
-    Args:
-        error: It, and what it came from. Frames that still run keep what they have: call it where they are left.
+    Frames that still run keep what they have: call it where they are left.
     """
     linked: BaseException | None = error
     seen: set[int] = set()

@@ -26,11 +26,7 @@ class Pace:
 
 
 def after_oom(pace: Pace, failed: int) -> Pace:
-    """The pace after some rank ran out of memory.
-
-    Args:
-        pace: Before.
-        failed: Samples in the smallest micro-batch that failed on any rank; at least 2.
+    """The pace after some rank ran out of memory with ``failed`` samples, the fewest of any rank and at least 2.
 
     Returns:
         The size before, where a larger one was being tried; else half of what failed.
@@ -41,11 +37,7 @@ def after_oom(pace: Pace, failed: int) -> Pace:
 
 
 def after_step(pace: Pace, samples: int) -> Pace:
-    """The pace after a step that went well on all ranks.
-
-    Args:
-        pace: Before.
-        samples: In the largest batch of any rank.
+    """The pace after a step that went well on all ranks, with so many samples in the largest batch of any.
 
     Returns:
         A larger size every ``wait`` steps while batches are split: the next that makes fewer micro-batches of such a

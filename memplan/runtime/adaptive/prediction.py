@@ -29,11 +29,7 @@ BATCH = Document(name="batch", root=PredictedBatch, strict=True, called="the pre
 
 
 def predicted_size(prediction: int | str | Path | Mapping[str, Any], *, gpu: str | None = None) -> int:
-    """Return the batch size that a prediction names; at least 1.
-
-    Args:
-        prediction: The number, a file, or a file's content.
-        gpu: Name of the profile, where there are several.
+    """Return the batch size, at least 1, that a prediction names: the number, a file, or a file's content.
 
     Raises:
         UsageError: It cannot be read, is of something else, or has several GPUs and none is named.

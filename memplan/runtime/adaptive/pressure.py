@@ -91,15 +91,7 @@ def decide(policy: ReliefPolicy, history: ReliefHistory, reading: Pressure, step
 
 
 def learned(policy: ReliefPolicy, history: ReliefHistory, *, given_back: int, total: int, step: int) -> ReliefHistory:
-    """The history after an answer.
-
-    Args:
-        policy: When pressure is answered.
-        history: Before it.
-        given_back: Bytes that it gave back.
-        total: Of the device.
-        step: When that was.
-    """
+    """The history after an answer at a step that gave so many bytes back, on a device of so many."""
     is_worth_it = given_back > 0 and given_back >= policy.worth * total
     wait = policy.steps if is_worth_it else min(policy.longest, 2 * max(history.wait, policy.steps))
     return ReliefHistory(

@@ -55,10 +55,7 @@ class Ranks:
         return 0 if self._words is None else dist.get_rank(self._words)
 
     def minimum(self, values: Sequence[int]) -> tuple[int, ...]:
-        """The least that any rank gave, place by place.
-
-        Args:
-            values: As many on every rank, within 64 bits.
+        """The least that any rank gave, place by place; as many values on every rank, within 64 bits.
 
         Raises:
             MemplanError: The others did not come in time, or are gone.
@@ -77,10 +74,7 @@ class Ranks:
         return tuple(exchanged.tolist())
 
     def each(self, value: int) -> tuple[int, ...]:
-        """What every rank gave, in the order of the ranks.
-
-        Args:
-            value: Less than 2**62.
+        """What every rank gave, in the order of the ranks; less than 2**62.
 
         Raises:
             MemplanError: The others did not come in time, or are gone.

@@ -53,11 +53,7 @@ class PressureRelief:
         self._step = 0
 
     def after_step(self) -> Relieved | None:
-        """Look, and answer.
-
-        Returns:
-            What was done; None in nearly every step, where nothing was.
-        """
+        """Look, and answer; None in nearly every step, where nothing was done."""
         step, self._step = self._step, self._step + 1
         if step < self.history.next_step:
             return None
@@ -71,11 +67,7 @@ class PressureRelief:
 
 
 def relieve(relief: Relief, device: torch.device) -> Relieved:
-    """Do what was decided.
-
-    Returns:
-        What it gave back: measured, so that what other threads take meanwhile counts against it.
-    """
+    """Do what was decided, and measure what it gave back: what other threads take meanwhile counts against it."""
     began = time.perf_counter()
     before = _held(relief, device)
     if relief is not Relief.NOTHING:

@@ -31,8 +31,7 @@ class StepState:
     Gradients that were there are laid aside, not copied, and added at the end: where there are none, as after
     ``zero_grad``, this costs nothing. Buffers of the state dict (running statistics) are copied.
 
-    Args:
-        module: Its ``.grad`` are None from here on, until ``keep`` or ``undo``.
+    The module's ``.grad`` are None from here on, until ``keep`` or ``undo``.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -29,8 +29,7 @@ _outlived: list[torch.Tensor] = []
 def record(step: Callable[[], object]) -> StepRecording:
     """Run a step once and write down what it allocates.
 
-    Args:
-        step: Runs one step; what it returns is dropped when the recording has ended, so that outputs outlive it.
+    What the step returns is dropped when the recording has ended, so that outputs outlive it.
 
     Raises:
         MemplanError: The allocator cannot be compiled, or is in use.
@@ -58,10 +57,7 @@ def record(step: Callable[[], object]) -> StepRecording:
 
 
 class Arena:
-    """One preallocated buffer, and where each allocation of a step goes in it.
-
-    Args:
-        plan: Made for a step that allocates likewise.
+    """One preallocated buffer, and where each allocation of a step that allocates as planned goes in it.
 
     Raises:
         MemplanError: The allocator cannot be compiled.

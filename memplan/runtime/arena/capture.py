@@ -55,10 +55,8 @@ class Captured:
 def capture(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Captured:
     """Capture a model's forward without gradients; the inputs and the model's buffers are left as they are.
 
-    Args:
-        model: In the mode it is to run in (``eval()``); its forward must export (``torch.export``).
-        args: Positional inputs; their shapes are the graph's.
-        kwargs: Named ones.
+    The model is in the mode it is to run in (``eval()``), and its forward must export (``torch.export``). The shapes of
+    the arguments are the graph's.
 
     Raises:
         UsageError: The model is in training mode; ``torch.export`` refuses it; or an arena cannot run it: it writes

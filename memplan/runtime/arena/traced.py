@@ -33,10 +33,7 @@ def traced(
 ) -> tuple[GraphModule, list[torch.Tensor], TreeSpec]:
     """A model's ops below autograd, the tensors among its inputs, and how its results are put together.
 
-    Args:
-        model: In evaluation mode.
-        args: Positional inputs.
-        kwargs: Named ones.
+    The model is in evaluation mode.
 
     Raises:
         UsageError: ``torch.export`` refuses the model, or shapes depend on values.

@@ -70,12 +70,7 @@ def is_called(module: nn.Module) -> bool:
 
 
 def fingerprint(model: nn.Module, blocks: Sequence[str]) -> Fingerprint:
-    """What a plan remembers of a model.
-
-    Args:
-        model: The model, sharded by ``fully_shard`` or not.
-        blocks: Names of the planned blocks.
-    """
+    """What a plan for these blocks remembers of a model, sharded by ``fully_shard`` or not."""
     modules = modules_named(bare(model), blocks) if blocks else {}
     each = tuple(
         BlockFingerprint(module=name, parameters=_count(module), structure=_hash(_structure(module)))

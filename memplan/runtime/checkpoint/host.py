@@ -26,9 +26,7 @@ MOST_LEAVING = 5
 class Returning:
     """A tensor on its way back, whose memory is taken already.
 
-    Args:
-        flat: The tensor.
-        wait: Makes what its device does next wait for the copy; None: the copy is done.
+    ``wait`` makes what its device does next wait for the copy; None: the copy is done.
     """
 
     def __init__(self, flat: torch.Tensor, wait: Callable[[], object] | None = None) -> None:

@@ -13,12 +13,7 @@ from memplan.runtime.checkpoint.segments import Group, SegmentLoop
 
 
 def put_segments(model: nn.Module, segments: Sequence[Segment]) -> None:
-    """Let segments run again as one.
-
-    Args:
-        model: The model, whose blocks have their planned forwards; changed in place.
-        segments: By exact names; nested or apart.
-    """
+    """Let segments, nested or apart, of blocks that have their planned forwards run again as one."""
     for group in _outermost(model, [segment.modules for segment in segments]):
         chain = SegmentLoop(group)
         for index, (name, module) in enumerate(group.blocks()):

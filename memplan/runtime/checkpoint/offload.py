@@ -52,10 +52,8 @@ class BackwardOrder:
 def offloading(module: nn.Module, host: Host, order: BackwardOrder | None = None) -> Iterator[None]:
     """Move away what autograd saves within this context.
 
-    Args:
-        module: Whose parameters and buffers stay where they are, as do views of them.
-        host: Takes and gives back.
-        order: Of this forward among those that are fetched ahead; None: nothing is fetched ahead.
+    The module's parameters and buffers stay where they are, as do views of them. ``order`` is that of this forward
+    among those that are fetched ahead; None: nothing is fetched ahead.
     """
     staying: WeakSet[torch.UntypedStorage] = WeakSet()
     for tensor in (*module.parameters(), *module.buffers()):

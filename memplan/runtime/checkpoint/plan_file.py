@@ -108,10 +108,6 @@ def read_plan(path: Path) -> CheckpointPlan:
 def parse_plan(content: object, where: str | None = None) -> CheckpointPlan:
     """A plan out of what JSON holds.
 
-    Args:
-        content: The decoded JSON.
-        where: Its file, for errors.
-
     Raises:
         UsageError: It is no consistent plan; names every problem.
     """

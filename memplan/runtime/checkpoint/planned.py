@@ -25,13 +25,8 @@ Recomputing = Callable[[nn.Module], AbstractContextManager[Any]]
 class PlannedForward:
     """The forward of a module with a part in a plan. It travels with its module into copies and pickles.
 
-    Args:
-        module: The module; its hooks stay outside, and those of the modules inside it run in both runs.
-        block: What it does.
-        recomputing: Context of its second run.
-        host: Where offloaded tensors wait; needed by those who offload.
-        order: Of the offloaded blocks, if their tensors are fetched ahead.
-        strict: Must every planned op call come, also on the CPU?
+    The module's own hooks stay outside, and those of the modules inside it run in both runs. Those who offload need a
+    host, and an order if their tensors are fetched ahead. ``strict``: every planned op call must come, also on the CPU.
     """
 
     def __init__(
@@ -132,13 +127,8 @@ def put_blocks(
 ) -> None:
     """Let blocks do what they are planned to do.
 
-    Args:
-        model: The model, changed in place.
-        blocks: By exact names, each module once.
-        recomputing: Makes the context of a module's second run.
-        host: Where offloaded tensors wait.
-        prefetch: Are those of the next block fetched while one runs backward?
-        strict: Must every planned op call come, also on the CPU?
+    Blocks have exact names, each module once. With ``prefetch`` those of the next block are fetched while one runs
+    backward; ``strict`` as of ``PlannedForward``.
     """
     order = BackwardOrder() if prefetch else None
     for block in blocks:

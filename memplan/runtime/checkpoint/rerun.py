@@ -82,16 +82,8 @@ def checkpointed(
 ) -> Any:
     """Call a function whose activations are not kept: backward calls it again.
 
-    Args:
-        function: What to call; it must not hold on to its arguments.
-        arguments: Its positional arguments.
-        keywords: Its keyword arguments.
-        modules: Modules that it runs, by name.
-        first: Context of the first run.
-        again: Make the contexts of a further run, outermost first.
-
-    Returns:
-        What the function returns.
+    The function must not hold on to its arguments. ``first`` is the context of the first run; ``again`` make those of a
+    further run, outermost first.
 
     Raises:
         PlanMismatch: It writes to an argument, from which a further run could not start.

@@ -41,10 +41,7 @@ class Group:
                 yield part
 
     def run(self, *arguments: Any, **keywords: Any) -> Any:
-        """Run the blocks, each on the result of the one before.
-
-        Returns:
-            The last one's result.
+        """Run the blocks, each on the result of the one before, and return the last one's.
 
         Raises:
             PlanMismatch: A result is no hidden state, or brings along something that the first one's did not.

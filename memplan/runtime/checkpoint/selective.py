@@ -32,18 +32,8 @@ def selectively_checkpointed(
 ) -> Any:
     """Run a block's forward and keep the results of some of its op calls.
 
-    Args:
-        forward: The block's own forward.
-        arguments: Its positional arguments.
-        keywords: Its keyword arguments.
-        module: The block.
-        name: Its name, for errors.
-        saved: What is kept.
-        strict: Must every planned call come, also where all is on the CPU?
-        again: Make the contexts of its second run.
-
-    Returns:
-        What the block returns.
+    ``again`` make the contexts of its second run. ``strict``: every planned call must come, also where all is on the
+    CPU.
 
     Raises:
         PlanMismatch: A planned call did not come, and its kernel was not to be expected to.

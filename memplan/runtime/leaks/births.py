@@ -44,11 +44,7 @@ class Birth(NamedTuple):
 
 
 class Births(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down births while it is entered.
-
-    Args:
-        device: Type of the devices to look at.
-    """
+    """Writes down births while it is entered."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

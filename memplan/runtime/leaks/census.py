@@ -36,11 +36,7 @@ class Census(NamedTuple):
 def census(births: Sequence[Birth], steps: int, device: str, seconds: float) -> Census:
     """Look at the survivors, then let the garbage collector run and see whom it takes.
 
-    Args:
-        births: Of the sampled steps.
-        steps: How many these were.
-        device: Type of the devices.
-        seconds: Bound on the search for chains, roughly.
+    The births are of so many sampled steps; the search for chains is bounded to so many seconds, roughly.
     """
     alive = [each for each in births if each.alive]
     groups: dict[tuple[object, str], list[Birth]] = defaultdict(list)

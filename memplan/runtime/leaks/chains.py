@@ -44,11 +44,8 @@ def roots() -> Roots:
 def path_to(target: Any, known: Roots, seconds: float, own: Iterable[Any] = ()) -> Path:
     """The shortest chain of references to an object.
 
-    Args:
-        target: What is kept.
-        known: Where a chain may begin.
-        seconds: After these the search ends, with what it has.
-        own: Containers of the caller's, which hold objects only to look at them.
+    After so many seconds the search ends with what it has. ``own`` are containers of the caller's, which hold objects
+    only to look at them.
 
     Returns:
         The chain. Without a root where nothing but a cycle, or C++, keeps the object, or where time ran out.

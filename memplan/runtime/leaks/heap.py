@@ -46,10 +46,7 @@ class TensorHolder(NamedTuple):
 def holders(storages: set[int], device: str, seconds: float) -> dict[int, list[TensorHolder]]:
     """Who holds these storages.
 
-    Args:
-        storages: Addresses, as of ``storage_id``.
-        device: Type of the devices.
-        seconds: After these, graphs are not followed further.
+    Storages are addresses, as of ``storage_id``. After so many seconds graphs are not followed further.
 
     Returns:
         By address, those that Python code holds first; of these, tensors on the storage before parameters whose

@@ -36,12 +36,10 @@ class CountSource(NamedTuple):
 
 
 def source(device: str | None = None) -> CountSource:
-    """What to count.
+    """What to count: ``cuda:1``, ``cpu``, or ``resident`` (of this process).
 
-    Args:
-        device: ``cuda:1``, ``cpu``, ``resident`` (of this process), or None: the current CUDA device where this
-            process uses one, else the CPU's tensors where they can be counted (a C++ compiler is needed), else
-            resident memory.
+    None chooses: the current CUDA device where this process uses one, else the CPU's tensors where they can be counted
+    (a C++ compiler is needed), else resident memory.
 
     Raises:
         UsageError: There is no such thing to count.

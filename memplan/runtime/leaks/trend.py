@@ -36,14 +36,9 @@ def judge(
 ) -> Verdict:
     """Judge a series up to its last value.
 
-    Args:
-        series: One value for each ``width`` steps, the least of them.
-        width: Steps that a value stands for.
-        patience: Steps over which growth must last to be more than warm-up, at least 30.
-        false_alarms: Chance that a series without growth in some third of what is looked at is called growing.
-
-    Returns:
-        What it is. The chance holds for one judgement, whatever number of stretches it looks at.
+    A value is the least of ``width`` steps. Growth must last for ``patience`` steps, at least 30, to be more than
+    warm-up. ``false_alarms`` is the chance that a series without growth in some third of what is looked at is called
+    growing: of one judgement, whatever number of stretches it looks at.
     """
     if len(series) * width < patience or len(series) < FLOORS:
         return TooShort(needed=max(patience, FLOORS * width))

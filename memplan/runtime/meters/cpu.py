@@ -151,11 +151,7 @@ def start_history(most_events: int) -> None:
 
 
 def end_history() -> tuple[list[CpuEvent], int]:
-    """Keep no more, and forget what was kept; without a history, nothing.
-
-    Returns:
-        As ``history``.
-    """
+    """Keep no more, and return and forget what was kept (``history``); without a history, nothing."""
     global _keeps_history  # noqa: PLW0603
     with _lock:
         try:

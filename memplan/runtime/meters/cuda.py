@@ -63,14 +63,7 @@ def has_context(index: int) -> bool:
 
 
 def cuda_reading(index: int) -> DeviceReading:
-    """Read one device.
-
-    Args:
-        index: As this process counts them.
-
-    Returns:
-        Its allocator's counters (``torch.cuda.memory_stats``), and what all processes together use.
-    """
+    """Read one device, as this process counts them: its allocator's counters, and what all processes together use."""
     stats = keeper.with_kept(index)
     free, total = torch.cuda.mem_get_info(index)
     properties = torch.cuda.get_device_properties(index)

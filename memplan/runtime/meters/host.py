@@ -13,10 +13,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def host_reading(pid: int | None = None) -> HostReading:
-    """Read the host.
-
-    Args:
-        pid: Whose resident memory; None for this process's.
+    """Read the host, with the resident memory of a process; None: this one.
 
     Raises:
         psutil.Error: There is no such process.

@@ -12,8 +12,7 @@ from memplan.runtime.meters.records import DeviceReading, HostReading, Reading
 def read() -> Reading:
     """Read every CUDA device that this process uses; without one the CPU's tensors.
 
-    Returns:
-        The reading. It asks no device to wait: kernels in flight go on.
+    It asks no device to wait: kernels in flight go on.
     """
     host = host_reading()
     devices = tuple(cuda.cuda_reading(index) for index in range(cuda.device_count()) if cuda.has_context(index))
@@ -21,11 +20,7 @@ def read() -> Reading:
 
 
 def cpu_reading(host: HostReading | None = None) -> DeviceReading:
-    """The CPU as a device: exact bytes of tensors while ``memplan.runtime.meters.cpu`` counts, else none.
-
-    Args:
-        host: A reading of the host, where there is one already.
-    """
+    """The CPU as a device: exact bytes of tensors while ``memplan.runtime.meters.cpu`` counts, else none."""
     host = host or host_reading()
     counted = cpu.counters()
     return DeviceReading(

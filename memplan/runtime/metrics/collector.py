@@ -24,14 +24,7 @@ _LABELS = ("gpu", "gpu_uuid", "rank", "job")
 
 
 class Collector:
-    """A custom collector of ``prometheus_client``: thread-safe, and it raises nothing.
-
-    Args:
-        source: The last check, or None before the first.
-        job: The label ``job`` of all that it yields.
-        plan: What was predicted.
-        pools: Tensor pools by name: the label ``pool``.
-    """
+    """A custom collector of ``prometheus_client``: thread-safe, and it raises nothing."""
 
     def __init__(
         self,

@@ -23,11 +23,7 @@ _HINT = "pip install 'memplan[runtime]'"
 class Exporter:
     """A running exporter; thread-safe. ``start`` and ``export_metrics`` make it.
 
-    Args:
-        collector: What it serves.
-        host: Where it listens.
-        port: 0 takes any that is free.
-        also: A registry that the metrics are to stand in as well, beside the exporter's own.
+    Port 0 takes any that is free. ``also`` is a registry that the metrics are to stand in beside the exporter's own.
 
     Raises:
         UsageError: Nothing can listen there, or the registry has these metrics already.
@@ -81,14 +77,8 @@ def start(
 ) -> Exporter:
     """Serve the last check as metrics, under ``/metrics``.
 
-    Args:
-        source: The last check, or None before the first; called at every scrape, on a thread of the server.
-        host: Address to listen at. Beyond loopback nothing asks for a password.
-        port: 0 takes any that is free.
-        job: The label ``job``, which tells runs apart.
-        plan: What was predicted.
-        registry: One that the metrics are to stand in as well.
-        pools: Tensor pools by name: the label ``pool``.
+    The source is asked for the last check, or None before the first, at every scrape, on a thread of the server. Beyond
+    loopback nothing asks for a password. Other arguments as of ``export_metrics``.
 
     Raises:
         UsageError: Nothing can listen there, ``prometheus_client`` is missing, or the registry has such metrics.

@@ -25,13 +25,7 @@ def family_of(metric: Metric[Of], labels: Sequence[str]) -> Any:
 def filled(
     metrics: Iterable[Metric[Of]], labels: Sequence[str], rows: Iterable[tuple[tuple[str, ...], Of]]
 ) -> "Iterator[Family]":
-    """A family for each metric, with a sample for each row of which it can be told.
-
-    Args:
-        metrics: Of the table.
-        labels: Their names.
-        rows: Values of the labels, and what the metrics are of.
-    """
+    """A family for each metric, with a sample for each row of which it can be told."""
     rows = list(rows)
     for metric in metrics:
         family = family_of(metric, labels)

@@ -12,12 +12,7 @@ from memplan.units import format_bytes
 
 
 def beside_each_other(devices: Sequence[Health], situation: Situation) -> list[Health]:
-    """Devices with a word on the fullest of them where it holds much more, and on ranks that are behind.
-
-    Args:
-        devices: One for each of the reading's, judged alone.
-        situation: What the judgement looks at.
-    """
+    """Devices, judged alone, with a word on the fullest where it holds much more, and on ranks that are behind."""
     found = list(devices)
     if reason := _unevenness(found, situation):
         found = _told(found, *reason)

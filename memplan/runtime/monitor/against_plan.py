@@ -25,10 +25,7 @@ def comparison(device: DeviceReading, plan: RunPlan | None, before: Health | Non
     Where the allocator's counters are there, segments are compared: other processes do not count in them. What lies
     outside the allocator is taken as predicted.
 
-    Args:
-        device: Its reading.
-        plan: What was predicted for it.
-        before: The device's last judgement: what is only seen from outside has no peak of its own.
+    ``before`` is the device's last judgement: what is only seen from outside has no peak of its own.
     """
     if plan is None or (device.device == "cpu") != (plan.gpu == "cpu"):
         return PlanComparison()

@@ -65,11 +65,7 @@ class MemoryMonitor:
         self._counts = count_cpu and _counts()
 
     def check(self, step: int | None = None) -> Check:
-        """Read, judge, and log.
-
-        Args:
-            step: Optimizer step that was just done, where known: trends are then by step.
-        """
+        """Read, judge, and log; with the optimizer step that was just done trends are by step."""
         with self._lock:
             reading = self._read()
             made = judge(

@@ -64,11 +64,7 @@ ESTIMATED = Document(
 
 
 def read_plan(path: Path | str, gpu: str | None = None) -> RunPlan:
-    """Read a plan file.
-
-    Args:
-        path: What ``memplan estimate`` wrote.
-        gpu: Name of the profile, where the file has several.
+    """Read a plan file, as ``memplan estimate`` wrote it; where it has several GPUs, that of the named profile.
 
     Raises:
         UsageError: It cannot be read, is something else, has no figures, or has several GPUs and none is named.
@@ -91,13 +87,7 @@ def parse_plan(content: Any, *, gpu: str | None = None, where: str = "plan") -> 
 
 
 def of_gpu(entries: list[Mapping[str, Any]], gpu: str | None, where: str, *, called: str = "plan") -> Mapping[str, Any]:
-    """Return the entry of one GPU.
-
-    Args:
-        entries: One for each GPU.
-        gpu: Name of the profile; None where there is one entry.
-        where: The file, for errors.
-        called: What it is.
+    """Return the entry of one GPU; None where there is a single entry.
 
     Raises:
         UsageError: There are several and none is named, or there is none of this name.

@@ -22,16 +22,7 @@ _SEGMENT = 20 * MIB
 
 
 def post_mortem(ending: Ending, history: Sequence[Check], plan: RunPlan | None) -> PostMortem | None:
-    """Explain an end.
-
-    Args:
-        ending: How the run ended.
-        history: Its last checks, oldest first.
-        plan: What was predicted.
-
-    Returns:
-        None for a run that ended well, or for another reason than memory.
-    """
+    """Explain an end by the last checks, oldest first; None if it was a good one, or no matter of memory."""
     found = _cause(ending, history, plan) if ending.code else None
     if found is None:
         return None

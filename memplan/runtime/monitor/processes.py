@@ -15,11 +15,7 @@ _VMSTAT = Path("/proc/vmstat")
 
 
 def tree(pid: int) -> tuple[frozenset[int], int]:
-    """A process with all that it started.
-
-    Returns:
-        Their ids, and their resident memory together: pages that they share count for each.
-    """
+    """Ids of a process and all that it started, and their resident memory: pages that they share count for each."""
     try:
         root = psutil.Process(pid)
         processes = [root, *root.children(recursive=True)]
@@ -45,8 +41,7 @@ def send(pids: Collection[int], signal: int) -> None:
 def oom_kills() -> int:
     """Processes that the kernel has killed for lack of memory.
 
-    Returns:
-        Those of this process's control group, else those of the whole machine; 0 where nobody says.
+    They are those of this process's control group, else those of the whole machine; 0 where nobody says.
     """
     for path in (*_group_files(), _VMSTAT):
         try:

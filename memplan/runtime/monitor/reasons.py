@@ -14,13 +14,7 @@ _HELD = 0.9
 
 
 def reasons(made: Health, watched: Watched, situation: Situation) -> Iterator[Finding]:
-    """All reasons that one device gives.
-
-    Args:
-        made: Its health as far as it is known; reasons and level are not.
-        watched: Its reading.
-        situation: What is looked at.
-    """
+    """All reasons that one device gives; its health is made but for reasons and level."""
     before = watched.health_in(situation.last)
     for look in (_fullness, _drift, _growth, _fragmentation, _retries, _foreign):
         yield from look(made, watched, situation, before)

@@ -30,9 +30,7 @@ _FIRST = 0.2
 class Watch:
     """One command, run and watched by ``run``; ``latest`` may be called from any thread.
 
-    Args:
-        wanted: What and how.
-        told: Called with each check, and with the change of the level where there is one.
+    ``told`` gets each check, and the change of the level where there is one.
     """
 
     def __init__(self, wanted: Wanted, told: Callable[[Check, LevelChange | None], None] | None = None) -> None:
@@ -46,10 +44,7 @@ class Watch:
         return self._latest
 
     def run(self) -> RunOutcome:
-        """Run the command to its end.
-
-        Returns:
-            What came of it.
+        """Run the command to its end, and say what came of it.
 
         Raises:
             UsageError: The command cannot be run, or the log not be written.

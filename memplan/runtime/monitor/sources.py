@@ -22,9 +22,7 @@ from memplan.runtime.monitor.wire import LARGEST, Message, decode
 class Sources:
     """Open from construction to ``close``.
 
-    Args:
-        inside: Listen to the run's own processes.
-        gpus: Ask the driver of GPUs.
+    ``inside`` listens to the run's own processes; ``gpus`` asks the driver of GPUs.
     """
 
     def __init__(self, *, inside: bool, gpus: bool) -> None:

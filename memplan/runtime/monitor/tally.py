@@ -35,11 +35,7 @@ class CheckTally:
         self._worst: dict[str, Finding] = {}
 
     def add(self, check: Check) -> LevelChange | None:
-        """Count one check in.
-
-        Returns:
-            The change of the level, if there is one.
-        """
+        """Count one check in; returns the change of the level, if there is one."""
         self.history.append(check)
         self.checks += 1
         self.steps = check.step if check.step is not None else self.steps

@@ -63,9 +63,7 @@ def _even(history: Sequence[Check], last: int) -> list[Check]:
 def growth(chosen: Sequence[Sequence[tuple[Point, int]]], headroom: int) -> Trend | None:
     """The trend of the whole window; that of its last quarter, where only this one grows.
 
-    Args:
-        chosen: Of both windows (``windows``) what ``trend_of`` takes.
-        headroom: Bytes that are left.
+    ``chosen`` is of both windows (``windows``) what ``trend_of`` takes; the headroom is bytes that are left.
     """
     whole = trend_of(chosen[0], headroom)
     if len(chosen) == 1 or whole is None or whole.growing:
@@ -78,15 +76,9 @@ def growth(chosen: Sequence[Sequence[tuple[Point, int]]], headroom: int) -> Tren
 
 
 def trend_of(chosen: Sequence[tuple[Point, int]], headroom: int, *, sure: float = _SURE) -> Trend | None:
-    """The trend of bytes over checks.
+    """The trend of bytes over some dozen checks, oldest first; None where there are too few points.
 
-    Args:
-        chosen: When, and how many bytes; oldest first, a few dozen at most.
-        headroom: Bytes that are left.
-        sure: Standard deviations of Kendall's S from which checks agree.
-
-    Returns:
-        None where there are too few points.
+    ``sure`` are standard deviations of Kendall's S from which checks agree.
     """
     if len(chosen) < _FEWEST_POINTS:
         return None

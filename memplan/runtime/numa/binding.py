@@ -88,11 +88,7 @@ class WorkerBinding:
 
 
 def _move_threads(cpus: set[int], reasons: list[str]) -> dict[int, set[int]]:
-    """Move this thread, and those that are as free as it was.
-
-    Returns:
-        Thread → what it could run on before; 0 is this one.
-    """
+    """Move this thread (0), and those that are as free as it was; returns what each could run on before."""
     try:
         here = _affinity(0)
         os.sched_setaffinity(0, cpus)

@@ -36,11 +36,7 @@ def commands(
 ) -> Commands:
     """Write a placement down.
 
-    Args:
-        topology: The machine.
-        placement: What was planned on it.
-        command: What each rank runs.
-        strict: Memory only from the rank's node: the kernel kills a rank rather than give it other memory.
+    ``strict`` gives a rank memory of its node only: the kernel kills it rather than give it other memory.
     """
     words, why = _torchrun(topology, placement, command, strict=strict)
     spread = ("numactl", f"--interleave={format_list(placement.interleave)}", "--", *command)

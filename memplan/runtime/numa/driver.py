@@ -29,8 +29,7 @@ class DriverGpu:
 def nvidia_gpus() -> tuple[tuple[DriverGpu, ...] | None, str]:
     """Ask the driver.
 
-    Returns:
-        The GPUs in NVML's order, which is that of the bus; None where nobody answers. And then why.
+    Returns the GPUs in NVML's order, which is that of the bus; None where nobody answers, and then why.
     """
     try:
         import pynvml

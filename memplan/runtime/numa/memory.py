@@ -26,11 +26,6 @@ def pin(topology: Topology, nodes: Sequence[int], size: Bytes) -> list[Pinned]:
 
     Own nodes come first for all ranks: what one rank takes elsewhere must not push another one off its node. What a
     node cannot hold is shared out evenly among its ranks.
-
-    Args:
-        topology: The machine.
-        nodes: Node of each rank.
-        size: Of each rank.
     """
     room = {node.index: node.available_bytes for node in topology.nodes}
     homes = [_order(topology, node)[0].index for node in nodes]

@@ -29,10 +29,7 @@ def find_devices(
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """GPUs, not yet numbered, and network cards.
 
-    Args:
-        files: The machine.
-        nodes: Its nodes.
-        driver: NVIDIA's GPUs as their driver sees them, and no others then; None: not asked.
+    ``driver`` has NVIDIA's GPUs as their driver sees them, and no others then; None: not asked.
     """
     found = list(_scan(files))
     cards = tuple(_card(files, device, nodes) for device in found if device.device_class in NIC_CLASSES)

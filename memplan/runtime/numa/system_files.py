@@ -53,10 +53,7 @@ class SystemFiles:
             return ()
 
     def save(self, folder: Path) -> int:
-        """Write all that was read into a folder, from where it can be read again.
-
-        Returns:
-            How many files.
+        """Write all that was read into a folder, from where it can be read again; returns how many files.
 
         Raises:
             UsageError: They cannot be written.

@@ -25,12 +25,10 @@ MAX_NODE = 1023
 def read_topology(
     files: SystemFiles, *, driver: Sequence[DriverGpu] | None = None, environment: Mapping[str, str] | None = None
 ) -> Topology:
-    """Read a machine.
+    """Read a machine, this one or a copy of another one's files.
 
-    Args:
-        files: Of this machine, or of a copy of another one's.
-        driver: What the GPUs' driver says; None: it was not asked, and all GPUs of the bus count.
-        environment: Where ``CUDA_VISIBLE_DEVICES`` and the like are looked up; None: all GPUs are visible.
+    Where the driver was not asked (None) all GPUs of the bus count; without an environment (``CUDA_VISIBLE_DEVICES``
+    and the like) all are visible.
     """
     cpus, memory = limits.allowed(files)
     cpus_of = _cpus_of_nodes(files)
@@ -53,11 +51,7 @@ def read_topology(
 
 
 def this_machine(files: SystemFiles | None = None) -> Topology:
-    """Read this machine, as this process sees it.
-
-    Args:
-        files: Given where the caller wants to keep what is read.
-    """
+    """Read this machine, as this process sees it."""
     files = files or SystemFiles()
     driver, why = nvidia_gpus()
     topology = read_topology(files, driver=driver, environment=os.environ)
@@ -142,10 +136,7 @@ _CACHES = ("Unified", "Data")
 def read_cores(files: SystemFiles, cpus: tuple[int, ...], allowed: frozenset[int]) -> tuple[Core, ...]:
     """The cores of which something is allowed, those that share a cache side by side.
 
-    Args:
-        files: The machine.
-        cpus: Of the node.
-        allowed: What the process may use; empty: everything.
+    An empty ``allowed`` allows everything.
     """
     caches = _grouped(cpus, lambda cpu: _last_cache(files, cpu))
     threads = _grouped(cpus, lambda cpu: files.list(f"{CPU}/cpu{cpu}/topology/thread_siblings_list"))

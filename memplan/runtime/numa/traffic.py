@@ -17,10 +17,7 @@ from memplan.units import Bytes
 def traffic(topology: Topology, ranks: Sequence[RankPlacement], step_bytes: Bytes) -> tuple[NodeTraffic, ...]:
     """Return what crosses between nodes in a step, the most first.
 
-    Args:
-        topology: The machine.
-        ranks: Where they and their pinned memory are.
-        step_bytes: What each rank writes into its pinned memory and copies on to its GPU in a step.
+    ``step_bytes`` is what each rank writes into its pinned memory and copies on to its GPU in a step.
     """
     totals: defaultdict[tuple[int, int], int] = defaultdict(int)
     for rank in ranks:

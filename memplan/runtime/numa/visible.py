@@ -20,15 +20,9 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
 def number_gpus(
     gpus: Sequence[Device], environment: Mapping[str, str], migs: Mapping[str, str]
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Give each visible GPU its number; the others follow without one.
+    """Give each visible GPU its number, the others following without one; and say what one should know.
 
-    Args:
-        gpus: In the order of the bus.
-        environment: The process's variables.
-        migs: UUID of a MIG instance → UUID of its GPU.
-
-    Returns:
-        The GPUs, and what one should know.
+    GPUs come in the order of the bus; ``migs`` maps the UUID of a MIG instance to that of its GPU.
     """
     seen, notes = list(gpus), []
     for name in VARIABLES.get(gpus[0].vendor, ()) if gpus else ():

@@ -100,11 +100,6 @@ def load(path: str | Path) -> "PlannedPartitioner":
 def order_on(plan: OrderPlan, joint: "GraphModule", forward_outputs: int) -> "Order":
     """A plan on the graph that it was made for.
 
-    Args:
-        plan: The plan.
-        joint: The joint graph, dead code left out.
-        forward_outputs: How many of its results are forward's.
-
     Raises:
         PlanMismatch: It is another graph; the message names the first op that differs.
     """

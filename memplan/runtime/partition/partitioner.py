@@ -30,8 +30,7 @@ class PlannedPartitioner(_Partitioner):  # type: ignore[misc]
     For ``torch.compile``: ``torch._inductor.config.custom_partitioner_fn``; for ``aot_function``, ``aot_module`` and
     ``torch._dynamo.backends.common.aot_autograd``: ``partition_fn``.
 
-    Args:
-        order_of: The planner; called once for each graph.
+    The planner is called once for each graph.
     """
 
     def __init__(self, order_of: OrderOf) -> None:

@@ -25,14 +25,9 @@ def described(node: Node) -> JointOp:
 
 
 def structure(joint: GraphModule, forward_outputs: int) -> str:
-    """Fingerprint of a joint graph: its ops, their arguments and results.
+    """Hash of a joint graph, dead code left out: its ops, their arguments and results.
 
-    Args:
-        joint: The graph, dead code left out.
-        forward_outputs: How many of its results are forward's.
-
-    Returns:
-        A hash. Two graphs with the same one run the same ops in the same order on tensors of the same shapes.
+    Two graphs with the same one run the same ops in the same order on tensors of the same shapes.
     """
     # ``torch.compile`` and AOTAutograd order and name a graph's inputs differently: first use numbers them.
     numbers: dict[Node, str] = {}

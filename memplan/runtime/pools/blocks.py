@@ -65,12 +65,7 @@ class Blocks:
         self._large_misses, self._next_adjustment = 0, FIRST_ADJUSTMENT
 
     def take(self, requested: int, line: Line, *, may_move: bool = False) -> PoolBlock:
-        """A block of at least so many bytes.
-
-        Args:
-            requested: How many.
-            line: Who asks.
-            may_move: Is its storage looked up each time?
+        """A block of at least so many bytes for a line; ``may_move``: its storage is looked up each time.
 
         Raises:
             PoolFullError: There is no room within the limit.
@@ -118,9 +113,7 @@ class Blocks:
     def prepare(self, most: Counter[int], touch: Callable[[torch.UntypedStorage], None] | None) -> None:
         """Allocate large blocks before they are asked for, and expect these sizes. Slabs come as they are asked for.
 
-        Args:
-            most: Size → blocks.
-            touch: Done to each storage outside of the lock, as to write to every page; None: nothing.
+        ``touch`` is done to each storage outside of the lock, as to write to every page.
 
         Raises:
             PoolFullError: They do not fit within the limit; nothing is allocated.
@@ -147,11 +140,7 @@ class Blocks:
                 stock.put(block)
 
     def trim(self, keep: int = 0) -> int:
-        """Give cached blocks and empty slabs back to the system until no more than so much is cached.
-
-        Returns:
-            Bytes given back.
-        """
+        """Give cached blocks and empty slabs back until no more than so much is cached; returns the bytes."""
         with self.lock:
             before = self.accounts.held
             self.tidy_all()
@@ -165,11 +154,7 @@ class Blocks:
         self.trim()
 
     def tidy(self, most: int | None = None) -> None:
-        """Take back what was dropped, and look at pending blocks. The lock must be held.
-
-        Args:
-            most: So many of them, the oldest first; None: all.
-        """
+        """Take back what was dropped, and look at so many pending blocks, the oldest first. The lock must be held."""
         while self.dropped:
             block = self.dropped.popleft()
             self.accounts.leaks += 1
@@ -190,11 +175,7 @@ class Blocks:
         self._sort()
 
     def compact(self) -> int:
-        """Empty sparse slabs into fuller ones, and give those back that are empty then.
-
-        Returns:
-            Bytes given back.
-        """
+        """Empty sparse slabs into fuller ones, and give those that are then empty back; returns the bytes."""
         with self.lock:
             return self._compact()
 

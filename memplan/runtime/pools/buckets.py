@@ -30,10 +30,7 @@ def stepped(nbytes: int, divisions: int) -> int:
 def rounded(nbytes: int, buckets: Sequence[int], most_waste: float) -> int:
     """The size of a block for a request.
 
-    Args:
-        nbytes: Requested bytes.
-        buckets: Sizes in use, increasing.
-        most_waste: Share of a block that may be wasted; a request that no bucket serves so well is rounded by steps.
+    Buckets increase. A request that wastes more than ``most_waste`` of any of them is rounded by steps.
     """
     index = bisect_left(buckets, nbytes)
     if index < len(buckets) and nbytes >= buckets[index] * (1 - most_waste):
@@ -44,10 +41,8 @@ def rounded(nbytes: int, buckets: Sequence[int], most_waste: float) -> int:
 def fitted(most: Mapping[int, int], *, most_waste: float, most_sizes: int = 64) -> tuple[int, ...]:
     """The fewest buckets that waste no more than so much: few buckets, so that a block serves many requests.
 
-    Args:
-        most: Size → blocks of it alive at once.
-        most_waste: Share of all bytes that rounding up may waste.
-        most_sizes: Sizes that are looked at; the time is cubic in them. Beyond, neighbours are taken together.
+    ``most`` says how many blocks of each size are alive at once. Beyond ``most_sizes`` neighbours are taken together:
+    the time is cubic in them.
     """
     total = sum(size * count for size, count in most.items())
     chosen: tuple[int, ...] = ()
@@ -69,10 +64,8 @@ def best_choices(
 
     Dynamic programming over how many of the sizes, from the smallest, so many buckets cover.
 
-    Args:
-        most: Size → blocks of it alive at once.
-        most_sizes: Sizes that are looked at; each number of buckets takes time quadratic in them.
-        most_buckets: Where to end; None: with a bucket for each size.
+    ``most`` says how many blocks of each size are alive at once. Each number of buckets takes time quadratic in
+    ``most_sizes``; it ends with a bucket for each size where ``most_buckets`` is None.
     """
     sizes = _thinned(sorted(most), most_sizes)
     blocks, nbytes = _sums(sizes, most)

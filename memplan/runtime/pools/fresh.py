@@ -36,11 +36,7 @@ class Fresh(Generic[B]):
         return row.pop()
 
     def put(self, block: B) -> bool:
-        """Keep a block.
-
-        Returns:
-            Is there room for more?
-        """
+        """Keep a block; is there room for more?"""
         row = self._rows.get(block.requested)
         if row is None:
             self._rows[block.requested] = [block]

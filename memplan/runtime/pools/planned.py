@@ -36,13 +36,7 @@ DOCUMENT = Document(name="reuse-plan", root=PlannedBuffers, strict=True, called=
 
 
 def planned_sizes(path: Path) -> Counter[int]:
-    """Sizes of the buffers that are alive at the peak of a plan, from ``memplan reuse-plan TARGET --json``.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Size → how many.
+    """Size → how many of the buffers at the peak of a plan, a file of ``memplan reuse-plan TARGET --json``.
 
     Raises:
         UsageError: It cannot be read, or says no sizes (an estimate has totals only).
@@ -56,11 +50,7 @@ def planned_sizes(path: Path) -> Counter[int]:
 
 
 def at_peak(buffers: Collection[tuple[int, int, int]]) -> Counter[int]:
-    """Sizes of what is alive at the first moment of most bytes.
-
-    Args:
-        buffers: (start, end, bytes), half-open.
-    """
+    """Sizes of what is alive at the first moment of most bytes, of buffers (start, end, bytes), half-open."""
     changes = sorted([(end, -size) for _, end, size in buffers] + [(start, size) for start, _, size in buffers])
     alive = most = moment = 0
     for when, change in changes:

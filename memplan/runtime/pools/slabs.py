@@ -45,11 +45,7 @@ class Slabs:
         self._next = 0
 
     def add(self) -> int:
-        """Begin a slab.
-
-        Returns:
-            Its number.
-        """
+        """Begin a slab; returns its number."""
         slab, self._next = self._next, self._next + 1
         self.used[slab] = 0
         self._insert(slab, 0, SLAB)
@@ -61,15 +57,7 @@ class Slabs:
         self._cut(slab, 0, SLAB)
 
     def take(self, nbytes: int, into: frozenset[int] | None = None) -> SlabPiece | None:
-        """The smallest free piece that is large enough, split.
-
-        Args:
-            nbytes: At least 1.
-            into: Only these slabs.
-
-        Returns:
-            None where no piece is large enough.
-        """
+        """The smallest free piece, of these slabs or of all, that is large enough, split; None where there is none."""
         needed = -(-nbytes // ALIGNMENT) * ALIGNMENT
         for found in range(bisect_left(self._free, (needed, -1, -1)), len(self._free)):
             size, slab, offset = self._free[found]
@@ -82,11 +70,7 @@ class Slabs:
         return None
 
     def give_back(self, place: SlabPiece) -> bool:
-        """Join a piece with its free neighbours.
-
-        Returns:
-            Is its slab empty now?
-        """
+        """Join a piece with its free neighbours; is its slab empty now?"""
         slab, start, size = place.slab, place.offset, place.nbytes
         self.used[slab] -= size
         before = self._ends.get((slab, start))

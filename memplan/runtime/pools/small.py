@@ -11,9 +11,7 @@ from memplan.runtime.pools.slabs import SlabPiece, Slabs
 class SmallBlocks:
     """Blocks that share slabs.
 
-    Args:
-        memory: Where slabs come from.
-        hold: Told the bytes of each slab that comes (positive) or goes (negative).
+    ``hold`` is told the bytes of each slab that comes (positive) or goes (negative).
     """
 
     def __init__(self, memory: Memory, hold: Callable[[int], None]) -> None:
@@ -58,11 +56,7 @@ class SmallBlocks:
             self._empty.add(place.slab)
 
     def drop_empty(self, keep: int) -> int:
-        """Give empty slabs back until so many are left.
-
-        Returns:
-            How many.
-        """
+        """Give empty slabs back until so many are left; returns how many."""
         number = max(0, len(self._empty) - keep)
         for _ in range(number):
             slab = self._empty.pop()
@@ -74,8 +68,7 @@ class SmallBlocks:
     def compact(self, movable: Sequence[PoolBlock]) -> None:
         """Empty the slabs of which the least is taken into the fuller ones, where everything in them may move.
 
-        Args:
-            movable: Blocks that nobody has a tensor in, and whose owner looks their storage up each time.
+        Nobody has a tensor in what is movable, and its owner looks its storage up each time.
         """
         for slab in sorted(self._slabs.used, key=self._slabs.used.__getitem__):
             within = [block for block in movable if block.place is not None and block.place.slab == slab]

@@ -123,8 +123,7 @@ class Stock:
     def _make_room(self, nbytes: int, requested: int) -> mmap.mmap | None:
         """Evict so that what is held stays within the allowed share of what was ever alive at once, and the limit.
 
-        Returns:
-            Memory of the largest block that was evicted.
+        Returns memory of the largest block that was evicted.
         """
         accounts = self._accounts
         live = accounts.in_use + accounts.pending_requested + requested

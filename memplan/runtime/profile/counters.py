@@ -68,9 +68,6 @@ class CudaCounters:
     """Reads the caching allocator of one device, whose peak (``max_memory_allocated``) it resets at every look.
 
     memplan's own readings still have the peak of before.
-
-    Args:
-        index: As this process counts them.
     """
 
     source: Source = "cuda"
@@ -122,13 +119,9 @@ class ResidentMemory:
 
 
 def chosen(device: str | None) -> tuple[str, Counters]:
-    """Who counts on a device.
+    """Who counts on a device: ``cpu``, ``cuda`` or ``cuda:N``; None: the current CUDA device, else the CPU.
 
-    Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``; None for the current CUDA device where there is one, else the CPU.
-
-    Returns:
-        The device's full name, and its counters; without a C++ compiler, the CPU's are those of the system.
+    Returns the device's full name, and its counters; without a C++ compiler, the CPU's are those of the system.
 
     Raises:
         UsageError: It is no such device.

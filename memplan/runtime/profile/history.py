@@ -50,11 +50,7 @@ class History(Protocol):
         """Number of the calling thread, as the events have it."""
 
     def finish(self, began: int) -> Written:
-        """End.
-
-        Args:
-            began: When the recording did, on the clock of ``time.monotonic_ns``.
-        """
+        """End a recording that began at a moment of ``time.monotonic_ns``."""
 
 
 class CountedHistory:
@@ -116,9 +112,7 @@ class CudaHistory:
     Its levels are those of ``requested_bytes``, not of ``allocated_bytes``: to the byte in all 46 histories of an H100
     in ``benchmarks/gpu/results`` (torch 2.11), whose blocks are up to 1.8 % larger.
 
-    Args:
-        index: Of the device.
-        most_events: More than these push the oldest out; each free is two of them.
+    More than ``most_events`` push the oldest out; each free is two of them.
     """
 
     notes = (ASKED_FOR,)

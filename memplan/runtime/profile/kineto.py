@@ -67,11 +67,7 @@ class Profiler:
             self._profile.start()
 
     def finish(self, wanted: Callable[[str], bool]) -> Profiled:
-        """End, and collect what was seen.
-
-        Args:
-            wanted: Is a range of this name asked for?
-        """
+        """End, and collect what was seen of ranges with wanted names."""
         with _without_stderr():
             self._profile.stop()
         results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]  # there is one by now

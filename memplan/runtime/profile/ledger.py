@@ -58,11 +58,9 @@ class _Frame:
 class RegionLedger:
     """The books. Safe to use from several threads; each has its own stack of regions.
 
-    Args:
-        take: Looks at the counters; called under a lock.
-        began: When the recording did, on the clock of ``time.monotonic_ns``.
-        thread: Number of the calling thread, as events have it; None keeps no log of borders.
-        pin: Told of every moment in that log.
+    The recording began at a moment of ``time.monotonic_ns``. ``take`` looks at the counters, under a lock. ``thread``
+    gives the number of the calling thread, as events have it; None keeps no log of borders. ``pin`` is told of every
+    moment in that log.
     """
 
     def __init__(
@@ -90,12 +88,7 @@ class RegionLedger:
         """What crossing them took."""
 
     def enter(self, handle: object, name: str) -> None:
-        """The calling thread enters a region.
-
-        Args:
-            handle: What will leave it again.
-            name: What the region is called.
-        """
+        """The calling thread enters a region of a name; the handle is what will leave it again."""
         with self._lock:
             came = monotonic_ns()
             taken = self._look()
@@ -112,9 +105,7 @@ class RegionLedger:
     def leave(self, handle: object, *, failed: bool = False) -> None:
         """The calling thread leaves a region, and with it any that it is still in inside of that one.
 
-        Args:
-            handle: What entered it; where that is in no region of the thread, nothing happens.
-            failed: Did it end with an exception?
+        Where the handle is in no region of the thread, nothing happens.
         """
         with self._lock:
             at = monotonic_ns()

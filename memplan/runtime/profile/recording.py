@@ -91,11 +91,7 @@ def render(recording: Recording) -> str:
 
 
 def read(content: Mapping[str, Any], where: str) -> Recording:
-    """Read a recording from plain data.
-
-    Args:
-        content: What JSON holds; a later minor version may have added to it.
-        where: The file, for errors.
+    """Read a recording from plain data, to which a later minor version may have added.
 
     Raises:
         UsageError: It is none.

@@ -69,11 +69,7 @@ class Events:
         return len(self.sizes)
 
     def levels(self, start: int = 0) -> Iterator[int]:
-        """Bytes alive after each event.
-
-        Args:
-            start: Bytes alive before the first.
-        """
+        """Bytes alive after each event, given those before the first."""
         return islice(accumulate(self.sizes, initial=start), 1, None)
 
 

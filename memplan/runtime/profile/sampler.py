@@ -15,11 +15,7 @@ MOST_SAMPLES = 1 << 16
 class Sampler:
     """A thread that samples.
 
-    Args:
-        look: Takes one sample.
-        interval_seconds: What should lie between two looks.
-        share: Of a processor, at most.
-        most_samples: To keep; an even number.
+    Some seconds should lie between two looks, which take at most ``share`` of a processor. ``most_samples`` is even.
     """
 
     def __init__(

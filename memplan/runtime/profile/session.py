@@ -72,11 +72,7 @@ class ProfileSession:
         self._steps.append(moment)
 
     def finish(self, *, failed: bool = False) -> Recording:
-        """End, and say what was seen.
-
-        Args:
-            failed: Did it end with an exception?
-        """
+        """End, with an exception or not, and say what was seen."""
         if self._sampler:
             self._sampler.stop()
         self.ledger.leave(self, failed=failed)

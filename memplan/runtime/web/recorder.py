@@ -39,10 +39,7 @@ class Monitor(Protocol):
 class SeriesRecorder:
     """Keeps the past of a run in bounded memory; thread-safe.
 
-    Args:
-        source: The last check, or None before the first.
-        job: Name of the run.
-        plan: What was predicted.
+    The source has the last check, or None before the first.
     """
 
     def __init__(self, source: Callable[[], Check | None], *, job: str, plan: RunPlan | None) -> None:
@@ -82,8 +79,7 @@ class SeriesRecorder:
     def document(self, at: str = "") -> dict[str, Any]:
         """All that is known, or what is new.
 
-        Args:
-            at: The key ``at`` of an earlier answer; with it points and columns begin where that one ended.
+        ``at`` is the key of an earlier answer: points and columns begin where that one ended.
 
         Returns:
             Columns ``points`` and ``heat``, each with the index ``from`` that they begin at: what the reader has from

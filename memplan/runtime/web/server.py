@@ -20,10 +20,7 @@ SCRIPTS = ("lines", "heatmap", "words", "main")
 class Dashboard:
     """A running page; thread-safe. ``start`` makes it.
 
-    Args:
-        recorder: What it shows.
-        host: Where it listens.
-        port: 0 takes any that is free.
+    Port 0 takes any that is free.
 
     Raises:
         UsageError: Nothing can listen there.
@@ -60,12 +57,8 @@ def start(
 ) -> Dashboard:
     """Show a run on a web page, live.
 
-    Args:
-        source: The last check, or None before the first; asked ten times a second, on a thread of its own.
-        host: Address to listen at. Beyond loopback nothing asks for a password.
-        port: 0 takes any that is free.
-        job: Name of the run.
-        plan: What was predicted.
+    The source has the last check, or None before the first, and is asked ten times a second on a thread of its own.
+    Port 0 takes any that is free. Beyond loopback nothing asks for a password.
 
     Raises:
         UsageError: Nothing can listen there.

@@ -11,9 +11,8 @@ class Thinned(Generic[Item]):
 
     Not thread-safe.
 
-    Args:
-        most: Items kept; even.
-        merge: One item for two neighbours, the earlier first; of numbers the larger, or a peak would be lost.
+    ``most`` is even. ``merge`` makes one item of two neighbours, the earlier first; of numbers the larger, or a peak
+    would be lost.
     """
 
     def __init__(self, most: int, merge: Callable[[Item, Item], Item]) -> None:

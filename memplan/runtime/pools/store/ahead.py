@@ -18,10 +18,7 @@ def ahead(read: Callable[[K], V], keys: Iterable[K], depth: int) -> Iterator[V]:
 
     The thread ends with the iterator: at its end, at a ``break``, and at an error, which is raised here.
 
-    Args:
-        read: Loads one; called by the thread.
-        keys: Of what.
-        depth: Most that are loaded and wait.
+    ``depth`` are loaded and wait, at most.
     """
     loaded: Queue[tuple[bool, V | BaseException | None]] = Queue(depth)
     is_over = Event()

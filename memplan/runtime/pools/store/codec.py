@@ -48,8 +48,7 @@ class ItemLayout:
 class Codec:
     """Encodes and decodes. Thread-safe: each thread has its own compressor.
 
-    Args:
-        level: Of zstandard; None: nothing is compressed.
+    ``level`` is that of zstandard; None: nothing is compressed.
 
     Raises:
         UsageError: zstandard is not installed, or has no such level.

@@ -52,10 +52,7 @@ class ByteSpan:
 class Spill:
     """Appends to files. One thread writes at a time; spans are read by any.
 
-    Args:
-        directory: Where files are; None: the system's temporary folder.
-        write: As ``os.pwrite``.
-        size: Bytes of a file.
+    Files have so many bytes and lie in a folder; None: the system's temporary one. ``write`` is as ``os.pwrite``.
     """
 
     def __init__(
