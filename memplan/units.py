@@ -43,13 +43,7 @@ _ADDRESS_SPACE = 2.0**63
 
 
 def parse_size(text: str) -> Bytes:
-    """Read a size such as ``40GiB``, ``1.5 gb`` or ``4096``.
-
-    Args:
-        text: A non-negative number and an optional unit; without one the number is bytes.
-
-    Returns:
-        The size in bytes, rounded down.
+    """Read a size such as ``40GiB``, ``1.5 gb`` or ``4096`` (bytes), rounded down.
 
     Raises:
         ValueError: The text is not a size.
@@ -64,13 +58,7 @@ def parse_size(text: str) -> Bytes:
 
 
 def parse_seconds(text: str) -> float:
-    """Read a duration such as ``30``, ``30s``, ``500ms``, ``1.5m`` or ``2h``.
-
-    Args:
-        text: A non-negative number and an optional unit; without one the number is seconds.
-
-    Returns:
-        Seconds.
+    """Read a duration such as ``30``, ``30s``, ``500ms``, ``1.5m`` or ``2h`` in seconds.
 
     Raises:
         ValueError: The text is not a duration.

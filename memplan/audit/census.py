@@ -9,11 +9,7 @@ from memplan.audit.pool_records import Definition, FilePools, ModuleClass, PoolC
 
 
 def census(files: Sequence[FilePools]) -> PoolCensus:
-    """Put the files' pools together.
-
-    Returns:
-        What there is; empty where no file defines, imports or uses a pool of memory.
-    """
+    """Put the files' pools together; empty where no file defines, imports or uses a pool of memory."""
     modules = _modules([each for file in files for each in file.modules])
     layers = {each.name for each in modules}
     classes = tuple(each for file in files for each in file.classes if each.name not in layers)

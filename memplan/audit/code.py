@@ -38,13 +38,7 @@ class Binding:
 
 
 class Code:
-    """A parsed source text and what is asked of it. Not thread-safe: answers are kept as they are asked for.
-
-    Args:
-        tree: What ``ast.parse`` made of the text.
-        lines: The lines of the text.
-        file: What it is called.
-    """
+    """A parsed source text and what is asked of it. Not thread-safe: answers are kept as they are asked for."""
 
     def __init__(self, tree: ast.Module, lines: list[str], file: str = "") -> None:
         self.tree = tree

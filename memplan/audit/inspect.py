@@ -26,13 +26,7 @@ _CONTEXT = 1
 
 
 def inspect_file(path: Path, name: str, wanted: Collection[str]) -> FileAudit:
-    """Look through one file.
-
-    Args:
-        path: Where it is.
-        name: What it is called in reports.
-        wanted: Codes of the rules to look for.
-    """
+    """Look through one file, by its name in reports, for the rules of the wanted codes."""
     return inspect_source(read_source(path, name), wanted)
 
 

@@ -11,9 +11,7 @@ from memplan.audit.records import Audit, FileAudit
 def in_repository(audit: Audit, folder: Path) -> Audit:
     """The same audit with files relative to the root of the repository that a folder lies in.
 
-    Args:
-        audit: What was found; files relative to the folder, or absolute.
-        folder: Where it ran. Where there is no repository around it, and for files outside of it, names stay.
+    Where there is no repository around the folder, and for files outside of it, names stay.
     """
     here = folder.resolve()
     root = next((above for above in (here, *here.parents) if (above / ".git").exists()), None)

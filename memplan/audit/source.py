@@ -42,12 +42,7 @@ class Source:
 
 
 def read_source(path: Path, name: str) -> Source:
-    """Read a file; what cannot be read is told, not raised.
-
-    Args:
-        path: Where it is.
-        name: What it is called in reports.
-    """
+    """Read a file; what cannot be read is told, not raised."""
     try:
         content = read_bytes(path, _LARGEST)
     except UnreadableError as error:

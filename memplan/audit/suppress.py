@@ -31,10 +31,7 @@ class Excused:
 def excuse(hits: Sequence[Hit], comments: Mapping[int, str], wanted: Collection[str]) -> Excused:
     """Take out what comments excuse, and tell of comments that excuse nothing.
 
-    Args:
-        hits: What was found.
-        comments: Line → its comment.
-        wanted: Rules that were looked for: of others nobody knows whether the comment has its use.
+    Of rules that were not looked for (``wanted``) nobody knows whether a comment has its use.
     """
     named = {line: codes for line, text in comments.items() if (codes := codes_of(text))}
     used: set[tuple[int, str]] = set()

@@ -62,12 +62,7 @@ def _excluded(path: Path, root: Path, patterns: Sequence[str]) -> bool:
 
 
 def wanted_rules(known: Sequence[str], select: Sequence[str], ignore: Sequence[str]) -> tuple[str, ...]:
-    """Codes that are looked for.
-
-    Args:
-        known: All there are.
-        select: Codes or their beginnings (``MA0``, ``MA011``); none: all.
-        ignore: The same, of what is not looked for.
+    """Codes that are looked for: those selected (none: all) without those ignored, by code or beginning (``MA0``).
 
     Raises:
         UsageError: One matches no rule, or nothing is left.

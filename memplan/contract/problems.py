@@ -12,12 +12,7 @@ _SHOWN = 40
 
 
 def problems(error: ValidationError, schema: Schema) -> list[str]:
-    """Return a line for each place that is wrong.
-
-    Args:
-        error: What reading raised.
-        schema: Of what was read.
-    """
+    """Return a line for each place that is wrong."""
     found = dict.fromkeys(_problem(problem, schema) for problem in error.errors(include_url=False))
     # Of a union, the member that was read furthest says more than those that are of another kind.
     inner = {place for place, _ in found}

@@ -61,14 +61,7 @@ class Computed:
 
 
 def made(kind: type[K], hint: Any, description: str, get: Callable[[K], Any]) -> Attribute:  # noqa: ARG001
-    """Return a key whose value is worked out.
-
-    Args:
-        kind: The record's class.
-        hint: The value's type.
-        description: What it is.
-        get: Works it out from a record.
-    """
+    """Return a key whose value is worked out."""
     return Attribute(hint, lambda: description, get)
 
 

@@ -15,11 +15,7 @@ Write = Callable[[Any], Any]
 
 
 class Writer:
-    """Writes the records of one document.
-
-    Args:
-        tables: How they stand where that is not field by field.
-    """
+    """Writes the records of one document."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

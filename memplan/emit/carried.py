@@ -37,12 +37,7 @@ class CarriedSetup:
 
 
 def carried(job: JobSpec, files: Mapping[str, str]) -> CarriedSetup:
-    """Read emitted files back.
-
-    Args:
-        job: What was emitted.
-        files: Name → content; the framework's own file first.
-    """
+    """Read emitted files back: name → content, the framework's own file first."""
     with TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / name).write_text(content, encoding="utf-8")

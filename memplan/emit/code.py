@@ -66,9 +66,7 @@ def docstring(head: Sequence[str], title: str) -> str:
 def carried(job: JobSpec, names: Collection[str]) -> str:
     """What a file carries, as a literal that ``--config`` reads back.
 
-    Args:
-        job: With the values that the file gives; no optimizer is AdamW.
-        names: Of its fields.
+    The job has the values that the file gives; no optimizer is AdamW.
     """
     is_planned = job.checkpoint not in ("none", "full")
     plain = JOB.plain(
@@ -142,13 +140,7 @@ def plan_files(job: JobSpec) -> dict[str, str]:
 
 
 def call(function: str, arguments: Iterable[str], indent: int) -> str:
-    """A call with one argument on each line.
-
-    Args:
-        function: What is called.
-        arguments: As code.
-        indent: Spaces before the line that the call begins on.
-    """
+    """A call with one argument on each line, behind so many spaces."""
     inside = "".join(f"{' ' * (indent + 4)}{argument},\n" for argument in arguments)
     return f"{function}(\n{inside}{' ' * indent})"
 

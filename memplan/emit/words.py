@@ -39,12 +39,9 @@ def commented(head: Iterable[str]) -> str:
 
 
 def left_out(job: JobSpec, lost: Collection[str], todo: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A sentence for each option of a job that a file does not carry.
+    """A sentence for each option of a job that cannot be read back from a file.
 
-    Args:
-        job: The job.
-        lost: Fields that cannot be read back from the file.
-        todo: Field → what to do in this framework instead of the usual.
+    ``todo`` says what to do in this framework instead of the usual, by field.
     """
     for name, option in OPTIONS.items():
         value = getattr(job, name)
@@ -61,11 +58,8 @@ def refuse_parallel(
 ) -> None:
     """Complain of a way to share the job that a framework has not.
 
-    Args:
-        parallel: The job's.
-        framework: As errors call it.
-        kinds: The values of ``Parallel.data`` that it has.
-        degrees: Those of ``tensor``, ``context``, ``pipeline`` and ``expert`` that it has.
+    ``kinds`` are the values of ``Parallel.data`` that it has; ``degrees`` those of ``tensor``, ``context``,
+    ``pipeline`` and ``expert``.
 
     Raises:
         UsageError: It cannot.

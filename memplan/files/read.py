@@ -32,10 +32,6 @@ class TooLargeError(UnreadableError):
 def read_bytes(path: Path | str, most: int = DATA) -> bytes:
     """What a file holds. A pipe that the shell made (``<(…)``, ``/dev/stdin``) is read to its end.
 
-    Args:
-        path: The file.
-        most: Bytes beyond which it is refused.
-
     Raises:
         UnreadableError: There is no such file, it is none (a folder, a device, a named pipe, which might never end),
             it is too large, or the system refuses it.

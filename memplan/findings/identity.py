@@ -15,8 +15,7 @@ def identified(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     Made of the rule and of what the finding is about: the names of ``subject``, else the file and the text of the line.
     Neither figures nor line numbers count, so that a finding keeps it from commit to commit.
 
-    Args:
-        findings: All that were found together; alike ones are told apart by their order.
+    Alike ones are told apart by their order.
     """
     seen: Counter[tuple[str, ...]] = Counter()
     made = []

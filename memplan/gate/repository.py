@@ -11,8 +11,7 @@ from memplan.gate.records import GateResult
 def in_repository(result: GateResult) -> GateResult:
     """The same result with files relative to the root of the repository that the project file lies in.
 
-    Args:
-        result: What was found; where there is no repository around it, it stays as it is.
+    Where there is no repository around it, it stays as it is.
     """
     folder = result.project.resolve().parent
     root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)

@@ -28,12 +28,7 @@ class Node:
 
     @classmethod
     def of(cls, profile: GpuProfile, *, gpus: int | None = None) -> "Node":
-        """The usual node of a GPU; without a link to its peers, copies go over the host's.
-
-        Args:
-            profile: The GPU.
-            gpus: GPUs of one node, where it differs.
-        """
+        """The usual node of a GPU; without a link to its peers, copies go over the host's."""
         table = _table()
         links = table["links"]
         family = profile.name.partition("-")[0]

@@ -17,15 +17,7 @@ DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 
 
 def make_profile(table: Mapping[str, Any], *, name: str, where: str) -> GpuProfile:
-    """Check a profile table and make the record.
-
-    Args:
-        table: The parsed file; sizes in bytes or as text such as ``"79.18GiB"``.
-        name: File stem.
-        where: The file, as errors name it.
-
-    Returns:
-        The profile.
+    """Check a profile table and make the record; sizes are bytes, or text such as ``"79.18GiB"``.
 
     Raises:
         UsageError: The table has unknown, missing or wrong keys; all of them are named.

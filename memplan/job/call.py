@@ -43,10 +43,7 @@ class Name:
 
 
 def parse_call(text: str) -> Name:
-    """Read a name or a call.
-
-    Args:
-        text: What stands behind the colon of a target.
+    """Read a name or a call: what stands behind the colon of a target.
 
     Raises:
         UsageError: It is neither, or an argument is no literal, name or call.
@@ -63,11 +60,7 @@ def parse_call(text: str) -> Name:
 
 
 def resolve(value: Any, module: ModuleType) -> Any:
-    """Look up the names in what was read, and make the calls.
-
-    Args:
-        value: What ``parse_call`` read, or a part of it.
-        module: Where bare names are looked up.
+    """Look up the names in what ``parse_call`` read, bare ones in a module, and make the calls.
 
     Raises:
         UsageError: A name is nowhere.

@@ -65,9 +65,7 @@ class NoLossError(EstimateError):
 def first_loss(output: object, *, anywhere: bool = False) -> "torch.Tensor | None":
     """The loss that an output is or holds: ``loss``, itself, its first item.
 
-    Args:
-        output: What a model returned.
-        anywhere: May it be the only scalar of a tuple, wherever it stands (``logits, loss``)?
+    ``anywhere``: it may be the only scalar of a tuple, wherever it stands (``logits, loss``).
     """
     candidates: list[object] = [getattr(output, "loss", None), output]
     if isinstance(output, Mapping):

@@ -32,12 +32,8 @@ def depth_of(config: Any, source: Callable[[Any], ModelSource]) -> Depth | None:
 def block_fields(fields: Mapping[str, Any], count: Callable[[int], int]) -> dict[str, Any]:
     """Return what a configuration says of its blocks, for another number of them.
 
-    Args:
-        fields: Of the configuration.
-        count: The number of blocks → the other number, which is not larger.
-
-    Returns:
-        Nothing where it does not say how many there are, or has others in it.
+    ``count`` makes of the number of blocks another, which is not larger. Nothing where the configuration does not say
+    how many there are, or has others in it.
     """
     blocks = _blocks(fields)
     wanted = count(blocks) if blocks else 0

@@ -69,14 +69,9 @@ def parse_input(text: str) -> InputSpec:
 
 
 def batch_of(specs: Sequence[InputSpec]) -> "Callable[[int, int | None], dict[str, torch.Tensor]]":
-    """A ``batch`` function that makes the given inputs.
+    """Return a function that makes the given inputs of ``(batch_size, seq_len)``.
 
-    Args:
-        specs: The inputs, each with its own name.
-
-    Returns:
-        ``(batch_size, seq_len)`` → keyword inputs. Floating tensors are drawn from a normal distribution, integers
-        below ``INTEGER_LIMIT``.
+    Floating tensors are drawn from a normal distribution, integers below ``INTEGER_LIMIT``.
 
     Raises:
         UsageError: Two inputs have one name. When called: a dimension is ``S`` and there is no sequence length.

@@ -13,12 +13,7 @@ MAX_COUNT = 2**31
 
 
 def wrong_values(given: Mapping[str, Any], called: Callable[[str], str]) -> Iterator[str]:
-    """A sentence for each value that cannot be.
-
-    Args:
-        given: Field of ``JobSpec`` → value of its type.
-        called: Field → what the user calls it.
-    """
+    """A sentence for each value that cannot be."""
     for name, option in OPTIONS.items():
         if given.get(name) is not None:
             yield from _out_of_range(option.about, called(name), given[name])

@@ -65,10 +65,8 @@ def make_optimizer(
 ) -> "torch.optim.Optimizer":
     """Make an optimizer by its name.
 
-    Args:
-        name: As in ``JobSpec.optimizer``.
-        parameters: What it updates. They may be fake; nothing but shapes and dtypes matters.
-        impl: ``auto`` leaves the choice to the library: torch chooses by device, lion-pytorch loops.
+    Parameters may be fake: nothing but shapes and dtypes matters. ``auto`` leaves the choice to the library: torch
+    chooses by device, lion-pytorch loops.
 
     Returns:
         The optimizer. Its state is made at the first step, as in the libraries (Adagrad's when it is made).

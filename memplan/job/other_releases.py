@@ -21,12 +21,7 @@ _UP = 2
 
 
 def other_release(error: BaseException, is_theirs: Callable[[str], bool]) -> str | None:
-    """Say which release of a package to install, or what to import, where the installed one lacks what is asked of it.
-
-    Args:
-        error: What the program ended with.
-        is_theirs: Is a source file the user's?
-    """
+    """Say which release of a package to install, or what to import, where the installed one lacks what is asked."""
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         inner = f"{error.obj.__name__}.{error.name}"
         if hasattr(error.obj, "__path__") and inner not in sys.modules and importlib.util.find_spec(inner):

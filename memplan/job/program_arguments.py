@@ -129,10 +129,7 @@ def at(spec: JobSpec, varied: Varied, value: int) -> JobSpec:
 def varied_program(target: ScriptTarget, varied: Varied, name: str | None) -> tuple[ScriptTarget, int | None]:
     """A program whose argument is known, and the value that it has now.
 
-    Args:
-        target: The program.
-        varied: What is varied.
-        name: The argument as it was typed; None finds it.
+    The name is the argument as it was typed; None finds it.
 
     Raises:
         UsageError: There is none.

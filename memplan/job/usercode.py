@@ -68,8 +68,7 @@ _PHRASES = {
 def user_code(doing: str) -> Iterator[None]:
     """Run user code: whatever it raises leaves as an ``EstimateError`` that names the user's own line.
 
-    Args:
-        doing: What runs, as the subject of a sentence: ``model()``, ``model.py``.
+    ``doing`` is the subject of a sentence: ``model()``, ``model.py``.
 
     Raises:
         EstimateError: For any exception, ``SystemExit`` included. Errors of memplan's own pass through.

@@ -18,11 +18,7 @@ _BY_ROLE: dict[Role, Category] = {
 
 
 def build_lifetimes(trace: Trace) -> Lifetimes:
-    """Work out who is alive when.
-
-    Returns:
-        Device storages only: host tensors never count as device memory.
-    """
+    """Work out who is alive when, of device storages only: host tensors never count as device memory."""
     reader = _Reader(trace)
     buffers = {storage.id: reader.buffer(storage) for storage in trace.storages if storage.place == "device"}
     return Lifetimes(trace=trace, buffers=buffers)

@@ -43,11 +43,7 @@ class TraceFamily:
 def families(traces: Mapping[int, Trace]) -> tuple[TraceFamily, ...]:
     """Traces put together where they run the same ops and make the same requests.
 
-    Args:
-        traces: Value of an option → trace.
-
-    Returns:
-        Families, each in order of value, by their smallest.
+    Each family is in order of the option's value; they come by their smallest.
     """
     groups: list[tuple[Hashable, dict[int, Trace]]] = []
     for value in sorted(traces):

@@ -55,9 +55,7 @@ class TensorLifetime:
 def lifetimes_of(lifetimes: Lifetimes, nodes: Sequence[str] | None = None) -> tuple[TensorLifetime, ...]:
     """Return a node for each device storage that has bytes, in order of birth.
 
-    Args:
-        lifetimes: A trace in order.
-        nodes: Per op its node of the fx graph; None: ops go by their index.
+    ``nodes`` has the node of the fx graph for each op; None: ops go by their index.
     """
     ops = lifetimes.trace.ops
     named = nodes if nodes is not None else [f"op_{op.index}" for op in ops]

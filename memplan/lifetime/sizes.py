@@ -57,9 +57,7 @@ def fit(points: Mapping[int, int], *, spare: int = 1) -> tuple[Size, ...]:
 
     Several are left where the known lengths do not tell paddings apart: one at which they differ decides.
 
-    Args:
-        points: Length → bytes, as traced.
-        spare: Points that a form must hold at beyond those that it takes to write it down.
+    ``points`` maps lengths to bytes, as traced; a form must hold at ``spare`` of them beyond those that write it down.
     """
     lengths = tuple(sorted(points))
     sizes = tuple(points[length] for length in lengths)

@@ -12,10 +12,7 @@ from typing import Any
 def policy(*, styles: Sequence[str], scripts: Sequence[str] = (), connect: str = "") -> str:
     """A Content-Security-Policy that lets in these texts, by their hashes, and nothing else.
 
-    Args:
-        styles: Texts between ``<style>`` and ``</style>``.
-        scripts: Texts between ``<script>`` and ``</script>``.
-        connect: What scripts may ask for; ``'self'`` for the server that the page comes from.
+    ``connect`` is what scripts may ask for: ``'self'`` for the server that the page comes from.
     """
     kinds = (("style-src", styles), ("script-src", scripts))
     named = [f"{kind} {' '.join(_hash(text) for text in texts)}" for kind, texts in kinds if texts]

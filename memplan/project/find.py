@@ -14,10 +14,7 @@ _INIT = "'memplan init' writes one"
 
 
 def find_project(start: Path) -> Path:
-    """The project file of a folder: its own, else that of the nearest folder above.
-
-    Returns:
-        The file, as it is found from the working directory.
+    """The project file of a folder, as found from the working directory: its own, else the nearest above.
 
     Raises:
         UsageError: There is none, a folder has two, or a ``pyproject.toml`` on the way cannot be read.
@@ -61,13 +58,7 @@ def has_section(file: Path) -> bool:
 
 
 def read_table(file: Path) -> tuple[dict[str, Any], str]:
-    """What a project file says of memplan.
-
-    Args:
-        file: A ``pyproject.toml``, or a file of memplan's own whatever its name.
-
-    Returns:
-        Its table, and the whole text of the file.
+    """What a project file, whatever its name, says of memplan, and the whole text of the file.
 
     Raises:
         UsageError: The file cannot be read, or has no such table.

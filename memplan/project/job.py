@@ -34,16 +34,7 @@ class JobSurroundings:
 
 
 def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
-    """Read one job.
-
-    Args:
-        content: Its table.
-        around: What it stands in.
-        line: Where it begins.
-
-    Returns:
-        The job, None where anything is wrong; and all that is wrong, each with its key.
-    """
+    """Read one job from its table; None where anything is wrong, and all that is, each with its key."""
     misplaced = [f"{key}: belongs at the top of the file, it is for all jobs" for key in content if key in ONCE]
     own = {key: value for key, value in content.items() if key not in ONCE}
     program, required, problems = _program(own, around.file.parent)

@@ -162,9 +162,7 @@ _HEADER = re.compile(r"\s*\[\[\s*(?:tool\s*\.\s*memplan\s*\.\s*)?job\s*\]\]")
 def job_lines(text: str, jobs: int) -> tuple[int, ...]:
     """The line of each ``[[job]]`` or ``[[tool.memplan.job]]``, from 1.
 
-    Args:
-        text: Of the file.
-        jobs: How many jobs it has. Where the headers are not as many, jobs are written otherwise, and every line is 1.
+    Where there are not as many headers as jobs, these are written otherwise, and every line is 1.
     """
     found = tuple(_headers(_NO_HEADERS.sub(lambda part: "\n" * part[0].count("\n"), text)))
     return found if len(found) == jobs else (1,) * jobs

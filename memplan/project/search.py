@@ -23,11 +23,8 @@ _NOT_SOURCES = frozenset({"tests", "test", "venv", "env", "site-packages", "node
 def candidates(folder: Path) -> list[str]:
     """Return what of a folder may be a job, as it would be typed: ``train.py``, ``models/net.py``, ``hf:config``.
 
-    Args:
-        folder: Where; folders inside are looked into, but hidden ones, tests and environments.
-
-    Returns:
-        Files with a ``model`` and programs that train, then classes of the folder itself, then configurations.
+    Folders inside are looked into, but hidden ones, tests and environments. Files with a ``model`` and programs that
+    train come first, then classes of the folder itself, then configurations.
     """
     files = list(_files(folder))
     sources = [file for file in files if file.suffix == ".py" and not is_beside(file)]

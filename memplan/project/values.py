@@ -34,17 +34,7 @@ _TIME = rf"\s*{_NUMBER}\s*([Mm][Ss]|[Ss]|[Mm]([Ii][Nn])?|[Hh])?\s*"
 def values_of(
     content: Mapping[str, object], keys: Collection[str], required: Collection[str] = (), *, folder: Path = Path()
 ) -> tuple[dict[str, Any], list[str]]:
-    """Read what can be read of a table.
-
-    Args:
-        content: Key → what stands there.
-        keys: Those that may stand there.
-        required: Those that must.
-        folder: Where relative paths begin.
-
-    Returns:
-        Key → value; and what is wrong, each with its key.
-    """
+    """Read what can be read of a table: key → value; and what is wrong, each with its key."""
     reader, schema = _reader(frozenset(keys))
     missing = [f"{key}: missing" for key in sorted(set(required) - content.keys())]
     try:

@@ -42,10 +42,7 @@ def project_of(folder: Path) -> tuple[Path, dict[str, Any] | None]:
 def init_project(folder: Path, gpus: Sequence[str], jobs: Sequence[Mapping[str, Any]]) -> tuple[Path, str]:
     """Write jobs into a folder's project file: ``pyproject.toml``, or where there is none ``memplan.toml``.
 
-    Args:
-        folder: Where.
-        gpus: For all jobs of a project that is new.
-        jobs: Key → value of each; none: a comment shows how one is written.
+    The GPUs are for all jobs of a project that is new. Without jobs a comment shows how one is written.
 
     Returns:
         The file, and what was added to it.
@@ -64,13 +61,7 @@ def init_project(folder: Path, gpus: Sequence[str], jobs: Sequence[Mapping[str, 
 
 
 def section(gpus: Sequence[str], jobs: Sequence[Mapping[str, Any]], *path: str) -> str:
-    """A project as TOML.
-
-    Args:
-        gpus: For all jobs.
-        jobs: Its jobs.
-        path: Of its table; empty: the file is the project's own.
-    """
+    """A project as TOML, with a table at a path; without one the file is the project's own."""
     top = {"gpus": list(gpus), "baseline": BASELINE, "max-increase": MAX_INCREASE}
     text = _tables(path, top, jobs)
     return text if jobs else f"{text}\n{_NO_JOB.format(header='.'.join((*path, 'job')))}"

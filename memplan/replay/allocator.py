@@ -68,11 +68,8 @@ class StreamAllocator(Allocator, Protocol):
 def make_allocator(policy: Policy, *, limit_bytes: int | None = None, device_bytes: int | None = None) -> Allocator:
     """An empty allocator.
 
-    Args:
-        policy: Its options: the device's, the host's for pinned memory, or ``NoCaching()`` for memory straight from the
-            system.
-        limit_bytes: Memory that the device can give it in all; None for no limit.
-        device_bytes: The device's total memory, where it differs from ``limit_bytes``: the CUDA context takes some.
+    ``limit_bytes`` is what the device can give it in all; None: no limit. ``device_bytes`` is the device's total
+    memory, where that differs: the CUDA context takes some.
     """
     if isinstance(policy, NoCaching):
         return PlainAllocator(limit_bytes=limit_bytes)

@@ -53,10 +53,8 @@ class _SlabBlock(Block):
 class BucketedAllocator:
     """One device's pool of fixed block sizes; the interface is ``memplan.replay.allocator.Allocator``'s.
 
-    Args:
-        buckets: Block sizes in bytes, ascending. Requests beyond the largest get a slab of their own, rounded up to
-            2 MiB, which is reused for requests that round to the same.
-        limit_bytes: Memory that the device can give it in all; None for no limit.
+    Block sizes ascend. Requests beyond the largest get a slab of their own, rounded up to 2 MiB, which is reused for
+    requests that round to the same.
     """
 
     observers: Sequence[Observer] = ()

@@ -4,13 +4,7 @@ from memplan.replay.policy import AllocatorPolicy
 
 
 class Budget:
-    """The device's memory, and the share of it that ``per_process_memory_fraction`` allows.
-
-    Args:
-        policy: The allocator's options.
-        limit_bytes: Memory that the device can give in all; None for no limit.
-        device_bytes: Its total memory, of which the share is taken; ``limit_bytes`` where not given.
-    """
+    """The device's memory, and the share of it that ``per_process_memory_fraction`` allows."""
 
     def __init__(self, policy: AllocatorPolicy, *, limit_bytes: int | None, device_bytes: int | None) -> None:
         self.limit = limit_bytes

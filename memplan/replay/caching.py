@@ -75,14 +75,9 @@ class CachingAllocator(Segments):
         self._unsettled = False
 
     def allocate(self, nbytes: int, stream: int) -> Block | None:
-        """Serve a request (``malloc``).
+        """Serve a request (``malloc``) on a CUDA stream; 0 bytes give a block outside all segments.
 
-        Args:
-            nbytes: Bytes asked for; 0 gives a block outside all segments.
-            stream: CUDA stream.
-
-        Returns:
-            A live block, or None if the device is full; ``failure`` then says why.
+        None where the device is full; ``failure`` then says why.
         """
         size = self._sizes.get(nbytes)
         if size is None:
@@ -117,11 +112,7 @@ class CachingAllocator(Segments):
         self._reclaim(block)
 
     def perform(self, request: Request, block: Block | None) -> None:
-        """Everything that is neither an allocation nor a free.
-
-        Args:
-            request: What is asked; ``Request`` says what each action means.
-            block: The live block that it names; None where it names none.
+        """Do everything that is neither an allocation nor a free: ``Request`` says what each action means.
 
         Raises:
             MemplanError: A pool is begun, ended or released out of turn.
@@ -147,9 +138,8 @@ class CachingAllocator(Segments):
     def empty_cache(self, owner: int = DEFAULT_POOL) -> None:
         """Give cached memory back to the device (``release_cached_blocks``).
 
-        Args:
-            owner: A private pool, which is left alone while it has users; or the default one, which stands for all of
-                them. While a private pool is open the default one is left alone.
+        A private pool is left alone while it has users. The default one stands for all of them; while a private pool is
+        open it is left alone.
         """
         if owner == DEFAULT_POOL and not self._private.capturing:
             self._take_back(self._shared.wait())

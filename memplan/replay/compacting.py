@@ -125,10 +125,8 @@ def _leaves_no_splinter(gap: Block, size: int) -> bool:
 class CompactingAllocator:
     """One device's arenas, one per stream; the interface is ``memplan.replay.allocator.Allocator``'s.
 
-    Args:
-        compact_at: Share of an arena that must be free in gaps for a request that fits none of them to compact it.
-        limit_bytes: Memory that the device can give it in all; None for no limit. A full device compacts whatever the
-            share.
+    A request that fits no gap compacts an arena of which so large a share is free in gaps; a full device compacts
+    whatever the share.
     """
 
     observers: Sequence[Observer] = ()

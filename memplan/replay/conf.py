@@ -144,11 +144,7 @@ def parse_conf(text: str) -> AllocatorPolicy:
 
 
 def not_modelled(text: str) -> tuple[str, ...]:
-    """What the options ask for that no replay shows, one sentence each.
-
-    Args:
-        text: Options that ``parse_conf`` accepts.
-    """
+    """What the options ask for that no replay shows, one sentence each."""
     set_keys = {key: value for key, value in _items(text) if key in _IGNORED and value != "False"}
     return tuple(f"{key}: {_IGNORED[key].effect}" for key in sorted(set_keys) if _IGNORED[key].effect)
 

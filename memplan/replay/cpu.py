@@ -23,11 +23,7 @@ class NoCaching:
 
 
 class PlainAllocator:
-    """Counts live bytes; the interface is ``memplan.replay.allocator.Allocator``'s.
-
-    Args:
-        limit_bytes: Memory that there is in all; None for no limit.
-    """
+    """Counts live bytes; the interface is ``memplan.replay.allocator.Allocator``'s."""
 
     observers: Sequence[Observer] = ()
     """Told of every block as a segment of its own."""

@@ -135,8 +135,7 @@ class ExpandableAllocator(CachingAllocator):
     def _unmap(self, block: Block) -> Block:
         """Return the whole units inside a free block to the device; its ends stay mapped (``unmap_block``).
 
-        Returns:
-            The unmapped block, or the one given if no unit lies wholly in it.
+        A block in which no unit lies wholly is returned as it was.
         """
         pool, unit = block.pool, block.pool.unit
         start = self._origin(block)

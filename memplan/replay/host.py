@@ -10,11 +10,8 @@ from memplan.units import Bytes, StorageId
 def host_peak(trace: Trace) -> Bytes:
     """Most host memory that tensors take at once from the first step on; what only set-up needs does not count.
 
-    Args:
-        trace: For a GPU. On the CPU all memory is the device's, and none the host's.
-
-    Returns:
-        Pageable tensors, and all that the allocator of pinned memory ever asked for: it keeps what it frees.
+    On the CPU all memory is the device's, and none the host's. The allocator of pinned memory keeps what it frees: all
+    that it ever asked for counts.
     """
     pinned, blocks = PinnedAllocator(PinnedPolicy()), dict[StorageId, Block]()
     pageable = most = 0

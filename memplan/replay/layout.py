@@ -8,12 +8,7 @@ from memplan.units import Bytes
 
 
 def describe(heads: Iterable[Block], waiting: Container[Block]) -> Iterator[SegmentLayout]:
-    """Segments as they stand.
-
-    Args:
-        heads: First block of each segment, in address order.
-        waiting: Blocks that are freed, but not yet free.
-    """
+    """Segments as they stand, by their first blocks in address order; ``waiting`` blocks are freed, not yet free."""
     for head in heads:
         for run in mapped_runs(head):
             yield SegmentLayout(
@@ -53,9 +48,7 @@ def shape(
 ) -> tuple[tuple[object, ...], dict[Block, tuple[int, int]]]:
     """Segments without their addresses, and where each block is: segment and offset.
 
-    Args:
-        heads: First block of each segment, in address order.
-        age: What garbage collection knows about a free block.
+    ``heads`` are the first blocks in address order; ``age`` is what garbage collection knows about a free block.
     """
     where: dict[Block, tuple[int, int]] = {}
     rows = []

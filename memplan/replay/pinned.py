@@ -24,12 +24,7 @@ RESERVE_ALIGNMENT: Final = 4096
 
 
 class PinnedAllocator:
-    """The host's allocator for pinned memory; the interface is ``memplan.replay.allocator.StreamAllocator``.
-
-    Args:
-        policy: Its options.
-        limit_bytes: Memory that the host can pin in all; None for no limit.
-    """
+    """The host's allocator for pinned memory; the interface is ``memplan.replay.allocator.StreamAllocator``."""
 
     observers: Sequence[Observer] = ()
     """Told of nothing here: what is pinned is no device's."""
@@ -60,14 +55,9 @@ class PinnedAllocator:
         self._born = 0
 
     def allocate(self, nbytes: int, stream: int) -> Block | None:
-        """Serve a request (``allocate``).
+        """Serve a request (``allocate``); the stream plays no part, and 0 bytes give a block without memory.
 
-        Args:
-            nbytes: Bytes asked for; 0 gives a block without memory.
-            stream: CUDA stream, which plays no part.
-
-        Returns:
-            A live block, or None if the host cannot pin so much; ``failure`` then says why.
+        None where the host cannot pin so much; ``failure`` then says why.
         """
         if not nbytes:
             return Block(self._pool, 0, 0)

@@ -15,13 +15,7 @@ from memplan.units import Bytes
 
 
 class Player:
-    """One allocator to which requests are played.
-
-    Args:
-        allocator: Whatever state it is in.
-        observers: Told of what it takes and gives back, and of each allocation and free.
-        live: What lives in it already, by key.
-    """
+    """One allocator to which requests are played."""
 
     def __init__(
         self, allocator: Allocator, observers: Sequence[Observer] = (), live: dict[int, Block] | None = None

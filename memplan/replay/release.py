@@ -10,9 +10,7 @@ def oldest(ages: Mapping[Block, int], target: int) -> Iterator[Block]:
 
     Everything of at least average age goes, even beyond the target: this should not happen often.
 
-    Args:
-        ages: Free whole segments of the default pool's large blocks → searches since each was freed.
-        target: Bytes to release.
+    Ages are counted in searches since each free whole segment of the default pool's large blocks was freed.
     """
     left = dict(ages)
     while target > 0 and left:
@@ -26,10 +24,7 @@ def oldest(ages: Mapping[Block, int], target: int) -> Iterator[Block]:
 def oversize(pool: Pool, wanted: int, least: int) -> list[Block]:
     """One segment of the wanted size, or the largest ones until they sum to it (``release_available_cached_blocks``).
 
-    Args:
-        pool: Free blocks of the stream that asks.
-        wanted: Bytes to release.
-        least: Size from which on blocks are never split (``max_split_size``).
+    ``least`` is the size from which on blocks are never split (``max_split_size``).
     """
     index = pool.position(wanted)
     if index < len(pool.keys):

@@ -12,13 +12,7 @@ from memplan.tracing.records import Event
 
 
 class ReplayScript:
-    """A stream's prefix once, then its last step so many times.
-
-    Args:
-        lifetimes: The trace.
-        stream: Its requests (``memplan.replay.stream.request_stream`` of the same trace).
-        repetitions: How often the last step is played, where it closes.
-    """
+    """A stream's prefix once, then its last step so many times."""
 
     def __init__(self, lifetimes: Lifetimes, stream: RequestStream, repetitions: int) -> None:
         self.lifetimes = lifetimes
@@ -45,12 +39,7 @@ class ReplayScript:
         return self._sources[first].op if self.repetitions else 0
 
     def play(self, allocator: Allocator, observers: Sequence[Observer]) -> Player:
-        """Play all of it, or up to where the device is full.
-
-        Args:
-            allocator: Empty.
-            observers: Told of everything, all in one replay.
-        """
+        """Play all of it, or up to where the device is full."""
         stream, player = self._stream, Player(allocator, observers)
         if player.play(stream.prefix):
             for _ in range(self.repetitions):

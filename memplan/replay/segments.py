@@ -19,11 +19,7 @@ from memplan.units import Bytes
 class Segments:
     """One device's segments.
 
-    Args:
-        policy: The allocator's options.
-        limit_bytes: Memory that the device can give it in all; None for no limit.
-        device_bytes: Total memory of the device; ``limit_bytes`` where not given.
-        place: Chooses the address of a new segment of so many bytes.
+    ``place`` chooses the address of a new segment of so many bytes. Limits as of ``make_allocator``.
     """
 
     observers: Sequence[Observer] = ()
@@ -62,8 +58,7 @@ class Segments:
 
         What a pending block waits for is not known: only a flush brings it back.
 
-        Returns:
-            Its blocks in address order.
+        Its blocks come in address order.
         """
         pools, key = self._private.of(segment.pool), (segment.stream, segment.small)
         pool = pools.setdefault(key, Pool(*key, segment.pool, self._unit(segment.small)))
@@ -115,8 +110,7 @@ class Segments:
     def fingerprint(self, live: Mapping[int, Block]) -> tuple[object, ...]:
         """What decides its future, equal for states that differ in nothing but segment addresses.
 
-        Args:
-            live: Live blocks that will be freed, by name. Other live blocks count as taken for ever.
+        ``live`` are blocks that will be freed, by name; other live ones count as taken for ever.
         """
         rows, where = shape(self._ordered_heads(), self._age)
         names = tuple(sorted((name, where.get(block)) for name, block in live.items() if block.size))

@@ -35,8 +35,7 @@ class _Event:
 class SharedBlocks:
     """Who uses which block, and which freed ones wait for whom.
 
-    Args:
-        one_queue: Do events come back in order across all streams, as in the host's allocator, or in order within each?
+    ``one_queue``: events come back in order across all streams, as in the host's allocator, not in order within each.
     """
 
     def __init__(self, *, one_queue: bool = False) -> None:

@@ -37,10 +37,8 @@ Slots = Sequence[Slot | None]
 class PlannedAllocator:
     """One device with an arena for planned blocks; the interface is ``memplan.replay.allocator.Allocator``'s.
 
-    Args:
-        online: Serves what is not planned; empty, and limited to what the arena leaves of the device.
-        arena_bytes: Size of the arena, taken from the device when the first planned block is needed.
-        limit_bytes: Memory that the device can give in all; None for no limit.
+    ``online`` serves what is not planned: empty, and limited to what the arena leaves of the device. The arena is taken
+    from the device when the first planned block is needed.
     """
 
     moved_bytes = 0
@@ -93,10 +91,7 @@ class PlannedAllocator:
         return self.online.segments + bool(self._arena_taken)
 
     def begin(self, slots: Slots) -> None:
-        """Begin a stretch of requests.
-
-        Args:
-            slots: Where its allocations go; blocks of the stretch before must all be freed.
+        """Begin a stretch of requests whose allocations go to slots; all blocks of the one before must be freed.
 
         Raises:
             MemplanError: A planned block outlives its stretch: the next could overlap it.

@@ -27,12 +27,7 @@ class RequestStream:
 
 
 def device_requests(trace: Trace, events: Sequence[Event] | None = None) -> tuple[Request, ...]:
-    """Requests of a trace's device storages, keyed by storage id.
-
-    Args:
-        trace: The trace.
-        events: A part of ``trace.events``; all of them if not given.
-    """
+    """Requests of a trace's device storages, keyed by storage id; of these events, or of all."""
     storages = trace.storages
     return tuple(
         Request(event.action, event.storage, storages[event.storage].nbytes, storages[event.storage].stream)
@@ -57,9 +52,6 @@ def request_stream(trace: Trace) -> RequestStream:
     The heir of a storage is the one born in the next step by the same op of the same module (or under the same name),
     with the same size and stream, and as many alike born before it. Frees after the last step belong to the end of the
     program, not to the step, and are left out.
-
-    Args:
-        trace: A trace of whole steps.
     """
     heirs = _heirs(trace)
     end = trace.steps[-1].end_event if trace.steps else len(trace.events)

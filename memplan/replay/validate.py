@@ -45,15 +45,7 @@ class Violation:
 
 
 def validate(layout: MemoryLayout, *, limit_bytes: int | None = None) -> tuple[Violation, ...]:
-    """Name everything that is wrong with an allocator's state.
-
-    Args:
-        layout: The state.
-        limit_bytes: Memory that the device can give; None for no limit.
-
-    Returns:
-        Violations in order of address, totals last; empty for a sound state.
-    """
+    """Name everything that is wrong with an allocator's state, in order of address, totals last."""
     return (
         *_overlaps(layout),
         *(violation for segment in layout.segments for violation in _segment_faults(segment)),

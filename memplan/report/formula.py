@@ -17,13 +17,7 @@ QUANTITY_CELLS, FORMULA_CELLS = 32, 26
 
 
 def render(rows: Sequence[FormulaRow], traced: Mapping[str, int] | None = None, *, width: int = 80) -> list[Text]:
-    """Write the figures as lines.
-
-    Args:
-        rows: Of the formulas.
-        traced: What a trace of the same says: words → bytes; None: there is none.
-        width: Terminal cells per line.
-    """
+    """Write the figures of formulas as lines, beside those (words → bytes) of a trace where there is one."""
     head = f"  {pad('formula', QUANTITY_CELLS)}{pad('', FORMULA_CELLS)}{'bytes':>12}"
     lines = [Text(head, style="dim"), *(_line(row) for row in rows)]
     lines.append(

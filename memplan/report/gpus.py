@@ -21,12 +21,7 @@ _LABEL_CELLS = 21
 
 
 def render_list(profiles: Sequence[GpuProfile], *, width: int = 80) -> list[Text]:
-    """One line per profile under a heading, and what the columns mean below.
-
-    Args:
-        profiles: In the order to show.
-        width: Cells per line.
-    """
+    """One line per profile under a heading, and what the columns mean below."""
     heading = _row([title for title, _ in _COLUMNS], "card", width)
     heading.stylize("bold")
     rows = [_row(_cells(profile), profile.title, width) for profile in profiles]

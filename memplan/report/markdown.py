@@ -50,9 +50,7 @@ def html_code(text: str) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table.
 
-    Args:
-        head: Names of the columns; one that ends in a colon is aligned to the right.
-        rows: Cells, made by ``sentence`` and ``code``.
+    A column whose name ends in a colon is aligned to the right. Cells are made by ``sentence`` and ``code``.
     """
     names = [name.rstrip(":") for name in head]
     rules = ["---:" if name.endswith(":") else "---" for name in head]

@@ -40,8 +40,7 @@ _NAMES_CODE = re.compile(r"[\w)\]][./\\:_]+[\w(\[]|[/\\'\"`<]")
 def redacted(results: Sequence[RecordedEstimate]) -> tuple[RecordedEstimate, ...]:
     """Estimates of one job without the names of its code. Histories cannot be redacted, and are dropped.
 
-    Args:
-        results: Estimates with their digests; equal names become equal words in all of them.
+    Equal names become equal words in all of them.
     """
     names = Names()
     return tuple(
@@ -103,12 +102,7 @@ def _numbered(words: dict[str, str], name: str, kind: str) -> str:
 
 
 def redacted_estimate(estimate: Estimate, names: Names) -> Estimate:
-    """An estimate without the names of its code.
-
-    Args:
-        estimate: The answer.
-        names: Words so far; more are added.
-    """
+    """An estimate without the names of its code; words so far are used, and more are added."""
     peak = estimate.peak
     return replace(
         estimate,

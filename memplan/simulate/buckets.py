@@ -90,10 +90,6 @@ def most_alive(family: Family, sizes: Sequence[int]) -> Counter[int]:
 
 
 def all_best_buckets(most: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
-    """For each of ``COUNTS``, sizes that waste least when every block is rounded up to one of them.
-
-    Args:
-        most: Size → blocks alive at once.
-    """
+    """For each of ``COUNTS``, sizes that waste least when every block (size → how many at once) is rounded up."""
     choices = tuple(best_choices(most, most_sizes=MOST_SIZES, most_buckets=max(COUNTS))) or ((),)
     return tuple(dict.fromkeys(choices[min(count, len(choices)) - 1] for count in COUNTS))

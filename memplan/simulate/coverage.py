@@ -15,12 +15,7 @@ TOLERATED = 0.02
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:
-    """So many of the values, evenly spread, both ends among them.
-
-    Args:
-        values: Ascending.
-        count: At least 2.
-    """
+    """So many of the ascending values, at least 2, evenly spread, both ends among them."""
     if len(values) <= count:
         return list(values)
     return sorted({values[index * (len(values) - 1) // (count - 1)] for index in range(count)})
@@ -29,9 +24,7 @@ def spread(values: Sequence[int], count: int) -> list[int]:
 def most_wanted(families: Families, counts: Counter[int]) -> int | None:
     """The drawn length at which a trace would tell most; None if the rest is known well enough.
 
-    Args:
-        families: What is known.
-        counts: Length → steps that will be played at it.
+    ``counts`` has the steps that will be played at each length.
     """
     members = families.members
     gaps = [

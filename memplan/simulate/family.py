@@ -133,11 +133,7 @@ class Families:
 
 
 def put_together(traces: Mapping[int, TracedLength]) -> Families:
-    """Families of traced lengths: neighbours that make the same requests belong together.
-
-    Args:
-        traces: Length → its streams; at least one.
-    """
+    """Families of traced lengths: neighbours that make the same requests belong together."""
     groups: list[list[TracedLength]] = []
     for length in sorted(traces):
         if groups and groups[-1][0].shape == traces[length].shape:
@@ -190,9 +186,8 @@ class _Sizes:
 def differing(families: Families, truth: TracedLength) -> tuple[int, int] | None:
     """Compare a family's sizes with a trace that it was not made from.
 
-    Returns:
-        Allocations of the repeated step whose bytes differ, and how many there are; None if the requests themselves
-        differ.
+    Returns allocations of the repeated step whose bytes differ, and how many there are; None if the requests themselves
+    differ.
     """
     family, _ = families.of(truth.length)
     sizes = family.sizes_at(truth.length)

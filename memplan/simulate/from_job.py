@@ -49,13 +49,6 @@ def trace_workload(
 ) -> Workload:
     """Trace a job at as many lengths as it takes to know every step that will be played.
 
-    Args:
-        spec: The job.
-        profile: The device it is traced for.
-        plan: The steps.
-        kept: Where traces are found and kept; None: nowhere.
-        progress: Told what happens now.
-
     Raises:
         UsageError: The target has no sequence length, but lengths were asked for.
         EstimateError: User code fails, or its steps do not repeat.

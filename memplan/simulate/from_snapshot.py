@@ -24,11 +24,7 @@ def is_snapshot(target: str) -> bool:
 
 
 def snapshot_workload(path: Path, steps: int) -> Workload:
-    """Read a snapshot and make its history the step of a workload.
-
-    Args:
-        path: A pickle written by ``torch.cuda.memory._dump_snapshot``.
-        steps: How often it is repeated.
+    """Read a CUDA memory snapshot and make its history, repeated so often, the step of a workload.
 
     Raises:
         UsageError: The file is no snapshot, or it holds no history.

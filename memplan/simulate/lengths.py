@@ -74,8 +74,7 @@ Drawn = Uniform | Normal | Lognormal | Listed
 def parse_distribution(text: str) -> Distribution:
     """Read a ``--seq-len-dist``.
 
-    Args:
-        text: One of the forms in ``FORMS``. A file has one length per line; empty lines and ``#`` comments count not.
+    A file has one length per line; empty lines and ``#`` comments count not.
 
     Raises:
         UsageError: The text is none of the forms, a number makes no sense, or the file cannot be read.
@@ -105,11 +104,7 @@ def parse_distribution(text: str) -> Distribution:
 def draw_lengths(distribution: Distribution, steps: int, *, seed: int, default: int | None = None) -> tuple[int, ...]:
     """Lengths of so many steps; the same seed gives the same lengths on every machine.
 
-    Args:
-        distribution: Where they come from.
-        steps: How many.
-        seed: Of the random numbers.
-        default: What ``fixed`` without a number takes; None gives 0, a step without sequences.
+    ``default`` is what ``fixed`` without a number takes; None gives 0, a step without sequences.
     """
     # Seeded on purpose: a simulation has to be repeatable, nothing here is a secret.
     source = random.Random(seed)  # noqa: S311

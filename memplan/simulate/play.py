@@ -58,9 +58,7 @@ class FullError(Exception):
 class StepPlayer:
     """One allocator going through a workload's steps.
 
-    Args:
-        allocator: Empty.
-        begin: Told of every stretch before it is played, with the family it belongs to.
+    ``begin`` is told of every stretch before it is played, with the family it belongs to.
     """
 
     def __init__(self, allocator: Simulated, begin: Callable[[Family, Stretch], None] | None = None) -> None:

@@ -106,14 +106,7 @@ def name_of(policy: Policy) -> str:
 
 
 def prepare(policy: Policy, workload: Workload, *, limit_bytes: int | None, device_bytes: int | None) -> Prepared:
-    """An empty allocator under a policy.
-
-    Args:
-        policy: The policy.
-        workload: What will be played; some policies look at it beforehand.
-        limit_bytes: Memory that the device can give; None for no limit.
-        device_bytes: The device's total memory, which some of PyTorch's options are shares of.
-    """
+    """An empty allocator under a policy; some policies look at the workload, or the device's total, beforehand."""
     match policy:
         case PyTorchPolicy(conf=conf, note=note):
             allocator = make_caching(parse_conf(conf), limit_bytes=limit_bytes, device_bytes=device_bytes)

@@ -14,12 +14,7 @@ ALIKE_COST = 0.1
 def recommend(policies: Sequence[PolicyRun], microseconds: Mapping[str, float]) -> OptionRecommendation | None:
     """The policy of PyTorch's with the least reserved peak; among equals the cheapest, then the one of fewest options.
 
-    Args:
-        policies: Runs over the same steps.
-        microseconds: Policy → modelled cost of its allocation.
-
-    Returns:
-        None if every such policy runs out of memory.
+    ``microseconds`` has the modelled cost of each. None if every such policy runs out of memory.
     """
     able = [run for run in policies if run.conf is not None and run.out_of_memory is None]
     if not able:

@@ -18,10 +18,7 @@ def run_policy(policy: Policy, workload: Workload, profile: GpuProfile | None = 
     cached memory back and tries again, which may help. Where that fails too, the figures are those without a limit, and
     the result says in which step the device was full.
 
-    Args:
-        policy: The policy.
-        workload: The steps.
-        profile: The device; None or one without a limit never fails.
+    Without a device, or on one without a limit, a policy never fails.
     """
     started = time.perf_counter()
     total = profile.total_bytes or None if profile is not None else None

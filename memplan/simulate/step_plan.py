@@ -63,10 +63,6 @@ def plan_stretch(
 ) -> tuple[tuple[Slot | None, ...], OptimalPlacement | FeasiblePlacement]:
     """Places for the allocations of one stretch.
 
-    Args:
-        stretch: Its requests.
-        sizes: Bytes by the requests' index.
-
     Returns:
         One place per allocation in order, None where it is served online: what outlives the stretch, or lies on another
         stream than the busiest (its end is not ordered against the others' begin); and how the placement ended.

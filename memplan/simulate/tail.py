@@ -104,13 +104,7 @@ class Tail:
         return player.failure is None
 
     def _play(self, limit_bytes: int | None, name: str, *, below: float = math.inf) -> StepPlayer:
-        """Play one run, all of whose steps are shorter than a length.
-
-        Args:
-            limit_bytes: What the allocator can have.
-            name: Seeds what is drawn.
-            below: The length.
-        """
+        """Play one run under a limit, all of whose steps are shorter than a length; its name seeds what is drawn."""
         source = random.Random(name)  # noqa: S311 - to be repeatable, nothing here is a secret.
         drawn = (draw(self.plan.distribution, source) for _ in repeat(None))
         lengths = tuple(islice((length for length in drawn if length < below), self.plan.steps))

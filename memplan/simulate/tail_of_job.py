@@ -104,14 +104,7 @@ def tail_of(
 
 
 def risk_of(tail: Tail, estimate: Estimate, lengths: str, assumptions: Sequence[str]) -> TailRisk:
-    """Put the answer together.
-
-    Args:
-        tail: The drawn runs.
-        estimate: Of the longest length.
-        lengths: Where lengths come from, as typed.
-        assumptions: Of the traces.
-    """
+    """Put the answer together."""
     peak, context = estimate.peak, estimate.breakdown["context"]
     usable = estimate.gpu.usable_bytes
     chance = tail.chance(usable - context)

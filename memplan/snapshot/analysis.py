@@ -117,10 +117,7 @@ class SnapshotAnalysis:
 def analyse(snapshot: DeviceSnapshot, recorded: RecordedPolicy, replay_confs: Sequence[str] = ()) -> SnapshotAnalysis:
     """Work out what a snapshot says about a device.
 
-    Args:
-        snapshot: One device of a snapshot.
-        recorded: The options that it ran with.
-        replay_confs: Policies to try; where memory is fragmented, some are tried unasked.
+    The policies named are tried; where memory is fragmented, some are tried unasked.
 
     Raises:
         UsageError: One of ``replay_confs`` is wrong.

@@ -61,11 +61,7 @@ class HistoryReplay:
 
 
 class HistoryComparison(Observer):
-    """A history of fixed segments, played to the model.
-
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The options that it ran with.
+    """A history of fixed segments, played to the model with the options that it ran with.
 
     Raises:
         EstimateError: The history contradicts itself.

@@ -80,12 +80,7 @@ class Space:
 
 
 class PoolsByAddress:
-    """Tells which pool an address belongs to: that of the nearest address of the stream whose pool is known.
-
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The options that it ran with.
-    """
+    """Tells which pool an address belongs to: that of the nearest address of the stream whose pool is known."""
 
     def __init__(self, snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> None:
         self._unit = policy.large_segment_size

@@ -96,9 +96,8 @@ def legacy_block(fields: dict[str, Any]) -> dict[str, Any]:
 class Stacks:
     """Call stacks as tuples of frames, equal ones as one object: there are far fewer of them than of events.
 
-    Args:
-        limit: Frames that the file can hold. Lists that share their frames' entries cost no more than their own length,
-            which is bounded by it.
+    ``limit`` is how many frames the file can hold: lists that share their frames' entries cost no more than their own
+    length, which is bounded by it.
     """
 
     def __init__(self, limit: int) -> None:

@@ -61,11 +61,7 @@ BEFORE_RECORDING: Final = (Frame("", 0, "before the recording"),)
 
 
 def place_of(stack: Sequence[Frame]) -> CodePlace:
-    """The innermost of the user's own frames; without one a library's, a step of the backward pass, an op.
-
-    Args:
-        stack: Frames, innermost first.
-    """
+    """The innermost of the user's own frames; without one a library's, a step of the backward pass, an op."""
     if stack == BEFORE_RECORDING:
         return CodePlace(PlaceKind.BEFORE, "", 0, "")
     python = [frame for frame in stack if _is_python(frame.file)]
@@ -89,8 +85,7 @@ def place_of(stack: Sequence[Frame]) -> CodePlace:
 def inner_place(stack: Sequence[Frame]) -> CodePlace | None:
     """The innermost Python frame outside torch, where a library lies between the user's line and the memory.
 
-    Returns:
-        None where the user's own frame is the innermost one, or where there is no frame of the user's at all.
+    None where the user's own frame is the innermost one, or where there is no frame of the user's at all.
     """
     python = (frame for frame in stack if _is_python(frame.file))
     inner = next((frame for frame in python if not (_is_library(frame.file) and _TORCH.search(frame.file))), None)

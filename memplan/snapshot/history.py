@@ -9,10 +9,7 @@ from memplan.snapshot.records import DeviceSnapshot
 def replay_history(snapshot: DeviceSnapshot, *, policy: AllocatorPolicy | None = None) -> HistoryReplay:
     """Work out the state before the history from the state after it, play the history, and compare.
 
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The options that it ran with; PyTorch's defaults if not given. Whether segments were expandable is seen
-            in the snapshot itself.
+    Without a policy it ran with PyTorch's defaults. Whether segments were expandable is seen in the snapshot itself.
 
     Raises:
         EstimateError: The history contradicts itself, or mixes fixed and expandable segments.

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 def measured_snapshot(recording: Recording) -> Snapshot:
     """What a recording saw, as a snapshot of one device.
 
-    Args:
-        recording: Of depth ``full``.
-
-    Returns:
-        All events; a free of what was there before the recording is left out, as its allocation is.
+    A free of what was there before the recording is left out, as its allocation is.
 
     Raises:
         UsageError: It is of another depth.

@@ -35,11 +35,7 @@ class RecordedPolicy:
 
 
 def recorded_policy(settings: Mapping[str, object], conf: str | None = None) -> RecordedPolicy:
-    """Read ``allocator_settings``.
-
-    Args:
-        settings: As the snapshot has them.
-        conf: What to take instead, as in ``PYTORCH_CUDA_ALLOC_CONF``.
+    """Read ``allocator_settings``, or what is given instead, as in ``PYTORCH_CUDA_ALLOC_CONF``.
 
     Raises:
         UsageError: ``conf`` is wrong. Wrong settings in the file are a ``problem`` of the result.

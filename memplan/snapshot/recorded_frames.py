@@ -53,11 +53,7 @@ class _Asked(NamedTuple):
 
 
 class TraceStacks:
-    """Makes the stacks of a trace's events; equal ones are one object.
-
-    Args:
-        lifetimes: The trace in order.
-    """
+    """Makes the stacks of a trace's events; equal ones are one object."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:
         self._ops = lifetimes.trace.ops

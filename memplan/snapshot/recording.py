@@ -35,12 +35,7 @@ class DeviceRates:
 
 
 class EventWriter(Observer):
-    """Writes down every event of a replay.
-
-    Args:
-        script: What is played.
-        rates: The device's peak rates for the clock; without them it counts events only.
-    """
+    """Writes down every event of a replay; without a device's peak rates its clock counts events only."""
 
     def __init__(self, script: ReplayScript, rates: DeviceRates | None = None) -> None:
         self._script = script
@@ -76,13 +71,7 @@ class EventWriter(Observer):
             self._write([*halves, *self._device], index, freed=True)
 
     def snapshot(self, player: Player, policy: AllocatorPolicy | NoCaching, limit_bytes: int | None) -> Snapshot:
-        """The history, and the state after it.
-
-        Args:
-            player: What has played it.
-            policy: The options that it was played under.
-            limit_bytes: Memory that the device could give; None for no limit.
-        """
+        """The history that was played under a policy and limit, and the state after it."""
         allocator, failure = player.allocator, player.out_of_memory
         if failure is not None:
             # PyTorch writes what it looked for, which is rounded, and not what was asked.

@@ -16,11 +16,9 @@ from memplan.units import Bytes
 
 
 def start_state(snapshot: DeviceSnapshot, policy: AllocatorPolicy) -> tuple[SegmentLayout, ...]:
-    """Segments and blocks before a history.
+    """Segments and blocks before a history without expandable segments.
 
-    Args:
-        snapshot: One device of a snapshot, without expandable segments.
-        policy: The options that it ran with; they say how large a block a request gets.
+    The options that it ran with say how large a block a request gets.
 
     Raises:
         EstimateError: No such state exists.
@@ -99,10 +97,8 @@ def filled(
 ) -> Iterator[SegmentLayout]:
     """Segments tiled by the live blocks that lie in them and by free ones in between.
 
-    Args:
-        segments: In address order, not overlapping.
-        live: Address → block.
-        keep_rests: Does what the large pool would not have split off belong to its block?
+    Segments come in address order, not overlapping. ``keep_rests``: what the large pool would not have split off
+    belongs to its block.
     """
     starts = [segment.address for segment in segments]
     inside: list[list[BlockLayout]] = [[] for _ in starts]

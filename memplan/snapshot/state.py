@@ -102,9 +102,7 @@ class OutOfMemoryEvent:
 def state_now(snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching) -> StateNow:
     """Describe the state in a snapshot.
 
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The options that it ran with; they say in which units expandable segments shrink.
+    The options that it ran with say in which units expandable segments shrink.
     """
     segments = snapshot.layout.segments
     blocks = [block for segment in segments for block in segment.blocks]
@@ -161,13 +159,7 @@ def _releasable(segment: SegmentLayout, policy: AllocatorPolicy | NoCaching) -> 
 def out_of_memory_events(
     snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, curves: Timeline
 ) -> tuple[OutOfMemoryEvent, ...]:
-    """Requests in a history that failed, oldest first.
-
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The options that it ran with.
-        curves: Its timeline.
-    """
+    """Requests in a history that failed, oldest first."""
     return tuple(
         OutOfMemoryEvent(
             event=index,

@@ -69,10 +69,7 @@ def timeline(
 ) -> Timeline:
     """Curves over a history.
 
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The options that it ran with.
-        replay: What the model made of it, which knows how large blocks were; without it requests are rounded.
+    A replay knows how large blocks were; without it requests are rounded.
     """
     # Lists, not arrays: a hostile file's sizes may add up to more than 64 bits.
     curves: tuple[list[int], list[int], list[int]] = ([], [], [])

@@ -41,11 +41,7 @@ def what_if(
 ) -> WhatIf:
     """Replay a history under another policy.
 
-    Args:
-        snapshot: One device of a snapshot.
-        policy: The policy to try.
-        conf: How it is called.
-        failures: Requests that failed, which are made again: served and freed at once.
+    Requests that failed are made again: served and freed at once.
     """
     requests = tuple(_requests(snapshot, policy))
     survives = None

@@ -56,13 +56,7 @@ def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node
 
 
 def with_micro_batches(time: StepTime, traced: int, wanted: int) -> StepTime:
-    """The time of a step with more micro-batches than were traced: all but the optimizer is done for each.
-
-    Args:
-        time: Of the traced step.
-        traced: Its micro-batches.
-        wanted: Those of the step that is asked for.
-    """
+    """The time of a step with more micro-batches than were traced: all but the optimizer is done for each."""
     factor = wanted / traced
     once = {"compute": time.optimizer, "offload": time.paging, "total": time.optimizer + time.paging}
     parts = {name: once.get(name, 0.0) for name in _REPEATED}

@@ -48,10 +48,7 @@ class Rates:
     def seconds(self, op: Op, flops: float, moved: float) -> float:
         """Time of one kernel: its arithmetic or its traffic, whichever takes longer; a view takes none.
 
-        Args:
-            op: Its name tells which rate it reaches.
-            flops: Of its arithmetic.
-            moved: Bytes of its traffic.
+        The op's name tells which rate it reaches; ``moved`` are bytes.
         """
         return max(flops / (self.attention if "attention" in op.name else self.matmul), moved / self.bandwidth)
 

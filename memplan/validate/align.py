@@ -27,16 +27,9 @@ class MatchingBlock(NamedTuple):
 def align(
     left: Sequence[int], right: Sequence[int], *, most_differences: int = MOST_DIFFERENCES
 ) -> tuple[MatchingBlock, ...]:
-    """Match two sequences.
+    """Match two sequences of comparable codes: blocks in order, no two of them touching on both sides.
 
-    Args:
-        left: Any sequence of comparable codes.
-        right: The other.
-        most_differences: Up to this many insertions and deletions between two anchors the result is a longest common
-            subsequence.
-
-    Returns:
-        Blocks in order, no two of them touching on both sides.
+    Up to ``most_differences`` insertions and deletions between two anchors the result is a longest common subsequence.
     """
     blocks: list[MatchingBlock] = []
     i = j = 0

@@ -47,10 +47,7 @@ def calibrate(
 def write_profile(calibration: Calibration, path: Path | None, *, today: dt.date) -> WrittenProfile:
     """Write a calibration as a profile over the one that is most like the device, and load it back.
 
-    Args:
-        calibration: What was measured.
-        path: The file; None takes the user's profile folder.
-        today: For the sources.
+    ``path`` None takes the user's profile folder; the day is for the sources.
 
     Raises:
         UsageError: The file cannot be written, or what was measured contradicts itself.
@@ -69,14 +66,7 @@ def write_profile(calibration: Calibration, path: Path | None, *, today: dt.date
 
 
 def profile_text(calibration: Calibration, base: GpuProfile | None, *, keeps_name: bool, today: dt.date) -> str:
-    """The profile as TOML.
-
-    Args:
-        calibration: What was measured.
-        base: The profile to refine; None writes every key.
-        keeps_name: Does the file take the base's name, and with it its title?
-        today: For the sources.
-    """
+    """The profile as TOML: over a base, with its name and title or not; without one every key is written."""
     figures = dict(_figures(calibration))
     source = f"measured by memplan validate --calibrate, {_versions(calibration)}, {today.isoformat()}"
     lines = [f"# {calibration.facts.name}: {source}", *(f"# {line}" for line in _remarks(calibration)), ""]

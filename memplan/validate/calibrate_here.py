@@ -21,11 +21,7 @@ COPIES = 5
 
 
 def calibrate_here(device: str, progress: Callable[[str], None] = lambda _: None) -> Calibration:
-    """Measure a device.
-
-    Args:
-        device: ``auto``, ``cuda`` or ``cuda:N``.
-        progress: Told what happens now.
+    """Measure a device: ``auto``, ``cuda`` or ``cuda:N``.
 
     Raises:
         UsageError: It is no CUDA device, or none is there.
@@ -46,10 +42,7 @@ def calibrate_here(device: str, progress: Callable[[str], None] = lambda _: None
 class Bench:
     """One device under measurement; what fails is noted, and the rest goes on.
 
-    Args:
-        device: Which.
-        free: What it had left before this process's context; None if unknown.
-        progress: Told what happens now.
+    ``free`` is what it had left before this process's context; None if unknown.
     """
 
     def __init__(self, device: torch.device, free: int | None, progress: Callable[[str], None]) -> None:

@@ -29,10 +29,7 @@ class _Gap(NamedTuple):
 def compare(predicted: AllocationStream, real: AllocationStream, *, ignored_bytes: int = 0) -> Alignment:
     """Align two streams step by step, over the steps that both have; frees that follow each other count as a set.
 
-    Args:
-        predicted: With phases.
-        real: Any.
-        ignored_bytes: Events of at most this size are left out of both.
+    The predicted one has phases. Events of at most ``ignored_bytes`` are left out of both.
     """
     predicted, real = without_small(predicted, ignored_bytes), without_small(real, ignored_bytes)
     pieces = list(_pieces(predicted, real))

@@ -20,11 +20,7 @@ _NO_COMPILER = ("C++ compiler", "C compiler", "CppCompile")
 
 
 class RealCompiling:
-    """What ``torch.compile`` means in a run.
-
-    Args:
-        choice: ``eager``, ``aot_eager`` or ``inductor``.
-    """
+    """What ``torch.compile`` means in a run."""
 
     def __init__(self, choice: Compile) -> None:
         self._choice, self._is_real = choice, choice != "eager"
@@ -67,14 +63,7 @@ def _framed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def compiling(choice: Compile) -> Iterator[RealCompiling]:
-    """Install the meaning of ``torch.compile``, and with it of ``Module.compile``, while the context lasts.
-
-    Args:
-        choice: ``eager``, ``aot_eager`` or ``inductor``.
-
-    Yields:
-        The meaning.
-    """
+    """Install the meaning of ``torch.compile``, and with it of ``Module.compile``, while the context lasts."""
     meaning = RealCompiling(choice)
 
     def compile_(model: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -119,13 +119,8 @@ def run_for_real(
 ) -> RealRun:
     """Run a job on a device, in a child process.
 
-    Args:
-        spec: The job.
-        facts: The device.
-        limits: How long.
-        free_before: What ``watched`` said of the device.
-        keep: Where the memory snapshot goes (CUDA only).
-        progress: Told what happens now.
+    ``free_before`` is what ``watched`` said of the device; the memory snapshot is kept where it is asked for (CUDA
+    only).
     """
     place = "cpu" if facts.kind == "cpu" else f"cuda:{facts.index}"
     arguments = (spec, place, limits, free_before, keep)

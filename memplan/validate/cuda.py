@@ -23,11 +23,8 @@ _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 class CudaMeter:
     """Watches one device from before the model is built to the end of the run.
 
-    Args:
-        device: Its index.
-        free_before: What it had left before this process's context; None if unknown.
-        recorded_steps: Steps that must be in the history whatever their length.
-        keep: Where the snapshot goes; None keeps none.
+    ``free_before`` is what it had left before this process's context; None if unknown. So many recorded steps must be
+    in the history whatever their length.
     """
 
     def __init__(self, device: int, free_before: int | None, *, recorded_steps: int, keep: Path | None) -> None:

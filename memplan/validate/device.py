@@ -18,10 +18,7 @@ _GROUP = Path("/sys/fs/cgroup")
 
 
 def facts_here(asked: str) -> DeviceFacts:
-    """Describe a device.
-
-    Args:
-        asked: ``auto`` (CUDA if there is any), ``cpu``, ``cuda`` or ``cuda:N``.
+    """Describe a device: ``auto`` (CUDA if there is any), ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
         UsageError: There is no such device.

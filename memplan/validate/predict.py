@@ -27,11 +27,7 @@ def predict_here(
 ) -> JobPrediction:
     """Estimate a job and lay out its stream.
 
-    Args:
-        spec: The job.
-        profile: The device.
-        steps: Steps to run; None takes as many as the replay needed until nothing changed any more.
-        progress: Told what happens now.
+    Without a number of steps as many are taken as the replay needed until nothing changed any more.
 
     Raises:
         MemplanError: As for ``estimate``.

@@ -39,12 +39,7 @@ class FollowedRun:
     def play(self, meter: Meter, compiled: RealCompiling, *, steps: int, least: int, limit_seconds: float) -> None:
         """Run it until it has done its steps, or ends by itself.
 
-        Args:
-            meter: Told where steps begin and end.
-            compiled: Not needed: what it compiles it asks for itself.
-            steps: How many.
-            least: How many of them run whatever the time.
-            limit_seconds: No further step begins after so long.
+        ``least`` of them run whatever the time; none begins after the limit. What it compiles it asks for itself.
 
         Raises:
             EstimateError: It fails, or takes no step.

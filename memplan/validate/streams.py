@@ -40,9 +40,7 @@ class StreamWriter:
 def predicted_stream(trace: Trace, *, steps: int) -> AllocationStream:
     """The device events of a trace, its last step repeated until there are ``steps`` of them.
 
-    Args:
-        trace: A trace of whole steps.
-        steps: At least 1. A trace that does not repeat gives no more steps than it has.
+    A trace that does not repeat gives no more steps than it has.
     """
     written, phases, marks = StreamWriter(), array("b"), []
     for first, events in _spans(trace, steps):
@@ -83,9 +81,7 @@ def _predicted_cause(trace: Trace, event: Event, storage: Storage) -> Cause:
 def recorded_stream(events: Iterable[SnapshotEvent], marks: Iterable[int]) -> AllocationStream:
     """The requests in an allocator's history.
 
-    Args:
-        events: History, oldest first. A free counts when it is asked for, which is when Python lets go.
-        marks: Number of requests made before each step.
+    A free counts when it is asked for, which is when Python lets go. Marks are numbers of requests before each step.
     """
     written = StreamWriter()
     causes: dict[int, Cause] = {}
@@ -121,14 +117,10 @@ _LIBRARY = re.compile(
 
 
 def cause_of(frames: Sequence[Frame]) -> Cause:
-    """What a stack says.
+    """Return the innermost operator that computes something, its autograd node, and the user's innermost line.
 
-    Args:
-        frames: Innermost first; C++ frames, Python frames or both.
-
-    Returns:
-        The innermost operator that computes something (else the innermost kernel, else the Python function), the
-        autograd node it runs for, and the innermost Python line outside torch and memplan.
+    Frames, innermost first, are of C++, of Python or both. Without an operator it is the innermost kernel, else the
+    Python function; the line is outside torch and memplan.
     """
     operators = [name for name in _found(_OPERATOR, frames) if not name.startswith("empty")]
     computing = next((name for name in operators if name not in _MAKERS), next(iter(operators), ""))

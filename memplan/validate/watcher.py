@@ -17,13 +17,10 @@ _WATCHER = (
 
 @contextlib.contextmanager
 def free_before(device: int) -> Iterator[int | None]:
-    """How many bytes the device has left before this process creates its context.
+    """How many bytes the device has left before this process creates its context; None where nobody can tell.
 
     Only a process with a context can ask, so another one does; its own context lives as long as this one's figures
     are compared with its answer, and cancels out.
-
-    Yields:
-        Free bytes; None where that could not be found out.
     """
     watcher = subprocess.Popen(  # noqa: S603 - our own interpreter.
         [sys.executable, "-c", _WATCHER, str(device)],

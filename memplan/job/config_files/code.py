@@ -18,10 +18,7 @@ _CARRIED = replace(JOB, called=NAME)
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """Read what an emitted file of Python carries.
-
-    Returns:
-        Field of ``JobSpec`` → value; a plan lies beside the file.
+    """Read what an emitted file of Python carries, by field of ``JobSpec``; a plan lies beside the file.
 
     Raises:
         UsageError: It cannot be read, holds no such literal, or one that is not valid.

@@ -57,12 +57,9 @@ def _yaml(text: str) -> object:
 
 
 def _check_node(node: Any, sizes: dict[int, int], room: int) -> int:
-    """How many nodes stand below one, aliases written out.
+    """Return how many nodes stand below one that YAML composed, aliases written out.
 
-    Args:
-        node: What YAML composed; None for an empty file.
-        sizes: Those already known, by identity.
-        room: How much deeper it may go. An anchor that holds itself has no end.
+    Sizes already known are by identity. An anchor that holds itself has no end: it may go ``room`` deeper.
 
     Raises:
         UnreadableError: There are too many, or they stand too deep; or a number is too long.

@@ -23,15 +23,7 @@ def merge(files: Iterable[FileSettings]) -> FileSettings:
 
 
 def with_given(files: FileSettings, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Fields of a job: what is given wins over what files say.
-
-    Args:
-        files: All that files say.
-        given: Field → value.
-
-    Returns:
-        Field → value; and what the files leave open and is not given.
-    """
+    """Fields of a job, where what is given wins over what files say; and what is left open and not given."""
     values = _agreeing({**files.values, **given})
     return values, [what for name, what in files.lacks.items() if name not in given]
 

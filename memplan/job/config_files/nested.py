@@ -13,10 +13,7 @@ from memplan.job.config_files.source import FileSource
 def include_deepspeed(source: FileSource, place: str, ranks: int | None = None) -> None:
     """Take over DeepSpeed's settings; what they say counts, as DeepSpeed is what runs.
 
-    Args:
-        source: The file.
-        place: Where it holds a path, relative to itself, or the settings.
-        ranks: Where the file says how many there are.
+    The place holds a path, relative to the file, or the settings themselves. Some files say how many ranks there are.
     """
     found = source.get(place)
     if isinstance(found, Mapping):

@@ -39,8 +39,7 @@ class FileSettings:
 def read_config(path: Path) -> FileSettings:
     """Read a configuration file of DeepSpeed, accelerate, axolotl or transformers, emitted code, or a setup of memplan.
 
-    Args:
-        path: JSON or YAML; which framework's, its keys tell. Python as ``memplan emit`` wrote it.
+    Which framework's JSON or YAML it is, its keys tell.
 
     Raises:
         UsageError: It is none of them, or holds what cannot be; names every problem.

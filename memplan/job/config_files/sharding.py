@@ -20,10 +20,7 @@ WHOLE_COPIES = frozenset({"no_shard", "3"})
 def fsdp(source: FileSource, section: str, version: int) -> dict[str, Any]:
     """Fields of ``Parallel`` that an FSDP section says, and whether it checkpoints.
 
-    Args:
-        source: The file.
-        section: Where the section stands.
-        version: Of FSDP, where the section does not say it.
+    The version is that of FSDP, where the section does not say it.
     """
     said = {
         "data": _kind(source, section, version),

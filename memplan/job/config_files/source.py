@@ -33,9 +33,7 @@ class FileSource:
     def get(self, place: str, read: Read | None = None) -> Any:
         """What stands at a place such as ``zero_optimization.stage``; None where nothing does, or ``auto``.
 
-        Args:
-            place: Keys joined by dots.
-            read: Checks and converts it; what is wrong becomes a problem.
+        What ``read`` finds wrong becomes a problem.
         """
         found: Any = self.content
         for key in place.split("."):
@@ -54,14 +52,7 @@ class FileSource:
         self.provenance[name] = f"{self.path.name}:{place}"
 
     def take(self, name: str, place: str, read: Read, default: Any = None) -> Any:
-        """Let a field have what stands at a place, else the framework's own default; None says nothing.
-
-        Args:
-            name: The field.
-            place: Keys joined by dots.
-            read: Checks and converts.
-            default: What the framework takes where the file says nothing.
-        """
+        """Let a field have what stands at a place, else the framework's own default; None says nothing."""
         value = self.get(place, read)
         if value is not None:
             self.say(name, value, place)

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 
 def build(make: "Callable[[], torch.nn.Module]") -> "torch.nn.Module":
-    """Call ``make``; where the caller traces on fake tensors, without values.
-
-    Args:
-        make: Builds the model, on the default device.
-
-    Returns:
-        The model on CPU: with real values outside of fake tensor mode, with fake tensors inside.
-    """
+    """Call ``make``: with real values on the CPU, or with fake tensors where the caller traces on those."""
     import torch
 
     from memplan.seam.fake import FakeTensor, unset_fake_temporarily

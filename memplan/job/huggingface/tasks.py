@@ -49,14 +49,8 @@ def batch_maker(
 ) -> "Callable[[int, int | None], Batch]":
     """A ``batch`` function for one task.
 
-    Args:
-        task: What the model is trained for.
-        config: The model's configuration; its sizes decide vocabulary and image size.
-        default_seq_len: Tokens per sample where the call gives none.
-        mode: What the loss alone needs is for training. An encoder-decoder is told in inference what to continue.
-
-    Returns:
-        ``(batch_size, seq_len)`` → keyword inputs.
+    The configuration's sizes decide vocabulary and image size. What the loss alone needs is for training; an
+    encoder-decoder is told in inference what to continue.
     """
 
     def batch(batch_size: int, seq_len: int | None) -> Batch:

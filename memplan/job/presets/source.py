@@ -11,14 +11,9 @@ from memplan.job.spec import JobSpec
 
 
 def preset_source(name: str, *, spec: JobSpec) -> ModelSource:
-    """Load ``preset:NAME``.
+    """Load ``preset:NAME``: the architecture with the head of its task and inputs of the published sizes.
 
-    Args:
-        name: Name in the catalog; upper and lower case are the same.
-        spec: The job.
-
-    Returns:
-        The target: the architecture with the head of its task and inputs of the published sizes.
+    Upper and lower case are the same.
 
     Raises:
         UsageError: No such preset, the library is missing or too old to know the architecture, or the sequence is

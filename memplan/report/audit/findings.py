@@ -13,11 +13,7 @@ from memplan.versions import installed
 
 
 def findings_of(audit: Audit) -> Findings:
-    """What the audit found, as forges are told of it.
-
-    Args:
-        audit: What was found; files relative to the repository's root.
-    """
+    """What the audit found, as forges are told of it; files relative to the repository's root."""
     return Findings(
         command="audit",
         found=tuple(replace(finding, message=clean(finding.message)) for finding in identified(audit.findings)),

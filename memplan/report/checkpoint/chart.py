@@ -9,9 +9,7 @@ from memplan.report.draw.scatter import CHOSEN, MARK, POINT, Words, scatter
 def curve_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     """The curve: peak to the right, extra time upwards; the plan and the budget marked.
 
-    Args:
-        answer: Its ``pareto`` is the curve; nothing is drawn for fewer than two points.
-        width: Terminal cells per line.
+    Nothing is drawn for fewer than two points.
     """
     if len(answer.pareto) < 2:
         return []

@@ -13,14 +13,7 @@ from memplan.units import format_bytes
 
 
 def render(answer: GraphAnswer, *, width: int = 80, explain: bool = False, plan_file: str = "") -> list[Text]:
-    """Write an answer as lines of styled text.
-
-    Args:
-        answer: What was found.
-        width: Terminal cells per line.
-        explain: Also list assumptions.
-        plan_file: Where the plan was written; empty: nowhere.
-    """
+    """Write an answer as lines of styled text."""
     width = bounded(width)
     left = f"memplan {answer.memplan_version}  solved in {answer.solve_seconds:.1f} s"
     facts = [f"{answer.nodes:,} nodes", f"{answer.edges:,} edges", f"budget {format_bytes(answer.budget_bytes)}"]

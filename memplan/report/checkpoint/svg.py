@@ -8,13 +8,9 @@ from memplan.units import format_bytes
 
 
 def render(answer: CheckpointAnswer) -> str:
-    """Draw the curve.
+    """Draw the curve as an SVG document that needs nothing else.
 
-    Args:
-        answer: Its ``pareto`` is the curve; without one only the plan and the unplanned step are drawn.
-
-    Returns:
-        An SVG document that needs nothing else.
+    Without a curve (``pareto``) only the plan and the unplanned step are drawn.
     """
     points = {(point.peak_bytes, point.overhead_ratio) for point in answer.pareto}
     return draw(

@@ -7,15 +7,7 @@ FULL = "█"
 
 
 def apportion(sizes: Sequence[int], cells: int) -> list[int]:
-    """Share cells out in proportion to sizes, by largest remainder.
-
-    Args:
-        sizes: Non-negative sizes.
-        cells: How many cells there are to give.
-
-    Returns:
-        Cells per size; they sum to ``cells``, or to 0 where every size is 0.
-    """
+    """Share cells out in proportion to non-negative sizes, by largest remainder; none where every size is 0."""
     total = sum(sizes)
     if total <= 0:
         return [0] * len(sizes)

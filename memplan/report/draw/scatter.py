@@ -30,12 +30,7 @@ class Words:
 def scatter(points: Sequence[Point], *, chosen: Point | None, mark: int, words: Words, width: int) -> list[Text]:
     """Draw points.
 
-    Args:
-        points: All of them.
-        chosen: One that stands out.
-        mark: Bytes at which a line goes up, if they lie between the points.
-        words: What is written around them.
-        width: Terminal cells per line.
+    ``chosen`` stands out; at ``mark`` bytes a line goes up, if they lie between the points.
     """
     every = [*points, *([chosen] if chosen else [])]
     low, high = min(size for size, _ in every), max(size for size, _ in every)

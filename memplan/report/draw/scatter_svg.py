@@ -39,17 +39,9 @@ class Dot:
 def render(
     title: str, points: Sequence[Dot], *, chosen: Dot | None, mark: int, figure_text: Callable[[float], str]
 ) -> str:
-    """Draw points, joined by a line.
+    """Draw points, from left to right, joined by a line: an SVG document that needs nothing else.
 
-    Args:
-        title: Above the picture; plain text.
-        points: From left to right.
-        chosen: One that stands out, on the line or beside it.
-        mark: Bytes at which a line goes up, if they lie between the points.
-        figure_text: How a figure is written.
-
-    Returns:
-        An SVG document that needs nothing else.
+    ``chosen`` stands out, on the line or beside it; at ``mark`` bytes a line goes up, if they lie between the points.
     """
     parts = _Picture([*points, *([chosen] if chosen else [])]).parts(points, chosen, mark, figure_text)
     return picture(title, parts, size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)

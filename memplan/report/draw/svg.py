@@ -19,12 +19,8 @@ STYLE = """
 def picture(title: str, parts: Iterable[str], *, size: tuple[int, int], left: int, style: str) -> str:
     """An SVG document that needs nothing else.
 
-    Args:
-        title: Above the picture, and for those who cannot see it; plain text.
-        parts: SVG elements.
-        size: Width and height in pixels.
-        left: Where the title begins.
-        style: CSS of the parts' classes.
+    The title, plain text, stands above the picture, beginning at ``left`` pixels; the style is CSS of the parts'
+    classes.
     """
     width, height = size
     return "\n".join(

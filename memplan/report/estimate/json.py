@@ -44,12 +44,7 @@ DOCUMENT = Document(
 def report_of(
     estimates: Sequence[Estimate], digests: Sequence[HistoryDigest | None] = ()
 ) -> EstimateReport | EstimateReports:
-    """Return what stands for one estimate, or for several.
-
-    Args:
-        estimates: What is written.
-        digests: The history of each, where it is to be written as its ``timeline``.
-    """
+    """Return what stands for one estimate, or for several, each with its digest as ``timeline`` where there is one."""
     reports = tuple(EstimateReport(*pair) for pair in zip_longest(estimates, digests))
     return reports[0] if len(reports) == 1 else EstimateReports(estimates=reports)
 

@@ -20,8 +20,7 @@ TOP_LEVEL = "(top level)"
 def grouped(owners: Iterable[Owner]) -> list[Owner]:
     """Owners that differ only in a block's number as one: ``layers.*.mlp x32``.
 
-    Returns:
-        The groups, largest first, holding the same bytes in all. A group of one keeps its name.
+    Groups hold the same bytes in all, largest first. A group of one keeps its name.
     """
     groups: dict[tuple[str, str, str], list[Owner]] = {}
     for owner in owners:

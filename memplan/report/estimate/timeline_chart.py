@@ -16,14 +16,7 @@ _LABEL_CELLS = 10
 def chart_lines(allocated: Sequence[int], reserved: Sequence[int], marked: int, width: int) -> list[Text]:
     """Rows of a chart, its axis and the legend.
 
-    Args:
-        allocated: Bytes at each moment.
-        reserved: Bytes at each moment, at least those allocated.
-        marked: Index of the moment that an arrow points at.
-        width: Terminal cells per line.
-
-    Returns:
-        Nothing where nothing was ever reserved.
+    An arrow points at the marked moment. Nothing where nothing was ever reserved.
     """
     top = max(reserved)
     columns = width - _LABEL_CELLS - 4

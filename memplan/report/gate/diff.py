@@ -24,16 +24,7 @@ _SOURCE_CELLS = 56
 
 
 def render(diff: Diff, *, width: int = 80, quiet: bool = False) -> list[Text]:
-    """Write what changed as lines of styled text.
-
-    Args:
-        diff: What changed.
-        width: Terminal cells per line.
-        quiet: Only a line for each job.
-
-    Returns:
-        Lines without line breaks; the last is the answer.
-    """
+    """Write what changed as lines of styled text; quiet: a line for each job. The last one is the answer."""
     width = bounded(width)
     title = Text.assemble(("memplan diff  ", "bold"), shorten(f"{diff.base} → {diff.head}", width - 14))
     cells = name_cells([(each.job, each.gpu) for each in diff.changes])

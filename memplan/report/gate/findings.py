@@ -23,11 +23,7 @@ _GROWTH_SHOWN = 3
 
 
 def findings_of(result: GateResult) -> Findings:
-    """What the gate found, as forges are told of it: with what grew as evidence.
-
-    Args:
-        result: What was found; files relative to the repository's root.
-    """
+    """What the gate found, as forges are told of it: with growth as evidence, files relative to the repository."""
     found = (_told(finding, row) for row in result.rows for finding in row.findings)
     return Findings(
         command="gate",

@@ -34,9 +34,7 @@ def grown(comparison: Comparison) -> str:
 def grouped_growth(growth: Iterable[Growth]) -> list[Growth]:
     """Growth of modules that differ only in a block's number as one, ``layers.*.mlp x32``; the largest change first.
 
-    Returns:
-        The groups, with the same bytes in all; those that come to nothing (bytes that moved from block to block) are
-        left out.
+    Groups that come to nothing (bytes that moved from block to block) are left out.
     """
     groups: dict[tuple[str, str], list[Growth]] = {}
     for each in growth:

@@ -14,8 +14,7 @@ _WORST_FIRST = ("failed", "unknown", "warned", "passed")
 def headline(result: GateResult) -> str:
     """Return the answer and the row that matters most: ``1 of 2 failed: small on l4 grew by 160.00 MiB (+11.6 %), …``.
 
-    Args:
-        result: What the gate found. Of rows that fare alike the one that grew most is told.
+    Of rows that fare alike the one that grew most is told.
     """
     if not result.rows:
         return "no jobs"

@@ -26,12 +26,7 @@ _CUT_BYTES = 400
 
 
 def render(result: GateResult, *, limit: int = SUMMARY_LIMIT) -> str:
-    """Write what the gate found.
-
-    Args:
-        result: What it found; files relative to the repository's root.
-        limit: The report stays below so many bytes: ``SUMMARY_LIMIT`` or ``COMMENT_LIMIT``.
-    """
+    """Write what the gate found in fewer bytes than a limit; files relative to the repository's root."""
     order = list(STATES)
     rows = sorted(result.rows, key=lambda row: order.index(state(row)))
     head, foot = _head(result, rows), _foot(result)

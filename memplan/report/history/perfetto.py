@@ -23,15 +23,7 @@ _CALLS, _ALLOCATIONS = 1, 2  # Thread ids: rows of the viewer, in this order.
 
 
 def render(snapshot: Snapshot, *, name: str) -> str:
-    """Write a Chrome trace.
-
-    Args:
-        snapshot: A real one or a recording.
-        name: What it is of, for the title.
-
-    Returns:
-        The JSON text.
-    """
+    """Write a real snapshot, or a recording, as a Chrome trace: JSON text with a name for its title."""
     events = [event for device in snapshot.devices for event in _device_events(device, name)]
     content = {"displayTimeUnit": "ms", "otherData": {"exporter": "memplan", "name": name}, "traceEvents": events}
     return json.dumps(content, separators=(",", ":"))

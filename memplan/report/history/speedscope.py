@@ -19,15 +19,7 @@ _UNRECORDED: Final = Frame("??", 0, "allocated before the history began")
 
 
 def render(snapshot: Snapshot, *, name: str) -> str:
-    """Write a speedscope file.
-
-    Args:
-        snapshot: A real one or a recording.
-        name: What it is of, for the title.
-
-    Returns:
-        The JSON text.
-    """
+    """Write a real snapshot, or a recording, as a speedscope file: JSON text with a name for its title."""
     table = _FrameTable()
     profiles = [profile for device in snapshot.devices for profile in _profiles(device, table)]
     content = {

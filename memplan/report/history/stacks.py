@@ -11,11 +11,7 @@ _RECORDED: Final = frozenset({CATEGORY, MODULE, OP, PHASE, TENSOR})
 
 
 class StackReader:
-    """Reads each distinct stack once.
-
-    Args:
-        categories: Keep the category of a recorded allocation as the outermost level?
-    """
+    """Reads each distinct stack once, with or without a recorded allocation's category as the outermost level."""
 
     def __init__(self, *, categories: bool) -> None:
         self._categories = categories

@@ -20,14 +20,7 @@ _STATES: Final = {"allocated": "active_allocated", "pending": "active_pending_fr
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """Write a snapshot file.
-
-    Args:
-        snapshot: A real one or a recording.
-
-    Returns:
-        The bytes of the file.
-    """
+    """Write a real snapshot, or a recording, as the bytes of a snapshot file."""
     frames = _SharedFrames()
     traces: list[list[dict[str, Any]]] = [[] for _ in range(1 + max((d.device for d in snapshot.devices), default=0))]
     for device in snapshot.devices:

@@ -12,14 +12,7 @@ from memplan.units import format_bytes
 
 
 def render(results: Sequence[RecordedEstimate]) -> str:
-    """Write estimates of one job as a page.
-
-    Args:
-        results: The same job on one or several GPUs; one without a digest is shown without its history.
-
-    Returns:
-        HTML that needs nothing else.
-    """
+    """Write estimates of one job as a page that needs nothing else; those without a digest without their history."""
     first = results[0].estimate
     keys = anchors([result.estimate.gpu.name for result in results])
     several = len(results) > 1

@@ -39,14 +39,7 @@ class RowView:
 
 
 def render(result: GateResult) -> str:
-    """Write what the gate found as a page.
-
-    Args:
-        result: What it found; rows without a digest have neither timeline nor map.
-
-    Returns:
-        HTML that needs nothing else.
-    """
+    """Write what the gate found as a page that needs nothing else; rows without a digest without timeline and map."""
     keys = anchors([f"{row.job}-{row.gpu}" for row in result.rows])
     shown = [(index, key, row, row.estimate) for index, (key, row) in enumerate(zip(keys, result.rows, strict=True))]
     first = next((row.estimate for row in result.rows if row.estimate), None)

@@ -12,15 +12,9 @@ SCRIPTS: Final = ("base", "timeline", "map", "treemap", "owners", "main")
 
 
 def assemble(context: dict[str, Any], document: Mapping[str, Any], *, template: str = "page.html.j2") -> str:
-    """Write a page.
+    """Write a page of a template, its context and the JSON that it carries; it loads nothing.
 
-    Args:
-        context: What the template shows.
-        document: The JSON that the page carries.
-        template: Which page.
-
-    Returns:
-        HTML that loads nothing. Its Content-Security-Policy names the one style and the one script by their hashes.
+    Its Content-Security-Policy names the one style and the one script by their hashes.
     """
     style, code = _style(), _script()
     shown = context | {"style": style, "script": code, "data": embedded(document)}

@@ -22,12 +22,9 @@ STYLE = """
 
 
 def page(title: str, body: Iterable[str], *, picture_style: str) -> str:
-    """An HTML document that needs nothing else.
+    """An HTML document that needs nothing else, of a plain title and lines of HTML below it.
 
-    Args:
-        title: As plain text.
-        body: Lines of HTML below the heading.
-        picture_style: CSS of the picture among them (``memplan.report.draw.svg.picture``): the policy names it, too.
+    ``picture_style`` is CSS of the picture among them (``memplan.report.draw.svg.picture``): the policy names it, too.
     """
     allowed = policy(styles=[STYLE, svg.STYLE + picture_style])
     return "\n".join(

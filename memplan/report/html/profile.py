@@ -66,11 +66,7 @@ class View:
 
 
 def render(recording: Recording, overlay: Overlay | None = None) -> str:
-    """Write a recording as a page.
-
-    Returns:
-        HTML that needs nothing else.
-    """
+    """Write a recording as a page that needs nothing else."""
     digest = overlay.side.digest if overlay else _own_digest(recording)
     line = TIMELINE.plain(digest) if digest else None
     if line is not None:

@@ -99,14 +99,7 @@ class Article:
 
 
 def article(key: str, estimate: Estimate, digest: HistoryDigest | None, row: object | None = None) -> Article:
-    """Put an estimate into words.
-
-    Args:
-        key: Its anchor in the page.
-        estimate: The answer.
-        digest: Its history; without one the page has neither timeline nor map.
-        row: What a gate says of it.
-    """
+    """Put an estimate into words, with its anchor in the page; without a digest neither timeline nor map."""
     known = estimate.verdict is not Verdict.UNKNOWN
     return Article(
         key=key,

@@ -20,16 +20,7 @@ _BAR = 16
 
 
 def render(check: Check, *, seconds: float, width: int = 80) -> list[Text]:
-    """Write a check as rows of styled text.
-
-    Args:
-        check: The last one.
-        seconds: Since the command was started.
-        width: Terminal cells per row.
-
-    Returns:
-        Exactly ``ROWS`` rows.
-    """
+    """Write a check, so many seconds after the start, as exactly ``ROWS`` rows of styled text."""
     width = bounded(width)
     lines = [_headline(check, seconds, width), *_devices(check, width), _host(check)]
     rows = [*lines, *[Text("")] * ROWS][:ROWS]

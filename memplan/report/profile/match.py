@@ -41,12 +41,8 @@ class Match(NamedTuple):
 def measured(events: Events, start: int, steps: Sequence[int], *, least: int, rounding: int) -> MeasuredEvents:
     """A recording's events as they are compared.
 
-    Args:
-        events: All of them.
-        start: Bytes alive before the first.
-        steps: When each step began.
-        least: Events of at most so many bytes count in the levels only.
-        rounding: The allocator hands out multiples of it.
+    ``start`` bytes are alive before the first. Events of at most ``least`` bytes count in the levels only; the
+    allocator hands out multiples of ``rounding``.
     """
     sizes, levels, tops, kept = array("q"), array("q"), array("q"), array("q")
     level = before = start

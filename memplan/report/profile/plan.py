@@ -41,10 +41,8 @@ class Predicted(NamedTuple):
 def predicted(plan: PlannedRun, steps: int, *, ignored_bytes: int = 0) -> Predicted:
     """Lay a plan's timeline out.
 
-    Args:
-        plan: The plan.
-        steps: How many the run has; beyond those replayed the last is repeated, if the trace found that it does.
-        ignored_bytes: Events of at most so many bytes count in the levels, but do not stand by themselves.
+    Beyond the steps replayed the last is repeated, if the trace found that it does. Events of at most ``ignored_bytes``
+    count in the levels, but do not stand by themselves.
     """
     digest = plan.digest
     missing = max(0, steps - last_step(digest.spans))
@@ -76,10 +74,6 @@ def repeated(digest: HistoryDigest, times: int) -> HistoryDigest:
     """A timeline whose last step comes so many times more.
 
     What the step frees from before it, the repetition frees of what the step left in its place.
-
-    Args:
-        digest: Its last step leaves as much as it found.
-        times: How often.
     """
     last = last_step(digest.spans)
     step = step_events(digest.spans, last)

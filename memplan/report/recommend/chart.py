@@ -9,9 +9,7 @@ from memplan.report.draw.scatter import CHOSEN, MARK, POINT, Words, scatter
 def front_lines(answer: Recommendation, width: int) -> list[Text]:
     """The Pareto front: peak to the right, samples per second upwards; the best and the limit marked.
 
-    Args:
-        answer: Its ``pareto`` is the front; nothing is drawn for fewer than two points.
-        width: Terminal cells per line.
+    Nothing is drawn for fewer than two points.
     """
     if len(answer.pareto) < 2:
         return []

@@ -27,18 +27,10 @@ def raster(
     rows: int,
     height: int,
 ) -> list[list[RasterCell]]:
-    """Draw a placement into cells.
+    """Draw a placement into cells, rows from the lowest offset up.
 
-    Args:
-        buffers: The buffers.
-        placement: Where they lie.
-        labels: What each holds; empty: nothing is known.
-        columns: Cells over time, from the first birth to the last end.
-        rows: Cells over offsets.
-        height: Offset at which the topmost row ends.
-
-    Returns:
-        Rows from the lowest offset up.
+    Columns go from the first birth to the last end, the topmost row ends at ``height``. Without labels nothing is known
+    of what buffers hold.
     """
     first = min((buffer.start for buffer in buffers), default=0)
     width = max((buffer.end for buffer in buffers), default=1) - first

@@ -37,14 +37,7 @@ STYLE = """
 
 
 def render(answer: ReuseAnswer) -> str:
-    """Draw a placement.
-
-    Args:
-        answer: Without a placement only the axes are drawn.
-
-    Returns:
-        An SVG document that needs nothing else.
-    """
+    """Draw a placement as an SVG document that needs nothing else; without one only the axes are drawn."""
     return picture(_title(answer), _Picture(answer).parts(), size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)
 
 

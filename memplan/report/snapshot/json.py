@@ -168,11 +168,7 @@ DOCUMENT = Document(
 def render(name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnalysis, *, top: int) -> str:
     """Render everything about one device at the top level, and, of several, each in ``devices``.
 
-    Args:
-        name: The file.
-        analyses: All devices that were looked at.
-        shown: The one at the top level.
-        top: Owners, stacks and the like to list at most.
+    At most ``top`` owners, stacks and the like are listed.
     """
     devices = tuple(_report(analysis, top) for analysis in analyses) if len(analyses) > 1 else ()
     return DOCUMENT.render(SnapshotReport(name, _report(shown, top), devices))
