@@ -1,4 +1,4 @@
-"""Reads ``PYTORCH_CUDA_ALLOC_CONF`` as PyTorch does, with errors that name the key; and writes it.
+"""Reads ``PYTORCH_CUDA_ALLOC_CONF`` as PyTorch does, with errors that name the key.
 
 Rules after ``c10/core/AllocatorConfig.h`` and ``c10/cuda/CUDAAllocatorConfig.h`` (torch 2.13): the order of the options
 does not matter, and the last of several with one key counts. PyTorch reads ``20MB`` as 20 and ``0.8x`` as 0.8; what
@@ -9,11 +9,10 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from memplan.errors import UsageError
-from memplan.replay.conf_divisions import format_divisions, parse_divisions
+from memplan.replay.conf_divisions import parse_divisions
 from memplan.replay.conf_values import RefusedValueError, flag, fraction, mebibytes, power_of_two
 from memplan.replay.policy import MIN_LARGE_ALLOCATION, AllocatorPolicy
 from memplan.units import MIB
@@ -29,8 +28,6 @@ class _Option(NamedTuple):
     """Field of the policy that it sets; ``pinned.`` before one of the host's."""
     read: Callable[[str], object]
     """Reads its value."""
-    write: Callable[[Any], str]
-    """The inverse."""
 
 
 class _Ignored(NamedTuple):
@@ -40,16 +37,6 @@ class _Ignored(NamedTuple):
     """Reads its value."""
     effect: str = ""
     """What a replay therefore leaves out; empty if it moves no byte."""
-
-
-def _write_mebibytes(size: int) -> str:
-    if size % MIB:
-        raise ValueError(f"{size} bytes are no whole number of MiB, which is all that the option can say")
-    return str(size // MIB)
-
-
-def _write_number(number: float) -> str:
-    return min(str(number), f"{Decimal(str(number)):f}".rstrip("0").rstrip("."), key=len)
 
 
 def _threshold(value: str) -> float:
@@ -79,19 +66,17 @@ def _anything(value: str) -> str:
 
 
 _OPTIONS: Mapping[str, _Option] = {
-    "expandable_segments": _Option("expandable_segments", flag, str),
-    "garbage_collection_threshold": _Option("garbage_collection_threshold", _threshold, _write_number),
-    "large_segment_size_mb": _Option(
-        "large_segment_size", mebibytes(MIN_LARGE_ALLOCATION // MIB + 1), _write_mebibytes
-    ),
-    "max_non_split_rounding_mb": _Option("max_non_split_rounding", mebibytes(0), _write_mebibytes),
-    "max_split_size_mb": _Option("max_split_size", mebibytes(0), _write_mebibytes),
-    "per_process_memory_fraction": _Option("per_process_memory_fraction", fraction, _write_number),
-    "pinned_max_cached_size_mb": _Option("pinned.max_cached_size", mebibytes(0), _write_mebibytes),
-    "pinned_max_round_threshold_mb": _Option("pinned.max_round_threshold", mebibytes(0), _write_mebibytes),
-    "pinned_reserve_segment_size_mb": _Option("pinned.reserve_segment_size", mebibytes(1), _write_mebibytes),
-    "roundup_power2_divisions": _Option("roundup_power2_divisions", parse_divisions, format_divisions),
-    "throw_on_cudamalloc_oom": _Option("throw_on_cudamalloc_oom", flag, str),
+    "expandable_segments": _Option("expandable_segments", flag),
+    "garbage_collection_threshold": _Option("garbage_collection_threshold", _threshold),
+    "large_segment_size_mb": _Option("large_segment_size", mebibytes(MIN_LARGE_ALLOCATION // MIB + 1)),
+    "max_non_split_rounding_mb": _Option("max_non_split_rounding", mebibytes(0)),
+    "max_split_size_mb": _Option("max_split_size", mebibytes(0)),
+    "per_process_memory_fraction": _Option("per_process_memory_fraction", fraction),
+    "pinned_max_cached_size_mb": _Option("pinned.max_cached_size", mebibytes(0)),
+    "pinned_max_round_threshold_mb": _Option("pinned.max_round_threshold", mebibytes(0)),
+    "pinned_reserve_segment_size_mb": _Option("pinned.reserve_segment_size", mebibytes(1)),
+    "roundup_power2_divisions": _Option("roundup_power2_divisions", parse_divisions),
+    "throw_on_cudamalloc_oom": _Option("throw_on_cudamalloc_oom", flag),
 }
 """All options that decide what is reserved, alphabetically."""
 
@@ -149,34 +134,6 @@ def not_modelled(text: str) -> tuple[str, ...]:
     return tuple(f"{key}: {_IGNORED[key].effect}" for key in sorted(set_keys) if _IGNORED[key].effect)
 
 
-def format_conf(policy: AllocatorPolicy) -> str:
-    """The shortest options that give a policy: ``parse_conf(format_conf(policy)) == policy``.
-
-    Args:
-        policy: A policy that options can express.
-
-    Returns:
-        Options for ``PYTORCH_CUDA_ALLOC_CONF``, empty for PyTorch's defaults.
-
-    Raises:
-        ValueError: No options give this policy, e.g. a size that is no whole number of MiB.
-    """
-    standard = AllocatorPolicy()
-    items = [
-        f"{key}:{option.write(value)}"
-        for key, option in _OPTIONS.items()
-        if (value := _value(policy, option.field)) != _value(standard, option.field)
-    ]
-    text = ",".join(items)
-    try:
-        faithful = parse_conf(text) == policy
-    except UsageError as refused:
-        raise ValueError(f"no options give this policy: {refused.what}") from None
-    if not faithful:
-        raise ValueError("no options give this policy")
-    return text
-
-
 def _items(text: str) -> list[tuple[str, str]]:
     """Keys and values, cut at commas outside brackets. Like PyTorch, this lets a comma at the end pass."""
     bare = "".join(text.split()).removesuffix(",")
@@ -209,11 +166,6 @@ def _policy(settings: list[tuple[str, Any]]) -> AllocatorPolicy:
     pinned = {field.partition(".")[2]: value for field, value in values.items() if "." in field}
     standard = AllocatorPolicy()
     return dataclasses.replace(standard, **own, pinned=dataclasses.replace(standard.pinned, **pinned))
-
-
-def _value(policy: AllocatorPolicy, field: str) -> object:
-    holder, _, name = field.rpartition(".")
-    return getattr(policy.pinned if holder else policy, name)
 
 
 def _refusal(problems: list[tuple[str, str]]) -> UsageError:
