@@ -15,7 +15,6 @@ import torch
 
 from memplan.runtime.numa import syscalls
 from memplan.runtime.numa.binding import bind
-from memplan.runtime.numa.check import check
 from memplan.runtime.numa.pinned import pinned_empty
 from memplan.runtime.numa.placement import Demand
 from memplan.runtime.numa.plan import place
@@ -27,6 +26,7 @@ from runtime_figures.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.runtime.numa.check import check
 from tests.runtime.numa.machines import DGX_A100, MACHINES, build
 from tests.runtime.numa.test_torchrun import torch_on
 

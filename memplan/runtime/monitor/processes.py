@@ -1,6 +1,6 @@
 """The command and the processes that it started, as the kernel sees them. Torch-free."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,15 +27,6 @@ def tree(pid: int) -> tuple[frozenset[int], int]:
 def host_of(resident: int) -> HostReading:
     """The host, with so much resident memory in place of this process's own."""
     return replace(host_reading(), resident=resident)
-
-
-def send(pids: Collection[int], signal: int) -> None:
-    """Send a signal to processes; those that are gone do not mind."""
-    for pid in pids:
-        try:
-            psutil.Process(pid).send_signal(signal)
-        except psutil.Error:
-            continue
 
 
 def oom_kills() -> int:

@@ -7,13 +7,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.runtime.numa.check import check
 from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement
 from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
 from memplan.runtime.numa.system_files import SystemFiles
 from memplan.runtime.numa.topology import read_topology
 from memplan.units import GIB, Bytes
+from tests.runtime.numa.check import check
 from tests.runtime.numa.conftest import Trees
 from tests.runtime.numa.machines import DESKTOP, DGX_A100, DGX_H100, EPYC_7251, GH200, MACHINES, SLURM, Machine
 

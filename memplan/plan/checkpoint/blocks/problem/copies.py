@@ -103,12 +103,6 @@ def computing_seconds(problem: BlockProblem, choice: BlockChoice) -> list[float]
     return seconds
 
 
-def bytes_back(problem: BlockProblem, choice: BlockChoice) -> int:
-    """All that a step copies back under a choice."""
-    pairs = zip(problem.blocks, choice.options, strict=True)
-    return sum(block.options[option].offloaded_bytes * len(block.spans) for block, option in pairs)
-
-
 def backlogs(problem: BlockProblem, choice: BlockChoice) -> Backlogs:
     """Follow the queue under a choice, its stalls included; bytes under way are rounded up."""
     count = len(problem.positions)
