@@ -37,11 +37,7 @@ def adopt(
 ) -> tuple[Adopted, ...]:
     """Trace what may become jobs, as the gate will.
 
-    Args:
-        tables: Keys of each.
-        profiles: GPUs that they are for.
-        cache: Where the figures are kept for the gate.
-        progress: Told what is done.
+    The cache keeps the figures for the gate.
 
     Returns:
         One for each table, in order.

@@ -28,15 +28,7 @@ class Judged:
 
 
 def with_advice(judged: Iterable[Judged], run: Callable[[Sequence[Task]], Sequence[Answer]]) -> list[Judged]:
-    """Give each job that is over a budget the changes that would keep it.
-
-    Args:
-        judged: Every job on every GPU.
-        run: Runs tasks, an answer for each.
-
-    Returns:
-        The same, with other advice where one is over a budget below what its GPU has.
-    """
+    """Give each job that is over a budget the changes that would keep it."""
     all_judged = list(judged)
     over = {index: limit for index, each in enumerate(all_judged) if (limit := _passed(each)) is not None}
     tasks = [_task(all_judged[index], limit) for index, limit in over.items()]

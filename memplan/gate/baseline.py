@@ -13,11 +13,7 @@ from memplan.project.records import Project
 
 
 def accepted(project: Project, *, update: bool) -> Entries | None:
-    """The accepted figures of a project; None where there are none.
-
-    Args:
-        project: It names the file.
-        update: Is the file to be made anew?
+    """The accepted figures of a project, whose file may be to be made anew; None where there are none.
 
     Raises:
         UsageError: There are none, but growth over them is to be judged; or they cannot be written.
@@ -53,12 +49,9 @@ def _existing(path: Path, *, update: bool) -> Entries:
 
 
 def update(path: Path, rows: Sequence[Row]) -> str:
-    """Write the figures of the rows that pass; those of others stay as they are.
+    """Write the figures of the rows that pass, those of others staying as they are; returns a sentence about it.
 
     Others may have written theirs since this run began, so what stands in the file is read again.
-
-    Returns:
-        A sentence about it.
 
     Raises:
         UsageError: The file cannot be written, or has become something else.

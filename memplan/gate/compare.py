@@ -26,8 +26,7 @@ def compare(before: Estimate, after: Estimate) -> Comparison:
 
     Owners are matched by module and category: the line that a module is written in moves with every commit.
 
-    Returns:
-        Every category, and every module whose bytes at the peak changed, the largest growth first.
+    Every category is compared, and every module whose bytes at the peak changed, the largest growth first.
     """
     old, new = _by_module(before.owners), _by_module(after.owners)
     growth = [

@@ -44,14 +44,8 @@ class Diff:
 def difference(base: Entries, head: Entries, *, names: tuple[str, str]) -> Diff:
     """Match two sets of estimates by job and GPU.
 
-    Args:
-        base: The first.
-        head: The second.
-        names: What the user calls them.
-
-    Returns:
-        Every job and GPU of either. Where each has estimates of one job alone, the two are compared whatever they are
-        called: a target moves.
+    ``names`` are what the user calls them. Where each has estimates of one job alone, the two are compared whatever
+    they are called: a target moves.
     """
     base = _called_alike(base, head)
     changes = []

@@ -38,10 +38,7 @@ class GateOptions:
 
 
 def gate(project: Project, asked: GateOptions, progress: Callable[[str], None] | None = None) -> GateResult:
-    """Run and judge the jobs of a project.
-
-    Returns:
-        A row for every job and GPU.
+    """Run and judge the jobs of a project: a row for every job and GPU.
 
     Raises:
         UsageError: A GPU or the baseline is not to be had, or the baseline cannot be written.

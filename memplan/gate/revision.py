@@ -44,15 +44,10 @@ class Run:
 
 
 def estimates_at(revision: str, how: Run, progress: Callable[[str], None] | None = None) -> Entries:
-    """Run the jobs of a revision's project.
+    """Run the jobs of a project at a commit, branch or tag of the repository of the working directory.
 
-    Args:
-        revision: A commit, branch or tag of the repository that the working directory is in.
-        how: How; nothing is cached, since the folder is another one each time.
-        progress: Told what is done.
-
-    Returns:
-        Estimates by job and GPU; a job that fails has none.
+    Estimates are by job and GPU; a job that fails has none. Nothing is cached, since the folder is another one each
+    time.
 
     Raises:
         UsageError: There is no such revision, or something is wrong with its project.
@@ -68,10 +63,7 @@ def estimates_at(revision: str, how: Run, progress: Callable[[str], None] | None
 
 
 def estimates_here(how: Run, progress: Callable[[str], None] | None = None) -> Entries:
-    """Run the jobs of the project as it lies in the working directory.
-
-    Returns:
-        Estimates by job and GPU; a job that fails has none.
+    """Run the jobs of the project as it lies in the working directory; estimates by job and GPU, none of a failed job.
 
     Raises:
         UsageError: Something is wrong with the project.

@@ -60,16 +60,7 @@ def run(
     cache: Cache | None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Answer, ...]:
-    """Estimate every task.
-
-    Args:
-        tasks: What to run.
-        at_once: Processes at most.
-        cache: Where unchanged jobs are found; None: nowhere.
-        progress: Told what is done.
-
-    Returns:
-        One answer for each task, in order. A job that fails or hangs has an error for an answer.
+    """Estimate every task, so many processes at once; a job that fails or hangs has an error for an answer.
 
     Raises:
         KeyboardInterrupt: As it came; every process has been ended.

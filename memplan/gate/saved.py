@@ -80,11 +80,7 @@ def _without_estimates(content: Mapping[str, Any], where: str) -> UsageError:
 
 
 def read_digests(content: Mapping[str, Any], where: str) -> dict[tuple[str, str], HistoryDigest]:
-    """The timelines of those estimates that ``read_entries`` finds and that have one (``--timeline``).
-
-    Args:
-        content: What JSON holds; ``read_entries`` has read it.
-        where: The file, for errors.
+    """The timelines of those estimates that ``read_entries`` has found and that have one (``--timeline``).
 
     Raises:
         UsageError: One is broken.

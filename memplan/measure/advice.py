@@ -47,13 +47,8 @@ class Change(NamedTuple):
 def advise(given: TimedEstimate, attempt: Attempt, half: Half = "bf16") -> tuple[Advice, ...]:
     """Changes after which a step that does not fit does, cheapest in time first.
 
-    Args:
-        given: The job; one that fits needs no advice.
-        attempt: Estimates a changed job on the same device.
-        half: What its cores multiply in half precision.
-
-    Returns:
-        Only changes whose own estimate fits.
+    ``attempt`` estimates a changed job on the same device; only changes whose own estimate fits are advice. ``half`` is
+    what its cores multiply in half precision.
     """
     spec, estimate = given.spec, given.estimate
     if not needs_advice(spec, estimate):
@@ -149,10 +144,7 @@ class _Fitting(NamedTuple):
 def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstimate]) -> _Fitting | None:
     """The largest batch or length that fits, by secants: each guess is traced, the line through two gives the next.
 
-    Args:
-        above: What does not fit; 0 where there is no such thing.
-        estimate: Its estimate.
-        attempt: Estimates the job with another.
+    ``above`` does not fit; 0 where there is no such thing.
     """
     below = 0
     sizes = {above: estimate.peak.high_bytes}

@@ -88,18 +88,7 @@ def estimate_and_reads(
 
     Other arguments and errors are those of ``estimate``.
 
-    Args:
-        spec: The job.
-        profiles: Devices.
-        detail: What is kept of each replay.
-        switches: Optimizations of which it is told what each saves.
-        alloc_conf: The allocator's options.
-        timeout: Seconds.
-        folder: Where traces are kept; None: nowhere, and nothing that is read is recorded.
-        progress: Told what happens now.
-
-    Returns:
-        One estimate per profile, in order; what was read, None where it changed meanwhile.
+    Without a folder for traces nothing that is read is recorded; what was read is None where it changed meanwhile.
     """
     asked = (spec, tuple(profiles), tuple(switches))
     return run_isolated(_estimate_in_child, asked, alloc_conf, detail, folder, timeout=timeout, progress=progress)

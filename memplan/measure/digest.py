@@ -46,10 +46,7 @@ class _Sample(NamedTuple):
 class Digester(Observer):
     """Keeps of a replay in progress what a reader can look at.
 
-    Args:
-        script: What is played.
-        allocator: What it is played to.
-        peak_at: The event of the peak (``MemoryProfile.peak_at``), after which the allocator is drawn.
+    ``peak_at`` is the event of the peak (``MemoryProfile.peak_at``), after which the allocator is drawn.
     """
 
     def __init__(self, script: ReplayScript, allocator: Allocator, peak_at: int) -> None:

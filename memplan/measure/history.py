@@ -16,16 +16,9 @@ from memplan.snapshot.records import Snapshot
 def recorded(
     spec: JobSpec, profile: GpuProfile, measured: Measured, *, whole: bool
 ) -> tuple[Snapshot | None, HistoryDigest]:
-    """Record what was measured.
+    """Record what was measured: a history, if it is asked for, and a digest, whose peaks are the measured ones.
 
-    Args:
-        spec: The job; its precision decides how fast the device computes, for the history's clock.
-        profile: The device.
-        measured: The trace on it.
-        whole: Write the history itself down too, or only digest it?
-
-    Returns:
-        A history, if it is asked for, and a digest, whose peaks are the measured ones.
+    The job's precision decides how fast the device computes, for the history's clock.
     """
     memory = measured.memory
     # Only a replay under the device's limit can have given its cache back.

@@ -67,15 +67,7 @@ class ResidualTable:
     """(class, figure) → residuals."""
 
     def basis(self, workload: str) -> IntervalBasis:
-        """What an interval for a job of this class rests on.
-
-        Args:
-            workload: Its class, from ``classify``.
-
-        Returns:
-            The class's own ends where it has any, else those of all classes pooled; without ends where there are none
-            either.
-        """
+        """What an interval for a class of jobs (``classify``) rests on: its own ends, else those of all, if any."""
         # Runs on GPUs say nothing of the CPU, whose step and allocator are others.
         # A class whose runs are not pooled for others may have a pool of its own, with them in it.
         places = (workload,) if workload == "cpu" else (workload, f"{POOLED}-{workload}", POOLED)
@@ -97,12 +89,7 @@ class ResidualTable:
         return IntervalBasis(workload=workload, own_runs=own)
 
     def of_another_age(self, basis: IntervalBasis, torch: str) -> tuple[str, ...]:
-        """Say that a release of torch is older than any whose runs an interval rests on, where all of them are known.
-
-        Args:
-            basis: Of the interval.
-            torch: The release.
-        """
+        """Say that a release of torch is older than any whose runs an interval rests on, where all are known."""
         entry = self.entries.get((basis.workload, basis.figure))
         if basis.level is None or entry is None or not entry.torch or at_least(torch, entry.torch):
             return ()

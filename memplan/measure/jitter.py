@@ -38,11 +38,7 @@ def jitter(
 ) -> Jitter:
     """The band of a stream; none where a single CUDA stream leaves the order no choice.
 
-    Args:
-        stream: The stream.
-        memory: What comes of it.
-        play: Replays one.
-        late: The same requests, with frees of blocks that streams share as late as they can be.
+    ``late`` has the same requests, with frees of blocks that streams share as late as they can be.
     """
     if len({request.stream for request in (*stream.prefix, *stream.step)}) < 2:
         return NO_JITTER

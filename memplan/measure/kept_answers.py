@@ -42,11 +42,7 @@ class KeptAnswer:
         self._estimates, self._timelines = key_of("estimates", *job), key_of("timelines", *job)
 
     def find(self, *, timelines: bool = False) -> tuple[RecordedEstimate, ...] | None:
-        """Return the estimates, where nothing has changed since they were kept; else None.
-
-        Args:
-            timelines: With the digests of their replays; where those were not kept, nothing is found.
-        """
+        """Return the estimates, with digests if asked for, where nothing has changed since they were kept."""
         estimates = self._cache.find(self._estimates, partial(_read_each, ESTIMATE.read, self._count))
         if estimates is None:
             return None

@@ -15,12 +15,7 @@ from memplan.tracing.records import CacheLayer
 
 
 def kv_cache(layers: Sequence[CacheLayer], block_size: int | None) -> KvCache | None:
-    """The cache after the last forward of a generation; None where none was seen.
-
-    Args:
-        layers: Its layers.
-        block_size: Tokens per block; None for no blocks.
-    """
+    """The cache after the last forward of a generation, in blocks of so many tokens; None where none was seen."""
     if not layers:
         return None
     held = sum(layer.nbytes for layer in layers)

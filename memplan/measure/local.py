@@ -41,14 +41,7 @@ def estimate_here(
 ) -> tuple[Estimate, ...]:
     """Estimate one job on several devices, tracing once for each kind of device that changes the step.
 
-    Args:
-        spec: The job.
-        profiles: Devices, in the order of the answers.
-        advice: Look for changes that make it fit, where it does not? Each costs a trace.
-        switches: Optimizations of which it is told what each saves; each costs a trace.
-        alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
-        kept: Where traces are found and kept; None: nowhere.
-        progress: Told what happens now.
+    Devices come in the order of the answers. Advice (changes that make it fit) and each switch cost a trace.
 
     Raises:
         MemplanError: As for its stages.
@@ -69,14 +62,8 @@ def record_here(
 ) -> tuple[RecordedEstimate, ...]:
     """Estimate one job on several devices, and keep the history of every replay and its digest.
 
-    Args:
-        spec: The job.
-        profiles: Devices, in the order of the answers.
-        switches: Optimizations of which it is told what each saves; each costs a trace.
-        alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
-        whole: Keep the history itself too, or only the digest?
-        kept: Where traces are found and kept; None: nowhere.
-        progress: Told what happens now.
+    Devices come in the order of the answers; each switch costs a trace. ``whole`` keeps the history itself too, not
+    only its digest.
 
     Raises:
         MemplanError: As for its stages.

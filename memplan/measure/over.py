@@ -6,8 +6,7 @@ from memplan.units import format_bytes
 def over(device_bytes: int, high_bytes: int, limit_bytes: int) -> str:
     """``4.96 GiB over``: the predicted peak less the limit; where only the interval is over it, by its upper end.
 
-    Returns:
-        Words that name what is over, if it is not the peak; empty where nothing is.
+    The words name what is over, if it is not the peak; they are empty where nothing is.
     """
     if device_bytes > limit_bytes:
         return f"{format_bytes(device_bytes - limit_bytes)} over"

@@ -110,10 +110,6 @@ def pack(trace: Trace) -> bytes:
 def unpack(content: bytes, device: DeviceTraits) -> Trace:
     """Return the trace that ``pack`` made into bytes.
 
-    Args:
-        content: The bytes.
-        device: What the trace was made for.
-
     Raises:
         ValueError: They are no trace.
     """

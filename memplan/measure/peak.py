@@ -21,13 +21,6 @@ def device_peak(
 ) -> Bytes:
     """Trace a job and return its device peak.
 
-    Args:
-        spec: The job.
-        profile: The device.
-        timeout: Seconds after which the child is killed.
-        cache: Where traces of unchanged jobs are found and kept; None: nowhere.
-        progress: Told in a few words what happens now.
-
     Raises:
         UsageError: The target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.

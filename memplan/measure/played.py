@@ -29,12 +29,6 @@ def play_on_device(
 
     Where the segments would outgrow the device, they are replayed once more under its limit: the allocator then gives
     cached segments back and tries again, which is slow but may well fit.
-
-    Args:
-        lifetimes: The trace.
-        profile: The device.
-        policy: Options of its allocator.
-        rank: Which of the job's ranks was traced.
     """
     started = time.perf_counter()
     stream = request_stream(lifetimes.trace)
@@ -63,12 +57,7 @@ def play_on_device(
 
 
 def play_idle(measured: Measured, profile: GpuProfile) -> Measured:
-    """Replay a job whose optimizers never step: what its updates allocate, states among it, is nothing.
-
-    Args:
-        measured: The job as it was traced, with steps that update.
-        profile: The device.
-    """
+    """Replay a job whose optimizers never step: what its updates allocate, states among it, is nothing."""
     trace = measured.lifetimes.trace
     nothing = {
         storage.id: 0

@@ -26,11 +26,7 @@ def savings(
 ) -> tuple[Saving, ...]:
     """Trace a job with each optimization the other way.
 
-    Args:
-        switches: The optimizations.
-        estimate: The job's own estimate.
-        attempt: Estimates a changed job on the same device.
-        lacks: Dtypes that its cores cannot multiply; to turn these on would be no optimization.
+    To turn on dtypes that the device ``lacks`` would be no optimization.
 
     Returns:
         Those that are on first, each with the peak that the job has without it; then what it would have with others,
