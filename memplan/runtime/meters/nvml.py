@@ -34,19 +34,7 @@ class Nvml:
             name, uuid = (_text(ask(handle)) for ask in (nvml.nvmlDeviceGetName, nvml.nvmlDeviceGetUUID))
         except nvml.NVMLError:
             return None
-        return DeviceReading(
-            device=f"cuda:{index}",
-            name=name,
-            uuid=uuid,
-            allocated=None,
-            requested=None,
-            reserved=None,
-            inactive=None,
-            peak_allocated=None,
-            peak_reserved=None,
-            used=used,
-            total=total,
-        )
+        return DeviceReading(device=f"cuda:{index}", name=name, uuid=uuid, used=used, total=total)
 
     def _memory(self, handle: Any) -> tuple[int, int]:
         """Bytes used and there, as CUDA counts them: without what the driver keeps for itself, hundreds of MiB.

@@ -26,13 +26,9 @@ def cpu_reading(host: HostReading | None = None) -> DeviceReading:
     return DeviceReading(
         device="cpu",
         name=_processor(),
-        uuid="",
         allocated=counted.allocated if counted else None,
         requested=counted.allocated if counted else None,
-        reserved=None,
-        inactive=None,
         peak_allocated=counted.peak if counted else None,
-        peak_reserved=None,
         used=host.total - host.available,
         total=host.total,
         resident=host.resident,

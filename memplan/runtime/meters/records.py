@@ -12,19 +12,19 @@ class DeviceReading:
     """``cuda:0``, or ``cpu`` for tensors in host memory."""
     name: str
     """As the driver calls it."""
-    uuid: str
+    uuid: str = ""
     """The driver's name for this very card; empty for ``cpu``."""
-    allocated: int | None
+    allocated: int | None = None
     """In live blocks of this process's allocator."""
-    requested: int | None
+    requested: int | None = None
     """Asked for, of these blocks."""
-    reserved: int | None
+    reserved: int | None = None
     """In segments; None where the allocator has none (``cpu``)."""
-    inactive: int | None
+    inactive: int | None = None
     """Free, but in segments that are partly in use, so that nobody else can have it (``inactive_split_bytes``)."""
-    peak_allocated: int | None
+    peak_allocated: int | None = None
     """Most that ever was in live blocks."""
-    peak_reserved: int | None
+    peak_reserved: int | None = None
     """Most that ever was in segments."""
     used: int
     """Taken by all processes together, CUDA contexts included."""

@@ -23,8 +23,6 @@ def device_health(situation: Situation, watched: Watched) -> Health:
         device=device.device,
         name=device.name,
         rank=watched.rank,
-        level=Level.NORMAL,
-        reasons=(),
         limit=device.total,
         demand=demand(device),
         fragmentation=device.fragmentation,
@@ -53,21 +51,7 @@ def demand(device: DeviceReading) -> int:
 def host_health(situation: Situation) -> Health:
     """Judge the host's memory."""
     reading, last = situation.reading.host, situation.last
-    made = Health(
-        device=HOST,
-        name="",
-        rank=None,
-        level=Level.NORMAL,
-        reasons=(),
-        limit=reading.total,
-        demand=reading.total - reading.available,
-        fragmentation=None,
-        figure="",
-        measured=None,
-        predicted=None,
-        predicted_high=None,
-        trend=None,
-    )
+    made = Health(device=HOST, limit=reading.total, demand=reading.total - reading.available)
     level = level_for(made.utilisation, level_before(last.host if last else None, "MM002"), situation.thresholds)
     sentence = f"the host has {format_bytes(reading.available)} left of {format_bytes(reading.total)}"
     return with_reasons(made, [finding("MM002", level, sentence)] if level else [])

@@ -81,17 +81,5 @@ def _with_host(device: DeviceReading, host: HostReading, rank: int | None) -> De
 
 def cpu_from_outside(host: HostReading) -> DeviceReading:
     """The CPU where no process counts its tensors."""
-    return DeviceReading(
-        device="cpu",
-        name="",
-        uuid="",
-        allocated=None,
-        requested=None,
-        reserved=None,
-        inactive=None,
-        peak_allocated=None,
-        peak_reserved=None,
-        used=host.total - host.available,
-        total=host.total,
-        resident=host.resident,
-    )
+    used = host.total - host.available
+    return DeviceReading(device="cpu", name="", used=used, total=host.total, resident=host.resident)

@@ -159,29 +159,29 @@ class Health:
 
     device: str
     """As in its reading (``cuda:0``, ``cpu``), or ``host``."""
-    name: str
+    name: str = ""
     """The driver's name; empty for the host."""
-    rank: int | None
+    rank: int | None = None
     """Rank of the process that read it; None where there is one process, or where it was read from outside."""
-    level: Level
+    level: Level = Level.NORMAL
     """The worst of its reasons."""
-    reasons: tuple[Finding, ...]
+    reasons: tuple[Finding, ...] = ()
     """Why, worst first; empty where there is nothing to say. A note raises no level."""
     limit: int
     """Bytes that there are."""
     demand: int
     """Bytes of them that cannot be had otherwise: peak of live blocks, what is stuck beside them, other processes."""
-    fragmentation: float | None
+    fragmentation: float | None = None
     """Share of reserved bytes stuck in segments partly in use; None where there are no segments."""
-    figure: str
+    figure: str = ""
     """Which figure is compared with the plan: ``reserved``, ``allocated``, ``used``; empty where none can be."""
-    measured: int | None
+    measured: int | None = None
     """The most of that figure so far."""
-    predicted: int | None
+    predicted: int | None = None
     """The plan's peak of it."""
-    predicted_high: int | None
+    predicted_high: int | None = None
     """The upper end of the plan's interval for it."""
-    trend: Trend | None
+    trend: Trend | None = None
     """How it grows; None while too little is known."""
     step: int | None = None
     """Optimizer steps of its rank; None where nobody counts them."""
