@@ -21,10 +21,8 @@ ALL = -1
 def carried_by(backend: Backend, address: str | None, at_once: int) -> Iterator[None]:
     """Let joblib's parallel loops run on a backend.
 
-    Args:
-        backend: Its name.
-        address: Of the cluster; None: one is started on this machine, and ended here.
-        at_once: Tasks at once on this machine; a cluster that is there takes as many as it has processors.
+    Without an address a cluster is started on this machine, and ended here. One that is there takes as many tasks at
+    once as it has processors.
 
     Raises:
         UsageError: The backend is not installed, or no cluster answers at the address.

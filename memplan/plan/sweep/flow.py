@@ -21,13 +21,7 @@ R = TypeVar("R")
 def sweep(project: Project, asked: SweepRequest, progress: Callable[[str], None] | None = None) -> Sweep:
     """Recommend for every job of a project on each of its GPUs.
 
-    Args:
-        project: The jobs.
-        asked: How.
-        progress: Told in a few words what has come to an end.
-
-    Returns:
-        One row for each; that a job has no answer is one, too.
+    A row for each; that a job has no answer is one, too.
 
     Raises:
         UsageError: There is no such cluster.
@@ -66,10 +60,7 @@ def _tasks(project: Project, asked: SweepRequest) -> Iterator[SweepTask]:
 def run_all(function: Callable[[T], R], tasks: Sequence[T], *, timeout: float) -> Iterator[R]:
     """Results in whatever order they come, where the backend tells of each; else all of them at the end.
 
-    Args:
-        function: Runs one task; at module level.
-        tasks: At least one.
-        timeout: Seconds to wait for a result.
+    The function is at module level, and there is at least one task.
     """
     from joblib import Parallel, delayed
     from joblib.parallel import get_active_backend

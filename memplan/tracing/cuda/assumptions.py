@@ -13,13 +13,6 @@ ASSUMPTIONS = {
 
 
 def assumptions_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The assumptions behind a trace.
-
-    Args:
-        names: Names of the ops that ran (``aten.mm.default``).
-
-    Returns:
-        Sentences in the order of ``ASSUMPTIONS``.
-    """
+    """The assumptions behind a trace of ops of these names (``aten.mm.default``), in the order of ``ASSUMPTIONS``."""
     ran = frozenset(names)
     return tuple(sentence for name, sentence in ASSUMPTIONS.items() if name in ran)

@@ -60,13 +60,7 @@ def cuda_attention(
 ) -> Iterator[None]:
     """Let scaled_dot_product_attention take CUDA's way.
 
-    Args:
-        capability: Compute capability of the GPU.
-        attention: ``auto`` chooses as CUDA would; a kernel's name forces it.
-        note: Told the kernel of every call.
-
-    Yields:
-        Nothing.
+    ``auto`` chooses as CUDA would; a kernel's name forces it. ``note`` is told the kernel of every call.
     """
     cudnn_version = default_cudnn_version(torch_release())
 
@@ -97,10 +91,6 @@ def cuda_attention(
 
 def kernel_for(call: AttentionCall, attention: Attention) -> AttentionKernel:
     """The kernel that runs a call under torch's present switches.
-
-    Args:
-        call: Shapes, dtypes, device.
-        attention: As in ``cuda_attention``.
 
     Raises:
         EstimateError: The forced kernel cannot run the call, or no enabled one can.

@@ -200,11 +200,7 @@ def _cudnn_sizes(call: AttentionCall) -> str | None:
 def cudnn_head_limit(capability: Capability, cudnn_version: int, size: int, value_size: int) -> int:
     """Largest head size of cuDNN attention (``check_cudnn_tensor_shapes``).
 
-    Args:
-        capability: Compute capability.
-        cudnn_version: As ``torch.backends.cudnn.version()``.
-        size: Of query and key.
-        value_size: Of the value.
+    The version is as ``torch.backends.cudnn.version()`` has it.
     """
     if capability != (9, 0) and capability[0] != 10:
         return 128

@@ -32,11 +32,7 @@ class Choice(NamedTuple):
 
 
 def default_cudnn_version(torch_version: str) -> int:
-    """The cuDNN version of the CUDA build of a torch release.
-
-    Args:
-        torch_version: ``torch.__version__``.
-    """
+    """The cuDNN version of the CUDA build of a torch release (``torch.__version__``)."""
     major, minor = (int(part) for part in torch_version.split(".")[:2])
     return next(version for first, version in CUDNN_RELEASES if (major, minor) >= first)
 
@@ -54,10 +50,7 @@ def choose_kernel(
 ) -> Choice:
     """The first enabled kernel in the order that can run the call (``select_sdp_backend``).
 
-    Args:
-        call: Shapes, dtypes, device.
-        order: Priority.
-        enabled: ``torch.backends.cuda.enable_*_sdp`` and ``torch.nn.attention.sdpa_kernel``.
+    Enabled are those of ``torch.backends.cuda.enable_*_sdp`` and ``torch.nn.attention.sdpa_kernel``.
     """
     reasons: dict[AttentionKernel, str] = {}
     for kernel in order:

@@ -28,11 +28,7 @@ _MIRRORED = ("cuda", "cpu")
 
 @contextlib.contextmanager
 def cuda_autocast() -> Iterator[None]:
-    """Let autocast on fake CPU tensors be CUDA's.
-
-    Yields:
-        Nothing.
-    """
+    """Let autocast on fake CPU tensors be CUDA's."""
     cache = WeightCache()
     former = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     try:

@@ -12,13 +12,7 @@ from memplan.seam.dispatcher import Kernel
 def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: A002 (the schema's name)
     """``aten::dropout`` for a CUDA input.
 
-    Args:
-        input: Any shape, floating point.
-        p: Probability of a zero.
-        train: False returns the input itself.
-
-    Returns:
-        The result; its backward is ``native_dropout_backward`` on the saved mask.
+    Without training it returns the input itself; else its backward is ``native_dropout_backward`` on the saved mask.
 
     Raises:
         RuntimeError: ``p`` is no probability, as torch raises it.

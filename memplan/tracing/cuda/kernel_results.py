@@ -36,11 +36,6 @@ _PLACES: Mapping[str, Callable[[Args], Mapping[int, Place]]] = {
 
 
 def places_apart(name: str, args: Args) -> Mapping[int, Place]:
-    """Results of an op that lie elsewhere than its operands; ``meta`` are those without memory.
-
-    Args:
-        name: Of the op, with its overload.
-        args: Its positional arguments.
-    """
+    """Results of an op that lie elsewhere than its operands; ``meta`` are those without memory."""
     rule = _PLACES.get(name)
     return rule(args) if rule is not None else {}

@@ -29,11 +29,7 @@ Maybe = torch.Tensor | None
 
 @contextlib.contextmanager
 def cuda_norms() -> Iterator[None]:
-    """Let normalisation take CUDA's way.
-
-    Yields:
-        Nothing.
-    """
+    """Let normalisation take CUDA's way."""
     with kernels(COMPOSITES), kernels(LEAVES, "CPU"), fake_kernels(SHAPES):
         yield
 
@@ -72,14 +68,7 @@ def takes_cudnn(
 ) -> bool:
     """``_select_batch_norm_backend``: would CUDA take cuDNN?
 
-    Args:
-        input: ``[N, C, ...]``.
-        weight: ``[C]``.
-        bias: ``[C]``.
-        running_mean: ``[C]``.
-        running_var: ``[C]``.
-        training: Are batch statistics taken?
-        eps: Added to the variance.
+    The input is ``[N, C, ...]``, all others ``[C]``. ``training``: are batch statistics taken?
     """
     if weight is None or bias is None or torch.bfloat16 in (input.dtype, weight.dtype):
         return False

@@ -18,11 +18,7 @@ from memplan.seam.replace import Replacement, attribute, replaced
 
 @contextlib.contextmanager
 def cuda_optimizers() -> Iterator[None]:
-    """Let optimizers take fake CPU parameters for CUDA ones.
-
-    Yields:
-        Nothing.
-    """
+    """Let optimizers take fake CPU parameters for CUDA ones."""
     with replaced(_device_lists()), _fake_tensors_welcome():
         yield
 

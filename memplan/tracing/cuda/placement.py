@@ -63,8 +63,7 @@ class Placement:
     def rule(self, func: object, args: Args, kwargs: Mapping[str, Any]) -> Place | None:
         """Where the new storages of the op now dispatched lie.
 
-        Returns:
-            None: where its tensor arguments lie, on the device if any does.
+        None: where its tensor arguments lie, on the device if any does.
         """
         del func
         if self.asked is not None:
@@ -90,11 +89,7 @@ def _nowhere(_: torch.Tensor) -> bool:
 
 
 def place_named(device: object) -> Place:
-    """The place that a ``device=`` argument names.
-
-    Args:
-        device: String, ``torch.device`` or index.
-    """
+    """The place that a ``device=`` argument names: a string, ``torch.device`` or index."""
     return _PLACES.get(_type_named(device), "device")
 
 
@@ -138,11 +133,7 @@ def _put_by_context() -> bool:
 def device_rewriting(placement: Placement) -> Iterator[None]:
     """Let code that names CUDA devices run on fake CPU tensors, forward and backward.
 
-    Args:
-        placement: Told what each call asks for.
-
-    Yields:
-        Nothing.
+    The placement is told what each call asks for.
     """
     mode = DeviceRewriting(placement)
 
@@ -187,8 +178,7 @@ def device_rewriting(placement: Placement) -> Iterator[None]:
 class DeviceRewriting(TorchFunctionMode):
     """Lets code that names CUDA devices run on fake CPU tensors.
 
-    Args:
-        placement: Told what each call asks for.
+    The placement is told what each call asks for.
     """
 
     def __init__(self, placement: Placement) -> None:

@@ -17,9 +17,5 @@ def torch_release() -> str:
 
 
 def since(least: str) -> bool:
-    """Is the release that the trace is of as new as another?
-
-    Args:
-        least: ``2.12``.
-    """
+    """Is the release that the trace is of as new as another (``2.12``)?"""
     return at_least(torch_release(), least)

@@ -26,11 +26,7 @@ Maybe = torch.Tensor | None
 
 @contextlib.contextmanager
 def cuda_rnn() -> Iterator[None]:
-    """Let recurrent layers take CUDA's way.
-
-    Yields:
-        Nothing.
-    """
+    """Let recurrent layers take CUDA's way."""
     with kernels(_composites()), fake_kernels(SHAPES), replaced(_LAYERS):
         yield
 

@@ -36,11 +36,7 @@ class _Generator(torch.Generator):
 
 @contextlib.contextmanager
 def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
-    """Let ``torch.cuda`` answer as if one such GPU were there.
-
-    Yields:
-        Its streams.
-    """
+    """Let ``torch.cuda`` answer as if one such GPU were there; yields its streams."""
     streams = Streams()
     with replaced(_table(device, streams)):
         yield streams

@@ -44,12 +44,8 @@ class CudaSemantics:
 def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> Iterator[CudaSemantics]:
     """Let torch code on fake CPU tensors run the ops that CUDA would run.
 
-    Args:
-        device: The GPU; its ``kind`` must be ``cuda``.
-        attention: Kernel of scaled_dot_product_attention; ``auto`` chooses as CUDA would.
-
-    Yields:
-        What the recorder asks. torch is as before when the context ends.
+    The device's kind is ``cuda``. ``auto`` chooses the kernel of scaled_dot_product_attention as CUDA would. What the
+    recorder asks is yielded; torch is as before when the context ends.
 
     Raises:
         EstimateError: From within, where the forced attention kernel cannot run a call.

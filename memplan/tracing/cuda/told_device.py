@@ -27,10 +27,7 @@ Tell = Callable[[torch.Tensor, torch.device], torch.device]
 def told(tensor: torch.Tensor, device: torch.device, is_host: Callable[[torch.Tensor], bool]) -> torch.device:
     """The device of a tensor as it would be on a CUDA machine.
 
-    Args:
-        tensor: Any tensor.
-        device: Its device in the trace.
-        is_host: Does a tensor lie on the host? Asked only where the device is ``cpu``.
+    ``is_host`` says whether a tensor lies on the host; it is asked only where the device is ``cpu``.
     """
     return device if device.type != "cpu" or _asked_by_compiler() or is_host(tensor) else CUDA
 

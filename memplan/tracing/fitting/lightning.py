@@ -38,10 +38,7 @@ def is_lightning(model: nn.Module) -> bool:
 def trains_itself(model: nn.Module, source: ModelSource, spec: JobSpec) -> bool:
     """Does Lightning's Trainer train a model? Of a worked-out batch nobody knows whether ``training_step`` takes it.
 
-    Args:
-        model: The model.
-        source: Its target; a loss or a ``train_step`` of its own comes first.
-        spec: The job.
+    A loss or a ``train_step`` of the target's own comes first.
     """
     says_how = source.train_step is not None or (source.loss is not None and not _is_worked_out(source, "loss"))
     has_batches = has_own_batches(model) or not (source.batch is None or _is_worked_out(source, "batch"))

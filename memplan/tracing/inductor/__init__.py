@@ -49,11 +49,7 @@ def regions(
 ) -> "Regions":
     """What compiles, for a trace that is to be compiled.
 
-    Args:
-        choice: ``inductor`` or ``aot_eager``.
-        recorder: Records the trace.
-        assume: Takes what was taken for granted.
-        leave_out: Takes what the figures leave out.
+    ``assume`` takes what was taken for granted, ``leave_out`` what the figures leave out.
 
     Raises:
         UsageError: This installation cannot compile for GPUs.

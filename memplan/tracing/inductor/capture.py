@@ -78,15 +78,8 @@ def captured(
 ) -> Flat:
     """Compile a function for the tensors that it is called with.
 
-    Args:
-        function: What a region computes.
-        tensors: Fake tensors; nothing of what runs on them here is recorded.
-        results: How many tensors it returns.
-        device: What to compile for.
-        compiler: Makes the code of a graph.
-
-    Returns:
-        AOTAutograd's runtime around the compiler's code, to be called with such tensors as often as wished.
+    The tensors are fake, and nothing of what runs on them here is recorded; the function returns so many. What is
+    returned is AOTAutograd's runtime around the compiler's code, to be called as often as wished.
     """
     with disable_current_modes(), lowering(device):
         run: Flat = compiler(_graph(function, tensors, results), tensors)

@@ -27,15 +27,7 @@ def tensors_of(modules: list[torch.nn.Module]) -> list[torch.Tensor]:
 
 @contextmanager
 def exchanged(modules: list[torch.nn.Module], others: dict[int, torch.Tensor]) -> Iterator[None]:
-    """Let modules hold other tensors meanwhile; what they had is back at the end.
-
-    Args:
-        modules: The modules.
-        others: ``id`` of each tensor to what stands for it.
-
-    Yields:
-        Nothing.
-    """
+    """Let modules hold other tensors (by ``id``) meanwhile; what they had is back at the end."""
     tables = [(table, dict(table)) for table in _tables(modules)]
     for table, former in tables:
         table.update({name: others[id(held)] for name, held in former.items() if id(held) in others})

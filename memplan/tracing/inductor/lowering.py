@@ -70,11 +70,7 @@ _Known = dict[Hashable, CompiledFxGraph]
 
 
 def inductor(device: DeviceTraits) -> Compiler:
-    """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device.
-
-    Args:
-        device: What for.
-    """
+    """``compile_fx``, as ``torch.compile`` calls it, with graphs relabelled for the device."""
     known: _Known = {}
 
     def inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:

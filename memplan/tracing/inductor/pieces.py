@@ -23,14 +23,9 @@ def breaks(module: torch.nn.Module) -> bool:
 
 
 def compile_pieces(module: torch.nn.Module, compile_region: Compile) -> bool:
-    """Let what lies between FSDP's hooks run compiled.
+    """Let what lies between FSDP's hooks of a module that ``breaks`` run compiled.
 
-    Args:
-        module: A module that ``breaks``.
-        compile_region: Makes a region of a function.
-
-    Returns:
-        Does anything of it stay eager that Dynamo would compile?
+    Returns whether anything of it stays eager that Dynamo would compile.
     """
     parts = list(_parts(module))
     if isinstance(module, FSDPModule) and not any(map(breaks, parts)):

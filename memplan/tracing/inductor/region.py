@@ -42,10 +42,7 @@ class CompiledCode(NamedTuple):
 class Regions:
     """All compiled regions of a trace.
 
-    Args:
-        recorder: Records what their code allocates.
-        note: Takes a sentence on what could not be compiled.
-        compiler: Makes the code of a graph.
+    ``note`` takes a sentence on what could not be compiled.
     """
 
     def __init__(self, recorder: Recorder, note: Note, compiler: Compiler) -> None:

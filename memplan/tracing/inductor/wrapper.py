@@ -32,11 +32,7 @@ def idle(*_: object, **__: object) -> Idle:
 
 
 def loader(kind: str) -> Callable[..., ModuleType]:
-    """What replaces ``PyCodeCache.load_by_key_path``.
-
-    Args:
-        kind: ``cuda`` or ``cpu``, what the code was written for.
-    """
+    """What replaces ``PyCodeCache.load_by_key_path`` for code that was written for ``cuda`` or ``cpu``."""
 
     def load(key: str, path: str, linemap: object = None, attrs: Mapping[str, Any] | None = None, **_: object) -> Any:
         del linemap

@@ -44,13 +44,7 @@ class Facts:
 
 
 def facts_of(model: nn.Module, given: Mapping[str, Any], seq_len: int | None) -> Facts:
-    """Read the sizes that a model was made with.
-
-    Args:
-        model: The model.
-        given: What its constructor was called with.
-        seq_len: What the user says.
-    """
+    """Read the sizes that a model was made with, from its constructor's arguments and what the user says."""
     places = [given, *(vars(each) for each in _records(model)), vars(model), *_defaults(model)]
     images = [side for place in places for name in _IMAGE_NAMES if (side := _side(place.get(name)))]
     contexts = [size for place in places for name in _LENGTH_NAMES if isinstance(size := place.get(name), int)]
@@ -64,13 +58,7 @@ def facts_of(model: nn.Module, given: Mapping[str, Any], seq_len: int | None) ->
 
 
 def inputs_for(name: str, layer: nn.Module | None, facts: Facts) -> Iterator[InputSpec]:
-    """Inputs that a layer takes.
-
-    Args:
-        name: Of the input.
-        layer: The first that it reaches.
-        facts: What the model says of itself.
-    """
+    """Inputs of a name whose first layer is known, or none, by what the model says of itself."""
     made = next((make(layer, facts) for kinds, make in _OF_LAYERS if isinstance(layer, kinds)), ())
     yield from (InputSpec(name=name, dtype=dtype, dims=dims) for dtype, dims in made)
 

@@ -29,14 +29,8 @@ Assume = Callable[[str], None]
 def complete(source: ModelSource, spec: JobSpec, assume: Assume, *, loss: bool = False) -> ModelSource:
     """Work out what a target does not say, on a model of its own that is thrown away.
 
-    Args:
-        source: The target.
-        spec: The job.
-        assume: Told what was worked out.
-        loss: Is it known that the model's output is no loss?
-
-    Returns:
-        The target, with a batch, and where its output is none with a loss.
+    ``loss``: it is known that the model's output is no loss. The target gets a batch, and where its output is none a
+    loss.
 
     Raises:
         UsageError: The inputs cannot be found.

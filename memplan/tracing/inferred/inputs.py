@@ -39,10 +39,7 @@ class FoundInputs:
 def find_inputs(model: nn.Module, facts: Facts, *, length_is_given: bool) -> FoundInputs:
     """Try inputs until a model runs.
 
-    Args:
-        model: On fake tensors; what its forward changes is changed.
-        facts: What it says of itself.
-        length_is_given: Does the user say how long sequences are?
+    What the forward of the model, on fake tensors, changes is changed.
 
     Raises:
         UsageError: None was found; the nearest are named.

@@ -85,11 +85,7 @@ class FoundLoss:
 def find_loss(name: str | None, model: nn.Module, ran: Ran, batch: int) -> FoundLoss | None:
     """The loss of a name, or one that fits the output; None where the output is or holds its loss.
 
-    Args:
-        name: What ``--loss`` says.
-        model: The model.
-        ran: Its trial.
-        batch: Samples of the trial.
+    The trial was of so many samples.
 
     Raises:
         UsageError: The output holds nothing that could be differentiated, or has no classes.

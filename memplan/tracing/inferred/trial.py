@@ -27,9 +27,7 @@ _SOURCE = "_memplan_inputs"
 class TooLongError(Exception):
     """The sequence does not fit a table of positions, or takes too many calls.
 
-    Args:
-        what: Which.
-        limit: How many positions there are; None where it is the calls.
+    The limit is the number of positions; None where it is the calls.
     """
 
     def __init__(self, what: str, limit: int | None = None) -> None:
@@ -52,13 +50,7 @@ class Attempted:
 
 
 def trial(model: nn.Module, inputs: Mapping[str, torch.Tensor], *, most_calls: int) -> Attempted:
-    """Call a model, and see.
-
-    Args:
-        model: On fake tensors.
-        inputs: Keyword inputs.
-        most_calls: Calls of torch after which it is given up.
-    """
+    """Call a model on fake tensors, and see; after so many calls of torch it is given up."""
     outcome = Attempted()
     for name, tensor in inputs.items():
         setattr(tensor, _SOURCE, frozenset((name,)))

@@ -25,10 +25,7 @@ Sharing = Callable[[nn.Module, JobSpec, DeviceMesh], nn.Module]
 def share(model: nn.Module, source: ModelSource, spec: JobSpec) -> nn.Module:
     """Share a target's model among the ranks of the current world, in its own way if it has one.
 
-    Args:
-        model: Built, cast and checkpointed.
-        source: May have a ``parallelize`` of its own.
-        spec: The job.
+    The model is built, cast and checkpointed.
     """
     mesh = world.current().mesh
     if source.parallelize is None:
@@ -45,13 +42,8 @@ def share(model: nn.Module, source: ModelSource, spec: JobSpec) -> nn.Module:
 def parallelize(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     """Share a model among ranks.
 
-    Args:
-        model: Built, cast and checkpointed; nothing of it is on the device yet.
-        spec: Its ``parallel`` says how.
-        mesh: All ranks.
-
-    Returns:
-        The model, perhaps wrapped. Parameters that were sharded have memory of their own shard's size.
+    It is built, cast and checkpointed, and nothing of it is on the device yet. What is returned may be wrapped;
+    parameters that were sharded have memory of their own shard's size.
 
     Raises:
         UsageError: The model or torch has no way to do it.

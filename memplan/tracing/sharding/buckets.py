@@ -23,8 +23,7 @@ from memplan.tracing.recorder import Recorder
 def working_reducers(recorder: Recorder) -> Iterator[None]:
     """Let DDP's reducer run on fake tensors, whoever makes it.
 
-    Args:
-        recorder: Learns which storages are buckets of gradients.
+    The recorder learns which storages are buckets of gradients.
     """
     start: Callable[..., None] = attribute("torch.nn.parallel.DistributedDataParallel.__init__")
     rebuild: Callable[..., bool] = attribute(REBUILD_BUCKETS.path)

@@ -62,11 +62,7 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def find_chain(model: nn.Module, run: Callable[[], Iterable[torch.Tensor]]) -> BlockChain:
-    """Run the model once and see its chain.
-
-    Args:
-        model: The model.
-        run: Runs it on one micro-batch; gives loss and other results.
+    """Run the model once on one micro-batch, for loss and other results, and see its chain.
 
     Raises:
         UsageError: The model has no chain of blocks.

@@ -37,12 +37,8 @@ def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
 def sequence_shared(spec: JobSpec, seq_len: int | None) -> Callable[[Any], AbstractContextManager[None]]:
     """The context of forward, loss and backward on a batch, in which this rank has its part of the sequence.
 
-    Args:
-        spec: The job; its ``no_fold`` lets all turns of the ring run.
-        seq_len: Tokens of a whole sequence; what has another second dimension is left whole.
-
-    Returns:
-        Batch → context. The batch's tensors are cut in place, as torchtitan lets ``context_parallel`` do it.
+    What has another second dimension than a whole sequence's tokens is left whole; the batch's tensors are cut in
+    place, as torchtitan lets ``context_parallel`` do it. ``no_fold`` lets all turns of the ring run.
     """
     here = world.current()
     mesh = here.mesh["cp"]

@@ -18,12 +18,7 @@ _DISPATCH = "ep_dispatch_experts"
 
 
 def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
-    """Share the experts among ranks; runs with parameters on the meta device.
-
-    Args:
-        model: The model, or pipeline stages of it.
-        spec: Says the degrees.
-        mesh: All ranks.
+    """Share the experts of a model, or of its stages, among ranks; runs with parameters on the meta device.
 
     Raises:
         UsageError: transformers has no plan for the model, or the ranks cannot share the experts evenly.

@@ -25,11 +25,6 @@ _REFUSED = frozenset({"adamw-8bit", "paged-adamw-8bit"})
 def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
     """Shard a model over the data-parallel ranks; runs with its parameters on the meta device.
 
-    Args:
-        model: The model.
-        spec: Says the precision, and how parameters are kept.
-        mesh: All ranks.
-
     Raises:
         UsageError: The optimizer cannot update what is sharded.
     """

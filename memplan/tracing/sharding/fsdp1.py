@@ -15,12 +15,7 @@ from memplan.tracing.sharding.fsdp import REDUCED_IN, data_mesh
 
 
 def wrap(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model in FSDP1, as accelerate does; parameters move to the device block by block.
-
-    Args:
-        model: The model, in host memory.
-        spec: Says the precision, and how parameters are kept.
-        mesh: All ranks.
+    """Wrap a model in FSDP1, as accelerate does; its parameters move from the host to the device block by block.
 
     Raises:
         UsageError: It is asked for what FSDP1 does not do.

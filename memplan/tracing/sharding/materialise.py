@@ -22,9 +22,8 @@ def on_meta(model: nn.Module, device: torch.device | str) -> Iterator[None]:
 
     Inside there is no fake mode and nothing is recorded. Tied parameters stay tied. Buffers are not there.
 
-    Args:
-        model: The model; its parameters are exchanged in place, whatever they are afterwards (DTensors, for instance).
-        device: Where the parameters then lie.
+    Parameters are exchanged in place, whatever they are afterwards (DTensors, for instance), and then lie on the
+    device.
     """
     buffers = {module: module._buffers for module in model.modules()}
     with disable_current_modes():

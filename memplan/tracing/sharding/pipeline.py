@@ -31,12 +31,8 @@ Run = Callable[[nn.Module, Any], tuple[torch.Tensor, ...]]
 class Stage(nn.Module):
     """One piece of the model, as ``torch.distributed.pipelining`` runs it.
 
-    Args:
-        model: The model, in which stand-ins replace the modules of other stages.
-        crossing: Shared with the stand-ins.
-        index: Place among the stages.
-        received: What comes in from the stage before; None for the first.
-        sent: What goes out.
+    In the model stand-ins, which share the crossing, replace the modules of other stages. The first stage receives
+    nothing.
     """
 
     def __init__(
@@ -70,14 +66,8 @@ def split(
 ) -> tuple[nn.Module, tuple[tuple[str, ...], ...]]:
     """Cut a model into stages and keep those of one rank.
 
-    Args:
-        model: The whole model; it is left as it is, and shares all modules that no stand-in replaces.
-        chain: Its blocks.
-        parallel: How many stages there are.
-        rank: Of the pipeline.
-
-    Returns:
-        The rank's ``Stage``, or a ``ModuleList`` of several; and the blocks of every stage.
+    The model is left as it is, and shares all modules that no stand-in replaces. Returned are the rank's ``Stage``, or
+    a ``ModuleList`` of several; and the blocks of every stage.
 
     Raises:
         UsageError: There are fewer blocks than stages.
@@ -122,14 +112,9 @@ def stage_count(parallel: Parallel) -> int:
 
 
 def balanced_cuts(weights: Sequence[int], count: int) -> tuple[int, ...]:
-    """Where to cut a chain into ``count`` pieces of nearly equal weight, none empty.
+    """Where to cut a chain into ``count`` pieces of nearly equal weight, none empty: each but the first one's start.
 
-    Args:
-        weights: Of what comes before the first block, of each block, and of what comes after the last.
-        count: Pieces; at most as many as blocks.
-
-    Returns:
-        Index of the first block of every piece but the first.
+    Weights are of what comes before the first block, of each block, and of what comes after the last.
     """
     first, *blocks, last = weights
     total, blocks_before, sums = first + sum(blocks) + last, first, [first]

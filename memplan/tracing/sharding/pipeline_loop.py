@@ -47,9 +47,7 @@ class _Agreed:
 def training(parts: Parts, parallel: Parallel) -> Iterator[None]:
     """Run a schedule, optimizer step and ``zero_grad()``, again and again; yields after every optimizer step.
 
-    Args:
-        parts: Of the loop; the model is one ``Stage`` or a ``ModuleList`` of them, perhaps wrapped.
-        parallel: Says the schedule.
+    The model is one ``Stage`` or a ``ModuleList`` of them, perhaps wrapped.
     """
     schedule = _schedule(parts, parallel)
     whole = {"return_outputs": False} if "return_outputs" in inspect.signature(schedule.step).parameters else {}

@@ -35,8 +35,7 @@ MESH_DIMENSIONS = {
 def process_group(parallel: Parallel, rank: int, kind: Literal["cuda", "cpu"]) -> Iterator[DeviceMesh]:
     """Join as one rank of a job; the group is gone again when the context ends.
 
-    Yields:
-        The mesh of all ranks, with a dimension for each degree above one, or a single one for one rank.
+    The mesh has a dimension for each degree above one, or a single one for one rank.
     """
     with _environment(rank, parallel.ranks), replaced(_meshes_of_real_numbers()):
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=parallel.ranks)

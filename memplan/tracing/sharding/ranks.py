@@ -9,8 +9,7 @@ def ranks_to_trace(parallel: Parallel) -> tuple[int, ...]:
     Within a stage rank 0 of every dimension holds the largest share: chunks are dealt out from the front, and FSDP2
     pads every other shard to the first one's size.
 
-    Args:
-        parallel: How the job is spread; pipeline stages are outermost.
+    Pipeline stages are outermost.
     """
     per_stage = parallel.ranks // parallel.pipeline
     return tuple(stage * per_stage for stage in range(parallel.pipeline))

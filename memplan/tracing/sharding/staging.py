@@ -25,13 +25,7 @@ from memplan.tracing.sharding.pipeline import Stage, running, split
 def staged(model: nn.Module, source: ModelSource, spec: JobSpec) -> nn.Module:
     """The stages of the rank that is traced, in place of the whole model.
 
-    Args:
-        model: Built, cast and checkpointed; nothing of it is placed yet.
-        source: Makes the micro-batch.
-        spec: The job.
-
-    Returns:
-        A ``Stage``, or a ``ModuleList`` of several.
+    Nothing of the model is placed yet. They are a ``Stage``, or a ``ModuleList`` of several.
 
     Raises:
         UsageError: The job cannot be a pipeline, or the model cannot be cut.

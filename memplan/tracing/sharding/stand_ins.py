@@ -26,8 +26,7 @@ class Left(Exception):  # noqa: N818 - no error: the model's forward has reached
 class StandIn(nn.Module):
     """Stands for a module that another stage has.
 
-    Args:
-        original: Models read plain attributes of their blocks (which kind of attention one has).
+    Models read plain attributes of their blocks (which kind of attention one has).
     """
 
     def __init__(self, original: nn.Module) -> None:
@@ -38,11 +37,8 @@ class StandIn(nn.Module):
 class Earlier(StandIn):
     """Stands for a module of an earlier stage; the last block of them hands on what was received.
 
-    Args:
-        original: The module.
-        crossing: Of the stage.
-        result: What the module returned, tensors as signatures.
-        hands_on: Is it the last block before the stage's own?
+    ``result`` is what the module returned, tensors as signatures; ``hands_on``: it is the last block before the stage's
+    own.
     """
 
     def __init__(self, original: nn.Module, crossing: Crossing, result: Any, *, hands_on: bool) -> None:

@@ -48,15 +48,9 @@ class _Group:
 
 
 def by_names(model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> str:
-    """Share the layers that the tables know.
+    """Share the layers that the tables know, in place; returns a sentence that says what was done.
 
-    Args:
-        model: The model; its parameters are exchanged in place.
-        mesh: The tensor-parallel ranks.
-        sequence: May they share the sequence as well?
-
-    Returns:
-        A sentence that says what was done.
+    ``sequence``: they may share the sequence as well.
 
     Raises:
         UsageError: No layer is known, or some cannot be shared evenly.

@@ -23,12 +23,7 @@ OWN_PLAN = "tensor parallelism by transformers' plan for the model; between laye
 
 
 def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
-    """Let the tensor-parallel ranks share every layer; runs with parameters on the meta device.
-
-    Args:
-        model: The model, or pipeline stages of it.
-        spec: Says the degrees.
-        mesh: All ranks.
+    """Let the tensor-parallel ranks share every layer of a model, or of its stages, on the meta device.
 
     Raises:
         UsageError: The layers are not known, or cannot be shared evenly.

@@ -57,13 +57,7 @@ def current() -> World:
 def world(parallel: Parallel, rank: int, recorder: Recorder) -> Iterator[World | None]:
     """Put a trace among the ranks of its job.
 
-    Args:
-        parallel: The job's ranks.
-        rank: Which one is traced.
-        recorder: Watches the step; it must be entered already.
-
-    Yields:
-        The world; None for one rank alone, to which nothing happens.
+    The recorder must be entered already. One rank alone is in no world (None), and nothing happens to it.
     """
     if parallel == ALONE:
         yield None

@@ -64,10 +64,7 @@ def _check(spec: JobSpec) -> None:
 def hold_beside(model: nn.Module, spec: JobSpec, surroundings: Surroundings) -> Sequence[torch.Tensor]:
     """What stage 3 holds all along beside FSDP2's memory.
 
-    Args:
-        model: Sharded by FSDP2.
-        spec: The job as it was asked for.
-        surroundings: Told what is approximated.
+    The spec is the job as it was asked for; the surroundings are told what is approximated.
     """
     surroundings.assume(APPROXIMATE)
     if spec.parallel.data != "zero3":
@@ -123,9 +120,7 @@ class _Group:
 class PartitionedEngine:
     """Stages 1 and 2 on the first rank, whose part no other exceeds.
 
-    Args:
-        parts: The loop's parts; the model lies in host memory.
-        spec: The job.
+    The model lies in host memory.
     """
 
     def __init__(self, parts: Parts, spec: JobSpec) -> None:
@@ -155,12 +150,7 @@ class PartitionedEngine:
         return _Group(parameters=parameters, weights=part, master=master, starts=starts)
 
     def backward(self, loss: torch.Tensor, *, is_last: bool) -> None:
-        """Make gradients, and keep this rank's part of them.
-
-        Args:
-            loss: Of one micro-batch.
-            is_last: Does the optimizer step after it?
-        """
+        """Make gradients of one micro-batch, and keep this rank's part of them; does the optimizer step after it?"""
         loss.backward()  # type: ignore[no-untyped-call]
         if not self._at_once:
             for group in self._groups if is_last else ():
@@ -258,10 +248,7 @@ def _flattened(parameters: Sequence[nn.Parameter], multiple: int) -> torch.Tenso
 def training(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Iterator[None]:
     """Forward, loss, backward, step, by the rules of stage 1 or 2; yields after every optimizer step.
 
-    Args:
-        parts: The loop's parts; the model lies in host memory.
-        spec: As ``loop.under_deepspeed`` gives it.
-        surroundings: Where it runs.
+    The model lies in host memory; the spec is as ``loop.under_deepspeed`` gives it.
     """
     engine = PartitionedEngine(parts, spec)
     surroundings.place_model(parts.model)

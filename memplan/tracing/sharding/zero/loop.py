@@ -62,10 +62,7 @@ def under_deepspeed(source: ModelSource, spec: JobSpec, surroundings: Surroundin
 def training(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Iterator[None]:
     """Forward, loss, ``engine.backward``, ``engine.step``; yields after every optimizer step.
 
-    Args:
-        parts: The loop's parts; the model lies in host memory.
-        spec: As ``under_deepspeed`` gives it.
-        surroundings: Where it runs.
+    The model lies in host memory; the spec is as ``under_deepspeed`` gives it.
     """
     surroundings.assume(LOOP)
     if is_approximated(spec.parallel):

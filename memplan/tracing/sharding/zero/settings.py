@@ -28,9 +28,8 @@ def is_approximated(parallel: Parallel) -> bool:
 def settings(spec: JobSpec, disk: Path) -> dict[str, Any]:
     """What ``deepspeed.initialize(config=…)`` takes.
 
-    Args:
-        spec: A job whose ``parallel.data`` is one of ``STAGES``; its ``zero`` in doubt DeepSpeed's defaults.
-        disk: Directory that stands for the NVMe drive.
+    The job's ``parallel.data`` is one of ``STAGES``; in doubt its ``zero`` is DeepSpeed's defaults. The disk is a
+    directory that stands for the NVMe drive.
     """
     zero = spec.zero or Zero()
     if spec.parallel.offload:

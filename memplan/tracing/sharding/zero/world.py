@@ -48,11 +48,7 @@ def current() -> DeepSpeedWorld:
 def deepspeed_world(parallel: Parallel) -> Iterator[Disk]:
     """Let DeepSpeed run on the fake tensors of a trace that begins inside.
 
-    Args:
-        parallel: The ranks, all of which share what DeepSpeed shards.
-
-    Yields:
-        What is offloaded to NVMe.
+    All ranks share what DeepSpeed shards. What is offloaded to NVMe is yielded.
 
     Raises:
         UsageError: DeepSpeed is not installed, or there are other ranks too.
