@@ -1,7 +1,7 @@
 """What memplan knows of a GPU: one frozen record per profile file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Kind = Literal["cuda", "rocm", "cpu"]
@@ -37,7 +37,7 @@ class GpuProfile:
     """The same of cuDNN."""
     cublas_workspace_bytes: int
     """One cuBLAS workspace (per thread and stream), taken from the caching allocator."""
-    compute_capability: tuple[int, int] | None
+    compute_capability: tuple[int, int] | None = None
     """``(major, minor)``; None where there is no such thing."""
     sm_count: int
     """Streaming multiprocessors (compute units on AMD)."""
@@ -51,7 +51,7 @@ class GpuProfile:
     """Host to device, one direction, bytes per second."""
     peer_link_bandwidth: float
     """NVLink or Infinity Fabric to peers, sum of both directions, bytes per second; 0 without one."""
-    sources: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
     """Field name → source and date."""
     aliases: tuple[str, ...] = ()
     """Other names for it, in the form of ``name``."""

@@ -5,6 +5,7 @@ Written by hand rather than with pydantic: importing pydantic alone takes longer
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
 from math import isfinite
 from typing import Any, get_args
 
@@ -35,7 +36,7 @@ def make_profile(table: Mapping[str, Any], *, name: str, where: str) -> GpuProfi
 
 
 def _read(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    values: dict[str, Any] = {"compute_capability": None, "sources": {}}
+    values: dict[str, Any] = {}
     faults = []
     for key, value in table.items():
         try:
@@ -120,32 +121,19 @@ def _table(value: object) -> dict[str, object]:
             raise ValueError(f"expected a table, found {value!r}")
 
 
-_READERS: Mapping[str, Callable[[object], object]] = {
-    "title": _text,
-    "kind": _kind,
-    "aliases": _names,
-    "total_bytes": _size,
-    "usable_bytes": _size,
-    "context_bytes": _size,
-    "context_low_bytes": _size,
-    "context_high_bytes": _size,
-    "cublas_handle_bytes": _size,
-    "cudnn_handle_bytes": _size,
-    "cublas_workspace_bytes": _size,
-    "compute_capability": _capability,
-    "sm_count": _count,
-    "threads_per_sm": _count,
-    "memory_bandwidth": _rate,
-    "peak_flops": _flops,
-    "host_link_bandwidth": _rate,
-    "peer_link_bandwidth": _rate,
-    "sources": _sources,
+_OF_TYPE: Mapping[Any, Callable[[object], object]] = {
+    str: _text,
+    Kind: _kind,
+    int: _count,
+    float: _rate,
+    tuple[int, int] | None: _capability,
+    tuple[str, ...]: _names,
+    Mapping[str, float]: _flops,
+    Mapping[str, str]: _sources,
 }
-_OPTIONAL = {
-    "aliases", "context_low_bytes", "context_high_bytes", "cublas_handle_bytes", "cudnn_handle_bytes",
-    "compute_capability", "sources",
-}  # fmt: skip
-_REQUIRED = _READERS.keys() - _OPTIONAL
+_FIELDS = [field for field in fields(GpuProfile) if field.name != "name"]
+_READERS = {each.name: _size if each.name.endswith("_bytes") else _OF_TYPE[each.type] for each in _FIELDS}
+_REQUIRED = {each.name for each in _FIELDS if each.default is MISSING and each.default_factory is MISSING}
 
 
 def _contradictions(values: Mapping[str, Any]) -> Iterator[str]:
@@ -163,5 +151,5 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[str]:
         yield "context_bytes: outside context_low_bytes to context_high_bytes"
     if 2 * (values.get("cublas_handle_bytes", 0) + values.get("cudnn_handle_bytes", 0)) > values["context_bytes"]:
         yield "context_bytes: less than the handles of two threads"
-    if values["kind"] == "cuda" and values["compute_capability"] is None:
+    if values["kind"] == "cuda" and values.get("compute_capability") is None:
         yield "compute_capability: missing, and kind 'cuda' needs it"
