@@ -7,6 +7,9 @@ Four laws, each checked whenever two traces meet it; a job that breaks one has n
 - Passes and the optimizer's update are apart: of two ways whose passes are equal, each takes its own update on top.
 - However a batch is spread over ranks, the busiest has the average of the work that goes by the samples.
 - With a larger micro-batch every tensor is as large at least. What kernels take for themselves need not be.
+
+What is said of micro-batches holds between the smallest and the largest that were compared: a program may do something
+else with others. For the same reason a failure speaks for other micro-batches only where its own works otherwise.
 """
 
 from collections import defaultdict
@@ -67,7 +70,7 @@ class Bounds:
         self._apart: dict[tuple[str, ...], _Traced] = {}
         self._keys: dict[tuple[int, tuple[str, ...]], tuple[JobSpec, tuple[str, ...]]] = {}
         self._failed: list[_Failed] = []
-        self._has_seen_splits = False
+        self._compared = (0, 0)
         self.holds = True
         """Has no trace contradicted a bound?"""
 
@@ -83,15 +86,15 @@ class Bounds:
         self._apart.setdefault(self._key(traced.spec, PASSES), traced)
         for free in _FREE:
             self._alike[self._key(traced.spec, free)].append(traced)
-        alike = self._alike[self._key(traced.spec, SPLIT)]
-        self._has_seen_splits |= any(each.spec.grad_accum != traced.spec.grad_accum for each in alike)
+        sizes = [each.spec.batch_size for each in self._alike_but(traced.spec, SPLIT)]
+        self._compared = max(self._compared, (min(sizes), max(sizes)), key=lambda ends: ends[1] - ends[0])
         self.holds &= all(map(self._agrees, self._traced))
 
     def failure(self, candidate: Candidate) -> str:
-        """Return why a way cannot be, by a part of it that failed with micro-batches no smaller; empty if it may be."""
+        """Return why a way cannot be, by a part of it that failed with its micro-batch; empty if it may be."""
         texts, size = _texts(candidate), candidate.spec.batch_size
         for each in self._failed:
-            if each.texts <= texts and size <= each.micro_batch and not _elsewhere(candidate, each.texts):
+            if each.texts <= texts and self._fails_with(each, size) and not _elsewhere(candidate, each.texts):
                 return each.reason
         return ""
 
@@ -145,24 +148,38 @@ class Bounds:
         if spec.parallel.context > 1 or spec.parallel.expert > 1:
             # Turns of a ring and exchanged tokens run other kernels.
             return []
-        alike = self._alike_but(spec, _SPREAD)
+        alike = [each for each in self._alike_but(spec, _SPREAD) if self._may_tell(each.spec, spec)]
         plain = [each for each in alike if _degree(each.spec.parallel) == 1 and not each.spec.offload_activations]
         return [each for each in plain if each.spec.checkpoint in ("none", spec.checkpoint)]
 
     def _adds(self, plain: JobSpec, spec: JobSpec) -> bool:
         if plain.batch_size * plain.grad_accum != spec.batch_size * spec.grad_accum:
             return False
-        same = plain.grad_accum == spec.grad_accum
-        cut = same or (self._has_seen_splits and plain.grad_accum < spec.grad_accum)
+        cut = plain.batch_size >= spec.batch_size and self._is_compared(spec.batch_size, plain.batch_size)
         # What is recomputed need not come back from the host: of ways that offload, checkpointing may be the faster.
         recomputes_more = plain.checkpoint == "none" and not plain.offload_activations
         recomputes = plain.checkpoint == spec.checkpoint or recomputes_more
         return cut and recomputes and plain.offload_activations <= spec.offload_activations
 
+    def _fails_with(self, failed: _Failed, micro_batch: int) -> bool:
+        """Does what failed fail with another micro-batch? Not if that was the cause: with it something else works."""
+        if micro_batch >= failed.micro_batch:
+            return micro_batch == failed.micro_batch
+        works = (each for each in self._traced if each.spec.batch_size == failed.micro_batch)
+        return any(_texts(each.evaluated.candidate) < failed.texts for each in works)
+
+    def _is_compared(self, smaller: int, larger: int) -> bool:
+        """Do the laws of micro-batches speak for two of them?"""
+        return smaller == larger or self._compared[0] <= smaller <= larger <= self._compared[1]
+
+    def _may_tell(self, known: JobSpec, spec: JobSpec) -> bool:
+        """Does the work of one way tell that of another? Other ranks bring other micro-batches with them."""
+        sizes = sorted((known.batch_size, spec.batch_size))
+        return known.parallel != spec.parallel or self._is_compared(*sizes)
+
     def _held(self, traced: _Traced, spec: JobSpec) -> float:
         known = traced.spec
-        same = known.batch_size == spec.batch_size
-        if known.batch_size > spec.batch_size or not (same or self._has_seen_splits):
+        if not self._is_compared(known.batch_size, spec.batch_size):
             return 0.0
         floor = traced.floor
         live = floor.live_without_gradients if known.grad_accum > 1 and spec.grad_accum == 1 else floor.live
@@ -174,6 +191,8 @@ class Bounds:
         """Seconds of the products, which all ways compute: the busiest rank has the average of all ranks at least."""
         known, spec, floor = traced.spec, candidate.spec, traced.floor
         if not _same_batch(traced, candidate) or _degree(known.parallel) > 1 or spec.quantize != known.quantize:
+            return 0.0
+        if not self._may_tell(known, spec):
             return 0.0
         flops = floor.products
         if spec.lora != known.lora:

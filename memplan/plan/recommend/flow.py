@@ -179,6 +179,7 @@ class _Searching:
     def _prove(self) -> None:
         """Trace what might be better though it should not be, until nothing is left that might."""
         ways = self._ways
+        self._traces.run(ways.ends(), share=SEARCHED)
         while found := ways.predicted(self._open()):
             # A small batch that does not fit speaks for all larger ones, a large one that is slow for all smaller ones.
             found.sort(key=lambda each: each[0].candidate.spec.batch_size * (-1 if ways.should_fit(each[1]) else 1))

@@ -95,6 +95,11 @@ class Ways:
                 ways.setdefault(self.wanting(each.candidate), []).append(each)
         return ways
 
+    def ends(self) -> list[Candidate]:
+        """Return the job as given with the smallest and the largest micro-batch: what lies between is bounded then."""
+        plain = sorted((each.candidate for each in self.all if not each.changes), key=lambda each: each.spec.batch_size)
+        return [*plain[:1], *plain[1:][-1:]]
+
     def singles(self) -> Iterator[Candidate]:
         """Yield every change alone, and the split of the batch; of layouts those with whole layers and samples."""
         yield from self._split_alone()
