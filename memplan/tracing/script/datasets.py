@@ -1,8 +1,8 @@
 """Data sets that are not there: the right shapes and classes, pictures of shades, no files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from inspect import signature
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -30,23 +30,29 @@ class Pictures(NamedTuple):
     """Labels."""
     samples: int
     """Samples for training."""
+    held_out: int
+    """Samples to test with."""
 
 
 KNOWN = {
-    "MNIST": Pictures((28, 28), "L", 10, 60_000),
-    "FashionMNIST": Pictures((28, 28), "L", 10, 60_000),
-    "KMNIST": Pictures((28, 28), "L", 10, 60_000),
-    "EMNIST": Pictures((28, 28), "L", 47, 112_800),
-    "CIFAR10": Pictures((32, 32), "RGB", 10, 50_000),
-    "CIFAR100": Pictures((32, 32), "RGB", 100, 50_000),
-    "SVHN": Pictures((32, 32), "RGB", 10, 73_257),
-    "STL10": Pictures((96, 96), "RGB", 10, 5_000),
-    "ImageFolder": Pictures((500, 375), "RGB", 1000, 1_281_167),
-    "ImageNet": Pictures((500, 375), "RGB", 1000, 1_281_167),
-    "CelebA": Pictures((178, 218), "RGB", 10_177, 162_770),
+    "MNIST": Pictures((28, 28), "L", 10, 60_000, 10_000),
+    "FashionMNIST": Pictures((28, 28), "L", 10, 60_000, 10_000),
+    "KMNIST": Pictures((28, 28), "L", 10, 60_000, 10_000),
+    "EMNIST": Pictures((28, 28), "L", 47, 112_800, 18_800),
+    "CIFAR10": Pictures((32, 32), "RGB", 10, 50_000, 10_000),
+    "CIFAR100": Pictures((32, 32), "RGB", 100, 50_000, 10_000),
+    "SVHN": Pictures((32, 32), "RGB", 10, 73_257, 26_032),
+    "STL10": Pictures((96, 96), "RGB", 10, 5_000, 8_000),
+    "ImageFolder": Pictures((500, 375), "RGB", 1000, 1_281_167, 50_000),
+    "ImageNet": Pictures((500, 375), "RGB", 1000, 1_281_167, 50_000),
+    "CelebA": Pictures((178, 218), "RGB", 10_177, 162_770, 19_962),
+    "Flowers102": Pictures((667, 500), "RGB", 102, 1_020, 6_149),
+    "Food101": Pictures((512, 512), "RGB", 101, 75_750, 25_250),
+    "OxfordIIITPet": Pictures((500, 375), "RGB", 37, 3_680, 3_669),
+    "VOCSegmentation": Pictures((500, 375), "RGB", 21, 1_464, 1_449),
 }
-"""torchvision's class → what its documentation says (docs.pytorch.org/vision, "Datasets"); a folder of pictures is
-taken for ImageNet's training set, whose pictures have 500 x 375 on average."""
+"""torchvision's class → what its documentation says (docs.pytorch.org/vision, "Datasets"), or the page that it names; a
+folder of pictures is taken for ImageNet's training set, whose pictures have 500 x 375 on average."""
 
 
 def torchvision_datasets(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
@@ -87,31 +93,33 @@ def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], Non
                 self._play(**given | given.pop("kwargs", {}))
 
         def _play(
-            self, *, transform: Any = None, target_transform: Any = None, transforms: Any = None, **_: Any
+            self, *, transform: Any = None, target_transform: Any = None, transforms: Any = None, **chosen: Any
         ) -> None:
             self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
+            self._pictures = known._replace(samples=known.held_out) if _is_held_out(chosen) else known
+            self._is_mask = name == "VOCSegmentation" or chosen.get("target_types") == "segmentation"
             self.classes = [str(label) for label in range(known.classes)]
             self.class_to_idx = {label: index for index, label in enumerate(self.classes)}
             with disable_current_modes():
                 # In NumPy's memory, as torchvision reads them: torch's allocator has no part in it.
-                labels = torch.from_numpy(np.arange(known.samples) % known.classes)
+                labels = torch.from_numpy(np.arange(len(self)) % known.classes)
             self.targets = labels if name.endswith("MNIST") else labels.tolist()
-            self.samples = self.imgs = _Repeated(("picture", 0), known.samples)
+            self.samples = self.imgs = _Repeated(("picture", 0), len(self))
             self.loader = lambda _: _picture(known)
             self._made = _Made(transform)
 
         @cached_property
         def data(self) -> Any:
             """All pictures."""
-            return _pixels(name, known)
+            return _pixels(name, self._pictures)
 
         def __len__(self) -> int:
-            return int(real.__len__(self)) if self._is_on_disk else known.samples
+            return int(real.__len__(self)) if self._is_on_disk else self._pictures.samples
 
         def __getitem__(self, index: int) -> tuple[Any, Any]:
             if self._is_on_disk:
                 return real.__getitem__(self, index)  # type: ignore[no-any-return]
-            return _sample(self, known, index)
+            return _sample(self, self._pictures, index)
 
     StandIn.__name__ = StandIn.__qualname__ = name
     return StandIn
@@ -135,15 +143,25 @@ def _pixels(name: str, known: Pictures) -> Any:
     return np.zeros((known.samples, *shape), dtype=np.uint8)
 
 
+def _is_held_out(chosen: Mapping[str, Any]) -> bool:
+    """Do a data set's arguments ask for what models are tested with?"""
+    part = chosen.get("split", chosen.get("image_set"))
+    return chosen.get("train") is False or part in {"test", "val", "valid"}
+
+
 def _sample(data: Any, known: Pictures, index: int) -> tuple[Any, Any]:
     """What a stand-in makes of one of its pictures."""
     if not 0 <= index < known.samples:
         raise IndexError(index)
-    picture, label = _picture(known), index % known.classes
+    label = (
+        _picture(known._replace(mode="L")).point(lambda x: x % known.classes)
+        if data._is_mask
+        else index % known.classes
+    )
     if data.transforms is not None:
-        return data.transforms(picture, label)  # type: ignore[no-any-return]
+        return data.transforms(_picture(known), label)  # type: ignore[no-any-return]
     return (
-        data._made(picture) if data.transform else picture,
+        data._made(known) if data.transform else _picture(known),
         data.target_transform(label) if data.target_transform else label,
     )
 
@@ -160,12 +178,12 @@ class _Made:
         """Arrays, which no allocator of torch counts, and what they are in."""
         self._repeats, self._next = True, 0
 
-    def __call__(self, picture: Any) -> Any:
+    def __call__(self, known: Pictures) -> Any:
         if self._repeats and len(self._samples) == _SAMPLES:
             arrays, structure = self._samples[self._next % _SAMPLES]
             self._next += 1
             return tree_unflatten([torch.from_numpy(array).clone() for array in arrays], structure)
-        sample = self._transform(picture)
+        sample = self._transform(_picture(known))
         if self._repeats:
             self._repeats = self._keep(sample)
         return sample
@@ -197,7 +215,13 @@ class _Repeated(list[Any]):
 
 
 def _picture(known: Pictures) -> Any:
+    """One of its own: a program may draw on it."""
+    return _shades(known.size, known.mode).copy()
+
+
+@cache
+def _shades(size: tuple[int, int], mode: str) -> Any:
     """From black to white: who divides by the deviation of all pixels must find one."""
     from PIL import Image
 
-    return Image.linear_gradient("L").resize(known.size).convert(known.mode)
+    return Image.linear_gradient("L").resize(size).convert(mode)

@@ -81,6 +81,33 @@ def test_all_pictures_are_as_the_class_keeps_them(name, kind, shape, played) -> 
     assert data.shape == shape
 
 
+@pytest.mark.parametrize(
+    ("name", "asked", "count"),
+    [("MNIST", {"train": False}, 10_000), ("CIFAR10", {"train": True}, 50_000), ("SVHN", {"split": "test"}, 26_032)],
+)
+def test_a_set_to_test_with_is_as_long_as_the_real_one(name, asked, count, played) -> None:
+    data = getattr(played, name)("nowhere", **asked)
+    assert (len(data), len(data.data), len(data.samples)) == (count,) * 3
+    with pytest.raises(IndexError):
+        data[count]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [("VOCSegmentation", {}), ("OxfordIIITPet", {"target_types": "segmentation"})]
+)
+def test_masks_of_classes_are_as_large_as_their_pictures(name, asked, played) -> None:
+    picture, mask = getattr(played, name)("nowhere", **asked)[0]
+    assert mask.size == picture.size
+    assert len(mask.getcolors()) == len(getattr(played, name)("nowhere", **asked).classes)
+
+
+def test_a_picture_is_drawn_once_and_handed_out_as_ones_own(played, monkeypatch) -> None:
+    data = played.SVHN("nowhere")
+    data[0][0].putpixel((0, 0), (255, 0, 0))
+    monkeypatch.setattr(Image, "linear_gradient", None)
+    assert data[1][0].getpixel((0, 0)) != (255, 0, 0)
+
+
 def test_samples_that_are_alike_are_repeated() -> None:
     crops = torchvision.transforms.Compose([torchvision.transforms.ToTensor(), lambda x: [x, {"small": x[:, ::2]}]])
     made, calls = samples(crops)
