@@ -49,6 +49,11 @@ class Guesses:
         by_integers: tuple[Way, ...] = ("other", "most") if self.decisions.integers else ()
         return tuple(dict.fromkeys((*self.decisions.ways, *by_integers)))
 
+    def value_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What a tensor holds, as far as that is known: one that a loader made of data is real."""
+        known = self.knowledge_of(tensor).value
+        return tensor if known is None and type(tensor) is torch.Tensor else known
+
     def read_drawn(self, known: Knowledge) -> None:
         """Note that a program reads elements; where they were drawn, others may be read the next time."""
         if known.value is None and known.drawn is not None:
@@ -57,10 +62,10 @@ class Guesses:
 
     def selected(self, mask: torch.Tensor) -> int:
         """How many elements of a mask are true."""
-        known = self.knowledge_of(mask)
-        if known.value is not None:
+        known, value = self.knowledge_of(mask), self.value_of(mask)
+        if value is not None:
             with unset_fake_temporarily():
-                return int(torch.count_nonzero(known.value))
+                return int(torch.count_nonzero(value))
         if known.density is None or self.worst_case:
             self.assume("masks and other data-dependent selections take every element")
             self.decisions.ways["other"] = None

@@ -59,6 +59,11 @@ class HostOps:
             self._values.read_drawn(Knowledge(drawn=tensor))
 
 
+def reads(func: Any) -> bool:
+    """Does an op hand on what its tensors hold, wherever its result is asked to lie (a tensor in ``zeros(2, n)``)?"""
+    return torch.Tag.data_dependent_output in func.tags
+
+
 def is_drawn(tensor: torch.Tensor) -> bool:
     """Was a tensor with data made of random integers?"""
     return "_memplan_drawn" in tensor.__dict__

@@ -21,11 +21,11 @@ from memplan.tracing.calls import Operator, describe
 from memplan.tracing.draws import DRAWS
 from memplan.tracing.entering import EnteredResults
 from memplan.tracing.formulas import Formulas
-from memplan.tracing.host_ops import HostOps
+from memplan.tracing.host_ops import HostOps, reads
 from memplan.tracing.knowledge import NOTHING
 from memplan.tracing.learning import Learning
 from memplan.tracing.ledger import Ledger
-from memplan.tracing.nested import tensors_in
+from memplan.tracing.nested import leaves_of, tensors_in
 from memplan.tracing.op_log import OpLog
 from memplan.tracing.overwriting import Overwriting
 from memplan.tracing.placing import PlaceRule, Placing
@@ -177,7 +177,7 @@ class Recorder(TorchDispatchMode):
         tensors = tensors_in([*args, *kwargs.values()])
         if not tensors or any(isinstance(tensor, FakeTensor) or is_wrapper(tensor) for tensor in tensors):
             return False
-        return self._placing.is_for_host(func, args, kwargs)
+        return reads(func) or self._placing.is_for_host(func, args, kwargs)
 
     def _random_state(self) -> torch.Tensor:
         """A state of the random generator, as an op that makes it."""
@@ -197,16 +197,17 @@ class Recorder(TorchDispatchMode):
         result = self.values.run(running.func, running.args, running.kwargs)
         tensors = tensors_in([*running.args, *running.kwargs.values()])
         operands = (self.references.storage(tensor) for tensor in tensors)
-        place = self._placing.of_op(running, operands, recording=False)
+        running.place = self._placing.of_op(running, operands, recording=False)
         # Of a GPU's kernels only what lives beyond set-up counts; on the CPU a batch is made where the step runs.
-        if place == "device" and running.operator.name == _TO and self.references.is_host(running.args[0]):
+        if running.place == "device" and running.operator.name == _TO and self.references.is_host(running.args[0]):
             running.role = self.role_of_copies
         script = self._player.script(running, result) if self.device.kind == "cpu" else Script()
         self._player.play(script.before)
-        for tensor in tensors_in(result):
+        for path, tensor in leaves_of(result):
             storage = storage_of(tensor)
             if storage is not None and self.ledger.find(storage) is None:
-                self.ledger.allocate(storage, place=place, role=running.role, borrowed=self._placing.borrows(running))
+                place, borrowed = self._placing.of_result(running, path), self._placing.borrows(running)
+                self.ledger.allocate(storage, place=place, role=running.role, borrowed=borrowed)
         self._player.play(script.after)
         self._player.end()
         if self._teaches(running.func, running.operator) or any(

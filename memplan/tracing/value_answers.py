@@ -22,7 +22,7 @@ Answer = Callable[["Guesses", Any, tuple[Any, ...], Mapping[str, Any]], Any]
 
 def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     tensor = args[0]
-    value = values.knowledge_of(tensor).value
+    value = values.value_of(tensor)
     if value is not None and values.knowledge_of(tensor).is_assumed:
         # Optimizers that are given the flag itself make their states whatever it says: they read nothing here.
         values.decisions.ways["idle"] = None
@@ -94,7 +94,7 @@ def _unique(values: "Guesses", func: Any, args: tuple[Any, ...], _: Mapping[str,
 
 def _repeat_interleave(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     size = kwargs.get("output_size")
-    known = values.knowledge_of(args[0]).value
+    known = values.value_of(args[0])
     if size is None and known is not None:
         with unset_fake_temporarily():
             size = int(known.sum())
@@ -114,7 +114,7 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
     """``pack_padded_sequence``: all steps of all sequences, and how many sequences each step has."""
     padded, lengths = args[:2]
     batch_first = args[2] if len(args) > 2 else kwargs.get("batch_first", False)
-    known = values.knowledge_of(lengths).value
+    known = values.value_of(lengths)
     longest = padded.shape[1 if batch_first else 0]
     if known is None:
         values.assume(f"padded sequences are all as long as the padding{values.decisions.place()}")
@@ -131,7 +131,7 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
 def _aligned(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     """``_ctc_loss`` whose lengths are tensors: losses, and one number per step and possible label (LossCTC.cpp)."""
     scores, targets, _, lengths = args[:4]
-    known = values.knowledge_of(lengths).value
+    known = values.value_of(lengths)
     if known is not None:
         with unset_fake_temporarily():
             longest = int(known.max())

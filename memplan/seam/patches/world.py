@@ -98,6 +98,12 @@ PATCHES: tuple[Patch, ...] = (
     ),
     *patches(
         "torch.nn.Module",
+        "register_parameter",
+        why="parameters made of a program's own data can be moved to a GPU that is played",
+        source="torch/nn/modules/module.py Module.register_parameter",
+    ),
+    *patches(
+        "torch.nn.Module",
         "load_state_dict",
         why="weights that were not downloaded are not missed",
         source="torch/nn/modules/module.py Module.load_state_dict",

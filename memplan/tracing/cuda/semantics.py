@@ -16,6 +16,7 @@ from memplan.tracing.cuda.flex_attention import FlexAttention, cuda_flex_attenti
 from memplan.tracing.cuda.histogram import SHAPES as HISTOGRAM
 from memplan.tracing.cuda.norms import cuda_norms
 from memplan.tracing.cuda.optimizers import cuda_optimizers
+from memplan.tracing.cuda.own_data import own_data
 from memplan.tracing.cuda.placement import Placement, device_rewriting
 from memplan.tracing.cuda.rnn import cuda_rnn
 from memplan.tracing.cuda.runtime import cuda_runtime
@@ -62,6 +63,7 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))
         stack.enter_context(cuda_autocast())
         stack.enter_context(device_rewriting(semantics.placement))
+        stack.enter_context(own_data())
         yield semantics
 
 

@@ -1,0 +1,71 @@
+"""What a program has real values of, from NumPy or a loader: parameters made of it, lengths read from it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from memplan.measure.records import Estimate
+
+PARAMETERS = """
+import numpy as np, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = {words}
+        self.scale = nn.Parameter({scale})
+
+    def forward(self, x):
+        return (self.words(x) * self.scale).mean()
+
+net = Net()
+early = torch.optim.Adam(net.parameters())
+net = net.to("cuda")
+optimizer = {optimizer}
+for _ in range(5):
+    optimizer.zero_grad()
+    net(torch.randint(5000, (32, 50), device="cuda")).backward()
+    optimizer.step()
+"""
+ORDINARY = {"words": "nn.Embedding(5000, 100)", "scale": "torch.ones(())"}
+OWN = {
+    "words": "nn.Embedding.from_pretrained(torch.from_numpy(np.zeros((5000, 100), np.float32)), freeze=False)",
+    "scale": "torch.tensor(np.log(1 / 0.07), dtype=torch.float32)",
+}
+
+
+@pytest.mark.parametrize("optimizer", ["early", "torch.optim.Adam(net.parameters())"])
+def test_parameters_made_of_data_are_like_others(optimizer: str, estimated: Callable[..., Estimate]) -> None:
+    own, ordinary = (estimated(PARAMETERS.format(**each, optimizer=optimizer)) for each in (OWN, ORDINARY))
+    assert own.peak.requested_bytes == ordinary.peak.requested_bytes
+    assert own.breakdown == ordinary.breakdown
+
+
+LENGTHS = """
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.data import DataLoader
+
+def collate(rows):
+    return torch.zeros(4, 40, 8), torch.tensor([{lengths}])
+
+net = nn.LSTM(8, 16, batch_first=True).to("cuda")
+optimizer = torch.optim.Adam(net.parameters())
+for x, lengths in DataLoader(range(32), 4, collate_fn=collate):
+    packed = pack_padded_sequence(x.to("cuda"), lengths, batch_first=True)
+    assert packed.batch_sizes.device.type == "cpu"
+    assert packed.batch_sizes.tolist() == [sum(n > step for n in [{lengths}]) for step in range(max([{lengths}]))]
+    more = torch.zeros(2, packed.batch_sizes[0], 3, device="cuda")
+    assert more.shape[1] == 4
+    net(packed)[0].data.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_lengths_that_a_loader_hands_over_are_known(estimated: Callable[..., Estimate]) -> None:
+    short, long = (estimated(LENGTHS.format(lengths=lengths)) for lengths in ("9, 7, 3, 2", "40, 40, 40, 40"))
+    assert short.peak.requested_bytes < long.peak.requested_bytes
+    assert not [said for said in short.assumptions if "integer" in said or "padding" in said]
