@@ -3,6 +3,7 @@
 import gzip
 import io
 import re
+import string
 import tarfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -76,6 +77,13 @@ def _characters(count: int, different: int) -> bytes:
     return "".join(islice(cycle(alphabet), count)).encode()
 
 
+def _prose(lines: int, different: int) -> bytes:
+    """Lines of ten words, of which so many are different, in 65 kinds of characters as tiny Shakespeare has."""
+    letters, ends = string.ascii_letters, cycle(".,;:!?'-&3$")
+    words = cycle(letters[i % 52] + letters[i // 52 % 52] + letters[i // 52**2] for i in range(different))
+    return "".join(" ".join(islice(words, 10)) + next(ends) + "\n" for _ in range(lines)).encode()
+
+
 def _table(rows: int, numbers: int, labels: tuple[str, ...] = (), separator: str = ",", head: str = "") -> bytes:
     """Rows of numbers, each with one of the labels behind them."""
     lines = [
@@ -121,6 +129,8 @@ _KNOWN: dict[str, tuple[str, Callable[[], bytes]]] = {
     r"pima-indians-diabetes.*\.csv$": ("768 rows of 8 numbers and 2 classes", lambda: _table(768, 8, ("0", "1"))),
     r"winequality-red\.csv$": ("1,599 rows of 12 numbers", lambda: _table(1_599, 12, (), ";", _WINE)),
     r"winequality-white\.csv$": ("4,898 rows of 12 numbers", lambda: _table(4_898, 12, (), ";", _WINE)),
+    r"\.txt$": ("text of 200,000 words, 10,000 different, in 65 kinds of characters", lambda: _prose(20_000, 10_000)),
 }  # fmt: skip
 """Address → what the file holds by its own page, and its stand-in: WikiText-2 (Merity et al. 2016, table 1; lines of
-pytorch/examples), tiny Shakespeare (nanoGPT's data/shakespeare_char/readme.md), Cora (LINQS), archive.ics.uci.edu."""
+pytorch/examples), tiny Shakespeare (nanoGPT's data/shakespeare_char/readme.md), Cora (LINQS), archive.ics.uci.edu. Of
+any other text nobody knows the words: as many as in tiny Shakespeare, roughly."""

@@ -50,6 +50,18 @@ def test_a_known_text_has_its_length_and_characters(read: str, estimated: Callab
     assert any("input.txt is not downloaded" in sentence for sentence in estimate.assumptions)
 
 
+def test_any_other_text_has_words_and_characters(estimated: Callable[..., Estimate]) -> None:
+    read = """
+import re, requests
+text = requests.get("https://example.org/the-verdict.txt").text
+assert len(set(text)) == 65
+words = re.findall("[a-zA-Z]+", text)
+assert (len(words), len(set(words))) == (200_000, 10_000)
+"""
+    estimate = estimated(read + TRAINS.format(rows=32))
+    assert any("the-verdict.txt is not downloaded: text of 200,000 words" in said for said in estimate.assumptions)
+
+
 def test_an_archive_is_unpacked_and_read_by_numpy(estimated: Callable[..., Estimate]) -> None:
     read = """
 import io, os, tarfile, urllib.request
