@@ -83,11 +83,19 @@ def _bincount(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[
 
 
 def _unique(values: "Guesses", func: Any, args: tuple[Any, ...], _: Mapping[str, Any]) -> Any:
-    """Unique values: all elements are (upper bound); consecutive runs: there is one."""
+    """Unique values: all elements, or all classes, are (upper bound); consecutive runs: there is one.
+
+    Where the program fails with so many (torchmetrics counts labels), there is one as well.
+    """
     source = args[0]
-    runs = func is aten.unique_consecutive.default
-    values.assume("runs of equal values are one run" if runs else "values counted by unique() are all different")
-    count = 1 if runs else source.numel()
+    if func is aten.unique_consecutive.default:
+        values.assume("runs of equal values are one run")
+        count = 1
+    else:
+        count = min(source.numel(), values.knowledge_of(source).classes or source.numel())
+        values.assume("values counted by unique() are all different")
+        if count > 1 and not values.decisions.holds(default=True):
+            count = 1
     inverse = torch.empty(source.shape, dtype=torch.int64)
     return torch.empty(count, dtype=source.dtype), inverse, torch.empty(count, dtype=torch.int64)
 

@@ -156,7 +156,7 @@ def _ragged_size(tensor: FakeTensor, *, coeff: int | torch.SymInt = 1) -> torch.
     return size
 
 
-_SCRIPT = "torch.jit.script"
+_SCRIPT, _TRACE = "torch.jit.script", "torch.jit.trace"
 _make_tensor = torch.tensor
 
 
@@ -171,6 +171,11 @@ def scripts_run(assume: Callable[[str], None]) -> Iterator[None]:
         register_builtin(_tensor, "aten::tensor")
     compile_script = attribute(_SCRIPT)
 
+    def as_python(function: Any) -> Any:
+        name = getattr(function, "__name__", type(function).__name__)
+        assume(f"{name}() runs as Python: TorchScript cannot compile it here")
+        return function
+
     def script(function: Any, *args: Any, **options: Any) -> Any:
         if options.get("_rcb") is not None:
             # It is called by one that is being compiled.
@@ -179,11 +184,13 @@ def scripts_run(assume: Callable[[str], None]) -> Iterator[None]:
             # Names are looked up where the program called, one frame further up.
             return compile_script(function, *args, **options | {"_frames_up": options.get("_frames_up", 0) + 1})
         except (RuntimeError, FrontendError):
-            name = getattr(function, "__name__", type(function).__name__)
-            assume(f"{name}() runs as Python: TorchScript cannot compile it here")
-            return function
+            return as_python(function)
 
-    with replaced((Replacement(_SCRIPT, script),)):
+    def trace(func: Any, *_: Any, **__: Any) -> Any:
+        # Its trace would hold what fake tensors do in the place of the function's own ops.
+        return as_python(func)
+
+    with replaced((Replacement(_SCRIPT, script), Replacement(_TRACE, trace))):
         yield
 
 

@@ -52,10 +52,12 @@ PATCHES: tuple[Patch, ...] = (
     *patches(
         "torch.jit",
         "script",
+        "trace",
         why="functions that call what memplan replaces run as Python where TorchScript cannot compile them",
-        source="torch/jit/_script.py script",
+        source="torch/jit/_script.py script, torch/jit/_trace.py trace",
     ),
     *patches("torch", "save", why="no file is overwritten with fake tensors", source="torch/serialization.py save"),
+    *patches("torch", "load", why="a program reads what it saved", source="torch/serialization.py load"),
     *patches(
         "torch.utils.data.dataloader._BaseDataLoaderIter",
         "__next__",

@@ -17,13 +17,15 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from memplan.job.child import ENDING
-from memplan.seam.replace import Replacement, replaced
+from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.host_reads import NOT_SAVED
+from memplan.tracing.script import saved_objects
 from memplan.tracing.script.written_files import WRITES, WrittenFiles, absolute, is_below
 
 _FORBIDDEN = {
@@ -136,11 +138,10 @@ def _redirected(scratch: Path, assume: Callable[[str], None]) -> Iterator[None]:
     """Let functions that write do so in the scratch folder."""
     files = WrittenFiles(scratch, _GUARD.trusting)
 
-    def save(_: Any, file: Any, *__: Any, **___: Any) -> None:
-        """Make an empty file: programs rename, link, count and remove what they saved."""
+    def save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
+        """Programs load, rename, link, count and remove what they saved."""
         assume(NOT_SAVED)
-        if isinstance(file, str | os.PathLike):
-            files.open(file, "wb").close()
+        saved_objects.save(obj, f, files.open)
 
     with (
         mock.patch.object(builtins, "open", files.open),
@@ -152,7 +153,12 @@ def _redirected(scratch: Path, assume: Callable[[str], None]) -> Iterator[None]:
         mock.patch.object(shutil, "rmtree", files.rmtree),
         mock.patch.object(multiprocessing.util, "spawnv_passfds", _spawn),
         mock.patch.object(tempfile, "tempdir", str(scratch)),
-        replaced((Replacement("torch.save", save),)),
+        replaced(
+            (
+                Replacement("torch.save", save),
+                Replacement("torch.load", partial(saved_objects.load, attribute("torch.load"))),
+            )
+        ),
     ):
         yield
 

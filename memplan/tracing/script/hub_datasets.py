@@ -188,6 +188,8 @@ def _stand_in(path: str, name: str | None, assume: Callable[[str], None]) -> Dat
         column: [row % value for row in range(ROWS)] if isinstance(value, int) else [value] * ROWS
         for column, value in card.items()
     }
+    if short == "glue":
+        columns["idx"] = list(range(ROWS))
     return Dataset(columns, classes_of)
 
 

@@ -56,6 +56,11 @@ class UnknownDataset(Dataset):
                 self._classes[name] = 2
         return self._columns[name]
 
+    @property
+    def features(self) -> dict[str, Any]:
+        """What each column holds; any that is asked for is there."""
+        return _Row(super().features, lambda name: Dataset({name: self.column(name)}, self._classes).features[name])
+
     def stored(self, key: Any) -> Any:
         """Return a column, or rows that have any column that is asked for."""
         if isinstance(key, str):

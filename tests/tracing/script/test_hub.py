@@ -243,6 +243,8 @@ assert type(known) is datasets.Dataset and known.feature == {"num_classes": 2} a
 rows = [load_dataset("json", data_files="rows.json")["train"][0], load_dataset("someone/quotes")["train"][0]]
 sizes = [len(row["quote"].split()) for row in rows]
 assert sizes == [3, 128], sizes
+assert load_dataset("someone/quotes")["train"].features["label"].names == ["0", "1"]
+assert load_dataset("glue", "mrpc")["train"][1]["idx"] == 1
 model = torch.nn.Embedding(sum(sizes), 8).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(10):

@@ -69,3 +69,43 @@ def test_lengths_that_a_loader_hands_over_are_known(estimated: Callable[..., Est
     short, long = (estimated(LENGTHS.format(lengths=lengths)) for lengths in ("9, 7, 3, 2", "40, 40, 40, 40"))
     assert short.peak.requested_bytes < long.peak.requested_bytes
     assert not [said for said in short.assumptions if "integer" in said or "padding" in said]
+
+
+LABELS = """
+import torch
+from net import build
+from torch.utils.data import DataLoader
+
+def checked(labels):
+    if len(torch.unique(labels)) > 10:
+        raise RuntimeError("more labels than classes")
+
+model = build().to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for rows, labels in DataLoader([(torch.zeros(64), label % 10) for label in range(640)], 64):
+    labels = labels.to("cuda")
+    checked(labels)
+    torch.nn.functional.cross_entropy(model(rows.to("cuda")), labels).backward()
+    optimizer.step()
+"""
+
+
+def test_a_check_of_how_many_labels_there_are_passes(estimated: Callable[..., Estimate]) -> None:
+    assert estimated(LABELS).repeats
+
+
+TRACED = """
+import torch
+from net import build
+
+model = build().to("cuda")
+traced = torch.jit.trace(model, torch.randn(2, 64, device="cuda"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    traced(torch.randn(32, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_traced_module_runs_as_python(estimated: Callable[..., Estimate]) -> None:
+    assert estimated(TRACED).repeats

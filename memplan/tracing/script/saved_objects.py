@@ -1,0 +1,96 @@
+"""What a program saves with ``torch.save`` and loads again: its structure, and the shapes of its tensors.
+
+No file gets elements: fake tensors have none, and checkpoints of real runs are large. Small ones keep theirs.
+"""
+
+import io
+import os
+import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memplan.seam.fake import FakeTensor
+from memplan.tracing.knowledge import SMALL
+from memplan.tracing.refs import is_wrapper
+
+_MARK = b"saved by memplan\n"
+
+Open = Callable[..., Any]
+"""Opens a file under the name that the program gives it."""
+
+
+def save(value: Any, file: Any, opened: Open) -> None:
+    """Write what ``load`` makes a value of again; nothing where Python cannot pickle it.
+
+    Args:
+        value: What the program saves.
+        file: A path or an open file.
+        opened: Opens a path.
+    """
+    data = io.BytesIO()
+    data.write(_MARK)
+    try:
+        _Pickler(data).dump(value)
+    except Exception:  # noqa: BLE001 - pickles run code of anybody's.
+        data = io.BytesIO()
+    if isinstance(file, str | os.PathLike):
+        with opened(file, "wb") as target:
+            target.write(data.getvalue())
+    elif hasattr(file, "write"):
+        file.write(data.getvalue())
+
+
+def load(real: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``torch.load``, also of what ``save`` has written.
+
+    Args:
+        real: The original.
+        f: A path or an open file.
+        map_location: Where tensors are to lie.
+        args: Further arguments of the original.
+        kwargs: The same, by name.
+    """
+    with Path(f).open("rb") if isinstance(f, str | os.PathLike) else nullcontext(f) as source:
+        first = source.tell()
+        if source.read(len(_MARK)) == _MARK:
+            return _Unpickler(source, map_location).load()
+        source.seek(first)
+    return real(f, map_location, *args, **kwargs)
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: Any) -> Any:
+        """Name a tensor by what it looks like; which of them are the same one, ``id`` tells."""
+        is_plain = isinstance(value, torch.Tensor) and not is_wrapper(value)
+        if not is_plain or (not isinstance(value, FakeTensor) and value.numel() <= SMALL):
+            return None
+        kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+        shape, stride = tuple(value.shape), value.stride()
+        return id(value), kind, shape, stride, value.dtype, value.requires_grad and value.is_leaf, value.device
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, map_location: Any) -> None:
+        super().__init__(file)
+        self._map_location = map_location
+        self._made: dict[int, torch.Tensor] = {}
+
+    def persistent_load(self, name: Any) -> torch.Tensor:
+        """Make a tensor again."""
+        key, kind, shape, stride, dtype, learns, device = name
+        if key not in self._made:
+            made = torch.empty_strided(shape, stride, dtype=dtype, device=self._place(device))
+            is_parameter = kind is torch.nn.Parameter
+            self._made[key] = kind(made, requires_grad=learns) if is_parameter else made.requires_grad_(learns)
+        return self._made[key]
+
+    def _place(self, device: torch.device) -> Any:
+        wanted = self._map_location
+        if isinstance(wanted, dict):
+            return wanted.get(str(device), device)
+        # A function is given the storage on the host, and most hand it back.
+        return device if wanted is None else "cpu" if callable(wanted) else wanted
