@@ -1,8 +1,13 @@
 """Text from outside, made fit to be shown."""
 
+import re
+import textwrap
+
 from rich.cells import cell_len
 
 ELLIPSIS = "…"
+_LABEL = re.compile(r"\A\s*(?:(?:error|note|hint|at|-):? +)?")
+"""What a message's line begins with."""
 
 
 def clean(text: str) -> str:
@@ -13,6 +18,17 @@ def clean(text: str) -> str:
 def plain(text: str) -> str:
     """A sentence on one line, without control characters."""
     return clean(" ".join(text.split()))
+
+
+def folded(line: str, width: int) -> str:
+    """A line of a message broken between words, its further lines below its first word.
+
+    A name, a path, and a command to be copied stay whole, however long: a terminal breaks them without harm.
+    """
+    label = " " * (len(line) - len(_LABEL.sub("", line, count=1)))
+    if len(line) <= width or line[len(label) :].startswith("memplan "):
+        return line
+    return textwrap.fill(line, width, subsequent_indent=label, break_long_words=False, break_on_hyphens=False)
 
 
 def shorten(text: str, width: int) -> str:

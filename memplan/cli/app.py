@@ -3,7 +3,6 @@
 A crash never exits 1: that code says "policy not met" and nothing else.
 """
 
-import io
 import os
 import re
 import sys
@@ -40,7 +39,7 @@ from memplan.cli.simulate import simulate
 from memplan.cli.snapshot import snapshot
 from memplan.cli.sweep import sweep
 from memplan.cli.validate import validate
-from memplan.errors import ExitCode, MemplanError
+from memplan.errors import ExitCode, MemplanError, UsageError
 from memplan.job.noise import hushed
 
 # The base of Typer's usage errors (bad value < usage error < this). Its home moved in Typer 0.26, its place did not.
@@ -145,10 +144,7 @@ def _told(error: BaseException) -> int:
         case MemplanError():
             code = _fail(str(error), error.exit_code)
         case _TyperError():
-            said = io.StringIO()
-            error.show(file=said)
-            console.tell(said.getvalue())
-            code = ExitCode.USAGE
+            code = _fail(str(_explained(error)), ExitCode.USAGE)
         case KeyboardInterrupt() | typer.Abort():
             code = _fail("interrupted", ExitCode.INTERRUPTED)
         case SystemExit() if not error.code or isinstance(error.__context__, BrokenPipeError):
@@ -161,6 +157,13 @@ def _told(error: BaseException) -> int:
         case _:
             code = _crash(error)
     return code
+
+
+def _explained(error: Any) -> UsageError:
+    """Return a usage error of Typer in the words of all others."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    hint = f"{context.command_path} -h" if context is not None else None
+    return UsageError(message[:1].lower() + message[1:].removesuffix("."), hint=hint)
 
 
 def _exit_code(result: object) -> int:

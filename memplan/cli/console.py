@@ -42,12 +42,16 @@ def write_plain(text: str, file: TextIO | None = None) -> None:
 
 
 def tell(text: str) -> None:
-    """Write to standard error, line by line. What stands in the text from outside commands no terminal."""
-    from memplan.text import clean
+    """Write to standard error, in lines that a terminal has room for; what is kept in a file is not broken.
 
+    What stands in the text from outside commands no terminal.
+    """
+    from memplan.text import clean, folded
+
+    width = _width(sys.stderr, elsewhere=sys.maxsize)
     # Whoever cannot be told still gets the exit code.
     with suppress(UsageError):
-        write_plain("\n".join(clean(line) for line in text.split("\n")), sys.stderr)
+        write_plain("\n".join(folded(clean(line), width) for line in text.split("\n")), sys.stderr)
 
 
 def write_lines(lines: Iterable["Text"], file: TextIO | None = None) -> None:
@@ -64,10 +68,14 @@ def write_lines(lines: Iterable["Text"], file: TextIO | None = None) -> None:
 
 def terminal_width() -> int:
     """Cells per line of standard output: the terminal's, or 80 elsewhere; ``COLUMNS`` overrides both."""
+    return _width(sys.stdout, elsewhere=PLAIN_WIDTH)
+
+
+def _width(stream: TextIO | None, *, elsewhere: int) -> int:
     from rich.console import Console
 
-    console = Console()
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else PLAIN_WIDTH
+    console = Console(file=stream)
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else elsewhere
 
 
 @contextmanager

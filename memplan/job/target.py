@@ -140,4 +140,4 @@ def _what_was_meant(text: str) -> str:
         if text and not text.endswith(".py") and Path(f"{text}.py").is_file():
             return f"did you mean {text}.py?"
     nearest = difflib.get_close_matches(text.lower(), [preset.name for preset in list_presets()], n=3, cutoff=0.6)
-    return f"did you mean preset:{' or preset:'.join(nearest)}? Or {FORMS}" if nearest else FORMS
+    return f"did you mean preset:{' or preset:'.join(nearest)}? 'memplan presets' lists all" if nearest else FORMS

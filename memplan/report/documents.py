@@ -41,6 +41,6 @@ def schema(name: str) -> Mapping[str, Any]:
         UsageError: There is no such document.
     """
     if name not in WHERE:
-        raise UsageError(f"there is no document '{name}'", hint=f"memplan schema knows {', '.join(names())}")
+        raise UsageError(f"there is no document '{name}'", hint=f"those that there are: {', '.join(names())}")
     found: Mapping[str, Any] = import_module(WHERE[name]).DOCUMENT.schema
     return found

@@ -198,5 +198,43 @@ def test_a_usage_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) 
     """What Typer complains about, too: it repeats what was typed."""
     assert main(["batch", "model.py", "--timeout", "\x1b[31m\x9b5m\r\x07"]) == 2
     said = capsys.readouterr().err
-    assert "Invalid value for '--timeout'" in said
+    assert "invalid value for '--timeout'" in said
     assert not {"\x1b", "\x9b", "\r", "\x07"} & set(said)
+
+
+# Messages on a terminal.
+
+
+def test_a_message_is_broken_between_words_where_a_terminal_reads_it(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/a/path/that/is/longer/than/a/line/of/this/terminal"
+    console.tell(f"error: there is none of the twenty things that were asked for here\n  hint: try {path}\n")
+    assert capsys.readouterr().err == (
+        f"error: there is none of the twenty\n       things that were asked for here\n  hint: try\n        {path}\n"
+    )
+
+
+def test_a_command_to_copy_is_not_broken(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    console.tell("  hint: memplan estimate model.py --gpu t4\n")
+    assert capsys.readouterr().err == "  hint: memplan estimate model.py --gpu t4\n"
+
+
+def test_a_message_that_no_terminal_reads_stays_in_one_line(capsys, monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    console.tell("word " * 60)
+    assert capsys.readouterr().err == "word " * 60
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["estimate", "gpt2", "--batch-size", "x"], "error: invalid value for '--batch-size': "),
+        (["estimat"], "error: no such command 'estimat'. Did you mean 'estimate'"),
+    ],
+)
+def test_what_typer_refuses_is_told_like_any_error(capsys, words: list[str], error: str) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(error)
+    assert said.endswith(f"  hint: memplan {words[0]} -h\n" if len(words) > 1 else "  hint: memplan -h\n")

@@ -24,4 +24,4 @@ def test_a_schema_is_printed(name: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "no-such"]) == 2
-    assert "memplan schema knows audit, batch" in capsys.readouterr().err
+    assert "those that there are: audit, batch" in capsys.readouterr().err

@@ -442,9 +442,9 @@ def test_a_model_in_four_bits_is_known_by_its_weights(tmp_path: Path) -> None:
     [
         (TABLE.basis("lora"), "90 % interval from 40 measured runs of LoRA fine-tuning, 2 sources"),
         (TABLE.basis("full"), "90 % interval from 19 measured runs of full training, one source"),
-        (TABLE.basis("inference"), "only 7 measured runs of inference yet: pooled over 77, 3 sources"),
-        (TABLE.basis("cnn"), "no measured runs of CNNs or RNNs yet: pooled over 77, 3 sources"),
-        (TABLE.basis("cpu"), "no measured runs of training on a CPU yet: from allocator and context alone"),
+        (TABLE.basis("inference"), "interval from 77 measured runs, 3 sources; 7 of inference"),
+        (TABLE.basis("cnn"), "interval from 77 measured runs, 3 sources; none of CNNs or RNNs"),
+        (TABLE.basis("cpu"), "interval from allocator and context alone; too few runs of training on a CPU"),
     ],
     ids=["own", "one", "few", "none", "nothing"],
 )

@@ -57,7 +57,15 @@ def head_line(made: str, target: str, width: int) -> Text:
 
 def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
     """A label and its items, separated by dots; a line breaks only between items."""
-    room = max(1, width - LABEL_CELLS)
+    lines = packed(items, max(1, width - LABEL_CELLS))
+    labels = [label, *[""] * (len(lines) - 1)]
+    return [
+        Text.assemble((name.ljust(LABEL_CELLS), "dim"), line) for name, line in zip(labels, lines, strict=True) if line
+    ]
+
+
+def packed(items: Iterable[str], room: int) -> list[str]:
+    """Items separated by dots, as many in each line as there is room for; at least one line."""
     lines = [""]
     for item in (shorten(item, room) for item in items):
         joined = f"{lines[-1]}{SEPARATOR}{item}" if lines[-1] else item
@@ -65,10 +73,7 @@ def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
             lines[-1] = joined
         else:
             lines.append(item)
-    labels = [label, *[""] * (len(lines) - 1)]
-    return [
-        Text.assemble((name.ljust(LABEL_CELLS), "dim"), line) for name, line in zip(labels, lines, strict=True) if line
-    ]
+    return lines
 
 
 def stacked(blocks: Iterable[Sequence[Text]], width: int) -> list[Text]:

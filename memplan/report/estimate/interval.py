@@ -37,10 +37,10 @@ def rests_on(basis: IntervalBasis) -> str:
     name = CLASSES.get(basis.workload, basis.workload)
     if basis.level is not None:
         return f"{100 * basis.level:.0f} % interval from {_runs(basis.runs)} of {name}, {_sources(basis.sources)}"
-    lacking = f"only {_runs(basis.own_runs)}" if basis.own_runs else "no measured runs"
     if basis.runs:
-        return f"{lacking} of {name} yet: pooled over {basis.runs}, {_sources(basis.sources)}"
-    return f"{lacking} of {name} yet: from allocator and context alone"
+        own = f"{basis.own_runs or 'none'} of {name}"
+        return f"interval from {_runs(basis.runs)}, {_sources(basis.sources)}; {own}"
+    return f"interval from allocator and context alone; too few runs of {name}"
 
 
 def _facts(basis: IntervalBasis) -> Iterator[str]:

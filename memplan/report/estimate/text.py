@@ -3,13 +3,12 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
 from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import SEPARATOR, bounded, hanging, pad, source_line, stacked
+from memplan.report.draw.layout import bounded, hanging, packed, pad, source_line, stacked
 from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
@@ -20,6 +19,8 @@ from memplan.report.estimate.verdict import NO_COMMANDS, verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.text import clean, shorten
 from memplan.units import MIB, format_bytes
+
+_AT = "  at "
 
 
 def render(
@@ -146,16 +147,12 @@ def _cache_lines(cache: KvCache | None) -> list[Text]:
 
 
 def _moment(estimate: Estimate, width: int) -> list[Text]:
-    peak, room = estimate.peak, width - 5
+    peak = estimate.peak
     phase = "set-up, before the first step" if peak.phase == "setup" else peak.phase
-    place = f"at {phase}/{clean(peak.module)}" if peak.module else f"at {phase}"
-    source = shorten(source_line(peak.source), room // 2)
-    op = shorten(peak.op.removesuffix(".default"), room - cell_len(SEPARATOR + source))
-    cause = SEPARATOR.join(part for part in (op, source) if part)
-    together = f"  {place}{SEPARATOR}{cause}" if cause else f"  {place}"
-    if cell_len(together) <= width:
-        return [Text(together)]
-    return [Text("  " + shorten(place, width - 2)), Text(f"     {cause}")]
+    place = f"{phase}/{peak.module}" if peak.module else phase
+    parts = (place, peak.op.removesuffix(".default"), source_line(peak.source))
+    first, *further = packed(filter(None, parts), width - len(_AT))
+    return [Text(_AT + first), *(Text(" " * len(_AT) + line) for line in further)]
 
 
 def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
