@@ -6,6 +6,7 @@ No file gets elements: fake tensors have none, and checkpoints of real runs are 
 import io
 import os
 import pickle
+import secrets
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +18,8 @@ from memplan.seam.fake import FakeTensor
 from memplan.tracing.knowledge import SMALL
 from memplan.tracing.refs import is_wrapper
 
-_MARK = b"saved by memplan\n"
+_MARK = f"saved by memplan {secrets.token_hex(16)}\n".encode()
+"""Of this process alone: a file from elsewhere is read by ``torch.load``, which runs no code of it."""
 
 Open = Callable[..., Any]
 """Opens a file under the name that the program gives it."""

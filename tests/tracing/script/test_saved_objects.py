@@ -1,6 +1,8 @@
 """What a program saves with ``torch.save`` and loads again before it has trained."""
 
+import pickle
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 import torch
@@ -63,4 +65,17 @@ def test_what_is_loaded_where_it_lay_takes_as_much_as_a_copy(where: str, estimat
 def test_a_file_of_torch_itself_is_read_as_ever(estimated: Callable[..., Estimate], folder) -> None:
     torch.save({"rows": torch.arange(6000).float()}, folder / "data.pt")
     read = 'rows = torch.load("data.pt")["rows"]\nassert rows.shape == (6000,)\n'
+    assert estimated(PROGRAM.format(load=read)).repeats
+
+
+def test_a_foreign_file_that_says_it_is_memplans_own_runs_nothing(estimated: Callable[..., Estimate], folder) -> None:
+    (folder / "hostile.pt").write_bytes(b"saved by memplan\n" + pickle.dumps(Fraction(1, 2)))
+    read = """
+loaded = None
+try:
+    loaded = torch.load("hostile.pt")
+except Exception:
+    pass
+assert loaded is None
+"""
     assert estimated(PROGRAM.format(load=read)).repeats
