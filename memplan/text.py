@@ -25,10 +25,12 @@ def folded(line: str, width: int) -> str:
 
     A name, a path, and a command to be copied stay whole, however long: a terminal breaks them without harm.
     """
-    label = " " * (len(line) - len(_LABEL.sub("", line, count=1)))
-    if len(line) <= width or line[len(label) :].startswith("memplan "):
+    words = _LABEL.sub("", line, count=1)
+    label = line.removesuffix(words)
+    if len(line) <= width or words.startswith("memplan "):
         return line
-    return textwrap.fill(line, width, subsequent_indent=label, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(words, max(1, width - len(label)), break_long_words=False, break_on_hyphens=False)
+    return label + f"\n{' ' * len(label)}".join(lines)
 
 
 def shorten(text: str, width: int) -> str:

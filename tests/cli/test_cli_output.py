@@ -214,6 +214,12 @@ def test_a_message_is_broken_between_words_where_a_terminal_reads_it(capsys, mon
     )
 
 
+def test_a_word_longer_than_a_line_stands_behind_its_label(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    console.tell(f"error: '{'x' * 50}' is not a target\n")
+    assert capsys.readouterr().err == f"error: '{'x' * 50}'\n       is not a target\n"
+
+
 def test_a_command_to_copy_is_not_broken(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     console.tell("  hint: memplan estimate model.py --gpu t4\n")
