@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
 
@@ -85,7 +87,8 @@ class Workers:
             timeout=self._timeout,
             return_as="generator_unordered",
         )
-        outcomes = run(jobs)
+        with _interrupts_held():
+            outcomes = run(jobs)
         try:
             while True:
                 # joblib looks at this as long as it waits for the next outcome.
@@ -107,6 +110,19 @@ class Workers:
                 "a process that traced was killed",
                 hint="probably out of memory: fewer --jobs need less of it",
             ) from error
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back: processes that start meanwhile hear of none. Whoever is interrupted ends them."""
+    if sys.platform == "win32":  # Its processes inherit no mask.
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run_in(folder: Path, function: Work, candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:

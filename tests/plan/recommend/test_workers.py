@@ -1,5 +1,6 @@
 """Time limits of the processes that trace: what runs too long is left, what is done is kept."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -7,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from memplan.errors import EstimateError
 from memplan.hardware.catalog import load_profile
@@ -24,6 +26,11 @@ def _lasting(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> E
     """Sleeps as long as its one change says."""
     time.sleep(float(candidate.words))
     return not_traced(candidate, "slept")
+
+
+def _listening(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
+    """Says which signals it hears nothing of."""
+    return not_traced(candidate, str(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 
 
 def _candidates(*seconds: float) -> list[Candidate]:
@@ -59,6 +66,17 @@ def test_none_begins_late_and_those_that_run_may_finish() -> None:
 def test_a_trace_that_hangs_is_an_error_where_time_is_left() -> None:
     with pytest.raises(EstimateError, match="did not come to an end within 2 seconds"):
         list(_workers(timeout=2.0).run(_candidates(LONG), _lasting))
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_for_the_search_and_not_for_its_workers() -> None:
+    """A terminal sends it to all of them; in the middle of an import it would leave a traceback."""
+    get_reusable_executor().shutdown(wait=True, kill_workers=True)
+    workers = Workers(PROFILE, StepLimits(), processes=2, timeout=LONG)
+    heard = [each.reason for each in workers.run(_candidates(0.0, 0.0), _listening)]
+    assert all("SIGINT" in each for each in heard)
+    assert len(heard) == 2
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.slow
