@@ -8,8 +8,9 @@ Four laws, each checked whenever two traces meet it; a job that breaks one has n
 - However a batch is spread over ranks, the busiest has the average of the work that goes by the samples.
 - With a larger micro-batch every tensor is as large at least. What kernels take for themselves need not be.
 
-What is said of micro-batches holds between the smallest and the largest that were compared: a program may do something
-else with others. For the same reason a failure speaks for other micro-batches only where its own works otherwise.
+What is said of micro-batches holds between the smallest and the largest that were compared and multiply as often: a
+program may do something else with others. For the same reason a failure speaks for other micro-batches only where its
+own works otherwise.
 """
 
 from collections import defaultdict
@@ -86,7 +87,8 @@ class Bounds:
         self._apart.setdefault(self._key(traced.spec, PASSES), traced)
         for free in _FREE:
             self._alike[self._key(traced.spec, free)].append(traced)
-        sizes = [each.spec.batch_size for each in self._alike_but(traced.spec, SPLIT)]
+        alike = self._alike_but(traced.spec, SPLIT)
+        sizes = [each.spec.batch_size for each in alike if each.floor.forward_kernels == outcome.floor.forward_kernels]
         self._compared = max(self._compared, (min(sizes), max(sizes)), key=lambda ends: ends[1] - ends[0])
         self.holds &= all(map(self._agrees, self._traced))
 

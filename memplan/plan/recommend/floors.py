@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
 
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.lifetime.sweep import live_curve
@@ -30,6 +31,8 @@ class MemoryFloor:
     """Those of them that are the forward's."""
     has_fixed_products: bool = False
     """Are there products of weights alone, which each micro-batch computes once, however many samples it has?"""
+    forward_kernels: int = 0
+    """Products, convolutions and attentions in the forward of one micro-batch: another number is another program."""
     sample_seconds: float = 0.0
     """Time of the kernels of one step of one rank, as far as it goes by the samples and not by the weights."""
     parameters: int = 0
@@ -55,6 +58,7 @@ def floor_of(lifetimes: Lifetimes, rates: Rates, repeated: float) -> MemoryFloor
         products=products * repeated,
         forward_products=forward * repeated,
         has_fixed_products=any(op.name.startswith(PRODUCTS) for op in work.fixed),
+        forward_kernels=_forward_kernels(trace),
         sample_seconds=sum(rates.seconds(*each) for each in work.of_samples) * repeated,
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
@@ -74,6 +78,13 @@ def _most_live(lifetimes: Lifetimes, without: tuple[Category, ...]) -> Mapping[P
             phase = trace.ops[event.op].phase
             most[phase] = max(most.get(phase, 0), live)
     return most
+
+
+def _forward_kernels(trace: Trace) -> int:
+    """Return how many ops multiply in the forward of the last micro-batch."""
+    step = trace.steps[-1]
+    forward_last = dropwhile(lambda op: op.phase != "forward", reversed(trace.ops[step.first_op : step.end_op]))
+    return sum(op.flops > 0 for op in takewhile(lambda op: op.phase == "forward", forward_last))
 
 
 def _products(trace: Trace) -> tuple[float, float]:

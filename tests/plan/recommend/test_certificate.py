@@ -69,9 +69,22 @@ class Model(torch.nn.Module):
             x = self.down(torch.relu(self.up(x)))
         return x
 """,
+    "chunked-if-large": """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(512, 2048), torch.nn.Linear(2048, 512)
+
+    def forward(self, x):
+        if len(x) > 6:
+            return torch.cat([self(part) for part in x.chunk(8)])
+        return self.down(torch.relu(self.up(x)))
+""",
 }
-"""Models that no law of micro-batches holds of: six samples fail where four and twelve do not; two cost less than half
-of what four cost."""
+"""Models that no law of micro-batches holds of: six samples fail where four and twelve do not; three cost less than
+half of what four cost; twelve cost more than twice six."""
 ODD_END = """
 def model():
     return Model()
