@@ -31,7 +31,7 @@ from memplan.tracing.overwriting import Overwriting
 from memplan.tracing.placing import PlaceRule, Placing
 from memplan.tracing.records import DeviceTraits, Role, Turn
 from memplan.tracing.references import References
-from memplan.tracing.refs import PLAIN, is_wrapper, knowledge_of, storage_of
+from memplan.tracing.refs import PLAIN, is_on_meta, is_wrapper, knowledge_of, storage_of
 from memplan.tracing.running import Running
 from memplan.tracing.scratch.player import ScratchPlayer
 from memplan.tracing.scratch.rules import RuleTable, Script
@@ -206,7 +206,8 @@ class Recorder(TorchDispatchMode):
         for path, tensor in leaves_of(result):
             storage = storage_of(tensor)
             if storage is not None and self.ledger.find(storage) is None:
-                place, borrowed = self._placing.of_result(running, path), self._placing.borrows(running)
+                place = "meta" if is_on_meta(tensor) else self._placing.of_result(running, path)
+                borrowed = self._placing.borrows(running)
                 self.ledger.allocate(storage, place=place, role=running.role, borrowed=borrowed)
         self._player.play(script.after)
         self._player.end()

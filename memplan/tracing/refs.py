@@ -99,8 +99,8 @@ def is_borrowed(tensor: torch.Tensor) -> bool:
 
 
 def is_on_meta(tensor: torch.Tensor) -> bool:
-    """Does a fake tensor stand for one of the meta device, which has no memory?"""
-    return isinstance(tensor, FakeTensor) and tensor.fake_device.type == "meta"
+    """Is a tensor, or does a fake one stand for, one of the meta device, which has no memory?"""
+    return (tensor.fake_device.type if isinstance(tensor, FakeTensor) else tensor.device.type) == "meta"
 
 
 def nbytes_of(tensor: torch.Tensor) -> int:

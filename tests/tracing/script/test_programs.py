@@ -462,3 +462,32 @@ def test_an_epoch_that_cannot_be_followed_to_its_end_is_only_named(estimated: Ca
 
 def test_what_lies_beyond_the_steps_is_said(estimated: Callable[..., Estimate]) -> None:
     assert any("beyond these steps" in said for said in estimated(FROM_RANDOM).assumptions)
+
+
+FROZEN = """
+import torch
+from torch import nn
+
+{made}
+net[0].requires_grad_(False)
+optimizer = torch.optim.SGD(net[1].parameters(), lr=0.1)
+for _ in range(5):
+    net(torch.ones(2, 1000)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+MADE = "net = nn.Sequential(nn.Linear(1000, 1000), nn.Linear(1000, 10))"
+ON_META = f'with torch.device("meta"):\n    {MADE}\n'
+
+
+EMPTY = 'net = net.to_empty(device="cpu")'
+ASSIGNED = """
+for each in net:
+    each.load_state_dict({name: torch.empty(part.shape) for name, part in each.state_dict().items()}, assign=True)
+"""
+
+
+@pytest.mark.parametrize("moved", [EMPTY, ASSIGNED])
+def test_what_is_made_on_the_meta_device_takes_no_memory(moved: str, estimated: Callable[..., Estimate]) -> None:
+    plain, empty = (estimated(FROZEN.format(made=each), gpu="cpu") for each in (MADE, ON_META + moved))
+    assert empty.peak.requested_bytes == plain.peak.requested_bytes
