@@ -67,6 +67,15 @@ class UnknownDataset(Dataset):
             return self.column(key)
         return _Row(super().stored(key), lambda name: Dataset({name: self.column(name)})[key][name])
 
+    def map(self, function: Callable[..., Any], *, remove_columns: Any = (), **options: Any) -> Dataset:
+        """Apply a function; columns that nobody has read yet can be read afterwards, too."""
+        made = super().map(function, remove_columns=remove_columns, **options)
+        if remove_columns or len(made) != len(self):
+            return made
+        kept = UnknownDataset(self._path, self._assume, self._rows)
+        kept._columns, kept._classes = made._columns, made._classes
+        return kept
+
     def select(self, places: Iterable[int], **_: Any) -> Dataset:
         """Keep so many rows: which ones decides nothing."""
         kept = UnknownDataset(self._path, self._assume, len(list(places)))

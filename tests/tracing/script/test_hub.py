@@ -269,3 +269,10 @@ def test_the_package_that_is_installed_reads_what_is_there(
 def test_a_processor_of_a_model_of_texts_is_its_tokenizer(run: Callable[..., Estimate], tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text('[{"instruction": "a", "output": "b"}]')
     assert run(PLAIN.replace("AutoTokenizer", "AutoProcessor"), "gpt2", "rows.json").parameters > 0
+
+
+def test_columns_that_were_not_read_are_there_after_a_map() -> None:
+    rows = load_dataset(lambda _: None, "someone/news", split="train").train_test_split(test_size=0.1)["test"]
+    named = rows.map(lambda batch: {"word": ["no" if each else "yes" for each in batch["label"]]}, batched=True)
+    assert (len(named), named[1]["word"], len(named[1]["text"].split())) == (100, "no", 128)
+    assert named.map(lambda row: {"size": len(row["word"])}, remove_columns=["word", "label", "text"])[1] == {"size": 2}
