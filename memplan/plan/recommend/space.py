@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 from memplan.errors import UsageError
 from memplan.job.parallel import ALONE
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange, layouts, single_changes
@@ -20,6 +20,8 @@ FIRST_LAYOUTS = 2
 """Layouts that are traced before all else: copies of the whole state, and one state shared by all."""
 MOST_MICRO_BATCHES = 4096
 """Micro-batches per step at most: more are no training."""
+MOST_OF_A_PROGRAM = 64
+"""The same of programs, unless they are given more. Chosen: a program runs each of them while it is traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,15 +153,20 @@ def with_changes(base: Candidate, changes: Sequence[JobChange]) -> Candidate:
     )
 
 
+def _most_micro_batches(spec: JobSpec) -> int:
+    if spec.mode != "train":
+        return 1
+    return MOST_OF_A_PROGRAM if isinstance(spec.target, ScriptTarget) else MOST_MICRO_BATCHES
+
+
 def _with_splits(base: Candidate, chosen: Sequence[JobChange], search: Search) -> Iterator[Combination]:
     plain, spec, global_batch = with_changes(base, chosen), base.spec, base.global_batch
     if not made_of_whole_batches(plain, global_batch):
         return
+    most = _most_micro_batches(spec)
     for split in splits(global_batch, shares(plain.spec.parallel)):
         same = (split.micro_batch, split.grad_accum) == (spec.batch_size, spec.grad_accum)
-        if split.grad_accum > (MOST_MICRO_BATCHES if spec.mode == "train" else 1) or (
-            not same and "split" in search.keep
-        ):
+        if not same and (split.grad_accum > most or "split" in search.keep):
             continue
         candidate = with_split(plain, base, split)
         if not excluded(candidate.spec):
