@@ -116,6 +116,32 @@ def batch(batch_size):
     ids = torch.randint(512, (batch_size, 256))
     return {{"input_ids": ids, "labels": ids}}
 """
+_PERCEPTRON = f"""{_BEGIN}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(512, 2048), nn.Linear(2048, 512)
+    def run(self, x):
+        return self.down(torch.relu(self.up(x)))
+    def forward(self, x):
+        FORWARD
+def model():
+    return Model()
+def batch(batch_size):
+    return torch.randn(batch_size, 256, 512)
+{_MEAN}"""
+_ODD = {
+    "in-fours": "return self.run(x.view(4, -1, 256, 512))",
+    "in-pairs": "x = self.run(x); return x[::2] - x[1::2]",
+    "padded": "return self.run(nn.functional.pad(x, (0, 0, 0, 0, 0, -len(x) % 8)))",
+    "chunked-large": "return torch.cat([self.run(each) for each in x.chunk(8)]) if len(x) >= 8 else self.run(x)",
+    "quick-small": "return self.run(self.run(self.run(x))) if len(x) > 3 else self.run(x)",
+}
+"""What a program may do that looks at the size of its micro-batch."""
+_OWN_CHECKPOINTS = "from torch.utils.checkpoint import checkpoint\n" + _MLP.replace(
+    "nn.functional.gelu(self.up(x))",
+    "checkpoint(lambda each: nn.functional.gelu(self.up(each)), x, use_reentrant=False)",
+)
 _RANKS = ("split", "loss", "offload", "precision", "optimizer", "optimizer-step", "attention", "lora", "quantize")
 
 
@@ -150,6 +176,16 @@ MODELS = (
     _job("recurrent", _RECURRENT, 4),
     _job("positions", _SCALED_BY_BATCH, 8),
     _job("sgd", _CONV, 4, _OFFLOADED, optimizer="sgd"),
+    *(_job(name, _PERCEPTRON.replace("FORWARD", body), 12) for name, body in _ODD.items()),
+    _job("recomputing", _OWN_CHECKPOINTS, 4, _OFFLOADED),
+    _job("mlp-accum-16", _MLP, 1, _OFFLOADED, grad_accum=16),
+    _job("mlp-clipped", _MLP, 4, _OFFLOADED, clip_grad_norm=1.0),
+    _job("mlp-fp16", _MLP, 4, _OFFLOADED, precision="fp16-mixed"),
+    _job("mlp-bf16", _MLP, 4, _OFFLOADED, precision="bf16"),
+    _job("conv-split", _CONV, 4, _OFFLOADED, allow=("split",)),
+    _job("language-bf16", _LANGUAGE, 2, ("lora", "quantize"), ("optimizer",), precision="bf16"),
+    _job("llama", _LLAMA, 2, ("precision", "lora", "quantize"), ("optimizer",)),
+    _job("llama-adapted", _LLAMA, 4, ("split", "precision", "optimizer"), ("lora", "quantize")),
     _job("mlp-ranks", _MLP, 4, _RANKS, gpus=4),
     _job("llama-ranks", _LLAMA, 4, _RANKS, gpus=8),
 )
