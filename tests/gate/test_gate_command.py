@@ -276,7 +276,7 @@ def test_a_baseline_of_another_shape_is_refused(project: Path) -> None:
 def test_a_page_runs_jobs_for_their_timelines_once(gate: Gate, jobs: Jobs, project: Path) -> None:
     def timelines(file: str) -> list[bool]:
         text = (project / file).read_text()
-        content = json.loads(Reader(text).content["script"][0] if file.endswith("html") else text)
+        content = json.loads(Reader(text).report if file.endswith("html") else text)
         return ["timeline" in row["estimate"] for row in content["rows"]]
 
     assert gate("-f", "json=gate.json") == 0

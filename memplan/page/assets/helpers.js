@@ -17,6 +17,13 @@ function twoDigits(number) {
   return ((number * 8) % 2 === 1 ? (below + (below % 2)) / 100 : number).toFixed(2);
 }
 
+/** The text that Python's ``embedded`` packed into an element. */
+function unpacked(id) {
+  const packed = atob(document.getElementById(id).textContent);
+  const stream = new Blob([Uint8Array.from(packed, (char) => char.charCodeAt(0))]).stream();
+  return new Response(stream.pipeThrough(new DecompressionStream("deflate"))).text();
+}
+
 function count(number) {
   return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }

@@ -98,6 +98,7 @@ class Chromium:
         self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=address)
         self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.until("!document.getElementById('memplan-data') || document.documentElement.matches('.scripted')")
         self.settle()
 
     def scheme(self, *, dark: bool) -> None:

@@ -1,5 +1,7 @@
 """Reads a page as a browser would."""
 
+import zlib
+from base64 import b64decode
 from html.parser import HTMLParser
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -34,6 +36,11 @@ class Reader(HTMLParser):
             self.content[self.open[-1]].append(data)
         else:
             self.text.append(data)
+
+    @property
+    def report(self) -> str:
+        """The JSON that the page carries."""
+        return zlib.decompress(b64decode(self.content["script"][0])).decode("utf-8")
 
     @property
     def policy(self) -> str:

@@ -36,9 +36,7 @@ def test_what_grew_is_told_with_its_line() -> None:
 
 
 def test_the_json_in_the_page_is_that_of_the_gate() -> None:
-    assert json.loads(Reader(render(RESULT)).content["script"][0]) == json.loads(
-        json.dumps(DOCUMENT.plain(report_of(RESULT)))
-    )
+    assert json.loads(Reader(render(RESULT)).report) == json.loads(json.dumps(DOCUMENT.plain(report_of(RESULT))))
 
 
 def test_a_gate_without_rows_has_a_page() -> None:

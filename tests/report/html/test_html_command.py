@@ -33,7 +33,7 @@ def test_a_page_stands_beside_other_reports(
     run: Run, recorded: tuple[RecordedEstimate, ...], tmp_path: Path, capsys
 ) -> None:
     assert run("-f", "html=report.html", "-f", "json=report.json", "-f", "text") == 0
-    data = json.loads(Reader((tmp_path / "report.html").read_text()).content["script"][0])
+    data = json.loads(Reader((tmp_path / "report.html").read_text()).report)
     assert data.pop("timeline") == json.loads(json.dumps(TIMELINE.plain(recorded[0].digest)))
     assert data == json.loads((tmp_path / "report.json").read_text())
     assert "FITS" in capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_redaction_reaches_every_report(run: Run, tmp_path: Path, capsys) -> Non
             capsys.readouterr().out,
             (tmp_path / "report.json").read_text(),
             page.words,
-            page.content["script"][0],
+            page.report,
         )
         assert [bool(names.search(report)) for report in reports] == [told] * 4
 
@@ -93,6 +93,6 @@ def test_a_target_is_digested_in_its_child_process(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     words = ["-f", "html=report.html", "-f", "snapshot=memory.pickle"]
     assert main(["estimate", "net.py", "--gpu", "a100-80g", "--batch-size", "32", *words]) == 0
-    data = json.loads(Reader((tmp_path / "report.html").read_text()).content["script"][0])
+    data = json.loads(Reader((tmp_path / "report.html").read_text()).report)
     assert max(data["timeline"]["curve"]["allocated_bytes"]) == data["peak"]["allocated_bytes"]
     assert (tmp_path / "memory.pickle").stat().st_size

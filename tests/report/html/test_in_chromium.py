@@ -1,9 +1,11 @@
 """The page as a reader meets it: in a real browser, from a file."""
 
+import base64
 import dataclasses
 import json
 import random
 import re
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -47,7 +49,8 @@ def shown(chromium: Chromium, page: Path) -> Chromium:
 
 
 def embedded(browser: Chromium) -> dict:
-    return json.loads(browser.js("document.getElementById('memplan-data').textContent"))
+    packed = browser.js("document.getElementById('memplan-data').textContent")
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
 def view(browser: Chromium) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def page_of(*found: Estimate) -> Reader:
 @LAW
 def test_any_estimates_make_a_whole_page(found: list[Estimate]) -> None:
     reader = page_of(*found)
-    data = json.loads(reader.content["script"][0])
+    data = json.loads(reader.report)
     documents = data["estimates"] if len(found) > 1 else [data]
     assert documents == json.loads(json.dumps([ESTIMATE.plain(estimate) for estimate in found]))
     assert " ".join(clean(found[0].target).split()) in reader.words
@@ -70,7 +70,7 @@ def test_the_policy_lets_in_the_one_script_and_the_one_style() -> None:
 def test_a_digest_is_embedded_as_its_plain_data(recorded: tuple[RecordedEstimate, ...]) -> None:
     reader = Reader(render(recorded[:1]))
     expected = ESTIMATE.plain(recorded[0].estimate) | {"timeline": TIMELINE.plain(recorded[0].digest)}
-    assert json.loads(reader.content["script"][0]) == json.loads(json.dumps(expected))
+    assert json.loads(reader.report) == json.loads(json.dumps(expected))
 
 
 def test_without_a_history_there_is_neither_timeline_nor_map() -> None:
@@ -138,3 +138,8 @@ def test_every_script_is_part_of_the_page_and_small_enough_to_read() -> None:
         assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|https?://", text), (
             path
         )
+
+
+def test_the_page_takes_little_room_beside_the_report_that_it_carries(recorded: tuple[RecordedEstimate, ...]) -> None:
+    page = Reader(render(recorded[:1]))
+    assert len(page.content["script"][0]) < len(page.report) / 4

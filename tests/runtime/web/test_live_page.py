@@ -281,7 +281,7 @@ def test_what_nobody_counts_is_said_and_not_drawn(chromium: Chromium) -> None:
 
 def test_names_from_outside_are_only_ever_text(chromium: Chromium) -> None:
     run = Run(plan=dataclasses.replace(PLAN, target=HOSTILE, gpu=HOSTILE), job=HOSTILE)
-    reason = dataclasses.replace(REASON, code=HOSTILE, sentence=HOSTILE)
+    reason = dataclasses.replace(REASON, code=HOSTILE, message=HOSTILE)
     read = device(0, device=HOSTILE, name=HOSTILE, uuid=HOSTILE)
     judged = health(read, reasons=(reason,), figure=HOSTILE)
     told = Finding(code=HOSTILE, severity="warning", message=HOSTILE, fix=HOSTILE)

@@ -1,6 +1,7 @@
 // What all parts of the page share: its data, and words for what is in it. Numbers come from the embedded JSON alone.
 
-const data = JSON.parse(document.getElementById("memplan-data").textContent);
+const report = await unpacked("memplan-data");
+const data = JSON.parse(report);
 const estimates = data.estimates ?? data.rows?.map((row) => row.estimate) ?? [data];
 const CATEGORIES = ["parameter", "gradient", "optimizer_state", "activation", "input", "buffer", "temporary", "workspace"];
 const LABELS = {

@@ -29,8 +29,7 @@ function chosen() {
 }
 
 function download() {
-  const text = document.getElementById("memplan-data").textContent;
-  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "memplan.json" });
+  const link = make("a", { href: URL.createObjectURL(new Blob([report], { type: "application/json" })), download: "memplan.json" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
