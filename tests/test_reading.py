@@ -262,6 +262,7 @@ ELSEWHERE = {
     "memplan/cli/monitor_display.py": "a method of this name",
     "memplan/cli/monitor_rows.py": "a method of this name",
     "memplan/tracing/script/effects.py": "what programs open",
+    "memplan/tracing/script/saved_objects.py": "what programs open",
     "memplan/tracing/script/written_files.py": "what programs open",
     "memplan/cli/open.py": "opens a browser",
     "memplan/plan/reuse/compiled.py": "hashes memplan's own source",

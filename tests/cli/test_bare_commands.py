@@ -46,7 +46,7 @@ def test_the_only_candidate_is_taken_and_named(folder: Path, capsys: pytest.Capt
 
 def test_several_candidates_and_none_say_what_to_type(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoint-plan"]) == 2
-    assert "no Python file of this folder defines a model" in capsys.readouterr().err
+    assert "no Python file of this folder defines a model" in " ".join(capsys.readouterr().err.split())
     (folder / "one.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
     (folder / "two.py").write_text(NET)
     assert main(["checkpoint-plan"]) == 2
