@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import gc
+import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 settings.register_profile("short", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("short")
+
+# pytest-xdist gives its workers a width; messages would then be broken between words, as on a terminal.
+os.environ.pop("COLUMNS", None)
 
 _FRESH = isolate._start
 _SMALL = 200_000
