@@ -13,6 +13,7 @@ from memplan.tracing.running import Running
 from memplan.units import StorageId
 
 _ADD = "aten.add.Tensor"
+_CLONE = "aten.clone.default"
 _WAIT = "_c10d_functional.wait_tensor.default"
 """Returns its argument; its fake kernel returns a new tensor."""
 
@@ -29,6 +30,8 @@ class Overwriting:
     def __init__(self, references: References, ledger: Ledger, ops: list[Op]) -> None:
         self.asked_device = 0
         """``id`` of the tensor whose device was asked for just before, 0 if none."""
+        self._conjugated = False
+        """Did the last op write out that tensor, since it is conjugated by a bit alone?"""
         self._references = references
         self._ops = ops
         self._early_results = EarlyResults(ledger, references.storage)
@@ -47,18 +50,25 @@ class Overwriting:
             overwritten = early
         if name == _WAIT or (name == _ADD and self._adds_in_place(args)):
             overwritten = self._references.of(args[0]).storage
+        self._conjugated = name == _CLONE and id(args[0]) == self.asked_device and args[0].is_conj()
         self.asked_device = 0
         return overwritten
 
     def _by_node(self, running: Running, node: Any) -> StorageId | None:
         name, args = running.operator.name, running.args
         if name == _ADD:
-            replaced = aliasing.accumulates_in_place(args, self.asked_device)
+            # Below autograd a conjugated addend is written out first (ATen/native/MathBitsFallback.h).
+            asked = id(args[1]) if self._conjugated and self._is_last(args[1]) else self.asked_device
+            replaced = aliasing.accumulates_in_place(args, asked)
         elif name in aliasing.OVERWRITING:
             replaced = aliasing.overwrites(node, name, is_its_own=self._is_made_by(args[0], running))
         else:
             return None
         return self._references.of(args[0]).storage if replaced else None
+
+    def _is_last(self, tensor: torch.Tensor) -> bool:
+        """Is a tensor the result of the last op?"""
+        return self._references.of(tensor).node.op is self._ops[-1]
 
     def _is_made_by(self, tensor: torch.Tensor, running: Running) -> bool:
         """Is a tensor a result of the phase that now runs, and not one that the program handed in?"""

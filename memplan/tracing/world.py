@@ -1,5 +1,6 @@
 """The fake world: a FakeTensorMode in which ordinary model code builds, casts and copies itself."""
 
+import copy
 import gc
 import itertools
 import logging
@@ -121,17 +122,37 @@ def _converted(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.n
 def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
     """``Tensor.__deepcopy__`` for fake leaves (``nn.TransformerEncoder`` copies its layers; EMA copies a model).
 
-    The original looks for a data pointer, of which fake tensors have none.
+    The original looks for a data pointer, of which fake tensors have none. Of a parameter it copies the elements, of
+    any other tensor the whole storage, once for all that share it, and the gradient.
     """
     if id(tensor) in memo:
         return memo[id(tensor)]
-    duplicate: Any = tensor.detach().clone(memory_format=torch.preserve_format)
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+        )
     if isinstance(tensor, torch.nn.Parameter):
-        duplicate = torch.nn.Parameter(duplicate, requires_grad=tensor.requires_grad)
-    else:
-        duplicate.requires_grad_(tensor.requires_grad)
-    memo[id(tensor)] = duplicate
+        elements = tensor.detach().clone(memory_format=torch.preserve_format)
+        memo[id(tensor)] = torch.nn.Parameter(elements, requires_grad=tensor.requires_grad)
+        return memo[id(tensor)]
+    duplicate = memo[id(tensor)] = _with_its_storage(tensor.detach(), memo).requires_grad_(tensor.requires_grad)
+    if tensor.grad is not None:
+        duplicate.grad = copy.deepcopy(tensor.grad, memo)
     return duplicate
+
+
+def _with_its_storage(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """Return a copy of a tensor that has a copy of its whole storage, which ``memo`` holds for the others."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_conj() or tensor.is_neg():
+        return tensor.clone()
+    storage = tensor.untyped_storage()
+    if storage.nbytes() % tensor.itemsize:
+        return tensor.clone()
+    copies = memo.setdefault(id(_with_its_storage), {})
+    if storage._cdata not in copies:
+        copies[storage._cdata] = tensor.as_strided((storage.nbytes() // tensor.itemsize,), (1,), 0).clone()
+    whole: torch.Tensor = copies[storage._cdata].view(tensor.dtype)
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _format(tensor: FakeTensor, spec: str) -> str:

@@ -66,13 +66,15 @@ def load(real: Callable[..., Any], f: Any, map_location: Any = None, *args: Any,
 
 class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
-        """Name a tensor by what it looks like; which of them are the same one, ``id`` tells."""
+        """Name a tensor by what it looks like; which are the same one, or lie in one storage, addresses tell."""
         is_plain = isinstance(value, torch.Tensor) and not is_wrapper(value)
         if not is_plain or (not isinstance(value, FakeTensor) and value.numel() <= SMALL):
             return None
         kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
-        shape, stride = tuple(value.shape), value.stride()
-        return id(value), kind, shape, stride, value.dtype, value.requires_grad and value.is_leaf, value.device
+        place = tuple(value.shape), value.stride(), value.storage_offset()
+        storage = value.untyped_storage()
+        learns = value.requires_grad and value.is_leaf
+        return id(value), kind, place, learns, (storage._cdata, storage.nbytes(), value.dtype, value.device)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -80,15 +82,23 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file)
         self._map_location = map_location
         self._made: dict[int, torch.Tensor] = {}
+        self._storages: dict[int, torch.Tensor] = {}
+        """By the address of the one that was saved: all of it is, whatever part of it a tensor shows."""
 
     def persistent_load(self, name: Any) -> torch.Tensor:
         """Make a tensor again."""
-        key, kind, shape, stride, dtype, learns, device = name
+        key, kind, place, learns, storage = name
         if key not in self._made:
-            made = torch.empty_strided(shape, stride, dtype=dtype, device=self._place(device))
+            made = self._storage(*storage).as_strided(*place)
             is_parameter = kind is torch.nn.Parameter
             self._made[key] = kind(made, requires_grad=learns) if is_parameter else made.requires_grad_(learns)
         return self._made[key]
+
+    def _storage(self, key: int, nbytes: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """All of a storage, as one row of elements."""
+        if key not in self._storages:
+            self._storages[key] = torch.empty(nbytes // dtype.itemsize, dtype=dtype, device=self._place(device))
+        return self._storages[key].view(dtype)
 
     def _place(self, device: torch.device) -> Any:
         wanted = self._map_location

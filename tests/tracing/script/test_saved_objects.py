@@ -56,7 +56,7 @@ def test_what_is_loaded_on_the_host_takes_nothing_of_the_device(load: str, estim
     assert loaded.peak.requested_bytes == plain.peak.requested_bytes
 
 
-@pytest.mark.parametrize("where", ["model", "model.state_dict()"])
+@pytest.mark.parametrize("where", ["model", "model.state_dict()", "model[0].weight.detach()[:2]"])
 def test_what_is_loaded_where_it_lay_takes_as_much_as_a_copy(where: str, estimated: Callable[..., Estimate]) -> None:
     copied, loaded = (estimated(PROGRAM.format(load=each.format(where=where))) for each in (COPIED, ON_THE_DEVICE))
     assert loaded.peak.requested_bytes == copied.peak.requested_bytes
