@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from memplan.errors import UsageError
+from memplan.plan.quiet_highs import quiet_highs
 from memplan.plan.reuse import greedy
 from memplan.plan.reuse.bound import HeightBound, lower_bound, stretches
 from memplan.plan.reuse.fit import place_in_order
@@ -64,7 +65,8 @@ def _improved(problem: Problem, start: ArenaPlacement, bound: HeightBound, deadl
         model += rule
     # A gap of less than one unit is none; the height is a whole number of them. No number of threads is asked for:
     # HiGHS has one pool for the whole process, and fails where that was made with another.
-    model.solve(pulp.HiGHS(msg=False, timeLimit=max(0.0, deadline - time.monotonic()), gapRel=0, gapAbs=0.9))
+    with quiet_highs():
+        model.solve(pulp.HiGHS(msg=False, timeLimit=max(0.0, deadline - time.monotonic()), gapRel=0, gapAbs=0.9))
     if model.sol_status not in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}:
         return ended(problem, start, bound, method="greedy")
     settled = _settled(problem, [offset if isinstance(offset, float) else pulp.value(offset) for offset in offsets])

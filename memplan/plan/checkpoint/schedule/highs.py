@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from memplan.plan.quiet_highs import quiet_highs
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -75,7 +77,8 @@ def solve_binary(
         return BinarySolution(chosen=chosen, bound=0.0 if possible else float("inf"), proven=True)
     # One pool of threads serves the process; with another number of them than at first a run would fail.
     highspy.Highs.resetGlobalScheduler(True)
-    solver = _silent_solver()
+    with quiet_highs():
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
     options = {"output_flag": False, "time_limit": time_limit, "threads": threads, "mip_rel_gap": 0.0}
     for name, value in options.items():
         solver.setOptionValue(name, value)
@@ -98,18 +101,6 @@ def solve_binary(
     chosen = np.array(solver.getSolution().col_value) > 0.5 if found else None
     bound = max(0.0, info.mip_dual_bound) * unit
     return BinarySolution(chosen=chosen, bound=bound, proven=status == highspy.HighsModelStatus.kOptimal)
-
-
-def _silent_solver() -> "highspy.Highs":
-    import highspy
-
-    class SilentHighs(highspy.Highs):
-        def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name.
-            """Say nothing first: highspy 1.16 prints who made HiGHS here, before anybody can set an option."""
-            self.setOptionValue("output_flag", False)
-            super().enableCallbacks()  # type: ignore[no-untyped-call]
-
-    return SilentHighs()  # type: ignore[no-untyped-call]
 
 
 def _model(program: BinaryProgram, unit: float) -> "highspy.HighsLp":

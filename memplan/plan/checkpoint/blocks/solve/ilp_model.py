@@ -15,6 +15,7 @@ from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, BlockPro
 from memplan.plan.checkpoint.blocks.solve.ilp_fetches import FetchRows
 from memplan.plan.checkpoint.blocks.solve.ilp_rows import Holders, PositionRow, PositionRows, Term, running_bytes
 from memplan.plan.checkpoint.blocks.solve.symmetry import ordered_pairs
+from memplan.plan.quiet_highs import quiet_highs
 
 SCALE = 1000.0
 """What the largest figures become: HiGHS's tolerances are absolute."""
@@ -102,7 +103,8 @@ class IlpModel:
             mip_feasibility_tolerance=TOLERANCE,
             presolve="on" if len(self._problem.blocks) <= PRESOLVED_BLOCKS else "off",
         )
-        self._lp.solve(solver)
+        with quiet_highs():
+            self._lp.solve(solver)
         highs = self._lp.solverModel
         status = str(highs.getModelStatus()).rpartition(".k")[2]
         if status in ("Infeasible", "UnboundedOrInfeasible"):
