@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import torch
 
 from memplan.seam.dispatcher import Kernel, fake_kernels, kernels
-from memplan.seam.modes import is_functorch_wrapped_tensor
+from memplan.seam.fake import FakeTensorMode
+from memplan.seam.modes import get_current_dispatch_mode_stack, is_functorch_wrapped_tensor
 from memplan.tracing.cpu_layouts import LAYOUTS
 from memplan.tracing.scratch.layouts import memory_format
 
@@ -28,7 +29,14 @@ def cpu_ways() -> Iterator[None]:
 
 def _needs_gradient(source: torch.Tensor) -> bool:
     """Does a kernel prepare for a gradient? Under a dispatch mode torch takes it for granted."""
-    return is_functorch_wrapped_tensor(source) or (source.requires_grad and torch.is_grad_enabled())
+    if is_functorch_wrapped_tensor(source) or any(map(_is_the_program_s, get_current_dispatch_mode_stack())):
+        return True
+    return source.requires_grad and torch.is_grad_enabled()
+
+
+def _is_the_program_s(mode: object) -> bool:
+    """Is a dispatch mode there in a plain run, too (selective checkpointing)?"""
+    return not isinstance(mode, FakeTensorMode) and not type(mode).__module__.startswith("memplan.")
 
 
 def linalg_eigvalsh(matrix: torch.Tensor, UPLO: str = "L") -> torch.Tensor:  # noqa: N803 (the schema's name)

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
@@ -143,6 +145,17 @@ def test_vectors_are_found_only_for_a_gradient(values, trained):
         with torch.no_grad():
             kept = values(matrix)
         return kept, values(matrix)
+
+    check(body)
+
+
+@pytest.mark.parametrize("values", [torch.linalg.eigvalsh, torch.linalg.svdvals, torch.linalg.eigvals])
+def test_vectors_are_found_wherever_the_program_has_a_dispatch_mode_of_its_own(values):
+    recompute = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+
+    def body():
+        matrix = torch.randn(48, 48)
+        return matrix, checkpoint(values, matrix, use_reentrant=False, context_fn=recompute)
 
     check(body)
 
