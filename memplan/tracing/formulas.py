@@ -16,9 +16,12 @@ import torch
 
 from memplan.seam.autograd import engine_run_backward, get_sequence_nr
 from memplan.tracing.ledger import Ledger
-from memplan.units import Bytes
+from memplan.units import Bytes, StorageId
 
-NO_ZEROS = "no factor of a product (prod, cumprod) is zero, where its gradient depends on that"
+NO_ZEROS = (
+    "no factor of a product (prod, cumprod) is zero, where its gradient depends on that; the upper end of the interval "
+    "holds what it takes otherwise"
+)
 DIFFERENTIATED = (
     "gradients of gradients of a product, a maximum or a median: autograd's longer formula is counted, which holds "
     "more than that of a plain run"
@@ -110,6 +113,13 @@ OF_PRODUCTS: dict[str, Formula] = {
 }
 """Name of the autograd node → what the short way allocates, in order; what is left at the end is freed there."""
 
+_ASKED_BY: dict[str, frozenset[str]] = {
+    "ProdBackward1": frozenset({"mask", "counts"}),
+    "ProdBackward0": frozenset(),
+    "CumprodBackward0": frozenset({"weighted"}),
+}
+"""What of it is there when a plain run knows that a factor is zero, and stays while it goes the long way."""
+
 OF_CPU: dict[str, Formula] = dict.fromkeys(("MaxBackward1", "MinBackward1", "MedianBackward0"), _shared_out)
 """The same, where CUDA takes the long way."""
 
@@ -128,6 +138,8 @@ class Formulas:
         self._formulas = OF_PRODUCTS | (OF_CPU if kind == "cpu" else {})
         self._assume = assume
         self._running: tuple[str, int] | None = None
+        self._asked: StorageId | None = None
+        """What a plain run that finds a zero holds beside the long way."""
         self._first = 0
         """Number of allocations before the node's own."""
         self._is_differentiated = False
@@ -163,9 +175,11 @@ class Formulas:
             self._assume(DIFFERENTIATED)
             self._first_number = get_sequence_nr()
         else:
+            self._play(self._formulas[name](node))
             if name in OF_PRODUCTS:
                 self._assume(NO_ZEROS)
-            self._play(self._formulas[name](node))
+                asked = sum(nbytes for key, nbytes in self._formulas[name](node) if key in _ASKED_BY[name])
+                self._asked = self._ledger.scratch(0, most=asked + _COUNT_BYTES)
         self._first = len(self._ledger.entries)
 
     def _play(self, allocations: Iterator[Allocation]) -> None:
@@ -179,13 +193,22 @@ class Formulas:
             self._ledger.release_scratch(identity)
 
     def _leave(self) -> None:
-        """What was born for the node and has died since was the long way's own; if it stays, all of it is unsure."""
+        """What was born for the node and has died since was the long way's own; if it stays, all of it is unsure.
+
+        Where data decide which of the ways a plain run takes, the long one's is what the node takes at most.
+        """
         if self._is_differentiated:
             self._long_ways.append(range(self._first_number, get_sequence_nr()))
+        is_by_data = self._asked is not None
+        if self._asked is not None:
+            self._ledger.release_scratch(self._asked)
+            self._asked = None
         for entry in self._ledger.entries[self._first :]:
             if self._is_differentiated:
                 entry.most = entry.nbytes
             elif not entry.holders:
+                if is_by_data and entry.most is None:
+                    entry.most = entry.nbytes
                 entry.nbytes = Bytes(0)
 
 
