@@ -249,3 +249,19 @@ def test_code_that_insists_on_cuda_fails_on_a_cpu_with_a_hint(folder: Path, comp
     message = complaint(UNKNOWN, "model.py", "--gpu", "cpu")
     assert "at model.py:4" in message
     assert "torch.cuda.is_available()" in message
+
+
+def test_code_that_finds_no_driver_is_not_told_to_ask_what_is_answered_with_yes(
+    folder: Path, complaint: Complaint
+) -> None:
+    (folder / "model.py").write_text(GOOD.replace("return nn", "raise RuntimeError('no NVIDIA driver'); return nn"))
+    message = complaint(UNKNOWN, "model.py", "--gpu", "t4")
+    assert "no trace can follow" in message
+    assert "is_available" not in message
+
+
+def test_what_an_exception_says_commands_no_terminal(folder: Path, complaint: Complaint) -> None:
+    (folder / "model.py").write_text(GOOD.replace("return nn", r"raise ValueError('\x1b[2J\x07\r\x9b1m'); return nn"))
+    message = complaint(UNKNOWN, "model.py", "--gpu", "t4")
+    assert "model() raised ValueError" in message
+    assert not set(message) & set("\x1b\x07\r\x9b")

@@ -16,6 +16,7 @@ import torch
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora
 from memplan.job.noise import quiet
+from memplan.job.usercode import user_code
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.late_imports import outside_trace
 
@@ -37,9 +38,10 @@ def add_adapters(model: torch.nn.Module, lora: Lora, *, trains: bool, checkpoint
 
     Raises:
         UsageError: peft is not installed, or has no place for the adapters.
+        EstimateError: peft cannot work on this model.
     """
     peft = required("peft", "--lora", "peft")
-    with quiet():
+    with quiet(), user_code("peft"):
         if trains and lora.prepare and is_prepared(model):
             peft.prepare_model_for_kbit_training(model, checkpoints, gradient_checkpointing_kwargs=NON_REENTRANT)
         try:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from memplan.errors import UsageError
+from memplan.errors import EstimateError, UsageError
 from memplan.job.adapters import Lora, parse_lora
 from memplan.tracing.records import DeviceTraits, Trace
 from tests.support.libraries import library
@@ -195,6 +195,12 @@ def test_targets_that_the_model_lacks_are_named() -> None:
     with pytest.raises(UsageError, match="q_proj") as error:
         of_net(lora=Lora(targets=("q_proj",)))
     assert error.value.where is not None
+
+
+def test_a_model_that_peft_cannot_work_on_is_peft_s_error() -> None:
+    """Not one of ``--lora`` alone: ``--explain`` asks every job what adapters would save."""
+    with pytest.raises(EstimateError, match=r"peft raised AttributeError.*parametrizations"):
+        of_net(lambda: nn.Sequential(nn.utils.parametrizations.orthogonal(nn.Linear(WIDTH, WIDTH))), lora=Lora())
 
 
 def test_without_peft_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

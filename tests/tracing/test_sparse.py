@@ -292,6 +292,14 @@ def test_a_sparse_batch_moves_to_the_device_with_its_parts():
     assert len(inputs) >= 3
 
 
+def test_no_dense_matrix_is_booked_for_a_sparse_product_on_a_gpu():
+    job = trace(source(lambda: Convolving(coordinates), lambda size: features()), DeviceTraits(kind="cuda"))
+    storages = [job.storages[event.storage] for event in job.events[job.steps[0].first_event :]]
+    made = {storage.nbytes for storage in storages if storage.role != "workspace"}
+    assert SIZE * WIDTH * 4 in made
+    assert max(made) < SIZE * SIZE * 4
+
+
 @pytest.mark.parametrize("way", ["other", "most"])
 def test_where_sparse_factors_meet_only_data_tell_so_the_step_could_be_another(way):
     def model():
