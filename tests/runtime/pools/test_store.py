@@ -133,7 +133,7 @@ def test_compression_saves_what_can_be_saved():
     pytest.importorskip("zstandard")
     with BufferStore(compression=3) as store:
         store.append(torch.zeros(10_000))
-        assert store.statistics().compression_ratio > 100
+        assert store.statistics().memory_bytes < store.statistics().tensor_bytes / 100
         noise = random_bits(torch.uint8, (10_000,), torch.Generator().manual_seed(0))
         store.append(noise)
         assert store.statistics().memory_bytes < 11_000
