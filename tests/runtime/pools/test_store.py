@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
@@ -53,7 +53,6 @@ def compression(request):
     return request.param
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3), st.booleans()), min_size=1),
     st.sampled_from([0, 50, 10_000]), st.sampled_from([None, 1]), st.integers(0, 99),
