@@ -18,6 +18,7 @@ import psutil
 import torch
 
 from memplan.runtime.pools.pool import TensorPool
+from memplan.runtime.pools.records import PoolStatistics
 from memplan.runtime.pools.store.store import BufferStore
 from memplan.units import KIB, MIB, format_bytes
 from runtime_figures.figure import Figure
@@ -149,7 +150,7 @@ def total(what: str, share: float, steps: int) -> Figure:
         f"total of take + write all + return over `torch.empty` + write all + del, {steps} steps of {what}, "
         f"max_fragmentation={share}" + (", `THP_MEM_ALLOC_ENABLE=1`" if other else ""),
         f"{mine / peer - 1:+.1%} ({mine:.2f} s beside {peer:.2f}), median of steps {ratio:+.1%}, "
-        f"{pool.statistics().hit_ratio:.1%} hits",
+        f"{_hits(pool.statistics())}",
         "< 5 %",
         mine / peer < 1.05,
     )
@@ -228,7 +229,7 @@ def fragmentation(steps: int) -> Iterator[Figure]:
         assert found.peak_in_use_bytes == most
         yield Figure(
             f"fragmentation (held - live peak) / held after {steps} steps of mixed sizes, max_fragmentation={share}",
-            f"{found.fragmentation:.1%} of {format_bytes(found.peak_held_bytes)}, {found.hit_ratio:.1%} hits",
+            f"{found.fragmentation:.1%} of {format_bytes(found.peak_held_bytes)}, {_hits(found)}",
             "< 10 %" if share == 0.1 else "",
             found.fragmentation < 0.1 if share == 0.1 else None,
         )
@@ -338,7 +339,7 @@ def soak(operations: int, threads: int = 4) -> Iterator[Figure]:
     left, after = pool.statistics().held_bytes, process.memory_info().rss
     yield Figure(
         f"soak: {found.takes + found.returns} takes and returns by {threads} threads, lost or overwritten",
-        f"{lost}; {left} bytes held after trim; {found.hit_ratio:.1%} hits, {seconds / operations * 1e6:.0f} µs each",
+        f"{lost}; {left} bytes held after trim; {_hits(found)}, {seconds / operations * 1e6:.0f} µs each",
         "0",
         lost == left == 0 and found.takes + found.returns >= operations // threads * threads,
     )
@@ -411,7 +412,8 @@ def storing(items: int) -> Iterator[Figure]:
         with BufferStore(limit=limit, compression=level) as store:
             append = statistics.median(_seconds(lambda: store.append(item)) for _ in range(items))
             get = statistics.median(_seconds(lambda: store.get(len(store) // 2)) for _ in range(items))
-            ratio = store.statistics().compression_ratio
+            held = store.statistics()
+            ratio = held.tensor_bytes / (held.memory_bytes + held.disk_bytes)
         yield Figure(
             f"store, items of 1 MiB in {name}: append (times a clone that is kept) and get (times one that is not)",
             f"{append / kept:.1f} and {get / clone:.1f}; {ratio:.2f} bytes kept in one",
@@ -430,6 +432,10 @@ def _percentile(values: Sequence[float], share: float) -> float:
 
 def _percentiles(values: Sequence[float]) -> str:
     return " / ".join(f"{_percentile(values, share) / 1e3:.1f}" for share in (0.5, 0.99, 0.999))
+
+
+def _hits(found: PoolStatistics) -> str:
+    return f"{found.hits / found.takes:.1%} hits"
 
 
 if __name__ == "__main__":

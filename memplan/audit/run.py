@@ -1,6 +1,5 @@
 """Everything that is asked for, file by file; many files on several processors."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +12,7 @@ from memplan.audit.inspect import inspect_file
 from memplan.audit.records import Audit, FileAudit
 from memplan.audit.walk import files_of
 from memplan.findings.rules import AUDIT
+from memplan.job.side_by_side import processors
 
 _ALONE = 200
 """Files that one process looks through in about the time that others need to start."""
@@ -37,7 +37,7 @@ def audit(
     """
     began = time.perf_counter()
     files = files_of(paths, exclude)
-    at_once = min(jobs or min(_processors(), _MOST), 1 + len(files) // _ALONE) if jobs != 1 else 1
+    at_once = min(jobs or min(processors(), _MOST), 1 + len(files) // _ALONE) if jobs != 1 else 1
     found = tuple(_inspected(files, tuple(rules), at_once))
     names = tuple(path.as_posix() for path in paths)
     pools = census([file.pools for file in found])
@@ -57,7 +57,3 @@ def _inspected(files: Sequence[tuple[Path, str]], rules: tuple[str, ...], at_onc
 def _look(file: tuple[Path, str], rules: tuple[str, ...]) -> FileAudit:
     path, name = file
     return inspect_file(path, name, rules)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -49,7 +49,7 @@ def diff(
     problems.raise_if_any()
     from memplan.gate.diff import difference
     from memplan.gate.revision import Run
-    from memplan.gate.run import processors
+    from memplan.job.side_by_side import processors
     from memplan.measure.cache import default_folder
     from memplan.project.overrides import Overrides
     from memplan.report.gate.diff import render, render_markdown

@@ -113,7 +113,7 @@ def gate(
     assert loaded is not None  # noqa: S101 - else there are problems.
     from memplan.gate.flow import GateOptions
     from memplan.gate.flow import gate as judge_project
-    from memplan.gate.run import processors
+    from memplan.job.side_by_side import processors
 
     asked = GateOptions(
         at_once=jobs or processors(),

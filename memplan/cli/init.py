@@ -111,7 +111,7 @@ def _tell_left_out(failed: "Sequence[Adopted]", unseen: Sequence[Mapping[str, An
 def _accepted(file: Path, names: Sequence[str]) -> str:
     """Write the figures of new jobs into the project's baseline, and say so; they were kept when they were traced."""
     from memplan.gate.flow import GateOptions, gate
-    from memplan.gate.run import processors
+    from memplan.job.side_by_side import processors
     from memplan.measure.cache import Cache, default_folder
     from memplan.project.overrides import Overrides
     from memplan.project.read import load_project

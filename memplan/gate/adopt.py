@@ -8,8 +8,9 @@ from typing import Any
 from memplan.errors import MemplanError, several
 from memplan.gate.compare import with_figures
 from memplan.gate.judge import budget
-from memplan.gate.run import Answer, Task, processors, run
+from memplan.gate.run import Answer, Task, run
 from memplan.hardware.profile import GpuProfile
+from memplan.job.side_by_side import processors
 from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate, Verdict
 from memplan.project.job import JobSurroundings, read_job

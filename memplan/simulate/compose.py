@@ -7,6 +7,7 @@ from pathlib import Path
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
+from memplan.job.side_by_side import side_by_side
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
 from memplan.measure.records import GpuFacts
@@ -18,7 +19,6 @@ from memplan.simulate.policies import Policy, all_policies, name_of
 from memplan.simulate.recommend import recommend
 from memplan.simulate.records import PolicyRun, Simulation, Workload
 from memplan.simulate.run import run_policy
-from memplan.simulate.side_by_side import side_by_side
 from memplan.versions import installed
 
 DEFAULT_STEPS = 1000
@@ -27,6 +27,8 @@ DEFAULT_COMPACT_AT = 0.2
 """Share of free memory at which the compacting policy compacts where nobody says."""
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
+_DAY = 86_400.0
+"""Seconds that a policy may take: it is memplan's own code, and a long simulation is no error."""
 _THE_JOBS_OWN = Fixed(length=None)
 
 
@@ -129,12 +131,17 @@ def _run_all(
     policies: Sequence[Policy], workload: Workload, profile: GpuProfile | None, progress: Callable[[str], None]
 ) -> tuple[PolicyRun, ...]:
     """Every policy in a process of its own."""
-    progress(f"simulating {len(policies)} policies over {len(workload.lengths)} steps")
-    return side_by_side(
-        partial(run_policy, workload=workload, profile=profile),
-        policies,
-        done=lambda count: progress(f"simulated {count} of {len(policies)} policies"),
-    )
+
+    def told(running: Sequence[Policy]) -> None:
+        done = len(policies) - len(running)
+        steps = f"simulating {len(policies)} policies over {len(workload.lengths)} steps"
+        progress(f"simulated {done} of {len(policies)} policies" if done else steps)
+
+    return side_by_side(partial(_play, workload=workload, profile=profile), policies, told=told)
+
+
+def _play(policy: Policy, *, workload: Workload, profile: GpuProfile | None) -> PolicyRun:
+    return run_isolated(run_policy, policy, workload, profile, timeout=_DAY)
 
 
 def _facts(profile: GpuProfile) -> GpuFacts:

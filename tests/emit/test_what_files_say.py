@@ -108,7 +108,6 @@ def test_each_way_to_share_is_read_back_or_told(to: str, parallel: str) -> None:
 
 
 @pytest.mark.parametrize("to", FORMATS)
-@settings(max_examples=60)
 @given(made=setups)
 def test_what_is_not_read_back_was_told(to: str, made: Setup) -> None:
     try:
@@ -118,7 +117,6 @@ def test_what_is_not_read_back_was_told(to: str, made: Setup) -> None:
     check(made, to)
 
 
-@settings(max_examples=60)
 @given(made=setups)
 def test_adapters_beside_training_arguments_are_read_back(made: Setup) -> None:
     lora = made.job.lora

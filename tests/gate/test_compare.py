@@ -9,7 +9,7 @@ from memplan.gate.compare import compare
 from memplan.measure.records import Estimate
 from memplan.report.gate.growth import grouped_growth
 from tests.gate.cases import owning
-from tests.report.estimate_strategies import LAW, estimates
+from tests.report.estimate_strategies import estimates
 
 MODULES = st.sampled_from(["", "0", "1", "layers.0.mlp", "layers.1.mlp", "layers.10.mlp", "head"])
 SOURCES = st.sampled_from(["", "a.py:1", "b.py:2"])
@@ -26,7 +26,6 @@ def totals(estimate: Estimate) -> Counter[tuple[str, str]]:
     return found
 
 
-@LAW
 @given(PAIRS)
 def test_growth_is_the_difference_of_what_modules_own(pair: tuple[Estimate, Estimate]) -> None:
     before, after = map(totals, pair)
@@ -36,7 +35,6 @@ def test_growth_is_the_difference_of_what_modules_own(pair: tuple[Estimate, Esti
     assert [each.grown for each in found] == sorted((each.grown for each in found), reverse=True)
 
 
-@LAW
 @given(PAIRS)
 def test_back_and_forth_is_nothing(pair: tuple[Estimate, Estimate]) -> None:
     there, back = compare(*pair), compare(*reversed(pair))
@@ -47,7 +45,7 @@ def test_back_and_forth_is_nothing(pair: tuple[Estimate, Estimate]) -> None:
     assert compare(pair[0], pair[0]).growth == ()
 
 
-@settings(LAW, max_examples=15)  # Each is two whole estimates.
+@settings(max_examples=15)  # Each is two whole estimates.
 @given(estimates(), estimates())
 def test_categories_add_up_to_the_peak(before: Estimate, after: Estimate) -> None:
     found = compare(before, after)
@@ -56,7 +54,6 @@ def test_categories_add_up_to_the_peak(before: Estimate, after: Estimate) -> Non
     assert found.grown == sum(new - old for old, new in found.categories.values())
 
 
-@LAW
 @given(PAIRS)
 def test_groups_hold_the_same_growth(pair: tuple[Estimate, Estimate]) -> None:
     growth = compare(*pair).growth

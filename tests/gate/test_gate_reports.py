@@ -25,7 +25,7 @@ from memplan.units import GIB, MIB
 from tests.contract.goldens import derived, golden, obey
 from tests.gate.cases import PLACES
 from tests.gate.results import RESULTS
-from tests.report.estimate_strategies import LAW, NAMES, estimates
+from tests.report.estimate_strategies import NAMES, estimates
 from tests.report.example_estimates import A100, FITS, H100, OOM, UNKNOWN
 
 
@@ -86,7 +86,7 @@ def test_text_quiet(snapshot: SnapshotAssertion) -> None:
     assert text(quiet=True) == snapshot
 
 
-FEW = settings(LAW, max_examples=20)
+FEW = settings(max_examples=20)
 """Each example is a handful of estimates."""
 
 

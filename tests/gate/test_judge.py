@@ -14,7 +14,6 @@ from memplan.measure.records import Advice, Fragmentation, Verdict
 from memplan.project.records import Amount, Policy
 from memplan.units import GIB, parse_size
 from tests.gate.cases import case, sized
-from tests.report.estimate_strategies import LAW
 from tests.report.example_estimates import UNKNOWN
 
 SIZES = st.integers(0, 300_000)
@@ -61,7 +60,6 @@ def expected(policy, estimate, before) -> set[str]:
     return codes
 
 
-@LAW
 @given(POLICIES, ESTIMATES, BEFORE)
 def test_what_fails_is_what_the_rules_say(policy, estimate, before) -> None:
     judged = given_case(policy, estimate, before)
@@ -83,7 +81,6 @@ def test_what_fails_is_what_the_rules_say(policy, estimate, before) -> None:
 RANK = {"passed": 0, "unknown": 1, "failed": 2}
 
 
-@LAW
 @given(
     POLICIES,
     ESTIMATES,
@@ -111,7 +108,6 @@ def test_loosening_a_policy_never_makes_it_worse(policy, estimate, before, more:
     assert RANK[outcome(after, judge(after))] <= RANK[outcome(strict, judge(strict))]
 
 
-@LAW
 @given(POLICIES, ESTIMATES, BEFORE, st.integers(1, 50_000))
 def test_a_smaller_peak_never_makes_it_worse(policy, estimate, before, less: int) -> None:
     if estimate.verdict is Verdict.UNKNOWN:
@@ -122,7 +118,6 @@ def test_a_smaller_peak_never_makes_it_worse(policy, estimate, before, less: int
     assert RANK[outcome(small, judge(small))] <= RANK[outcome(large, judge(large))]
 
 
-@LAW
 @given(POLICIES, BEFORE, SIZES)
 def test_the_limits_are_where_it_turns(policy, before, peak: int) -> None:
     judged = given_case(policy, sized(peak), before)
@@ -131,7 +126,6 @@ def test_the_limits_are_where_it_turns(policy, before, peak: int) -> None:
     assert bool(over) == (least is not None and peak > least)
 
 
-@LAW
 @given(POLICIES, ESTIMATES, BEFORE)
 def test_an_informational_job_never_fails(policy, estimate, before) -> None:
     judged = given_case(replace(policy, informational=True), estimate, before)
@@ -140,7 +134,6 @@ def test_an_informational_job_never_fails(policy, estimate, before) -> None:
     assert all(each.severity != "error" for each in findings)
 
 
-@LAW
 @given(st.integers(1, 200 * GIB), st.integers(0, 20 * GIB))
 def test_the_budget_that_is_advised_holds_and_is_no_more_than_a_tenth_above(peak: int, more: int) -> None:
     estimate = sized(peak, high=peak + more, usable=300 * GIB)

@@ -16,7 +16,7 @@ from memplan.lifetime.records import Category
 from memplan.measure.answer import unknown
 from memplan.measure.document import ESTIMATE
 from memplan.measure.records import Estimate, IntervalBasis, KvCache, Verdict
-from tests.report.estimate_strategies import LAW, SIZES, estimates
+from tests.report.estimate_strategies import SIZES, estimates
 from tests.report.example_estimates import FITS
 
 RATIOS = st.floats(0.1, 10)
@@ -37,7 +37,6 @@ def through_json(estimate: Estimate) -> object:
     return json.loads(json.dumps(ESTIMATE.plain(estimate), sort_keys=True, allow_nan=False))
 
 
-@LAW
 @given(estimates(), BASES, SIZES, SIZES, st.none() | st.builds(KvCache))
 def test_what_is_written_is_read_back(
     estimate: Estimate, basis: IntervalBasis | None, host: int, nvme: int, cache: KvCache | None
@@ -91,7 +90,6 @@ def test_what_is_broken_is_refused_with_its_place(content: object, said: str) ->
     assert caught.value.where == "saved.json"
 
 
-@LAW
 @given(st.data())
 def test_a_file_that_lost_a_part_is_read_or_refused_but_never_crashes(data: st.DataObject) -> None:
     content = through_json(FITS)

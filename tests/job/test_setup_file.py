@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
@@ -41,7 +41,6 @@ def test_what_is_written_is_read_back(made: Setup, target: Any, given_inputs: An
     assert found == replace(made, job=replace(job, provenance={}))
 
 
-@settings(max_examples=50)
 @given(made=setups, target=targets)
 def test_what_is_written_obeys_the_schema(made: Setup, target: Any) -> None:
     VALIDATOR.validate(json.loads(write_setup(replace(made, job=replace(made.job, target=target)))))

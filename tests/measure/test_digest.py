@@ -4,7 +4,7 @@ import json
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
@@ -23,7 +23,6 @@ from memplan.replay.stream import request_stream
 from tests.replay.replay_streams import requests
 from tests.snapshot.recorded_traces import lifetimes_of, small_step
 
-LAW = settings(max_examples=60, deadline=None)
 MIB = 1 << 20
 streams = requests(max_events=60).filter(bool)
 policies = st.sampled_from([AllocatorPolicy(), AllocatorPolicy(expandable_segments=True), NoCaching()])
@@ -40,7 +39,6 @@ def digest_of(
 
 
 @given(streams, policies, st.integers(1, 70))
-@LAW
 def test_the_highest_samples_are_the_peaks_of_the_replay(stream: list[Request], policy: Policy, samples: int) -> None:
     memory = replay(stream, policy=policy)
     with patch.object(module, "MOST_SAMPLES", samples):
@@ -59,7 +57,6 @@ def test_the_highest_samples_are_the_peaks_of_the_replay(stream: list[Request], 
 
 
 @given(streams, policies)
-@LAW
 def test_categories_sum_to_what_the_allocator_counts(stream: list[Request], policy: Policy) -> None:
     digest = digest_of(lifetimes_of(stream), policy, replay(stream, policy=policy))
     allocator, live, counted = make_allocator(policy), {}, []
@@ -74,7 +71,6 @@ def test_categories_sum_to_what_the_allocator_counts(stream: list[Request], poli
 
 
 @given(streams, st.sampled_from([AllocatorPolicy(), AllocatorPolicy(expandable_segments=True)]))
-@LAW
 def test_the_map_tiles_what_is_reserved(stream: list[Request], policy: AllocatorPolicy) -> None:
     memory = replay(stream, policy=policy)
     digest = digest_of(lifetimes_of(stream), policy, memory)
@@ -86,7 +82,6 @@ def test_the_map_tiles_what_is_reserved(stream: list[Request], policy: Allocator
 
 
 @given(streams, policies, st.integers(0, 10))
-@LAW
 def test_buffers_alive_at_a_sample_sum_to_it_as_far_as_they_are_kept(
     stream: list[Request], policy: Policy, most: int
 ) -> None:
@@ -103,7 +98,6 @@ def test_buffers_alive_at_a_sample_sum_to_it_as_far_as_they_are_kept(
 
 
 @given(streams, policies)
-@LAW
 def test_plain_data_holds_all_of_it(stream: list[Request], policy: Policy) -> None:
     digest = digest_of(lifetimes_of(stream), policy, replay(stream, policy=policy))
     assert TIMELINE.read(json.loads(json.dumps(TIMELINE.plain(digest)))) == digest

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.hardware.catalog import load_profile
@@ -227,7 +227,6 @@ def test_a_trace_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch:
 
 
 @given(st.binary(max_size=40), st.integers(0, 400))
-@settings(max_examples=50)
 def test_damage_is_refused(damage: bytes, at: int) -> None:
     whole = pack(TRACE)
     content = whole[:at] + damage + whole[at + len(damage) :]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.cli import check
@@ -107,7 +107,6 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 
 
 @given(data=st.data(), key=st.sampled_from(sorted(VALUES)), present=st.tuples(*[st.booleans()] * 4))
-@settings(max_examples=60)
 def test_the_first_that_says_something_wins(data: st.DataObject, key: str, present: tuple[bool, ...]) -> None:
     values = data.draw(st.permutations(VALUES[key]))
     said = {level: value for level, value, there in zip(LEVELS, values, present, strict=True) if there}

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memplan.project.keys import JOB as JOB_KEYS
@@ -89,7 +89,6 @@ sizes = st.text("019.%kKmGiIbBsSh -", max_size=8)
 @given(key=st.sampled_from(["max-peak", "min-headroom", "max-increase", "max-fragmentation", "timeout"]), text=sizes)
 @example(key="min-headroom", text="99.%")
 @example(key="timeout", text=" 1.5 m ")
-@settings(max_examples=300)
 def test_both_read_the_same_sizes_shares_and_times(key: str, text: str) -> None:
     problems = values_of({key: text}, JOB_KEYS)[1]
     if problems and ("below 100%" in problems[0] or "above 0" in problems[0]):

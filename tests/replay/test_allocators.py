@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.replay.caching import CachingAllocator, bump_addresses
@@ -14,7 +14,6 @@ from memplan.units import GIB, MIB, Bytes
 from tests.replay.replay_oracle import NaiveAllocator, NaiveExpandable
 from tests.replay.replay_streams import requests
 
-quick = settings(deadline=None, max_examples=60)
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
 
 
@@ -44,13 +43,11 @@ def play_both(stream, fast, slow, limit=None):
     return [one for one, _ in pairs.values()]
 
 
-@quick
 @given(requests(), limits)
 def test_native_matches_naive(stream, limit):
     play_both(stream, CachingAllocator(AllocatorPolicy(), limit_bytes=limit), NaiveAllocator(limit=limit), limit)
 
 
-@quick
 @given(requests(), limits, st.integers(20, 40), st.integers(20, 30), st.integers(20, 32))
 def test_native_with_max_split_matches_naive(stream, limit, max_split, rounding, large):
     policy = AllocatorPolicy(
@@ -64,7 +61,6 @@ def test_native_with_max_split_matches_naive(stream, limit, max_split, rounding,
     play_both(stream, CachingAllocator(policy, limit_bytes=limit), slow, limit)
 
 
-@quick
 @given(requests(), st.integers(40, 200), st.sampled_from([0.25, 0.5, 0.75]), st.sampled_from([0.25, 0.5, 0.9]))
 def test_native_with_garbage_collection_matches_naive(stream, device, fraction, threshold):
     policy = AllocatorPolicy(per_process_memory_fraction=fraction, garbage_collection_threshold=threshold)
@@ -72,21 +68,18 @@ def test_native_with_garbage_collection_matches_naive(stream, device, fraction, 
     play_both(stream, CachingAllocator(policy, limit_bytes=device * MIB), slow, device * MIB)
 
 
-@quick
 @given(requests(), st.sampled_from([1, 2, 4, 8, 16]))
 def test_rounding_up_to_power_of_two_divisions_matches_naive(stream, divisions):
     policy = AllocatorPolicy(roundup_power2_divisions=(divisions,) * 16)
     play_both(stream, CachingAllocator(policy), NaiveAllocator(divisions=divisions))
 
 
-@quick
 @given(requests(), limits)
 def test_expandable_matches_naive(stream, limit):
     fast = ExpandableAllocator(AllocatorPolicy(expandable_segments=True), limit_bytes=limit, device_bytes=8 * GIB)
     play_both(stream, fast, NaiveExpandable(limit=limit, space=9 * GIB), limit)
 
 
-@quick
 @given(requests(), limits, st.booleans())
 def test_freeing_everything_and_emptying_the_cache_returns_all_memory(stream, limit, expandable):
     policy = AllocatorPolicy(expandable_segments=expandable)
@@ -106,7 +99,6 @@ def test_freeing_everything_and_emptying_the_cache_returns_all_memory(stream, li
     assert fast.layout().segments == ()
 
 
-@quick
 @given(requests(max_events=30), st.booleans())
 def test_adopting_a_layout_continues_like_the_original(stream, small_first):
     """A state written down and taken up again looks the same and serves the next requests at the same addresses."""

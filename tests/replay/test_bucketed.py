@@ -1,7 +1,7 @@
 """The pool of fixed block sizes: its laws, and where its blocks lie."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.replay.bucketed import BucketedAllocator
@@ -10,7 +10,6 @@ from memplan.units import MIB
 from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
 
-quick = settings(deadline=None, max_examples=60)
 buckets = st.lists(st.integers(512, 40 * MIB), min_size=0, max_size=6, unique=True).map(sorted)
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
 
@@ -21,7 +20,6 @@ def watched(sizes, limit=None):
     return allocator, traffic
 
 
-@quick
 @given(requests(), buckets, limits)
 def test_live_blocks_never_overlap_and_totals_add_up(stream, sizes, limit):
     (allocator, traffic), live = watched(sizes, limit), {}

@@ -1,6 +1,6 @@
 """Best fit with compaction: nothing overlaps, nothing is lost, and a bound is kept."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.replay.compacting import GROWTH, CompactingAllocator
@@ -8,7 +8,6 @@ from memplan.units import MIB
 from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
 
-quick = settings(deadline=None, max_examples=80)
 shares = st.sampled_from([0.0, 0.05, 0.2, 0.5, 1.0])
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
 
@@ -17,7 +16,6 @@ def rounded(nbytes):
     return -(-nbytes // 512) * 512
 
 
-@quick
 @given(requests(), shares, limits)
 def test_live_blocks_never_overlap_and_compaction_loses_nothing(stream, share, limit):
     allocator, live = CompactingAllocator(compact_at=share, limit_bytes=limit), {}
@@ -41,7 +39,6 @@ def test_live_blocks_never_overlap_and_compaction_loses_nothing(stream, share, l
         assert limit is None or allocator.reserved <= limit
 
 
-@quick
 @given(requests(streams=1))
 def test_with_threshold_0_the_arena_is_as_large_as_the_peak(stream):
     """Compacting whenever enough is free in all, it needs the most bytes ever alive, up to its unit of growth."""
@@ -55,7 +52,6 @@ def test_with_threshold_0_the_arena_is_as_large_as_the_peak(stream):
     assert peak <= allocator.reserved < peak + GROWTH
 
 
-@quick
 @given(requests(streams=1))
 def test_with_threshold_1_nothing_with_a_live_block_moves(stream):
     allocator, live = CompactingAllocator(compact_at=1.0), {}

@@ -258,7 +258,7 @@ key_values = st.one_of(
 
 
 @asks_pytorch
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(key_values, max_size=4))
 def test_any_options_are_accepted_exactly_where_pytorch_accepts_them(real_parser, items):
     real_parser(DEFAULTS)

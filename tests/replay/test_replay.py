@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import MemplanError
@@ -15,7 +15,6 @@ from memplan.replay.replay import replay, replay_steps
 from memplan.units import MIB
 from tests.replay.replay_streams import programs_of_streams, requests, sizes
 
-quick = settings(deadline=None, max_examples=60)
 policies = st.sampled_from(
     [
         AllocatorPolicy(),
@@ -72,7 +71,6 @@ def successors(program, step):
     }
 
 
-@quick
 @given(programs(), policies, limits)
 def test_repeating_a_step_equals_unrolling_it(program, policy, limit):
     prefix, step = list(unroll(program, 2)), list(unroll(program, 3, first=2))
@@ -89,7 +87,6 @@ def test_repeating_a_step_equals_unrolling_it(program, policy, limit):
         assert longer.out_of_memory is None
 
 
-@quick
 @given(st.one_of(requests(), programs_of_streams()), policies, limits)
 def test_profile_laws(stream, policy, limit):
     profile = replay(stream, policy=policy, limit_bytes=limit)
@@ -109,14 +106,12 @@ def test_profile_laws(stream, policy, limit):
         assert stream[profile.peak_at].action == stream[profile.peak_allocated_at].action == "alloc"
 
 
-@quick
 @given(requests(), policies, limits)
 def test_without_sharing_nothing_is_pending(stream, policy, limit):
     profile = replay(stream, policy=policy, limit_bytes=limit)
     assert (profile.peak_active, profile.pending_at_peak) == (profile.peak_allocated, 0)
 
 
-@quick
 @given(programs_of_streams(), policies)
 def test_synchronizing_after_every_request_leaves_nothing_to_wait_for(stream, policy):
     """Then sharing costs no memory, as if no stream had used another's blocks.
@@ -150,7 +145,6 @@ def play(allocator, stream, live):
     return totals
 
 
-@quick
 @given(
     programs_of_streams(max_events=16, pools=False),
     programs_of_streams(max_events=40),
@@ -179,7 +173,6 @@ def test_equal_fingerprints_mean_an_equal_future(past, future, policy, limit):
         seen[state] = times
 
 
-@quick
 @given(requests(), policies, st.integers(0, 60))
 def test_peaks_only_grow(stream, policy, cut):
     part, whole = replay(stream[:cut], policy=policy), replay(stream, policy=policy)
@@ -187,7 +180,6 @@ def test_peaks_only_grow(stream, policy, cut):
         assert getattr(part, name) <= getattr(whole, name)
 
 
-@quick
 @given(requests())
 def test_without_caching_everything_is_what_was_asked_for(stream):
     alive, peak = {}, 0
@@ -294,7 +286,6 @@ def test_steps_that_share_blocks_settle():
     assert (profile.settled, profile.peak_reserved) == (True, 62 * MIB)
 
 
-@quick
 @given(st.one_of(requests(), programs_of_streams()), policies, limits)
 def test_the_peak_is_the_fullest_moment_of_the_most_that_is_reserved(stream, policy, limit):
     """Its figures are the allocator's own at that one event, found here by looking at every event."""

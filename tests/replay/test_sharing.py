@@ -1,7 +1,7 @@
 """Blocks that several streams use, private pools and pinned memory, against the slow allocators."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import MemplanError
@@ -15,7 +15,6 @@ from memplan.units import GIB, MIB, Bytes
 from tests.replay.replay_oracle import NaiveAllocator, NaiveExpandable, NaiveHost
 from tests.replay.replay_streams import programs_of_streams, sizes
 
-quick = settings(deadline=None, max_examples=80)
 limits = st.one_of(st.none(), st.integers(20, 160).map(lambda mib: mib * MIB))
 few_sizes = st.sampled_from([512, MIB, 3 * MIB, 9 * MIB, 12 * MIB, 21 * MIB, 30 * MIB])
 programs = st.one_of(programs_of_streams(), programs_of_streams(streams=2, allocation_sizes=few_sizes))
@@ -78,7 +77,6 @@ def play_on_device(stream, fast, slow, limit=None):
         )
 
 
-@quick
 @given(programs, limits, st.sampled_from([None, 20, 30]), st.integers(20, 30))
 def test_native_matches_naive(stream, limit, max_split, large):
     max_split = max_split and max(max_split, large)
@@ -87,7 +85,6 @@ def test_native_matches_naive(stream, limit, max_split, large):
     play_on_device(stream, CachingAllocator(policy, limit_bytes=limit), slow, limit)
 
 
-@quick
 @given(
     programs,
     st.integers(40, 200),
@@ -105,7 +102,6 @@ def test_native_with_garbage_collection_matches_naive(stream, device, fraction, 
     play_on_device(stream, CachingAllocator(policy, limit_bytes=device * MIB), slow, device * MIB)
 
 
-@quick
 @given(programs, st.integers(40, 200), limits)
 def test_native_that_throws_matches_naive(stream, device, limit):
     policy = AllocatorPolicy(throw_on_cudamalloc_oom=True)
@@ -113,7 +109,6 @@ def test_native_that_throws_matches_naive(stream, device, limit):
     play_on_device(stream, fast, NaiveAllocator(limit=limit, reject_above=device * MIB), limit)
 
 
-@quick
 @given(programs, limits, st.sampled_from([1.0, 0.01]), st.sampled_from([None, 20, 30]), st.sampled_from([0, 4]))
 def test_expandable_matches_naive(stream, limit, fraction, max_split, divisions):
     policy = AllocatorPolicy(
@@ -138,7 +133,6 @@ host_programs = programs_of_streams(allocation_sizes=host_sizes, pools=False)
 bounds = st.sampled_from([None, 0, 20, 5000, 2 * MIB])
 
 
-@quick
 @given(
     programs_of_streams(allocation_sizes=host_sizes, pools=False),
     bounds,

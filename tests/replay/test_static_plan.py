@@ -1,7 +1,7 @@
 """Planned blocks beside the online allocator."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import MemplanError
@@ -12,10 +12,7 @@ from memplan.units import MIB
 from tests.replay.overlaps import no_overlap
 from tests.replay.replay_streams import requests
 
-quick = settings(deadline=None, max_examples=60)
 
-
-@quick
 @given(requests(), st.data())
 def test_blocks_never_overlap_and_totals_add_up(stream, data):
     """A plan that gives each allocation of the stretch bytes of its own; some are unplanned, some planned too small."""

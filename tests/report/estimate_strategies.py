@@ -1,14 +1,11 @@
 """Hypothesis: any estimate that the records allow, however odd its names and sizes."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from memplan.lifetime.records import Category
 from memplan.measure.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Verdict
 from tests.report.example_estimates import make_estimate
 
-LAW = settings(max_examples=60, deadline=None)
-"""Machines that are shared stall now and then; that is no failure."""
 SIZES = st.integers(0, 2**62) | st.integers(0, 2**20)
 NAMES = st.text(max_size=120)
 SHARES = st.floats(0, 1)

@@ -31,13 +31,12 @@ from memplan.report.gate.findings import findings_of
 from memplan.text import clean
 from memplan.units import GIB
 from tests.gate.results import RESULTS
-from tests.report.estimate_strategies import LAW
 from tests.report.example_gate import example, renamings
 from tests.report.formats import CODE_QUALITY, SCHEMAS, commands, sarif_schema
 
 EXAMPLE = example()
 EMPTY = GateResult(project=Path("memplan.toml"), rows=(), baseline=None)
-FEW = settings(LAW, max_examples=30)
+FEW = settings(max_examples=30)
 FORMATS = ("github", "gitlab", "sarif", "junit", "prometheus", "badge")
 
 

@@ -21,13 +21,12 @@ from memplan.report.gate import comment as gate_comment
 from memplan.report.gate import markdown as gate_markdown
 from memplan.text import clean
 from tests.gate.results import RESULTS
-from tests.report.estimate_strategies import LAW
 from tests.report.example_gate import FRAGMENTS, HOSTILE, OUTSIDE, example, renamings
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 EXAMPLE = example()
 EMPTY = GateResult(project=Path("memplan.toml"), rows=(), baseline=None)
-FEW = settings(LAW, max_examples=30)
+FEW = settings(max_examples=30)
 COMMENT = "<!-- -->"
 EVERYTHING = dict(zip(OUTSIDE, ["".join(FRAGMENTS) + str(number) for number in range(len(OUTSIDE))], strict=True))
 """Each text: all that means something to somebody."""
@@ -180,7 +179,7 @@ def test_a_name_on_a_summary_s_line_is_text(text: str) -> None:
     assert "".join(found.texts) == clean(text)
 
 
-@settings(LAW, max_examples=30)
+@settings(max_examples=30)
 @given(RESULTS)
 def test_every_row_has_its_line_and_no_control_character_is_left(result: GateResult) -> None:
     text = gate_markdown.render(result)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.measure.digest_records import HistoryDigest
@@ -14,8 +14,6 @@ from memplan.report.profile.plan import repeated
 from memplan.report.profile.records import Overlay
 from memplan.runtime.profile.recording import Recording
 from tests.report.profile_examples import EXAMPLE, PROGRAMS, Event, Program, plan_of, played, recording_of
-
-LAW = settings(max_examples=80, deadline=None)
 
 
 def laid(recording: Recording, events: list[Event], *, repeats: bool = True) -> Overlay:
@@ -34,7 +32,6 @@ def sizes_of(digest: HistoryDigest) -> list[int]:
     return sizes
 
 
-@LAW
 @given(PROGRAMS, st.integers(2, 5))
 def test_the_same_run_lies_on_its_plan(program: Program, steps: int) -> None:
     events = played(program, steps)
@@ -52,7 +49,6 @@ def test_the_same_run_lies_on_its_plan(program: Program, steps: int) -> None:
         assert piece.predicted_peak_bytes == piece.measured_peak_bytes == max(inside)
 
 
-@LAW
 @given(PROGRAMS, st.integers(1, 4))
 def test_a_repeated_timeline_is_that_of_a_longer_run(program: Program, times: int) -> None:
     digest = repeated(plan_of(played(program, 2)).digest, times)
@@ -62,7 +58,6 @@ def test_a_repeated_timeline_is_that_of_a_longer_run(program: Program, times: in
     assert digest.curve == plan_of(longer).digest.curve
 
 
-@LAW
 @given(PROGRAMS, st.data())
 def test_events_that_the_plan_has_not_are_counted_and_what_they_hold_is_told(
     program: Program, data: st.DataObject
@@ -86,7 +81,6 @@ def test_events_that_the_plan_has_not_are_counted_and_what_they_hold_is_told(
     assert found.measured_peak == max(found.curve) == recording.peak_bytes
 
 
-@LAW
 @given(PROGRAMS, st.data())
 def test_events_that_did_not_come_are_gaps(program: Program, data: st.DataObject) -> None:
     events = played(program, 2)
@@ -105,7 +99,6 @@ def test_events_that_did_not_come_are_gaps(program: Program, data: st.DataObject
     assert sum(end - start for start, end in found.gaps) == len(missing)
 
 
-@LAW
 @given(PROGRAMS)
 def test_a_recording_that_began_after_set_up_says_what_was_added(program: Program) -> None:
     events = played(program, 3)
@@ -148,7 +141,6 @@ def test_numbers_that_became_tensors_are_left_out() -> None:
     assert any("up to 16 B" in note for note in found.notes)
 
 
-@LAW
 @given(PROGRAMS)
 def test_with_small_buffers_left_out_only_what_is_known_is_compared(program: Program) -> None:
     events = played(program, 2)

@@ -54,7 +54,6 @@ def test_quiet_text_is_the_comparison_alone() -> None:
     assert lines(RUN, quiet=True).startswith("  region")
 
 
-@settings(max_examples=60, deadline=None)
 @given(RECORDINGS)
 def test_every_recording_has_a_text_of_80_columns_and_a_page(recording: Recording) -> None:
     text = profile.render(recording)

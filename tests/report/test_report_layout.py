@@ -12,20 +12,17 @@ from rich.text import Text
 from memplan.report.draw.bars import apportion, bar
 from memplan.report.draw.layout import LABEL_CELLS, flow, pad, paragraphs, source_line, spread
 from memplan.text import clean, shorten
-from tests.report.estimate_strategies import LAW
 
 WIDTHS = st.integers(1, 100)
 TEXTS = st.text(max_size=200)
 WORDS = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=30)
 
 
-@LAW
 @given(TEXTS, WIDTHS)
 def test_shortened_text_fits(text: str, width: int) -> None:
     assert cell_len(shorten(text, width)) <= width
 
 
-@LAW
 @given(WORDS, WIDTHS)
 def test_text_that_fits_is_left_alone_and_other_text_keeps_both_ends(text: str, width: int) -> None:
     short = shorten(text, width)
@@ -36,20 +33,17 @@ def test_text_that_fits_is_left_alone_and_other_text_keeps_both_ends(text: str, 
         assert short[-1] == clean(text)[-1]
 
 
-@LAW
 @given(TEXTS)
 def test_clean_text_cannot_move_the_cursor_or_break_the_line(text: str) -> None:
     assert clean(text).isprintable()
     assert len(clean(text).splitlines()) <= 1
 
 
-@LAW
 @given(st.text(st.characters(categories=["L", "N"]), max_size=100), WIDTHS)
 def test_padded_text_has_exactly_the_width(text: str, width: int) -> None:
     assert cell_len(pad(text, width)) == width
 
 
-@LAW
 @given(WORDS, WORDS, st.integers(70, 100))
 def test_a_spread_line_keeps_its_right_part_whole(left: str, right: str, width: int) -> None:
     line = spread(Text(left), Text(right), width)
@@ -57,7 +51,6 @@ def test_a_spread_line_keeps_its_right_part_whole(left: str, right: str, width: 
     assert line.cell_len == width
 
 
-@LAW
 @given(st.lists(WORDS, max_size=12), st.integers(40, 100))
 def test_a_flow_keeps_every_item_whole_and_in_order(items: list[str], width: int) -> None:
     lines = flow("label", items, width)
@@ -66,7 +59,6 @@ def test_a_flow_keeps_every_item_whole_and_in_order(items: list[str], width: int
     assert shown == [shorten(item, width - LABEL_CELLS) for item in items]
 
 
-@LAW
 @given(st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=4), st.integers(40, 100))
 def test_paragraphs_keep_every_word(sentences: list[str], width: int) -> None:
     lines = [line.plain for line in paragraphs("title", sentences, width)]
@@ -74,7 +66,6 @@ def test_paragraphs_keep_every_word(sentences: list[str], width: int) -> None:
     assert list(words) == [shorten(word, width - 4) for sentence in sentences for word in sentence.split()]
 
 
-@LAW
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=12), st.integers(1, 400))
 def test_bars_of_the_parts_are_as_long_as_the_whole(sizes: list[int], cells: int) -> None:
     shares = apportion(sizes, cells)
@@ -84,7 +75,6 @@ def test_bars_of_the_parts_are_as_long_as_the_whole(sizes: list[int], cells: int
         assert abs(share * sum(sizes) - size * cells) < max(1, sum(sizes))
 
 
-@LAW
 @given(st.integers(0, 400))
 def test_a_bar_is_as_long_as_it_says(eighths: int) -> None:
     lengths = Counter({"█": 8, "▉": 7, "▊": 6, "▋": 5, "▌": 4, "▍": 3, "▎": 2, "▏": 1})

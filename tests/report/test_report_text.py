@@ -18,7 +18,7 @@ from memplan.report.estimate.owners import grouped
 from memplan.report.estimate.text import breakdown_lines, render
 from memplan.report.estimate.verdict import SYMBOLS, statement
 from memplan.units import GIB, format_bytes
-from tests.report.estimate_strategies import LAW, OWNERS, estimates
+from tests.report.estimate_strategies import OWNERS, estimates
 from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
 
 LAYERS = make_estimate(
@@ -90,7 +90,6 @@ def test_what_runs_out_ends_with_a_change_that_fits_or_the_command_that_looks_fo
     assert "with the same words" in "\n".join(plain([hopeless], commands={"a100-40g": longer}))
 
 
-@LAW
 @given(st.lists(estimates(), min_size=1, max_size=3), st.booleans(), st.integers(20, 200))
 def test_no_line_is_wider_than_asked_or_holds_a_line_break(shown: list[Estimate], explain: bool, width: int) -> None:
     for line in plain(shown, explain=explain, width=width):
@@ -98,7 +97,6 @@ def test_no_line_is_wider_than_asked_or_holds_a_line_break(shown: list[Estimate]
         assert line.isprintable()
 
 
-@LAW
 @given(estimates())
 def test_the_terminal_prints_each_line_as_it_is(shown: Estimate) -> None:
     file = StringIO()
@@ -109,7 +107,6 @@ def test_the_terminal_prints_each_line_as_it_is(shown: Estimate) -> None:
     assert file.getvalue().split("\n")[:-1] == [line.plain for line in lines]
 
 
-@LAW
 @given(estimates())
 def test_the_bars_add_up_to_the_same_length_whatever_the_sizes(shown: Estimate) -> None:
     lengths = {"█": 8, "▉": 7, "▊": 6, "▋": 5, "▌": 4, "▍": 3, "▎": 2, "▏": 1}
@@ -123,7 +120,6 @@ def test_the_bars_add_up_to_the_same_length_whatever_the_sizes(shown: Estimate) 
             assert abs(length / sum(drawn) - size / sum(sizes)) <= 1 / sum(drawn)
 
 
-@LAW
 @given(estimates())
 def test_the_verdict_is_told_in_word_and_symbol_on_the_first_line(shown: Estimate) -> None:
     symbols = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
@@ -134,7 +130,6 @@ def test_symbols_differ() -> None:
     assert len(set(SYMBOLS.values())) == len(Verdict)
 
 
-@LAW
 @given(estimates().map(lambda shown: replace(shown, verdict=Verdict.UNKNOWN, advice=())))
 def test_an_unknown_verdict_prints_no_size(shown: Estimate) -> None:
     named = replace(shown, target="t", gpu=H100, options={}, provenance={}, assumptions=(), not_modelled=())
@@ -182,7 +177,6 @@ def test_numbers_inside_names_do_not_group() -> None:
     assert len(grouped(owners)) == 3
 
 
-@LAW
 @given(st.lists(OWNERS, max_size=20))
 def test_groups_hold_all_bytes_largest_first(owners: list[Owner]) -> None:
     groups = grouped(owners)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from memplan.report.history.speedscope import render
 from memplan.snapshot.read import load_snapshot
@@ -43,7 +43,6 @@ def most_requested(device: DeviceSnapshot) -> int:
     return highest
 
 
-@settings(max_examples=60)
 @given(snapshots)
 def test_both_profiles_weigh_what_the_history_does(snapshot: Snapshot) -> None:
     (device,) = snapshot.devices

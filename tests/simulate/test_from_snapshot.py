@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from memplan.errors import UsageError
 from memplan.replay.caching import CachingAllocator
@@ -50,7 +50,6 @@ def alive_after(stretches):
     return alive
 
 
-@settings(deadline=None, max_examples=80)
 @given(requests(max_events=20), requests(max_events=40, first_key=1000))
 def test_a_history_ends_where_it_began(before, stream):
     """Frees of the past are put in at random: the program before leaves blocks that the history may free."""

@@ -52,7 +52,7 @@ def test_a_history_is_replayed_from_the_state_it_began_with(tmp_path, stream):
         assert replay_history(device).exact
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests(max_events=50), st.booleans())
 def test_private_pools_stay_apart(tmp_path, stream, told):
     """Every third allocation is a captured graph's. New files name the pool in every event, old ones do not."""
@@ -93,7 +93,7 @@ events = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, max_size=12), st.booleans())
 def test_contradictory_histories_never_crash(tmp_path, trace, with_segment):
     content = {"segments": [written_example()] if with_segment else [], "device_traces": [[], [], [], trace]}
@@ -109,7 +109,7 @@ def test_contradictory_histories_never_crash(tmp_path, trace, with_segment):
 expandable = AllocatorPolicy(expandable_segments=True)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests(max_events=50), st.sets(st.integers(0, 50), max_size=4))
 def test_a_history_of_expandable_segments_is_replayed(tmp_path, stream, flushes):
     loaded = load_snapshot(write(tmp_path, expandable_snapshot_of(stream, flushes)))
@@ -157,7 +157,7 @@ mappings = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(mappings, max_size=12), st.booleans())
 def test_contradictory_histories_of_expandable_segments_never_crash(tmp_path, trace, with_segment):
     segments = [{**written_example(), "is_expandable": True}] if with_segment else []

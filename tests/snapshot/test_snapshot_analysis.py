@@ -37,7 +37,7 @@ from tests.snapshot.snapshot_files import (
 )
 
 DEFAULT = AllocatorPolicy()
-quick = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def loaded(folder, content):

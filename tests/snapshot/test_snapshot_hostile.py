@@ -294,7 +294,7 @@ def damaged(draw, whole):
 small = {protocol: pickle.dumps(small_program(), protocol=protocol) for protocol in (0, 2, 4)}
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(small)).flatmap(lambda protocol: damaged(small[protocol])))
 def test_damaged_files_never_crash_and_never_lie(tmp_path, data):
     survives(tmp_path, data)
@@ -313,7 +313,7 @@ anything = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_fields_that_are_wrong_or_missing_never_crash_and_never_lie(tmp_path, data):
     content = small_program()

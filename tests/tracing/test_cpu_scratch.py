@@ -449,7 +449,7 @@ def test_a_matrix_for_a_vector(layout):
 
 
 @measured_machine
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.tuples(st.integers(2, 400), st.integers(2, 400), st.integers(2, 300)),
     layouts=st.tuples(*[st.sampled_from(sorted(LAYOUTS))] * 2),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -482,7 +482,6 @@ def indices(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 @given(indices())
-@settings(max_examples=200)
 def test_indexing_by_way_of_the_dispatcher_is_torchs_own(index: tuple[Any, ...]) -> None:
     tensor = torch.arange(60).reshape(4, 3, 5)
     assert torch.equal(_get(tensor, index), tensor[index])

@@ -92,10 +92,6 @@ class Accounts:
         self.pending -= nbytes
         self.pending_requested -= requested
 
-    def reset_peaks(self) -> None:
-        """Let the peaks begin anew."""
-        self.peak_live, self.peak_held = self.in_use + self.pending_requested, self.held
-
     def statistics(self) -> PoolStatistics:
         """All of it as a record."""
         return PoolStatistics(

@@ -20,11 +20,6 @@ class _Handle:
         self._blocks, self._line = blocks, line
         self._block: PoolBlock | None = block
 
-    @property
-    def is_given_back(self) -> bool:
-        """Is its memory the pool's again?"""
-        return self._block is None
-
     def give_back(self) -> None:
         """Give the memory back; a second time does nothing."""
         block, self._block = self._block, None

@@ -148,11 +148,6 @@ class TensorPool:
             self._blocks.tidy()
             return self._blocks.accounts.statistics()
 
-    def reset_peaks(self) -> None:
-        """Let the peaks begin anew at what there is now."""
-        with self._blocks.lock:
-            self._blocks.accounts.reset_peaks()
-
     def taken(self) -> tuple[PoolSite, ...]:
         """Lines whose tensors were not given back yet, most bytes first."""
         return self._blocks.sites(leaked=False)

@@ -84,11 +84,6 @@ class PoolStatistics:
     """By size, the smallest first."""
 
     @property
-    def hit_ratio(self) -> float:
-        """Share of requests served from memory that was held; 0 before the first."""
-        return self.hits / self.takes if self.takes else 0.0
-
-    @property
     def fragmentation(self) -> float:
         """Share of the most bytes held that was never asked for at once: (held - live peak) / held."""
         return 1 - self.peak_in_use_bytes / self.peak_held_bytes if self.peak_held_bytes else 0.0

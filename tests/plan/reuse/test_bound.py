@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.plan.reuse.bound import lower_bound
@@ -12,7 +12,6 @@ from memplan.plan.reuse.records import ArenaBuffer, Problem
 from tests.plan.reuse.problems import load, lowest_height, problems
 
 
-@settings(max_examples=300)
 @given(problem=problems(fixed=False), plain=problems(aligned=False, fixed=False))
 def test_the_load_is_what_is_alive_at_once(problem, plain):
     largest = max((buffer.size for buffer in plain.buffers), default=0)
@@ -20,13 +19,11 @@ def test_the_load_is_what_is_alive_at_once(problem, plain):
     assert lower_bound(problem).bytes >= load(problem)
 
 
-@settings(max_examples=150)
 @given(problem=problems(most=5))
 def test_no_placement_is_below_the_bound(problem):
     assert lower_bound(problem).bytes <= lowest_height(problem)
 
 
-@settings(max_examples=300)
 @given(problem=problems(), data=st.data())
 def test_another_buffer_never_lowers_the_bound(problem, data):
     if not problem.buffers:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.plan.reuse import greedy
@@ -14,7 +14,6 @@ from memplan.plan.reuse.result import best_of
 from tests.plan.reuse.problems import problems, right
 
 
-@settings(max_examples=400)
 @given(problem=problems(), data=st.data())
 def test_the_check_agrees_with_looking_at_every_byte(problem, data):
     offsets = tuple(
@@ -26,7 +25,6 @@ def test_the_check_agrees_with_looking_at_every_byte(problem, data):
     assert bool(problems_of(asked, placed(problem.buffers, offsets))) != right(problem, offsets, capacity)
 
 
-@settings(max_examples=300)
 @given(problem=problems(), data=st.data())
 def test_every_mutation_of_a_right_placement_is_caught(problem, data):
     """One buffer elsewhere, longer, larger: the check objects exactly where the oracle does."""

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from memplan.errors import UsageError
 from memplan.plan.reuse import colour
@@ -25,7 +25,6 @@ def fewest_slot_bytes(problem):
     return best
 
 
-@settings(max_examples=60)
 @given(problem=problems(most=5, fixed=False))
 def test_slots_are_right_and_between_the_bound_and_no_reuse(problem):
     plan = colour.share_slots(problem)

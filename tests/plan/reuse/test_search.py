@@ -106,7 +106,6 @@ def _check(problem, placement):
     assert problems_of(problem, placement) == ()
 
 
-@settings(max_examples=60, deadline=None)
 @given(_problems(), st.sampled_from(search_orders.RULES))
 def test_the_lowest_placement_is_found_and_proved_by_every_rule(problem, rule):
     with mock.patch.object(search_orders, "RULES", (rule,)):
@@ -120,7 +119,6 @@ def test_the_lowest_placement_is_found_and_proved_by_every_rule(problem, rule):
         _check(problem, result.placement)
 
 
-@settings(max_examples=60, deadline=None)
 @given(_problems(), st.integers(0, 20), st.sampled_from(search_orders.RULES))
 def test_a_capacity_is_kept_or_excluded_as_counting_out_says(problem, capacity, rule):
     problem = Problem(buffers=problem.buffers, capacity=capacity)

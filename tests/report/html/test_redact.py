@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.measure.digest_records import Holder
@@ -17,7 +17,6 @@ from tests.report.estimate_strategies import estimates
 from tests.report.example_estimates import FITS, make_estimate
 
 SECRET = "zebrafish"
-LAW = settings(max_examples=60, deadline=None)
 NAMES = st.sampled_from(
     [
         SECRET, f"{SECRET}.layers.3.mlp", f"model.{SECRET}.0", f"/home/{SECRET}/model.py:41", f"src/{SECRET}.py:7",
@@ -55,7 +54,6 @@ def telling(draw: st.DrawFn) -> Estimate:
 
 
 @given(telling())
-@LAW
 def test_no_report_says_a_name(estimate: Estimate) -> None:
     results = redacted([RecordedEstimate(estimate=estimate, history=None)])
     shown = [result.estimate for result in results]
@@ -65,7 +63,6 @@ def test_no_report_says_a_name(estimate: Estimate) -> None:
 
 
 @given(telling())
-@LAW
 def test_no_figure_changes(estimate: Estimate) -> None:
     (result,) = redacted([RecordedEstimate(estimate=estimate, history=None)])
     after = result.estimate

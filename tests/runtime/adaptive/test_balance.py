@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import MemplanError, UsageError
@@ -21,7 +21,6 @@ def test_equal_ranks_get_equal_parts() -> None:
     assert balanced(12, (50, 50, 50), 1) == (4, 4, 4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(40, 90), min_size=2, max_size=3), st.integers(1, 5), st.integers(3, 7))
 def test_no_division_leaves_more(rooms: list[int], sample: int, samples: int) -> None:
     counts = balanced(samples, rooms, sample)

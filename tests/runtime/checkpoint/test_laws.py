@@ -59,7 +59,6 @@ def plans(draw: st.DrawFn) -> CheckpointPlan:
 kinds = st.lists(st.sampled_from(KINDS), min_size=DEPTH, max_size=DEPTH)
 
 
-@settings(max_examples=60)
 @given(plans(), kinds)
 def test_no_plan_changes_a_step(plan: CheckpointPlan, kinds: list[type[nn.Module]]) -> None:
     plain, planned = seeded(lambda: Mixed(kinds)), seeded(lambda: Mixed(kinds))

@@ -18,13 +18,10 @@ def test_the_code_of_the_page_runs():
     assert len(CODE) == 3
 
 
-def test_ratios_of_a_pool_that_did_nothing():
+def test_the_fragmentation_of_a_pool_that_did_nothing():
     times = TimeHistogram(bounds=(), counts=(0,), sum=0.0)
     fields = {name: 0 for name in PoolStatistics.__slots__ if name != "take_seconds"}
     empty = PoolStatistics(**fields, take_seconds=times)
-    assert (empty.hit_ratio, empty.fragmentation) == (0, 0)
-    half = PoolStatistics(
-        **{**fields, "takes": 4, "hits": 3, "peak_in_use_bytes": 6, "peak_held_bytes": 8}, take_seconds=times
-    )
-    assert half.hit_ratio == pytest.approx(0.75)
+    assert empty.fragmentation == 0
+    half = PoolStatistics(**{**fields, "peak_in_use_bytes": 6, "peak_held_bytes": 8}, take_seconds=times)
     assert half.fragmentation == pytest.approx(0.25)

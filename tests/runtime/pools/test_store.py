@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
@@ -53,7 +53,6 @@ def compression(request):
     return request.param
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3), st.booleans()), min_size=1),
     st.sampled_from([0, 50, 10_000]), st.sampled_from([None, 1]), st.integers(0, 99),
@@ -133,7 +132,7 @@ def test_compression_saves_what_can_be_saved():
     pytest.importorskip("zstandard")
     with BufferStore(compression=3) as store:
         store.append(torch.zeros(10_000))
-        assert store.statistics().compression_ratio > 100
+        assert store.statistics().memory_bytes < store.statistics().tensor_bytes / 100
         noise = random_bits(torch.uint8, (10_000,), torch.Generator().manual_seed(0))
         store.append(noise)
         assert store.statistics().memory_bytes < 11_000

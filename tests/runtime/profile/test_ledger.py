@@ -5,13 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.runtime.profile import ledger as module
 from memplan.runtime.profile.ledger import CounterReading, RegionLedger
 
-LAW = settings(max_examples=150, deadline=None)
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("alloc"), st.integers(0, 2), st.integers(1, 1000)),
@@ -118,7 +117,6 @@ def run(actions: list[tuple[str, int, object]]) -> tuple[RegionLedger, Model]:
     return ledger, model
 
 
-@LAW
 @given(ACTIONS)
 def test_regions_say_what_a_full_memory_of_the_run_says(actions: list[tuple[str, int, object]]) -> None:
     ledger, model = run(actions)
@@ -136,7 +134,6 @@ def test_regions_say_what_a_full_memory_of_the_run_says(actions: list[tuple[str,
     assert ledger.peak == max(model.levels)
 
 
-@LAW
 @given(ACTIONS)
 def test_times_add_up(actions: list[tuple[str, int, object]]) -> None:
     ticks = iter(range(10**6))

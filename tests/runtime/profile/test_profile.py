@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -438,7 +438,6 @@ def test_a_card_that_nobody_uses_yet_gets_no_context(monkeypatch: pytest.MonkeyP
 # ----- files
 
 
-@settings(max_examples=60, deadline=None)
 @given(RECORDINGS)
 def test_what_is_saved_is_what_is_read(recording: Recording) -> None:
     text = render(recording)

@@ -1,17 +1,15 @@
 """A bounded history: nothing is forgotten, and peaks least of all."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.runtime.web.points import column, merge_columns, merge_points, point
 from memplan.runtime.web.thinned import Thinned
 from tests.runtime.metrics.checks import check, device
 
-LAW = settings(max_examples=100, deadline=None)
 MOST = st.integers(1, 8).map(lambda half: 2 * half)
 
 
-@LAW
 @given(st.lists(st.integers(), max_size=300), MOST)
 def test_all_is_kept_in_order_and_within_bounds(values: list[int], most: int) -> None:
     history = Thinned[tuple[int, ...]](most, lambda one, other: one + other)
@@ -24,7 +22,6 @@ def test_all_is_kept_in_order_and_within_bounds(values: list[int], most: int) ->
     assert history.each == 1 or len(history.items) > most // 2
 
 
-@LAW
 @given(st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=60), MOST)
 def test_who_reads_what_is_new_has_all_of_it(batches: list[list[int]], most: int) -> None:
     history = Thinned[int](most, max)
@@ -47,7 +44,6 @@ CHECKS = st.builds(
 )
 
 
-@LAW
 @given(st.lists(CHECKS, min_size=1, max_size=40))
 def test_the_highest_figure_of_each_kind_outlives_all_thinning(checks: list) -> None:
     points, columns = Thinned(2, merge_points), Thinned(2, merge_columns)

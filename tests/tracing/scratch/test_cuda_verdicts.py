@@ -9,8 +9,8 @@ import torchgen
 from torchgen.gen import parse_native_yaml
 from torchgen.model import DispatchKey, SchemaKind
 
-from memplan.tracing.scratch.cuda_plain import PLAIN, is_plain
 from memplan.tracing.scratch.cuda_table import CUDA_RULES, NOT_COVERED
+from tests.tracing.scratch.cuda_plain import PLAIN, is_plain
 
 READ_AGAINST = "2.13"
 """The release whose operators the tables were read against; others know more or fewer."""

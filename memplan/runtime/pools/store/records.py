@@ -28,9 +28,3 @@ class StoreStatistics:
     """Items that were ever added."""
     spilled: int
     """Of them, those that went to disk."""
-
-    @property
-    def compression_ratio(self) -> float:
-        """Bytes of tensors over bytes that they take; 1 for an empty store."""
-        stored = self.memory_bytes + self.disk_bytes
-        return self.tensor_bytes / stored if stored else 1.0

@@ -1,6 +1,6 @@
 """Backward in another order: the same problem, no more memory at any time, less where branches can wait."""
 
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 
 from memplan.plan.checkpoint.ops.solve.backward import backward_order, renumbered
 from memplan.plan.checkpoint.schedule.check import violations
@@ -34,7 +34,6 @@ def steps(draw: strategies.DrawFn) -> tuple[RematGraph, int]:
     return graph, boundary
 
 
-@settings(max_examples=100, deadline=None)
 @given(step=steps(), price=strategies.sampled_from([NOTHING_IS_WORTH_IT, 0.2, 10.0]))
 def test_another_order_is_a_valid_schedule_that_leaves_forward_alone(step: tuple[RematGraph, int], price: float):
     graph, boundary = step
@@ -44,7 +43,6 @@ def test_another_order_is_a_valid_schedule_that_leaves_forward_alone(step: tuple
     assert sorted(order) == list(range(len(graph.names)))
 
 
-@settings(max_examples=100, deadline=None)
 @given(step=steps())
 def test_where_everything_is_kept_no_order_found_takes_more_than_the_given_one(step: tuple[RematGraph, int]):
     graph, boundary = step

@@ -18,7 +18,6 @@ def solve(problem: OrderedProblem, budget: int, hops: int = ALL_HOPS, start: lis
 
 
 @given(graphs(plain=True), st.integers(0, 30))
-@settings(max_examples=60)
 def test_it_finds_what_enumeration_finds(graph: RematGraph, budget: int):
     truth = cheapest_by_stages(graph, budget)
     problem = ordered(graph, range(len(graph.names)))
@@ -36,7 +35,6 @@ def test_it_finds_what_enumeration_finds(graph: RematGraph, budget: int):
 
 
 @given(graphs(), st.integers(0, 60))
-@settings(max_examples=60)
 def test_scratch_outputs_and_pinned_nodes_are_respected(graph: RematGraph, budget: int):
     problem = ordered(graph, range(len(graph.names)))
 

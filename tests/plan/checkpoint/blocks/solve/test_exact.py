@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from memplan.plan.checkpoint.blocks.problem.records import InfeasibleChoice, OptimalChoice
@@ -45,7 +45,6 @@ def test_the_order_among_equal_blocks_loses_nothing(data):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
 @given(st.data())
 def test_the_order_of_an_answer_costs_nothing(data):
     problem = data.draw(block_problems(Shape(blocks=(2, 5), options=4)))
@@ -72,7 +71,6 @@ def test_implied_rows_never_bind(data):
 
 
 @pytest.mark.parametrize("solver", [ilp, dp])
-@settings(max_examples=60)
 @given(st.data())
 def test_exact_solvers_find_what_enumeration_finds(solver, data):
     interleaved = solver is ilp and data.draw(st.booleans())
