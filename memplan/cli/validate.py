@@ -19,7 +19,7 @@ DEFAULT_SECONDS = 60.0
 TargetWords = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="TARGET",
         help="As for estimate: a target, or a program, train.py -- ARGS; none with --calibrate.",
         show_default=False,
     ),
