@@ -79,13 +79,13 @@ def _width(stream: TextIO | None, *, elsewhere: int) -> int:
 
 
 @contextmanager
-def progress(*, enabled: bool) -> Iterator[Callable[[str], None] | None]:
-    """Show what is going on while it goes on, on a terminal's standard error; elsewhere nothing.
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """Show what is going on while it goes on, on a terminal's standard error, and take it away; elsewhere nothing.
 
     Yields:
         What to call with a phase's name, or None where nobody watches.
     """
-    if not (enabled and sys.stderr.isatty()):
+    if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -5,11 +5,11 @@ import re
 import pytest
 import typer
 
-from memplan.cli.app import app, command_line, main
+from memplan.cli.app import command_line, main, typer_app
 from memplan.cli.help import BASIC, MANY, RARE
 from memplan.job.options import OPTIONS
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = typer.main.get_command(typer_app()).commands
 """As Typer reads them from the source, before anything is done to their help."""
 
 

@@ -14,6 +14,7 @@ from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.findings.rules import RULES
+from memplan.measure import compose
 from memplan.measure.records import Estimate
 from memplan.report.estimate.text import render
 from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
@@ -143,14 +144,14 @@ def test_a_document_goes_as_far_as_the_encoding_does() -> None:
 
 
 def test_progress_is_shown_to_nobody_but_a_terminal(capsys) -> None:
-    with console.progress(enabled=True) as tell:
-        assert tell is None
-    with console.progress(enabled=False) as tell:
+    with console.progress() as tell:
         assert tell is None
     assert capsys.readouterr().err == ""
 
 
-def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Make standard error a terminal; return what it shows."""
+
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -158,10 +159,27 @@ def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with console.progress(enabled=True) as tell:
+    return terminal
+
+
+def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with console.progress() as tell:
         assert tell is not None
         tell("tracing [bold]model[/bold]")
     assert "tracing [bold]model[/bold]" in terminal.getvalue()
+
+
+def test_a_quiet_command_says_on_a_terminal_what_takes_so_long(monkeypatch) -> None:
+    terminal = on_terminal(monkeypatch)
+
+    def measured(*_: object, progress, **__: object) -> None:
+        progress("tracing the third change")
+        raise UsageError("enough")
+
+    monkeypatch.setattr(compose, "estimate", measured)
+    main(["estimate", "preset:gpt2", "--gpu", "t4", "--quiet"])
+    assert "tracing the third change" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("code", ["MP001", "mp002", "MA001", "MM004", "ml003"])
