@@ -2,9 +2,13 @@
 
 import io
 import json
+import os
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -168,6 +172,26 @@ def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
         assert tell is not None
         tell("tracing [bold]model[/bold]")
     assert "tracing [bold]model[/bold]" in terminal.getvalue()
+
+
+def test_what_a_program_prints_stands_above_what_goes_on(monkeypatch) -> None:
+    shown, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        with console.progress() as tell:
+            assert tell is not None
+            tell("tracing step 1")
+            time.sleep(0.3)
+            subprocess.run(["sh", "-c", "echo loss 11.0 >&2"], stderr=terminal.fileno(), check=True)
+        terminal.write("done\n")
+    lines = b""
+    with suppress(OSError):  # Linux's word for the end of a terminal.
+        while part := os.read(shown, 4096):
+            lines += part
+    seen = [line.split(b"\x1b[2K")[-1] for line in lines.split(b"\n")]
+    assert [line.strip() for line in seen if b"loss" in line] == [b"loss 11.0"]
+    assert b"done" in lines.splitlines()[-1]
 
 
 def test_a_quiet_command_says_on_a_terminal_what_takes_so_long(monkeypatch) -> None:
