@@ -48,7 +48,7 @@ class _Finder:
         if top not in self.made and not _is_unguarded():
             return None
         if top == name:
-            self.told.append(f"{name} is not installed: the program imports it, and has not used it")
+            self.told.append(f"{name} is not installed; it is imported and not used")
         self.made.append(name)
         return importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)  # type: ignore[arg-type]
 

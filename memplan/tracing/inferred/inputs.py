@@ -21,8 +21,8 @@ MOST_TRIALS = 400
 """Forward passes after which a model's inputs count as not to be found. Chosen; most end at their first layer."""
 _FORM = "give each with --input, for example {example}, or add batch(batch_size) to the file"
 _OWN_STEP = (
-    "add batch(batch_size) to the file, which returns what training_step takes (of a module that is not Lightning's "
-    "train_step(model, optimizer, batch), too); or name the program that trains it: memplan estimate train.py"
+    "add batch(batch_size) to the file, which returns what training_step takes, and unless it is a LightningModule "
+    "train_step(model, optimizer, batch), too; or name the program that trains it: memplan estimate train.py"
 )
 """What to do where only a trainer knows how to call a model (Lightning's ``LightningModule``)."""
 
