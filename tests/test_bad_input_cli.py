@@ -12,6 +12,8 @@ from typing import Protocol
 
 import pytest
 
+from memplan.cli.app import main
+from memplan.job import isolate
 from tests.support.command import Command
 
 ROOT = Path(__file__).parents[1]
@@ -210,6 +212,21 @@ def test_failing_code_ends_with_3(folder: Path, complaint: Complaint, text: str,
     (folder / "model.py").write_text(text)
     message = complaint(UNKNOWN, "model.py", "--gpu", "t4")
     assert [part for part in said if part not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("def model():\n\tx = (1,\n", "    x = (1,\n        ^\n  at model.py:2:6\n"),
+     ("return 3\n", "    return 3\n    ^\n  at model.py:1:1\n")],
+)  # fmt: skip
+def test_a_syntax_error_is_shown_before_a_process_is_started(
+    text: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(isolate, "_start", lambda: pytest.fail("a process was started"))
+    Path("model.py").write_text(text)
+    assert main(["estimate", "model.py", "--gpu", "t4"]) == UNKNOWN
+    assert capsys.readouterr().err.endswith(shown)
 
 
 @pytest.mark.slow

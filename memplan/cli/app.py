@@ -6,39 +6,16 @@ A crash never exits 1: that code says "policy not met" and nothing else.
 import os
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memplan.cli import bare, console
-from memplan.cli.audit import audit
-from memplan.cli.batch import batch
-from memplan.cli.checkpoint_plan import checkpoint_plan
-from memplan.cli.diff import diff
-from memplan.cli.doctor import doctor
-from memplan.cli.emit import emit
-from memplan.cli.estimate import estimate
-from memplan.cli.explain import explain
-from memplan.cli.formula import formula
-from memplan.cli.gate import gate
-from memplan.cli.gpus import gpus
-from memplan.cli.graph import graph
 from memplan.cli.help import shorten_help
-from memplan.cli.init import init
-from memplan.cli.monitor import monitor
-from memplan.cli.numa import numa
 from memplan.cli.old_names import renamed
-from memplan.cli.open import open_page
-from memplan.cli.presets import presets
-from memplan.cli.recommend import recommend
-from memplan.cli.report import report
-from memplan.cli.reuse_plan import reuse_plan
-from memplan.cli.schema import schema
-from memplan.cli.simulate import simulate
-from memplan.cli.snapshot import snapshot
-from memplan.cli.sweep import sweep
-from memplan.cli.validate import validate
 from memplan.errors import ExitCode, MemplanError, UsageError
 from memplan.job.noise import hushed
 
@@ -48,20 +25,29 @@ if TYPE_CHECKING:
 else:
     _TyperError = typer.BadParameter.__mro__[2]
 
-app = typer.Typer(
-    name="memplan",
-    help="Does this PyTorch step fit on that GPU? Plan its memory before renting one.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-_COMMANDS = (
-    estimate, checkpoint_plan, recommend, batch, reuse_plan, graph, init, gate, audit, diff, report, open_page, sweep,
-    snapshot, simulate, validate, emit, formula, monitor, gpus, numa, presets, explain, schema, doctor,
+COMMANDS = (
+    "estimate", "checkpoint-plan", "recommend", "batch", "reuse-plan", "graph", "init", "gate", "audit", "diff",
+    "report", "open", "sweep", "snapshot", "simulate", "validate", "emit", "formula", "monitor", "gpus", "numa",
+    "presets", "explain", "schema", "doctor",
 )  # fmt: skip
-_NAMES: dict[object, str] = {open_page: "open"}
+"""In the order of help; each is a module here, with a function of its name."""
+_FUNCTIONS = {"open": "open_page"}
 """Commands whose functions have another name: theirs is one of Python's own."""
-for command in _COMMANDS:
-    app.command(_NAMES.get(command))(command)
+
+
+def typer_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """Return the command line as its functions declare it, with these commands: importing all takes half a second."""
+    app = typer.Typer(
+        name="memplan",
+        help="Does this PyTorch step fit on that GPU? Plan its memory before renting one.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_memplan)
+    for name in commands:
+        own = name.replace("-", "_")
+        app.command(name)(getattr(import_module(f"memplan.cli.{own}"), _FUNCTIONS.get(name, own)))
+    return app
 
 
 def _show_version(asked: bool) -> None:
@@ -82,12 +68,12 @@ _TAG = re.compile(r"\[(?=[a-z#/@][^\[]*?\])")
 
 
 @cache
-def command_line() -> Any:
+def command_line(commands: Sequence[str] = COMMANDS) -> Any:
     """The command line as Click knows it, with help that is text: Typer would let Rich read ``[tool.x]`` as markup.
 
     Made once: reading the signatures of all commands takes longer than most of them do.
     """
-    found: Any = typer.main.get_command(app)
+    found: Any = typer.main.get_command(typer_app(commands))
     for command in (found, *found.commands.values()):
         shorten_help(command)
         for each in (command, *command.params):
@@ -95,7 +81,6 @@ def command_line() -> Any:
     return found
 
 
-@app.callback()
 def _memplan(
     *,
     version: Annotated[
@@ -130,8 +115,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Run a command; one without its target for each that is meant, the worst exit code counting."""
+    # A word that is none of the commands may be meant for one of them.
+    commands = tuple(arguments[:1]) if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
     try:
-        return _exit_code(command_line()(args=arguments, prog_name="memplan", standalone_mode=False))
+        return _exit_code(command_line(commands)(args=arguments, prog_name="memplan", standalone_mode=False))
     except _TyperError as error:
         if not bare.lacks_target(error, arguments):
             raise

@@ -102,7 +102,7 @@ def audit(
             problems.add(f"there is no file or folder '{path}'")
     problems.raise_if_any()
     shown = [code for code in rules if _is_at_least(AUDIT[code].priority, severity or "low")]
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress() as tell:
         if tell:
             tell("reading")
         found = audit_paths(places, rules=shown, exclude=exclude or (), jobs=jobs)

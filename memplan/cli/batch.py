@@ -69,7 +69,7 @@ def batch(
     problems.raise_if_any()
     from memplan.plan.batch.compose import largest_batches
 
-    with console.progress(enabled=not report.quiet) as tell:
+    with console.progress() as tell:
         answers = largest_batches(
             spec,
             profiles,

@@ -30,10 +30,14 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
 
     Returns:
         The job, with the provenance of every field.
+
+    Raises:
+        EstimateError: The target's file is not valid Python.
     """
     from memplan.job.config_files.merge import with_given
     from memplan.job.parallel import ALONE
     from memplan.job.program import decided_by, parse_words
+    from memplan.job.target import check_syntax
 
     given = {name: _read(OPTIONS[name], value, problems) for name, value in options.given.items()}
     kind = {"file_kind": options.file_kind} if options.file_kind else {}
@@ -45,6 +49,7 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
     words = [target] if isinstance(target, str) else target
     asked = problems.of(partial(parse_words, kind=cast("FileKind | None", options.file_kind)), words)
     if asked is not None:
+        check_syntax(asked.target)
         decided = decided_by(asked.target, values)
         problems.add(*(f"{flag(name)} {reason} (its own arguments follow --)" for name, reason in decided))
     if asked is not None and asked.parallel != ALONE:

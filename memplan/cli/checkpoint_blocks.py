@@ -36,7 +36,7 @@ def run(command: PlanCommand) -> ExitCode:
     if slowdown is None and not command.gpu and asked.budget is None:
         slowdown = DEFAULT_SLOWDOWN
         console.tell(f"note: no budget: this is the least memory at {slowdown:.0%} more time at most\n")
-    with console.progress(enabled=not command.report.quiet) as tell:
+    with console.progress() as tell:
         if slowdown is None:
             answer = _planned(spec, profile, command.budget, command, tell)
         else:

@@ -24,7 +24,7 @@ def run(command: PlanCommand) -> ExitCode:
     from memplan.report.checkpoint import json as checkpoint_json
     from memplan.runtime.partition.order_file import write_order
 
-    with console.progress(enabled=not command.report.quiet) as tell:
+    with console.progress() as tell:
         plan = plan_step(
             spec,
             profile,

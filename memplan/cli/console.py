@@ -4,15 +4,19 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import TYPE_CHECKING, TextIO
 
 from memplan.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 PLAIN_WIDTH = 80
 """Cells per line of a report that does not go to a terminal."""
+_LAST_WORDS = 1.0
+"""Seconds that what was printed at the end may take to be shown."""
 # What stands in for the report's symbols where the output's encoding has none of them.
 _ASCII = str.maketrans("✓✗·→…█▏▎▍▌▋▊▉░▁▂▃▄▅▆▇�", "+x->~#....###.___==##?")
 
@@ -79,20 +83,56 @@ def _width(stream: TextIO | None, *, elsewhere: int) -> int:
 
 
 @contextmanager
-def progress(*, enabled: bool) -> Iterator[Callable[[str], None] | None]:
-    """Show what is going on while it goes on, on a terminal's standard error; elsewhere nothing.
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """Show what is going on while it goes on, on a terminal's standard error, and take it away; elsewhere nothing.
 
     Yields:
         What to call with a phase's name, or None where nobody watches.
     """
-    if not (enabled and sys.stderr.isatty()):
+    if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status("starting") as status:
+    with _printed_above(sys.stderr) as console, console.status("starting") as status:
         yield lambda phase: status.update(Text(phase))
+
+
+@contextmanager
+def _printed_above(stream: TextIO) -> Iterator["Console"]:
+    """Open a console at the terminal behind a stream.
+
+    What is written to the stream meanwhile, by the user's code in child processes too, comes above the console's line.
+    """
+    from rich.console import Console
+
+    try:
+        number = stream.fileno()
+    except OSError:  # Then no process can write to it.
+        yield Console(file=stream)
+        return
+    reading, writing = os.pipe()
+    with os.fdopen(os.dup(number), "w", encoding=stream.encoding) as terminal:
+        console = Console(file=terminal)
+        relay = Thread(target=_relay, args=(reading, console), daemon=True)
+        relay.start()
+        os.dup2(writing, number)
+        os.close(writing)
+        try:
+            yield console
+        finally:
+            os.dup2(terminal.fileno(), number)
+            relay.join(_LAST_WORDS)
+
+
+def _relay(reading: int, console: "Console") -> None:
+    from memplan.text import clean
+
+    # ValueError: the terminal is closed again, and a process that outlives its command still writes.
+    with suppress(ValueError), os.fdopen(reading, encoding="utf-8", errors="replace", newline="\n") as lines:
+        for line in lines:
+            # Of a bar that is drawn again and again in one line, the last.
+            console.out(clean(line.rstrip("\r\n").rpartition("\r")[2]), highlight=False)
 
 
 def _encodable(text: str, encoding: str) -> str:

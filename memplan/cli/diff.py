@@ -60,7 +60,7 @@ def diff(
         at_once=jobs or processors(),
         cache_folder=default_folder(),
     )
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress() as tell:
         before, after = _entries(base, how, tell), _entries(head, how, tell)
     found = difference(before, after, names=(base, head or "the working tree"))
     for output in wanted:

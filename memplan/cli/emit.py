@@ -55,7 +55,7 @@ def emit(
     setup = load_setup(plan)
     from memplan.emit import formats
 
-    with console.progress(enabled=not no_trace) as tell:
+    with console.progress() as tell:
         peak = peak_tracer(setup.gpu, profile_dir or [], timeout=timeout, cache=cache.opened(), tell=tell)
         written = formats.emit(setup, to, None if no_trace else peak)
     write(written, out)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from memplan.job.spec import JobSpec
     from memplan.measure.compose import Detail
     from memplan.measure.records import Estimate
+    from memplan.measure.savings import Switch
     from memplan.simulate.tail import TailPlan
 
 AllocConf = Annotated[
@@ -70,15 +71,23 @@ def estimate(
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
     from memplan.measure.compose import estimate as measured
-    from memplan.plan.switches import switches
-    from memplan.simulate.tail_of_job import at_longest, with_tails
 
-    with console.progress(enabled=not report.quiet) as tell:
+    asked = spec
+    switched: tuple[Switch, ...] = ()
+    if report.explain:
+        from memplan.plan.switches import switches
+
+        switched = switches(spec)
+    if plan is not None:
+        from memplan.simulate.tail_of_job import at_longest, with_tails
+
+        asked = at_longest(spec, plan)
+    with console.progress() as tell:
         results = measured(
-            spec if plan is None else at_longest(spec, plan),
+            asked,
             profiles,
             detail=_detail(wanted, timeline=timeline or plot),
-            switches=switches(spec) if report.explain else (),
+            switches=switched,
             alloc_conf=alloc_conf,
             timeout=job.timeout,
             cache=cache.opened(),

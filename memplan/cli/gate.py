@@ -122,7 +122,7 @@ def gate(
         whole=not wanted_jobs,
         timelines=timeline or any(output.format == "html" for output in wanted),
     )
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress() as tell:
         result = judge_project(loaded, asked, tell)
     for output in wanted:
         write(output, result, quiet=quiet, timeline=timeline)

@@ -56,7 +56,7 @@ def graph(
     problems.raise_if_any()
     from memplan.measure.graphs import job_graphs
 
-    with console.progress(enabled=not report.quiet) as tell:
+    with console.progress() as tell:
         found = job_graphs(
             spec,
             profile,

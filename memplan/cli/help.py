@@ -32,6 +32,8 @@ def shorten_help(command: Any) -> None:
     for option in command.params:
         if getattr(option, "is_flag", False):
             option.metavar = ""  # It takes no value: newer versions of Typer would show <bool>.
+        if option.param_type_name == "argument":
+            option.display_type_rich = _nothing  # They would show <list[str]> behind TARGET.
     command.get_help_option = _without_metavar(command.get_help_option)
     rare = [option for option in command.params if _is_rare(option)]
     if len(command.params) < MANY or not rare:
@@ -40,6 +42,10 @@ def shorten_help(command: Any) -> None:
         option.hidden = True
     command.epilog = f"{len(rare)} further options: memplan {command.name} --help-all"
     command.params.append(_help_all(rare))
+
+
+def _nothing(ctx: Any) -> None:
+    del ctx
 
 
 def _without_metavar(find: Callable[[Any], Any]) -> Callable[[Any], Any]:

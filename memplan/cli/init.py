@@ -69,7 +69,7 @@ def init(
 
     if spec is None and tables:
         console.tell(f"tracing {', '.join(typed_place(table) for table in tables[:MOST])}\n")
-    with console.progress(enabled=True) as tell:
+    with console.progress() as tell:
         adopted = adopt(tables[:MOST], profiles, cache=Cache(default_folder()), progress=tell)
     ready = [each for each in adopted if not each.problem]
     _tell_left_out([each for each in adopted if each.problem], tables[MOST:])

@@ -216,7 +216,7 @@ CacheDir = Annotated[
 NoCache = Annotated[bool, option("no_cache", None, "Trace every job, whether it has changed or not.")]
 JsonAlone = Annotated[bool, option("as_json", None, "Write JSON instead of the table.")]
 Explain = Annotated[bool, option("explain", REPORT, "Show every assumption and where each value came from.")]
-Quiet = Annotated[bool, option("quiet", REPORT, "Only the verdict, no progress.", short="-q")]
+Quiet = Annotated[bool, option("quiet", REPORT, "Only the verdict.", short="-q")]
 FailOn = Annotated[
     str | None,
     option("fail_on", REPORT, "Exit 1 at this verdict or a worse one:", metavar="VERDICT", default="never"),

@@ -68,7 +68,7 @@ def recommend(
     from memplan.plan.recommend.compose import recommend as find
     from memplan.plan.recommend.fill import filled
 
-    with _plan_file(asked.out) as plan_file, console.progress(enabled=not report.quiet) as tell:
+    with _plan_file(asked.out) as plan_file, console.progress() as tell:
         search = _search(device, asked, host, plan_file, budget)
         if asked.fill:
             target_share = search.limits.utilization or DEFAULT

@@ -98,7 +98,7 @@ def reuse_plan(
         source = check.job_spec(target, job, problems)
         profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
-    with console.progress(enabled=not report.quiet) as tell:
+    with console.progress() as tell:
         answer = plan_reuse(
             source,
             profile,

@@ -93,7 +93,7 @@ def simulate(
     from memplan.report.simulate.text import render as render_text
     from memplan.simulate.compose import simulate as run
 
-    with console.progress(enabled=not report.quiet) as tell:
+    with console.progress() as tell:
         simulation = run(
             source,
             profile,

@@ -53,7 +53,7 @@ def snapshot(
     top: Annotated[int, option("top", None, "Owners to list.", metavar="N", default="8")] = DEFAULT_TOP,
     formats: options.FormatsAndExports = None,
     as_json: options.AsJson = False,
-    quiet: Annotated[bool, option("quiet", None, "Only the first line, no progress.", short="-q")] = False,
+    quiet: Annotated[bool, option("quiet", None, "Only the first line.", short="-q")] = False,
 ) -> None:
     """Analyse a CUDA memory snapshot: peak, owners, replay.
 
@@ -72,7 +72,7 @@ def snapshot(
     if top < 1:
         problems.add(f"--top must be at least 1, not {top}")
     problems.raise_if_any()
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress() as tell:
         if tell:
             tell("reading")
         found = load_snapshot(file, most or MOST)

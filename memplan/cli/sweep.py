@@ -92,7 +92,7 @@ def sweep(
     )
     from memplan.plan.sweep.flow import sweep as sweep_project
 
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress() as tell:
         answer = sweep_project(project, asked, tell)
     for output in wanted:
         _write(output, answer, quiet=quiet)

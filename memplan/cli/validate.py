@@ -19,7 +19,7 @@ DEFAULT_SECONDS = 60.0
 TargetWords = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="TARGET",
         help="As for estimate: a target, or a program, train.py -- ARGS; none with --calibrate.",
         show_default=False,
     ),
@@ -81,7 +81,7 @@ def validate(
         idle = [*_typed(real), *job.typed(), *_typed(report), *(["profile_dir"] if profile_dir else [])]
         problems.add(*check.wrong_values({"timeout": job.timeout}), *_wrong_calibration(target, idle, out))
         problems.raise_if_any()
-        _calibrate(device, out, job.timeout, quiet=report.quiet)
+        _calibrate(device, out, job.timeout)
         return
     if out is not None:
         problems.add("--out goes with --calibrate alone")
@@ -93,7 +93,7 @@ def validate(
     from memplan.report.validate.text import render as render_text
     from memplan.validate.compose import validate as run
 
-    with console.progress(enabled=not report.quiet) as tell:
+    with console.progress() as tell:
         found = run(
             spec,
             device=device,
@@ -147,10 +147,10 @@ def _unwritable(name: str, path: Path | None) -> Iterator[str]:
         yield f"{options.flag(name)}: cannot write a file '{path}'; its folder must exist"
 
 
-def _calibrate(device: str, out: Path | None, timeout: float, *, quiet: bool) -> None:
+def _calibrate(device: str, out: Path | None, timeout: float) -> None:
     from memplan.report.validate.calibration import render
     from memplan.validate.calibrate import calibrate
 
-    with console.progress(enabled=not quiet) as tell:
+    with console.progress() as tell:
         found = calibrate(device, profile_out=out, timeout=timeout, progress=tell)
     console.write_lines(render(found, width=console.terminal_width()))

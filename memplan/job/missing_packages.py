@@ -7,7 +7,7 @@ package to be missing (the import stands under ``try``, or it asks ``find_spec``
 import ast
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FrameType, ModuleType
@@ -17,16 +17,18 @@ from memplan.files.read import read_bytes
 from memplan.files.syntax import parse_source
 from memplan.job.usercode import is_user_file
 
-Assume = Callable[[str], None]
-
 
 @contextmanager
-def missing_packages(assume: Assume) -> Iterator[None]:
-    """Let the user's files import packages that are not installed."""
-    finder = _Finder(assume)
+def missing_packages() -> Iterator[Sequence[str]]:
+    """Let the user's files import packages that are not installed.
+
+    Yields:
+        A sentence for each, as it comes.
+    """
+    finder = _Finder()
     sys.meta_path.append(finder)
     try:
-        yield
+        yield finder.told
     finally:
         sys.meta_path.remove(finder)
         for name in finder.made:
@@ -36,9 +38,9 @@ def missing_packages(assume: Assume) -> Iterator[None]:
 class _Finder:
     """Comes after all others (``importlib.abc.MetaPathFinder``)."""
 
-    def __init__(self, assume: Assume) -> None:
+    def __init__(self) -> None:
         self.made: list[str] = []
-        self._assume = assume
+        self.told: list[str] = []
 
     def find_spec(self, name: str, _: Sequence[str] | None = None, __: Any = None) -> Any:
         """A module that fails when it is used, for imports that nothing guards."""
@@ -46,7 +48,7 @@ class _Finder:
         if top not in self.made and not _is_unguarded():
             return None
         if top == name:
-            self._assume(f"{name} is not installed: the program imports it, and has not used it")
+            self.told.append(f"{name} is not installed; it is imported and not used")
         self.made.append(name)
         return importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)  # type: ignore[arg-type]
 

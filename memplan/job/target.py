@@ -5,16 +5,27 @@ import difflib
 import os
 import re
 import shlex
+import warnings
 from pathlib import Path
 from typing import assert_never
 
-from memplan.errors import UsageError
+from memplan.errors import EstimateError, UsageError
+from memplan.files.read import read_bytes
 from memplan.job.call import parse_call
 from memplan.job.spec import FileTarget, HubTarget, ModuleTarget, PresetTarget, ScriptTarget, Target
+from memplan.job.usercode import explain
 
 FORMS = (
     "write model.py, model.py:factory or model.py:Net(dim=512), package.module:factory, hf:DIR (or hf:config.json), "
     "or preset:NAME"
+)
+
+_WIDEST_LINE = 72
+"""Characters of a line of code that is shown in an error."""
+
+_NOTEBOOK = (
+    "in the notebook, put what trains below  with memplan.on('h100-80g'):  ; or make a program of it: "
+    "jupyter nbconvert --to script {quoted} && memplan estimate {script}"
 )
 
 _NAME = r"[^\W\d]\w*"
@@ -69,6 +80,33 @@ def format_target(target: Target) -> str:
         case ScriptTarget():
             return shlex.join([target.name, *(("--", *target.arguments) if target.arguments else ())])
     assert_never(target)
+
+
+def check_syntax(target: Target) -> None:
+    """Compile the file of a target: milliseconds, where the process that runs it imports torch for seconds first.
+
+    Raises:
+        EstimateError: It is not valid Python; the line is shown.
+    """
+    path = target.path if isinstance(target, FileTarget | ScriptTarget) else None
+    if path is None:
+        return
+    # What cannot be read or is nested too deeply is told by who runs it.
+    with contextlib.suppress(ValueError, RecursionError, MemoryError), warnings.catch_warnings(action="ignore"):
+        try:
+            compile(read_bytes(path), str(path), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            told = explain(error, path.name)
+            raise EstimateError(told.what + _shown(error), where=told.where) from error
+
+
+def _shown(error: SyntaxError) -> str:
+    """The line that is wrong with a mark below, where a terminal has room for it."""
+    line = (error.text or "").rstrip()
+    code = line.lstrip()
+    if not code or not error.offset or len(code) > _WIDEST_LINE:
+        return ""
+    return f"\n    {code}\n    {' ' * (error.offset - 1 - (len(line) - len(code)))}^"
 
 
 def _checked_call(text: str | None) -> str | None:
@@ -136,6 +174,8 @@ def _what_was_meant(text: str) -> str:
     """A hint for text of no known form: what was probably meant, else the forms."""
     from memplan.job.presets.catalog import list_presets
 
+    if text.endswith(".ipynb"):
+        return _NOTEBOOK.format(quoted=shlex.quote(text), script=shlex.quote(f"{Path(text).stem}.py"))
     with contextlib.suppress(OSError, ValueError):  # Not even a path: only the forms can help.
         if text and not text.endswith(".py") and Path(f"{text}.py").is_file():
             return f"did you mean {text}.py?"

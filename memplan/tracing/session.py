@@ -48,6 +48,8 @@ class Session:
     """How what nobody knows of the data turns out."""
     kernels: Iterable[str]
     """Triton kernels that ran, as the report names them."""
+    missing: Iterable[str]
+    """Packages that the program imports and that are not installed, likewise."""
     disk: Disk
     """What DeepSpeed keeps there."""
     started: float
@@ -86,6 +88,7 @@ class Session:
                 *self.compiled.assumptions,
             ),
             not_modelled=(
+                *self.missing,
                 *lacking(recorder.device, recorder.log.dtypes),
                 *self.means.not_modelled(names),
                 *_bounded(recorder.device, recorder),
@@ -124,7 +127,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
     with no_loss_is_hidden(), ExitStack() as stack:
         disk = stack.enter_context(_deepspeed(spec))
         stack.enter_context(fake_world())
-        stack.enter_context(missing_packages(values.assume))
+        missing = stack.enter_context(missing_packages())
         stack.enter_context(fakes_pass_for_real())
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
@@ -141,8 +144,8 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         stack.enter_context(_among_ranks(spec, rank, recorder))
         recorder.references.default_place = "device" if device.kind == "cpu" else "host"
         yield Session(
-            recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, disk=disk,
-            started=started,
+            recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, missing=missing,
+            disk=disk, started=started,
         )  # fmt: skip
 
 

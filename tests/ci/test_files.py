@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from memplan.cli.app import app
+from memplan.cli.app import typer_app
 from memplan.cli.gate import FORMATS
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_variables_that_scripts_read_are_set_by_the_action() -> None:
 
 
 def options_of(command: str) -> set[str]:
-    found = get_command(app).commands[command]
+    found = get_command(typer_app()).commands[command]
     return {option for parameter in found.params for option in parameter.opts}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import typer
 
-from memplan.cli.app import app, main
+from memplan.cli.app import main, typer_app
 from memplan.plan.batch import compose
 from memplan.plan.batch.records import BatchAnswer
 from tests.cli.options import CACHE, ESTIMATE
@@ -15,7 +15,7 @@ BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {"--of", "--utilization", "
 
 
 def test_options() -> None:
-    command = typer.main.get_command(app).commands["batch"]
+    command = typer.main.get_command(typer_app()).commands["batch"]
     assert {word for parameter in command.params for word in parameter.opts} == BATCH | CACHE
 
 

@@ -2,9 +2,13 @@
 
 import io
 import json
+import os
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from memplan.cli import console
 from memplan.cli.app import main
 from memplan.errors import EstimateError, UsageError
 from memplan.findings.rules import RULES
+from memplan.measure import compose
 from memplan.measure.records import Estimate
 from memplan.report.estimate.text import render
 from tests.report.example_estimates import FITS, LONG, OOM, TIGHT, UNKNOWN
@@ -143,14 +148,14 @@ def test_a_document_goes_as_far_as_the_encoding_does() -> None:
 
 
 def test_progress_is_shown_to_nobody_but_a_terminal(capsys) -> None:
-    with console.progress(enabled=True) as tell:
-        assert tell is None
-    with console.progress(enabled=False) as tell:
+    with console.progress() as tell:
         assert tell is None
     assert capsys.readouterr().err == ""
 
 
-def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Make standard error a terminal; return what it shows."""
+
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -158,10 +163,47 @@ def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with console.progress(enabled=True) as tell:
+    return terminal
+
+
+def test_progress_shows_the_phase_as_it_is_on_a_terminal(monkeypatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with console.progress() as tell:
         assert tell is not None
         tell("tracing [bold]model[/bold]")
     assert "tracing [bold]model[/bold]" in terminal.getvalue()
+
+
+def test_what_a_program_prints_stands_above_what_goes_on(monkeypatch) -> None:
+    shown, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        with console.progress() as tell:
+            assert tell is not None
+            tell("tracing step 1")
+            time.sleep(0.3)
+            subprocess.run(["sh", "-c", "echo loss 11.0 >&2"], stderr=terminal.fileno(), check=True)
+        terminal.write("done\n")
+    lines = b""
+    with suppress(OSError):  # Linux's word for the end of a terminal.
+        while part := os.read(shown, 4096):
+            lines += part
+    seen = [line.split(b"\x1b[2K")[-1] for line in lines.split(b"\n")]
+    assert [line.strip() for line in seen if b"loss" in line] == [b"loss 11.0"]
+    assert b"done" in lines.splitlines()[-1]
+
+
+def test_a_quiet_command_says_on_a_terminal_what_takes_so_long(monkeypatch) -> None:
+    terminal = on_terminal(monkeypatch)
+
+    def measured(*_: object, progress, **__: object) -> None:
+        progress("tracing the third change")
+        raise UsageError("enough")
+
+    monkeypatch.setattr(compose, "estimate", measured)
+    main(["estimate", "preset:gpt2", "--gpu", "t4", "--quiet"])
+    assert "tracing the third change" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("code", ["MP001", "mp002", "MA001", "MM004", "ml003"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from memplan.cli.app import app, main
+from memplan.cli.app import main, typer_app
 from memplan.job.setup_file import load_setup
 from memplan.plan.recommend import compose
 from memplan.plan.recommend.records import Ending, Recommendation, Search
@@ -24,7 +24,7 @@ RECOMMEND = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {
 
 
 def test_options() -> None:
-    command = typer.main.get_command(app).commands["recommend"]
+    command = typer.main.get_command(typer_app()).commands["recommend"]
     assert {word for parameter in command.params for word in parameter.opts} == RECOMMEND | CACHE
 
 

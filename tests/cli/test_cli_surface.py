@@ -1,15 +1,18 @@
 """The commands and options that users write into scripts: a change here is a change of the contract."""
 
+import subprocess
+import sys
+
 import typer
 
-from memplan.cli.app import app
+from memplan.cli.app import COMMANDS, typer_app
 from memplan.cli.options import flag
 from memplan.job.options import OPTIONS
 from tests.cli.options import CACHE, ESTIMATE
 
 
 def test_commands() -> None:
-    assert set(typer.main.get_command(app).commands) == {
+    assert set(typer.main.get_command(typer_app()).commands) == {
         "estimate", "checkpoint-plan", "reuse-plan", "recommend", "batch", "emit", "simulate", "snapshot", "validate",
         "monitor", "gpus", "numa", "presets", "explain", "schema", "doctor", "init", "sweep",
         "gate", "graph", "formula", "audit", "diff", "report", "open",
@@ -17,7 +20,7 @@ def test_commands() -> None:
 
 
 def test_options_of_estimate() -> None:
-    command = typer.main.get_command(app).commands["estimate"]
+    command = typer.main.get_command(typer_app()).commands["estimate"]
     assert {word for parameter in command.params for word in parameter.opts} == ESTIMATE | CACHE | {
         "--redact",
         "--timeline",
@@ -36,7 +39,7 @@ SNAPSHOT = {
 
 
 def test_options_of_snapshot() -> None:
-    command = typer.main.get_command(app).commands["snapshot"]
+    command = typer.main.get_command(typer_app()).commands["snapshot"]
     assert {word for parameter in command.params for word in parameter.opts} == SNAPSHOT
 
 
@@ -46,7 +49,7 @@ VALIDATE = (ESTIMATE - {"--gpu", "--alloc-conf", "--fail-on", "--exit-zero"}) | 
 
 
 def test_options_of_validate() -> None:
-    command = typer.main.get_command(app).commands["validate"]
+    command = typer.main.get_command(typer_app()).commands["validate"]
     assert {word for parameter in command.params for word in parameter.opts} == VALIDATE
 
 
@@ -56,18 +59,18 @@ SIMULATE = (ESTIMATE - {"--alloc-conf", "--exit-zero"}) | {
 
 
 def test_options_of_simulate() -> None:
-    command = typer.main.get_command(app).commands["simulate"]
+    command = typer.main.get_command(typer_app()).commands["simulate"]
     assert {word for parameter in command.params for word in parameter.opts} == SIMULATE | CACHE
 
 
 def test_options_of_emit() -> None:
-    command = typer.main.get_command(app).commands["emit"]
+    command = typer.main.get_command(typer_app()).commands["emit"]
     own = {"plan", "--to", "--out", "-o", "--no-trace", "--profile-dir", "--timeout"}
     assert {word for parameter in command.params for word in parameter.opts} == own | CACHE
 
 
 def test_options_of_init() -> None:
-    command = typer.main.get_command(app).commands["init"]
+    command = typer.main.get_command(typer_app()).commands["init"]
     own = {"target", "--gpu", "--name", "--timeout", "--as", "--config", "--target-file"}
     assert {word for parameter in command.params for word in parameter.opts} == own | {flag(name) for name in OPTIONS}
 
@@ -79,7 +82,7 @@ SWEEP = {
 
 
 def test_options_of_sweep() -> None:
-    command = typer.main.get_command(app).commands["sweep"]
+    command = typer.main.get_command(typer_app()).commands["sweep"]
     assert {word for parameter in command.params for word in parameter.opts} == SWEEP
 
 
@@ -90,26 +93,26 @@ GATE = {
 
 
 def test_options_of_gate() -> None:
-    command = typer.main.get_command(app).commands["gate"]
+    command = typer.main.get_command(typer_app()).commands["gate"]
     assert {word for parameter in command.params for word in parameter.opts} == GATE
 
 
 def test_options_of_diff() -> None:
-    command = typer.main.get_command(app).commands["diff"]
+    command = typer.main.get_command(typer_app()).commands["diff"]
     assert {word for parameter in command.params for word in parameter.opts} == {
         "base", "head", "--project", "--gpu", "--profile-dir", "--jobs", "--format", "-f", "--quiet", "-q",
     }  # fmt: skip
 
 
 def test_options_of_report() -> None:
-    command = typer.main.get_command(app).commands["report"]
+    command = typer.main.get_command(typer_app()).commands["report"]
     assert {word for parameter in command.params for word in parameter.opts} == {
         "file", "--plan", "--format", "-f", "--json", "--explain", "--quiet", "-q",
     }  # fmt: skip
 
 
 def test_options_of_numa() -> None:
-    command = typer.main.get_command(app).commands["numa"]
+    command = typer.main.get_command(typer_app()).commands["numa"]
     assert {word for parameter in command.params for word in parameter.opts} == {
         "command", "--ranks", "--workers", "--pinned-per-rank", "--step-bytes",
         "--strict", "--sysfs", "--out", "-o", "--format", "-f",
@@ -124,7 +127,7 @@ AUDIT = {
 
 
 def test_options_of_audit() -> None:
-    command = typer.main.get_command(app).commands["audit"]
+    command = typer.main.get_command(typer_app()).commands["audit"]
     assert {word for parameter in command.params for word in parameter.opts} == AUDIT
 
 
@@ -135,5 +138,13 @@ MONITOR = {
 
 
 def test_options_of_monitor() -> None:
-    command = typer.main.get_command(app).commands["monitor"]
+    command = typer.main.get_command(typer_app()).commands["monitor"]
     assert {word for parameter in command.params for word in parameter.opts} == MONITOR
+
+
+def test_a_command_imports_no_other() -> None:
+    code = "import sys; from memplan.cli.app import main; main(['explain', 'MP001']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    own = {f"memplan.cli.{name.replace('-', '_')}" for name in COMMANDS}
+    assert own & set(loaded) == {"memplan.cli.explain"}

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import typer
 
-from memplan.cli.app import app
+from memplan.cli.app import typer_app
 from memplan.cli.options import CHOICES
 from tests.fuzz.files import KINDS, ODD
 from tests.fuzz.texts import as_argument, hostile
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(typer_app()).commands  # type: ignore[attr-defined]
 _FILES = (*KINDS, *ODD)
 _GPUS = ("t4", "h100-80g", "A100-40GB", "cpu", "t5", "rtx-4090", "mine")
 _TARGETS = (

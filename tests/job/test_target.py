@@ -120,6 +120,13 @@ def test_what_was_probably_meant(folder):
         assert meant in (caught.value.hint or "")
 
 
+def test_a_notebook_is_told_how_it_is_measured(folder):
+    with pytest.raises(UsageError) as caught:
+        parse_target("my notes.ipynb")
+    assert "memplan.on(" in caught.value.hint
+    assert "jupyter nbconvert --to script 'my notes.ipynb' && memplan estimate 'my notes.py'" in caught.value.hint
+
+
 def test_directory_called_like_a_file(folder):
     (folder / "model.py").mkdir()
     with pytest.raises(UsageError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from memplan.cli.app import app
+from memplan.cli.app import typer_app
 from memplan.contract.fields import descriptions
 from memplan.findings import rules
 from memplan.hardware.profile import GpuProfile
@@ -34,7 +34,7 @@ PAGES = {
 """Command → its page, where that is not called like the command."""
 TABLES: dict[str, Callable[[str], Iterator[Sequence[str]]]] = {}
 """Kind → the rows of its table, of what is named, the head first."""
-_COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+_COMMANDS: dict[str, Any] = get_command(typer_app()).commands  # type: ignore[attr-defined]
 """Name → command."""
 
 

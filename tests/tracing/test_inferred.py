@@ -158,6 +158,22 @@ def test_what_cannot_be_found_is_refused_with_what_to_type(run: Run) -> None:
     assert "--input graph=" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("method", "hint"),
+    [("def training_step(self, batch, index): ...", "returns what training_step takes"),
+     ("def generate(self): ...", "write one"),
+     ("def forward(self, *anything): ...", "--input x=float32[B,512]")],
+)  # fmt: skip
+def test_a_model_whose_forward_names_no_input_is_told_what_would_help(run: Run, method: str, hint: str) -> None:
+    code = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(6, 2)\n"
+    )
+    with pytest.raises(UsageError) as caught:
+        run(f"{code}    {method}\n")
+    assert hint in (caught.value.hint or "")
+    assert ("--input" in (caught.value.hint or "")) == ("forward(" in method)
+
+
 def test_a_file_inside_a_package(tmp_path: Path) -> None:
     package = tmp_path / "inner_package"
     package.mkdir()
@@ -167,7 +183,7 @@ def test_a_file_inside_a_package(tmp_path: Path) -> None:
     path.write_text(HEAD + "from .sizes import WIDTH\n\ndef build() -> nn.Module:\n    return nn.Linear(WIDTH, 3)\n")
     [estimate] = estimate_here(JobSpec(target=FileTarget(path=path)), [load_profile("cpu")])
     assert estimate.parameters == 21
-    assert "package_that_is_not_installed is not installed" in " ".join(estimate.assumptions)
+    assert "package_that_is_not_installed is not installed" in " ".join(estimate.not_modelled)
 
 
 @pytest.mark.parametrize(

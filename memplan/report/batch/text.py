@@ -43,8 +43,8 @@ def render(
     width = bounded(width)
     if quiet:
         return [verdict(profile, answer) for profile, answer in found]
-    head = [Text(shorten(target, width), style="bold")]
-    return stacked([head, *(_block(profile, answer, width, explain=explain) for profile, answer in found)], width)
+    foot = [Text(shorten(target, width), style="dim")]
+    return stacked([*(_block(profile, answer, width, explain=explain) for profile, answer in found), foot], width)
 
 
 def verdict(profile: GpuProfile, answer: BatchAnswer) -> Text:

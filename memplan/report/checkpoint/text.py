@@ -1,4 +1,4 @@
-"""The text report of ``memplan checkpoint-plan``: the verdict, what each block does, the curve, and how to apply it."""
+"""The text report of ``memplan checkpoint-plan``: verdict, blocks, curve, how to apply it, and last what was traced."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -39,10 +39,10 @@ def render(
     width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
-        blocks = [head_lines(answer, width), *blocks, block_lines(answer, width)]
-        blocks += [curve_lines(answer, width), apply_lines(answer, plan_file)]
+        blocks += [block_lines(answer, width), curve_lines(answer, width), apply_lines(answer, plan_file)]
         if explain:
             blocks += explained(answer.assumptions, answer.not_modelled, width)
+        blocks.append(head_lines(answer, width))
     return stacked(blocks, width)
 
 

@@ -9,15 +9,21 @@ from memplan.text import clean
 
 STYLE = """
   :root { color-scheme: light dark }
-  body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+  body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; background: #fff }
+  h1 { font-size: 1.3rem; line-height: 1.25; overflow-wrap: anywhere }
   svg { width: 100%; height: auto }
   .blocks { overflow-x: auto }
-  table { border-collapse: collapse; width: 100% }
+  table { border-collapse: collapse; width: 100%; margin: 1.2rem 0; font-size: .95rem }
   th, td { padding: .3rem .6rem; border-bottom: 1px solid #8884; text-align: left; vertical-align: top }
+  th { font-weight: 500 }
   .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
-  p, .saved, footer { color: #57606a; margin: .2rem 0 }
-  p.verdict { color: inherit; font-size: 1.2rem; font-weight: 600 }
-  @media (prefers-color-scheme: dark) { p, .saved, footer { color: #9198a1 } }
+  p, th, .saved, footer { color: #57606a; margin: .2rem 0 }
+  p.verdict { color: inherit; font-size: 1.3rem; font-weight: 600 }
+  @media (prefers-color-scheme: dark) { body { background: #0d1117 } p, th, .saved, footer { color: #9198a1 } }
+  @media (max-width: 40rem) {
+    body { margin: 1rem auto } table { font-size: .78rem } th, td { padding: .3rem .2rem; overflow-wrap: anywhere }
+    svg text { font-size: 16px }
+  }
 """
 
 

@@ -52,11 +52,12 @@ def render(
     width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
-        blocks = [head_lines(answer, width), *blocks, ranked_lines(answer, width), front_lines(answer, width)]
+        blocks += [ranked_lines(answer, width), front_lines(answer, width)]
         blocks += [what_if_lines(answer, width), lost_lines(answer, width), advice_lines(answer, width)]
         blocks += [next_lines(answer, setup_file)]
         if explain:
             blocks += explained(answer.assumptions, answer.not_modelled, width)
+        blocks.append(head_lines(answer, width))
     return stacked(blocks, width)
 
 

@@ -33,11 +33,13 @@ def render(answer: ReuseAnswer, *, width: int = 80, explain: bool = False, quiet
     width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
-        blocks = [head_lines(answer, width), *blocks, compared_lines(answer), picture_lines(answer, width)]
+        blocks.append(compared_lines(answer))
         if len(answer.methods) > 1:
-            blocks.insert(3, method_lines(answer, width))
+            blocks.append(method_lines(answer, width))
+        blocks.append(picture_lines(answer, width))
         if explain and answer.surroundings:
             blocks.append(paragraphs("assumptions", answer.surroundings.assumptions, width))
+        blocks.append(head_lines(answer, width))
     return stacked(blocks, width)
 
 

@@ -32,14 +32,10 @@ def render(simulation: Simulation, *, width: int = 80, explain: bool = False, qu
     width = bounded(width)
     blocks = [recommendation_lines(simulation, width)]
     if not quiet:
-        blocks = [
-            head_lines(simulation, width),
-            *blocks,
-            policy_lines(simulation, width),
-            legend_lines(simulation, width),
-        ]
+        blocks += [policy_lines(simulation, width), legend_lines(simulation, width)]
         if explain:
             blocks += explanation_lines(simulation, width)
+        blocks.append(head_lines(simulation, width))
     return stacked(blocks, width)
 
 

@@ -20,6 +20,11 @@ BATCH = 2
 MOST_TRIALS = 400
 """Forward passes after which a model's inputs count as not to be found. Chosen; most end at their first layer."""
 _FORM = "give each with --input, for example {example}, or add batch(batch_size) to the file"
+_OWN_STEP = (
+    "add batch(batch_size) to the file, which returns what training_step takes, and unless it is a LightningModule "
+    "train_step(model, optimizer, batch), too; or name the program that trains it: memplan estimate train.py"
+)
+"""What to do where only a trainer knows how to call a model (Lightning's ``LightningModule``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,7 @@ def needed_inputs(model: nn.Module) -> list[inspect.Parameter]:
     if not needed:
         optional = [each for each in parameters if each.kind not in stars][:1]
         if not optional:
-            raise UsageError("the model has no batch(), and its forward takes anything", hint=_hint("x=float32[B,512]"))
+            raise _takes_anything(model)
         return optional
     return needed
 
@@ -170,6 +175,16 @@ class _Search:
 def written(spec: InputSpec) -> str:
     """An input as ``--input`` takes it."""
     return f"{spec.name}={spec.dtype}[{','.join(map(str, spec.dims))}]"
+
+
+def _takes_anything(model: nn.Module) -> UsageError:
+    name = type(model).__name__
+    if hasattr(model, "training_step"):
+        return UsageError(f"nothing says what {name} is called with: it has no batch(), and no forward of its own",
+                          hint=_OWN_STEP)  # fmt: skip
+    if type(model).forward is nn.Module.forward:
+        return UsageError(f"{name} has no forward", hint="write one, or add batch and train_step to the file")
+    return UsageError(f"{name} has no batch(), and its forward takes anything", hint=_hint("x=float32[B,512]"))
 
 
 def _hint(example: str) -> str:

@@ -25,8 +25,20 @@ def test_a_plans_page_is_drawn_in_its_colours_under_its_policy(kind: str, chromi
     chromium.open((tmp_path / "plan.html").as_uri(), dark=True)
     assert chromium.complaints() == []
     assert chromium.js("getComputedStyle(document.querySelector('svg .back')).fill") == "rgb(13, 17, 23)"
+    assert chromium.js("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
     assert chromium.js("getComputedStyle(document.body).maxWidth") == "960px"
     (tmp_path / "plan.html").write_text(page.replace("</body>", "<style>td { color: red }</style></body>"))
     chromium.open((tmp_path / "plan.html").as_uri())
     assert chromium.js("getComputedStyle(document.querySelector('td')).color") != "rgb(255, 0, 0)"
     assert chromium.complaints() != []
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_plans_page_has_room_on_a_telephone(kind: str, chromium: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "plan.html").write_text(PAGES[kind](), encoding="utf-8")
+    chromium.open((tmp_path / "plan.html").as_uri(), width=400)
+    wider = "[...document.querySelectorAll('.blocks, body')].filter(each => each.scrollWidth > each.clientWidth).length"
+    assert chromium.js(wider) == 0
+    if kind != "reuse":  # An arena's picture is wider, for thousands of buffers; its words stand in the table, too.
+        tall = "[...document.querySelectorAll('svg text')].map(each => each.getBoundingClientRect().height)"
+        assert min(chromium.js(tall)) > 8

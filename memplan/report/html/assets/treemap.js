@@ -142,13 +142,10 @@ function bands(node) {
   for (const name of [...CATEGORIES, "context", "fragmentation"]) {
     const share = (100 * (node.categories[name] ?? 0)) / node.bytes;
     if (!share) continue;
-    const fill = name === "fragmentation" ? colour("panel") : colour(name);
-    stops.push(`${fill} ${at}% ${at + share}%`);
+    stops.push(`${colour(name === "fragmentation" ? "context" : name)} ${at}% ${at + share}%`);
     at += share;
   }
-  return node.categories.fragmentation === node.bytes
-    ? `repeating-linear-gradient(45deg, ${colour("context")} 0 3px, ${colour("hatch")} 3px 4px)`
-    : `linear-gradient(90deg, ${stops.join(", ")})`;
+  return `linear-gradient(90deg, ${stops.join(", ")})`;
 }
 
 /** Rectangles as square as can be (Bruls, Huizing, van Wijk: Squarified treemaps, 2000); nodes largest first. */
