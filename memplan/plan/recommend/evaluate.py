@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from memplan.errors import MemplanError
+from memplan.errors import EstimateError, MemplanError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
@@ -49,6 +49,8 @@ class Evaluation:
     """Why it cannot be."""
     error: MemplanError | None = None
     """The error that says so, where there was one."""
+    is_lost: bool = False
+    """Did its trace come to no end? Then nobody knows whether it can be."""
     assumptions: tuple[str, ...] = ()
     """Of its trace."""
     not_modelled: tuple[str, ...] = ()
@@ -119,6 +121,11 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
         reason=reason,
         error=error,
     )
+
+
+def lost(candidate: Candidate, reason: str, hint: str) -> Evaluation:
+    """The outcome of what came to no end: nobody knows whether it can be."""
+    return replace(not_traced(candidate, reason, EstimateError(reason, hint=hint)), is_lost=True)
 
 
 def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, kept: KeptTraces | None) -> Evaluation:
