@@ -206,7 +206,7 @@ def recommend(
     gpus: int = 1,
     allow: Sequence[Group] = (),
     keep: Sequence[Group] = (),
-    time_limit: float = 60.0,
+    time_limit: float | str = 60.0,
     **options: Any,
 ) -> Recommendation:
     """Find the best way to run a job on the GPUs at hand.
@@ -217,7 +217,7 @@ def recommend(
         gpus: How many of them.
         allow: What may change the numerics: ``precision``, ``optimizer``, …
         keep: What stays as it is.
-        time_limit: Seconds.
+        time_limit: Seconds, or as ``--time-limit`` takes it: ``"60s"``, ``"40traces"``.
         options: As of ``memplan.estimate``.
 
     Returns:
@@ -230,7 +230,9 @@ def recommend(
     if not isinstance(target, str):
         raise UsageError("recommend traces in several processes", hint="put the model into a file and name that")
     from memplan.plan.recommend.compose import recommend as search
+    from memplan.plan.recommend.time_limit import read_time_limit
 
     with job_of(target, None, loss=None, optimizer=None, step=None, gpu=gpu, options=options) as job:
-        asked = Search(gpus=gpus, allow=tuple(allow), keep=tuple(keep), budget_seconds=time_limit)
+        seconds, traces = read_time_limit(time_limit, "time_limit")
+        asked = Search(gpus=gpus, allow=tuple(allow), keep=tuple(keep), budget_seconds=seconds, budget_traces=traces)
         return search(job.spec, job.profile, asked)

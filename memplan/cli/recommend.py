@@ -19,7 +19,6 @@ from memplan.cli.recommend_options import (
     DeviceOptions,
     RecommendReportOptions,
     SearchOptions,
-    read_time_limit,
     read_vary,
 )
 from memplan.errors import ExitCode, UsageError
@@ -27,6 +26,7 @@ from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
 from memplan.job.limits import MAX_COUNT
 from memplan.job.spec import ScriptTarget
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search, StepLimits
+from memplan.plan.recommend.time_limit import read_time_limit
 from memplan.units import parse_size
 
 if TYPE_CHECKING:

@@ -1,17 +1,13 @@
 """The options of ``memplan recommend``."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, get_args
-
-import typer
 
 from memplan.cli import groups, options
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS
-from memplan.job.limits import MAX_COUNT
 from memplan.job.program_arguments import WORDS, Varied
 from memplan.plan.recommend.records import ALLOWABLE
 from memplan.plan.recommend.records import Group as GroupName
@@ -20,7 +16,6 @@ SEARCH = "Search"
 FORMATS = ("text", "json", "html")
 GROUPS = get_args(GroupName)
 DEFAULT_BUDGET = "60s"
-TRACES = "traces"
 
 Gpus = Annotated[int, option("gpus", options.DEVICE, "How many of them.", metavar="N", default="1")]
 Utilization = Annotated[
@@ -87,25 +82,6 @@ Formats = Annotated[
     option("formats", options.REPORT, "text, json or html; with =FILE not to standard output. Repeatable.",
            metavar="FORMAT[=FILE]", default="text", short="-f"),
 ]  # fmt: skip
-
-
-def read_time_limit(text: str) -> tuple[float, int | None]:
-    """Read ``--time-limit``: seconds, and how much may be traced; of the two one is without a limit.
-
-    Raises:
-        UsageError: It is neither a time nor a number of traces above 0.
-    """
-    number = text.strip().removesuffix(TRACES).strip()
-    if text.strip().endswith(TRACES) and number.isdecimal() and 0 < int(number) <= MAX_COUNT:
-        return math.inf, int(number)
-    try:
-        found = options.seconds(text)
-    except typer.BadParameter:
-        found = 0.0
-    if not 0 < found < math.inf:
-        what = f"--time-limit takes a time or a number of traces above 0, as 60s or 40traces, not '{text}'"
-        raise UsageError(what)
-    return found, None
 
 
 def read_vary(texts: list[str]) -> dict[Varied, str]:

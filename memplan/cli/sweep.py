@@ -8,10 +8,11 @@ import typer
 
 from memplan.cli import check, console, options, outputs
 from memplan.cli.options import option
-from memplan.cli.recommend_options import DEFAULT_BUDGET, SEARCH, Allow, TimeLimit, read_time_limit
+from memplan.cli.recommend_options import DEFAULT_BUDGET, SEARCH, Allow, TimeLimit
 from memplan.errors import ExitCode
 from memplan.job.limits import MAX_COUNT
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search
+from memplan.plan.recommend.time_limit import read_time_limit
 from memplan.plan.sweep.records import PROCESSES, Backend, SweepRequest
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ class Setup:
 
 TABLES: Tables = {
     Setup: Table(keys={"format": Constant(FORMAT), "schema_version": Constant(VERSION, str)}),
-    JobSpec: Table(omit=("provenance", "halved")),
+    JobSpec: Table(omit=("provenance", "halved", "few_micro_batches")),
     FileTarget: Table(keys={"file": "path", "factory": if_any("factory")}),
     HubTarget: Table(keys={"hf": "location"}),
     PresetTarget: Table(keys={"preset": "name"}),

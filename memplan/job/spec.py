@@ -285,5 +285,7 @@ class JobSpec:
     """Integers that the user knows of what is read from tensors."""
     halved: Halved | None = None
     """For advice: half of the layers, the width or the experts of a model that a configuration describes."""
+    few_micro_batches: bool = False
+    """For searches: run a few micro-batches of an accumulation where they show what the others do."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Field name → where its value came from (``--batch-size``, ``model.py:14``, ``default``)."""

@@ -17,7 +17,7 @@ from memplan.replay.data_pipeline import DataPipeline, data_pipeline
 from memplan.replay.host import host_peak
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Event, Op, Trace
-from memplan.tracing.turns import performed
+from memplan.tracing.turns import stretches
 from memplan.units import Bytes, OpIndex, StorageId
 from memplan.versions import installed
 
@@ -270,4 +270,4 @@ def _flops_of_last_step(trace: Trace) -> int:
     if not trace.steps:
         return 0
     last = trace.steps[-1]
-    return sum(op.flops for op in performed(trace, last.first_op, last.end_op))
+    return sum(times * sum(op.flops for op in ops) for ops, times in stretches(trace, last.first_op, last.end_op))

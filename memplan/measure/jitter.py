@@ -5,11 +5,11 @@ small changes of order decide which segment serves which request. So the stream 
 several sizes, which stays, and what the block itself takes is taken off again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from memplan.replay.records import MemoryProfile, Request
+from memplan.replay.records import MemoryProfile, RepeatedTurn, Request
 from memplan.replay.stream import RequestStream
 from memplan.units import MIB, Bytes
 
@@ -49,11 +49,52 @@ def jitter(
 
 
 def _beside(stream: RequestStream, nbytes: int) -> RequestStream:
-    """The stream with a block that comes in the middle of set-up and stays."""
-    middle = len(stream.prefix) // 2
+    """The stream with a block that comes in the middle of all before its last step, and stays."""
     block = Request("alloc", _KEY, nbytes, 0)
-    turns = tuple(
-        turn._replace(first=turn.first + (turn.first >= middle), end=turn.end + (turn.end > middle))
-        for turn in stream.turns
-    )
-    return replace(stream, prefix=(*stream.prefix[:middle], block, *stream.prefix[middle:]), turns=turns)
+    size = len(stream.prefix)
+    turns = [turn for turn in stream.turns if turn.end <= size]
+    at = (size + sum(map(_left_out, turns))) // 2
+    for turn in turns:
+        if at <= turn.first:
+            break
+        if at < turn.end + _left_out(turn):
+            return _replaced(stream, turn.first, turn.end, _around(stream, turn, at - turn.first, block))
+        at -= _left_out(turn)
+    return _replaced(stream, at, at, [((block,), None)])
+
+
+_Part = tuple[Sequence[Request], RepeatedTurn | None]
+"""Requests, and what they stand for."""
+
+
+def _left_out(turn: RepeatedTurn) -> int:
+    """Requests that a turn stands for beside its own."""
+    return turn.further * (turn.end - turn.first)
+
+
+def _around(stream: RequestStream, turn: RepeatedTurn, at: int, block: Request) -> list[_Part]:
+    """The turns before the one in which the block comes, that one, and those after it."""
+    requests = stream.prefix[turn.first : turn.end]
+    passed, within = divmod(at, len(requests))
+    with_block = (*requests[:within], block, *requests[within:])
+    parts: list[_Part] = []
+    for count, row in ((passed, requests), (1, with_block), (turn.further - passed, requests)):
+        if count:
+            parts.append((row, turn._replace(further=count - 1, continues=bool(parts))))
+    return parts
+
+
+def _replaced(stream: RequestStream, first: int, end: int, parts: Sequence[_Part]) -> RequestStream:
+    """The stream with other requests in the place of some of its prefix."""
+    made: list[Request] = []
+    turns = [turn for turn in stream.turns if turn.end <= first]
+    for requests, turn in parts:
+        begun = first + len(made)
+        made += requests
+        if turn is not None:
+            turns.append(turn._replace(first=begun, end=first + len(made)))
+    longer = len(made) - (end - first)
+    turns += [
+        turn._replace(first=turn.first + longer, end=turn.end + longer) for turn in stream.turns if turn.first >= end
+    ]
+    return replace(stream, prefix=(*stream.prefix[:first], *made, *stream.prefix[end:]), turns=tuple(turns))

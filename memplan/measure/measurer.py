@@ -22,6 +22,7 @@ from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.played import DEFAULT_POLICY, play_idle, play_on_device
 from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.stream import freed_late
 from memplan.tracing.records import DeviceTraits, Trace, Way
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.tracing.sharding.zero.settings import is_zero
@@ -171,12 +172,18 @@ class Measurer:
                 trace = trace_with(load=self._load) if self._load else _folded_or_whole(spec, trace_with)
             except (EstimateError, UsageError) as error:
                 return error
-            if not turns_repeat(trace):
+            if not turns_repeat(trace) or (spec.few_micro_batches and not _repeats_late(trace)):
                 return self._traced(every_turn(spec), profile, rank, way, at)
             if self._kept is not None:
                 self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)
         return build_lifetimes(trace)
+
+
+def _repeats_late(trace: Trace) -> bool:
+    """Do turns repeat as well where shared blocks come back late?"""
+    late = freed_late(trace)
+    return late is None or turns_repeat(late)
 
 
 def _folded_or_whole(spec: JobSpec, trace_with: Callable[..., Trace]) -> Trace:

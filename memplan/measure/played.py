@@ -16,6 +16,7 @@ from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import RequestStream, freed_late, request_stream, resized
 from memplan.tracing.records import Trace
+from memplan.tracing.turns import turns_repeat
 from memplan.units import Bytes
 
 DEFAULT_POLICY = AllocatorPolicy()
@@ -42,6 +43,7 @@ def play_on_device(
         memory = memory if limited.out_of_memory else limited
     least, needed, most = _ends(stream, memory, lifetimes.trace, play)
     late = freed_late(lifetimes.trace)
+    late = late if late is not None and turns_repeat(late) else None
     return Measured(
         lifetimes=lifetimes,
         stream=stream,

@@ -103,6 +103,8 @@ class Player:
         """Play a stretch likewise, and every turn in it as often as it stands for."""
         done = 0
         for turn in turns:
+            if turn.continues:
+                self._call_as_before(turn)
             if not (self.play(requests[done : turn.first]) and self._go_around(requests[turn.first : turn.end], turn)):
                 return False
             done = turn.end

@@ -67,6 +67,8 @@ class RepeatedTurn(NamedTuple):
     """How many it allocates; the turn before it allocated as many, each with a key less by this number."""
     further: int
     """How many more of them come after it."""
+    continues: bool = False
+    """Does it stand where the turn before it ended, which was the same?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

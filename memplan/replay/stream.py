@@ -1,5 +1,6 @@
 """From a trace to what a replay plays: the requests of its device storages, and how its last step repeats."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,12 +39,18 @@ def device_requests(trace: Trace, events: Sequence[Event] | None = None) -> tupl
 
 def freed_late(trace: Trace) -> Trace | None:
     """The trace whose shared blocks come back when the host has waited for their streams; None if there are none."""
-    if trace.turns or not any(storage.pending for storage in trace.storages):
+    if not any(storage.pending for storage in trace.storages):
         return None
     pending = [trace.storages[event.storage].pending if event.action == "free" else 0 for event in trace.events]
     # A free comes after all up to the event at which it is known that streams are done.
     order = sorted(range(len(pending)), key=lambda index: (index + pending[index], pending[index]))
-    return replace(trace, events=tuple(trace.events[index] for index in order))
+    # What one turn frees late falls into the next, as what the one before it freed late falls into it.
+    moments = sorted(index + later for index, later in enumerate(pending))
+    names = ("former_event", "first_event", "end_event")
+    turns = [
+        replace(turn, **{name: bisect_left(moments, getattr(turn, name)) for name in names}) for turn in trace.turns
+    ]
+    return replace(trace, events=tuple(trace.events[index] for index in order), turns=tuple(turns))
 
 
 def request_stream(trace: Trace) -> RequestStream:

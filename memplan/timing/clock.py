@@ -10,8 +10,9 @@ it has been taken (FSDP prefetches one), and its block waits for it. What backwa
 the optimizer. Activations come back from the host one fetch ahead.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from math import isclose
 
 from memplan.hardware.nodes import Node
 from memplan.hardware.profile import GpuProfile
@@ -23,7 +24,7 @@ from memplan.timing.collectives import Collective, collective_of, seconds
 from memplan.timing.rates import Rates, written_silently
 from memplan.timing.records import StepTime
 from memplan.tracing.records import Op, Phase, Trace
-from memplan.tracing.turns import performed
+from memplan.tracing.turns import stretches
 
 ALLOCATIONS = ("aten.empty", "aten.new_empty")
 """Ops that only ask for memory: nothing is read or written."""
@@ -36,6 +37,9 @@ FlashAttention skips blocks above the diagonal and counts causal FLOPs by half (
 4.1), as do the rates of ``fractions.toml``; ``torch.utils.flop_counter`` counts the whole square."""
 VIRTUAL_STAGES = 2
 """Stages per rank of an interleaved pipeline, as torch's ``ScheduleInterleaved1F1B`` has at the least."""
+_ALIKE = 1e-9
+"""Times that differ by no more of themselves are the same: sums in another order do."""
+_CLOCKS = ("_cpu", "_compute", "_network", "_sending", "_host")
 
 
 def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node: int | None = None) -> StepTime:
@@ -50,21 +54,10 @@ def step_time(trace: Trace, spec: JobSpec, profile: GpuProfile, *, gpus_per_node
     step = trace.steps[-1]
     node = Node.of(profile, gpus=gpus_per_node)
     clocks = _Clocks(Rates.of(profile, computing_precision(spec, trace)), node, trace, spec)
-    clocks.play(performed(trace, step.first_op, step.end_op))
+    for ops, times in stretches(trace, step.first_op, step.end_op):
+        clocks.play_often(ops, times)
     clocks.page(eight_bit.paged_bytes(trace, spec, profile))
     return clocks.result(bubble_share(spec.parallel))
-
-
-def with_micro_batches(time: StepTime, traced: int, wanted: int) -> StepTime:
-    """The time of a step with more micro-batches than were traced: all but the optimizer is done for each."""
-    factor = wanted / traced
-    once = {"compute": time.optimizer, "offload": time.paging, "total": time.optimizer + time.paging}
-    parts = {name: once.get(name, 0.0) for name in _REPEATED}
-    return replace(time, **{name: part + (getattr(time, name) - part) * factor for name, part in parts.items()})
-
-
-_REPEATED = ("compute", "launch", "communication", "exposed_communication", "offload", "bubble", "total")
-"""Parts that every micro-batch has, but for what the optimizer takes."""
 
 
 def bubble_share(parallel: Parallel) -> float:
@@ -90,6 +83,7 @@ class _Clocks:
         self._host_bandwidth = node.host_bandwidth / min(spec.parallel.ranks, node.gpus)
         self._halved = trace.causal
         self._update_traffic = eight_bit.traffic(trace, spec, trace.ops[step.first_op : step.end_op])
+        self._phase: Phase | None = None
         self._kernels = self._of_optimizer = self._idle = 0.0
         # The CPU is an op ahead when a step begins.
         self._cpu = -rates.dispatch
@@ -97,11 +91,28 @@ class _Clocks:
         self._taken = self._fetched = self._room = self._at_fetch = 0.0
         self._communication = self._exposed = self._waited = self._paging = 0.0
 
+    def play_often(self, ops: Sequence[Op], times: int) -> None:
+        """Run ops so many times in a row; once one takes as long on all clocks as the one before it, so do all."""
+        taken: Mapping[str, float] = {}
+        for left in reversed(range(times)):
+            before = self._readings()
+            self.play(ops)
+            last, taken = taken, {name: now - before[name] for name, now in self._readings().items()}
+            if last and _goes_on(self._readings(), last, taken):
+                for name, each in taken.items():
+                    setattr(self, name, getattr(self, name) + left * each)
+                return
+
+    def _readings(self) -> dict[str, float]:
+        return {name: now for name, now in vars(self).items() if isinstance(now, float)}
+
     def play(self, ops: Iterable[Op]) -> None:
         """Run the ops."""
-        for op, ends in _with_ends(ops):
+        for op in ops:
+            ends = op.phase == "optimizer" and self._phase not in (None, "optimizer")
+            self._phase = op.phase
             collective = collective_of(op, self._storages, self._spec.parallel)
-            # In backward, an update needs its own gradient alone.
+            # Before the optimizer all must be there; in backward, an update needs its own gradient alone.
             if ends and not self._spec.optimizer_in_backward:
                 self._wait_for_all()
             if collective is not None:
@@ -226,9 +237,8 @@ class _Clocks:
         self._wait_for_host()
 
 
-def _with_ends(ops: Iterable[Op]) -> Iterator[tuple[Op, bool]]:
-    """Each op, and whether a phase that must wait for everything begins with it."""
-    before: Phase | None = None
-    for op in ops:
-        yield op, op.phase == "optimizer" and before not in (None, "optimizer")
-        before = op.phase
+def _goes_on(now: Mapping[str, float], last: Mapping[str, float], taken: Mapping[str, float]) -> bool:
+    """Does all go on as in the last two times? Not where one clock comes nearer to another, which it will then meet."""
+    steady = all(isclose(last[name], taken[name], rel_tol=_ALIKE) for name in taken)
+    nearing = ((now[one] - now[two], taken[one] - taken[two]) for one, two in combinations(_CLOCKS, 2))
+    return steady and all(ahead * faster >= -_ALIKE * ahead * ahead for ahead, faster in nearing)

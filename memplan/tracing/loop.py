@@ -4,7 +4,7 @@ The locals matter. In a real loop ``output`` and ``loss`` live until the next it
 whatever they keep alive; so the loops here are generators that keep their frames between steps, and yield after each.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,8 @@ class Parts:
     """GradScaler for fp16 under autocast, else None."""
     accumulate: int
     """Micro-batches per optimizer step."""
+    micro_batches: Callable[[], Iterable[int]]
+    """The numbers of those that run: all, or a few that show what the others do."""
     clip_norm: float | None
     """Maximum gradient norm, None for no clipping."""
     around: Callable[[Any], AbstractContextManager[Any]] = nullcontext
@@ -46,11 +48,11 @@ def training(parts: Parts) -> Iterator[None]:
     """Forward, loss, backward, optimizer step, ``zero_grad()``, again and again; yields after every optimizer step."""
     batch = output = loss = None
     while True:
-        for micro_batch in range(1, parts.accumulate + 1):
+        for number in parts.micro_batches():
             # ``for batch in loader`` rebinds the name before the new batch is moved to the device.
             batch = None
             batch = parts.next_batch()
-            with parts.around(batch), parts.unreduced() if micro_batch < parts.accumulate else nullcontext():
+            with parts.around(batch), parts.unreduced() if number + 1 < parts.accumulate else nullcontext():
                 with parts.autocast():
                     output = parts.call(parts.model, batch)
                     loss = parts.loss(output, batch)

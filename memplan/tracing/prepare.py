@@ -107,6 +107,7 @@ def _parts(source: ModelSource, model: torch.nn.Module, spec: JobSpec, surroundi
         autocast=precision.autocast(_autocast_precision(source, spec), device),
         scaler=precision.scaler(spec.precision, device) if trains else None,
         accumulate=spec.grad_accum,
+        micro_batches=lambda: surroundings.micro_batches(spec),
         clip_norm=spec.clip_grad_norm,
         around=_around(source, spec),
         unreduced=model.no_sync if isinstance(model, DistributedDataParallel) else nullcontext,

@@ -4,19 +4,22 @@ The loop itself (``prepare``, ``loop``) is the same whether its steps are traced
 (``memplan.validate``); what differs stands behind this interface.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
+from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
 from memplan.runtime.checkpoint.blocks import bare
 from memplan.tracing.caches import cache_layers
 from memplan.tracing.place import batch_tensors, map_batch, place_batch, place_model
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.refs import nbytes_of
+from memplan.tracing.run_few import run_few
 from memplan.tracing.steppers import Steppers
+from memplan.tracing.turns import micro_batches_that_run
 from memplan.tracing.world import moves_itself
 from memplan.units import Bytes
 
@@ -36,6 +39,9 @@ class Surroundings(Protocol):
 
     def place_batch(self, make: Callable[[], Any]) -> Any:
         """Make a batch as a data loader does, on the host and outside the recorded step, and put it on the device."""
+
+    def micro_batches(self, spec: JobSpec) -> Iterable[int]:
+        """Yield the number of each micro-batch of a step that is to run."""
 
     def loaded(self, batch: Any) -> None:
         """Note a batch as the data loader hands it over."""
@@ -98,6 +104,11 @@ class Recorded:
         self._recorder.recording = recording
         place_batch(self._recorder, batch)
         return batch
+
+    def micro_batches(self, spec: JobSpec) -> Iterator[int]:
+        """Yield the numbers of those that the job lets run; the recorder is told what stands for the others."""
+        leading, last = micro_batches_that_run(spec)
+        return run_few(self._recorder, spec.grad_accum, leading, last)
 
     def loaded(self, batch: Any) -> None:
         """Note the sizes of its tensors."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from memplan.job.spec import Attention
+from memplan.job.spec import Attention, JobSpec
 from memplan.tracing.place import map_batch
 
 _BACKENDS = {
@@ -44,6 +44,10 @@ class RealDevice:
             return moved[id(tensor)]
 
         return map_batch(make(), move)
+
+    def micro_batches(self, spec: JobSpec) -> range:
+        """All of them run."""
+        return range(spec.grad_accum)
 
     def loaded(self, batch: Any) -> None:
         """Nothing needs to be told."""

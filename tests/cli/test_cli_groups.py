@@ -59,7 +59,9 @@ def test_options_of_a_group_stand_where_the_group_stands() -> None:
 
 
 def test_every_field_of_a_job_but_its_target_and_provenance_has_an_option() -> None:
-    assert {field.name for field in fields(JobSpec)} - set(OPTIONS) == {"target", "provenance", "zero", "halved"}
+    assert {field.name for field in fields(JobSpec)} - set(OPTIONS) == {
+        "target", "provenance", "zero", "halved", "few_micro_batches"
+    }  # fmt: skip
     assert sorted(option.name for option in JOB_PARAMETERS) == sorted([*OPTIONS, "timeout", "config", "file_kind"])
 
 

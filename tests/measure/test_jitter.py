@@ -1,5 +1,6 @@
 """The band that the order of allocations leaves open: by hand, and in the interval."""
 
+from dataclasses import replace
 from functools import partial
 
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from memplan.measure.jitter import EXTRA, Jitter, jitter
 from memplan.replay.policy import AllocatorPolicy
-from memplan.replay.records import MemoryProfile, Request
+from memplan.replay.records import MemoryProfile, RepeatedTurn, Request
 from memplan.replay.replay import replay
 from memplan.replay.stream import RequestStream
 from memplan.units import MIB
@@ -18,7 +19,7 @@ def stream(*requests: Request) -> RequestStream:
 
 
 def play(played: RequestStream, policy: AllocatorPolicy | None = None) -> MemoryProfile:
-    return replay((*played.prefix, *played.step), policy=policy or AllocatorPolicy())
+    return replay((*played.prefix, *played.step), policy=policy or AllocatorPolicy(), turns=played.turns)
 
 
 def band(*requests: Request) -> Jitter:
@@ -62,3 +63,36 @@ def test_every_size_of_the_block_is_within_the_band(lives: list[tuple[int, int, 
         beside = (*requests[:middle], Request("alloc", 10_000, size, 0), *requests[middle:])
         moved = play(stream(*beside), policy).peak_reserved - size - memory.peak_reserved
         assert -found.below <= moved <= found.above
+
+
+@given(
+    lives=st.lists(st.tuples(st.integers(1, 40 * MIB), st.integers(0, 2)), min_size=1, max_size=5),
+    further=st.integers(1, 30),
+    others=st.tuples(st.integers(0, 90), st.integers(0, 90)),
+)
+def test_the_band_of_a_turn_is_that_of_all_that_it_stands_for(
+    lives: list[tuple[int, int]], further: int, others: tuple[int, int]
+) -> None:
+    """A turn frees what the one before it left, in whose place it leaves as much."""
+    count = len(lives)
+
+    def turn(number: int) -> list[Request]:
+        born = [Request("alloc", number * count + index, *life) for index, life in enumerate(lives)]
+        freed = [Request("free", (number - 1) * count + index, 0, 0) for index in range(count)] if number else []
+        return [request for pair in zip(born, freed, strict=True) for request in pair] if freed else born
+
+    def around(requests: list[Request]) -> list[Request]:
+        before, after = (
+            [Request("alloc", 1000 * side + each, MIB * each, side) for each in range(others[side - 1])]
+            for side in (1, 2)
+        )
+        return [*before, *requests, *after]
+
+    begun = [*turn(0), *turn(1)]
+    few = around([*begun, *turn(2)])
+    first = others[0] + len(begun)
+    repeated = RepeatedTurn(first=first, end=first + 2 * count, first_key=2 * count, keys=count, further=further)
+    short = replace(stream(*few), turns=(repeated,))
+    long = stream(*around([*begun, *(request for number in range(2, 3 + further) for request in turn(number))]))
+    assert play(short).peak_reserved == play(long).peak_reserved
+    assert jitter(short, play(short), play) == jitter(long, play(long), play)

@@ -1,6 +1,6 @@
 """Laws of the clocks, on steps made by hand."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -10,14 +10,15 @@ from memplan.hardware.catalog import load_profile
 from memplan.hardware.nodes import Node
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, PresetTarget
-from memplan.timing.clock import bubble_share, step_time, with_micro_batches
+from memplan.timing.clock import bubble_share, step_time
 from memplan.timing.collectives import Collective, seconds
 from memplan.timing.rates import Rates
-from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace
+from memplan.tracing.records import DeviceTraits, Event, ModelFacts, Op, StepRange, Storage, Trace, Turn
 from memplan.units import Bytes, OpIndex, StorageId
 
 PROFILE = load_profile("h100-80g")
 SHARDED = JobSpec(target=PresetTarget(name="gpt2"), precision="bf16", parallel=Parallel(data="fsdp2", shards=8))
+ALONE = JobSpec(target=PresetTarget(name="gpt2"), precision="bf16")
 MESSAGE, SHARD, ON_DEVICE, ON_HOST = (StorageId(index) for index in range(4))
 STORAGES = tuple(
     Storage(id=identity, nbytes=Bytes(size), place=place, role="intermediate", birth=OpIndex(0), name="")
@@ -46,14 +47,20 @@ def matmul(flops: int, phase="forward") -> Op:
     return _op("aten.mm.default", phase, flops=flops, moved=1)
 
 
-def _time(*ops: Op, spec: JobSpec = SHARDED, storages=STORAGES, events=(), card=PROFILE):
+def _time(*ops: Op, spec: JobSpec = SHARDED, storages=STORAGES, events=(), card=PROFILE, turn=None):
     trace = Trace(
         device=DeviceTraits.of(PROFILE), model=ModelFacts(parameters=0, trainable_parameters=0), ops=ops,
         storages=storages, events=events, steps=(StepRange(first_op=0, end_op=len(ops), first_event=0, end_event=0),),
         repeats=True, seq_len=None, provenance={}, assumptions=(), not_modelled=(), trace_seconds=0.0, graph=None,
-        constants={},
+        constants={}, turns=() if turn is None else (turn,),
     )  # fmt: skip
     return step_time(trace, spec, card)
+
+
+def _turn(first: int, length: int, further: int) -> Turn:
+    return Turn(
+        former_op=0, former_event=0, first_op=first, end_op=first + length, first_event=0, end_event=0, further=further
+    )
 
 
 GATHER_SECONDS = seconds(GATHER, Node.of(PROFILE))
@@ -120,12 +127,16 @@ def test_more_work_never_takes_less_time(ops: list[Op], more: int) -> None:
     assert _time(*ops, matmul(more)).total >= _time(*ops).total * (1 - 1e-9)
 
 
-@given(traced=st.integers(1, 3), wanted=st.integers(1, 64))
-def test_micro_batches_repeat_all_but_the_optimizer(traced: int, wanted: int) -> None:
-    step = [matmul(HIDING), matmul(2 * HIDING, "backward")]
-    few = _time(*(step * traced), matmul(HIDING, "optimizer"))
-    many = _time(*(step * wanted), matmul(HIDING, "optimizer"))
-    assert with_micro_batches(few, traced, wanted).total == pytest.approx(many.total)
+@given(
+    before=_OPS, turn=_OPS.filter(bool), after=_OPS, further=st.integers(0, 40), spec=st.sampled_from((ALONE, SHARDED))
+)
+def test_a_turn_takes_as_long_as_often_as_it_comes(
+    before: list[Op], turn: list[Op], after: list[Op], further: int, spec: JobSpec
+) -> None:
+    end = [*after, matmul(HIDING, "optimizer")]
+    few = _time(*before, *turn, *end, spec=spec, turn=_turn(len(before), len(turn), further))
+    every = _time(*before, *turn * (1 + further), *end, spec=spec)
+    assert asdict(few) == pytest.approx(asdict(every), rel=1e-6)
 
 
 def test_bubbles_are_those_of_the_paper() -> None:
@@ -234,9 +245,6 @@ def test_paged_states_stay_while_there_is_room_and_come_and_go_otherwise(states:
     moved = 2 * states if states > ROOM else 0
     assert paged.offload == pytest.approx(moved / Rates.of(PROFILE, "bf16").host_link)
     assert paged.total == pytest.approx(paged.optimizer + paged.offload)
-    # However many micro-batches there are, states come and go once.
-    assert with_micro_batches(paged, 1, 5).total == pytest.approx(paged.total)
-    assert with_micro_batches(paged, 1, 5).offload == pytest.approx(paged.offload)
 
 
 def _list_op(name: str, *, reads=(ON_DEVICE, SHARD), writes=(SHARD,)) -> Op:

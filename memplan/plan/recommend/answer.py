@@ -30,6 +30,8 @@ ASSUMED = (
     "seconds are by roofline, with what kernels and links are known to reach of nominal rates (docs/recommend.md); "
     "their order is more certain than they are"
 )
+TOO_SHORT = "its own trace takes longer than --time-limit"
+"""Why nothing is known of the job as given."""
 SPLIT = (
     "a batch split into micro-batches gives the same gradients only where the loss is a mean over samples: a loss "
     "that compares the samples of a batch with each other (in-batch negatives) sees those of one micro-batch"
@@ -118,6 +120,48 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
         torch_version=installed("torch"),
         memplan_version=installed("memplan"),
     )
+
+
+def answer_without_traces(
+    given: Candidate, profile: GpuProfile, search: Search, *, ways: int, seconds: float
+) -> Recommendation:
+    """Return the answer where the time was over before the job as given was traced: nobody knows anything."""
+    preset = search.limits.utilization
+    return Recommendation(
+        target=format_target(given.spec.target),
+        gpu=profile.name,
+        gpu_title=profile.title,
+        gpus=search.gpus,
+        usable_bytes=Bytes(profile.usable_bytes),
+        limit_bytes=Bytes(limit_of(profile, preset)),
+        thresholds=THRESHOLDS[preset] if preset else None,
+        global_batch=given.global_batch,
+        baseline=None,
+        rows=(),
+        pareto=(),
+        what_ifs=(),
+        rejected=(Rejected(candidate=given, reason=TOO_SHORT, traced=False),),
+        cheapest=None,
+        remedies=(),
+        critical=critical_batch(search.noise_scale, given.global_batch) if search.noise_scale else None,
+        ended="budget",
+        proof=RecommendProof(
+            ending="not_found", ways=ways, proved=0, gap=None, least_bytes=None, is_least_reached=False,
+            least_changes=None,
+        ),
+        interrupted=False,
+        candidates=ways,
+        traces=0,
+        seconds=seconds,
+        assumptions=(),
+        not_modelled=(),
+        options={},
+        provenance=given.spec.provenance,
+        parameters=0,
+        trainable_parameters=0,
+        torch_version=installed("torch"),
+        memplan_version=installed("memplan"),
+    )  # fmt: skip
 
 
 def pareto(evaluated: Sequence[Evaluated]) -> tuple[Evaluated, ...]:

@@ -9,10 +9,11 @@ from memplan.hardware.profile import GpuProfile
 from memplan.measure.collector import collector_off
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
-from memplan.plan.recommend.evaluate import MICRO_BATCHES, Evaluation, attempt, evaluate_here, not_traced, work
+from memplan.plan.recommend.evaluate import Evaluation, attempt, evaluate_here, not_traced, work
 from memplan.plan.recommend.programs import in_force
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.runtime.checkpoint.plan_file import write_plan
+from memplan.tracing.turns import MICRO_BATCHES
 
 SOLVER_SECONDS = 10.0
 """For each call of the solver: a search has others to look at."""

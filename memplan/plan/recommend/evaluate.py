@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from memplan.errors import MemplanError
+from memplan.errors import EstimateError, MemplanError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.job.usercode import user_code
@@ -26,16 +26,15 @@ from memplan.plan.recommend.phases import Peaks, has_experts, phase_peaks
 from memplan.plan.recommend.programs import in_force
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.replay.host import host_peak
-from memplan.timing.clock import step_time, with_micro_batches
+from memplan.timing.clock import step_time
 from memplan.timing.rates import Rates
 from memplan.timing.records import StepTime
 from memplan.tracing.records import Trace
+from memplan.tracing.turns import few_micro_batches
 from memplan.units import Bytes, format_bytes
 
 GIVES_BACK = "the allocator must give its cache back"
 """Why a step does not fit that fits otherwise: it would stall again and again."""
-MICRO_BATCHES = 3
-"""Micro-batches traced at most: the third already repeats the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,8 @@ class Evaluation:
     """Why it cannot be."""
     error: MemplanError | None = None
     """The error that says so, where there was one."""
+    is_lost: bool = False
+    """Did its trace come to no end? Then nobody knows whether it can be."""
     assumptions: tuple[str, ...] = ()
     """Of its trace."""
     not_modelled: tuple[str, ...] = ()
@@ -122,12 +123,14 @@ def not_traced(candidate: Candidate, reason: str, error: MemplanError | None = N
     )
 
 
+def lost(candidate: Candidate, reason: str, hint: str) -> Evaluation:
+    """The outcome of what came to no end: nobody knows whether it can be."""
+    return replace(not_traced(candidate, reason, EstimateError(reason, hint=hint)), is_lost=True)
+
+
 def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, kept: KeptTraces | None) -> Evaluation:
-    micro_batches = min(candidate.spec.grad_accum, MICRO_BATCHES)
-    spec = in_force(replace(candidate.spec, grad_accum=micro_batches))
-    worst = _worst_rank(spec, profile, kept, repeated=candidate.spec.grad_accum / micro_batches)
-    estimate, host = worst.estimate, worst.host_bytes
-    time = with_micro_batches(worst.time, micro_batches, candidate.spec.grad_accum)
+    worst = _worst_rank(few_micro_batches(in_force(candidate.spec)), profile, kept)
+    estimate, host, time = worst.estimate, worst.host_bytes, worst.time
     reason = _reason(estimate, limits, profile, host_bytes=host, step_seconds=time.total)
     evaluated = Evaluated(
         candidate=candidate,
@@ -140,7 +143,7 @@ def _evaluated(candidate: Candidate, profile: GpuProfile, limits: StepLimits, ke
         reason=reason,
         time=time,
         cost=0.0,
-        traced_micro_batches=micro_batches,
+        traced_micro_batches=candidate.spec.grad_accum - worst.left_out,
         stage_bytes=worst.stage_bytes,
     )
     return Evaluation(
@@ -171,13 +174,15 @@ class _Ranks:
     time: StepTime
     experts: bool
     batch_statistics: bool
+    left_out: int
+    """Micro-batches of a step that were not traced."""
     stage_bytes: tuple[Bytes, ...] = ()
 
 
-def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None, *, repeated: float) -> _Ranks:
+def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None) -> _Ranks:
     """The estimate of the rank that needs most of the device; of any, most host bytes, the longest step, its traits."""
     with measuring(kept=kept) as measurer:
-        ranks = [_of_rank(spec, profile, measured, repeated) for measured in measurer.ranks(spec, profile)]
+        ranks = [_of_rank(spec, profile, measured) for measured in measurer.ranks(spec, profile)]
     return replace(
         max(ranks, key=lambda rank: rank.estimate.peak.device_bytes),
         host_bytes=max(rank.host_bytes for rank in ranks),
@@ -188,16 +193,17 @@ def _worst_rank(spec: JobSpec, profile: GpuProfile, kept: KeptTraces | None, *, 
     )
 
 
-def _of_rank(spec: JobSpec, profile: GpuProfile, measured: Measured, repeated: float) -> _Ranks:
+def _of_rank(spec: JobSpec, profile: GpuProfile, measured: Measured) -> _Ranks:
     estimate, lifetimes = compose(spec, profile, measured), measured.lifetimes
     return _Ranks(
         estimate=estimate,
         peaks=phase_peaks(lifetimes),
-        floor=floor_of(lifetimes, Rates.of(profile, computing_precision(spec, lifetimes.trace)), repeated),
+        floor=floor_of(lifetimes, Rates.of(profile, computing_precision(spec, lifetimes.trace))),
         host_bytes=host_peak(lifetimes.trace) + estimate.peak.data_pipeline_bytes,
         time=step_time(lifetimes.trace, spec, profile),
         experts=has_experts(lifetimes),
         batch_statistics=has_batch_statistics(lifetimes.trace),
+        left_out=lifetimes.trace.turns[-1].further if spec.few_micro_batches and lifetimes.trace.turns else 0,
     )
 
 

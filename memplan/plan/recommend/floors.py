@@ -1,5 +1,6 @@
 """What one traced way says of others: bytes and work that they cannot do without."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile, takewhile
@@ -9,7 +10,7 @@ from memplan.lifetime.sweep import live_curve
 from memplan.plan.recommend.samples import sample_work
 from memplan.timing.rates import Rates
 from memplan.tracing.records import Phase, Trace
-from memplan.tracing.turns import performed
+from memplan.tracing.turns import stretches
 
 UNSTEADY = ("scratch", "workspace")
 """Roles of what kernels take for themselves: a smaller batch may need more of it."""
@@ -41,13 +42,12 @@ class MemoryFloor:
     """Those that learn."""
 
 
-def floor_of(lifetimes: Lifetimes, rates: Rates, repeated: float) -> MemoryFloor:
+def floor_of(lifetimes: Lifetimes, rates: Rates) -> MemoryFloor:
     """Read a floor from a trace.
 
     Args:
         lifetimes: Of the trace of one rank.
         rates: Of the device, for what the job computes in.
-        repeated: Micro-batches of the step for each one that was traced.
     """
     trace = lifetimes.trace
     products, forward = _products(trace)
@@ -55,11 +55,11 @@ def floor_of(lifetimes: Lifetimes, rates: Rates, repeated: float) -> MemoryFloor
     return MemoryFloor(
         live=_most_live(lifetimes, ()),
         live_without_gradients=_most_live(lifetimes, (Category.GRADIENT,)),
-        products=products * repeated,
-        forward_products=forward * repeated,
+        products=products,
+        forward_products=forward,
         has_fixed_products=any(op.name.startswith(PRODUCTS) for op in work.fixed),
         forward_kernels=_forward_kernels(trace),
-        sample_seconds=sum(rates.seconds(*each) for each in work.of_samples) * repeated,
+        sample_seconds=sum(times * rates.seconds(*each) for each, times in work.of_samples),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
     )
@@ -90,6 +90,8 @@ def _forward_kernels(trace: Trace) -> int:
 def _products(trace: Trace) -> tuple[float, float]:
     """FLOPs of the products in the last step, and those of its forward."""
     step = trace.steps[-1]
-    ops = [op for op in performed(trace, step.first_op, step.end_op) if op.name.startswith(PRODUCTS)]
-    forward = sum(op.flops for op in ops if op.phase == "forward")
-    return forward + sum(op.flops for op in ops if op.phase == "backward"), forward
+    flops: Counter[Phase] = Counter()
+    for ops, times in stretches(trace, step.first_op, step.end_op):
+        for op in ops:
+            flops[op.phase] += times * op.flops * op.name.startswith(PRODUCTS)
+    return flops["forward"] + flops["backward"], flops["forward"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
-from memplan.plan.recommend.answer import SearchOutcome, compose_answer
+from memplan.plan.recommend.answer import SearchOutcome, answer_without_traces, compose_answer
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.certificate import Certificate
 from memplan.plan.recommend.checkpoint_plan import TRACES, Planning, budget_for, can_be_planned, in_its_place
@@ -110,12 +110,15 @@ class _Searching:
         interrupted = False
         try:
             self._trace_bases()
-            self._prepare()
-            self._search_ways()
+            if any(map(self._traces.has, self._bases)):
+                self._prepare()
+                self._search_ways()
         except KeyboardInterrupt:
             if self._traces.predictor is None and not self._traces.has(self._bases[0]):
                 raise
             interrupted = True
+        if not any(map(self._traces.has, self._bases)):
+            return self._nothing_traced()
         if self._traces.predictor is None:
             self._prepare()
         costs = [self._ways.cost_of(each) for each in self._ways.fitting()]
@@ -125,7 +128,7 @@ class _Searching:
                 given=self._ways.given,
                 profile=self._profile,
                 search=self._search,
-                outcomes=tuple(self._traces.outcomes.values()),
+                outcomes=(*self._traces.outcomes.values(), *self._traces.lost.values()),
                 singles=self._singles,
                 skipped=tuple(self._skipped()),
                 proof=self._certificate.proof(ways, self._ways.best(), costs),
@@ -135,12 +138,18 @@ class _Searching:
             )
         )
 
+    def _nothing_traced(self) -> Recommendation:
+        """Say that the time was over before the job as given was traced."""
+        search = self._search
+        seconds = time.perf_counter() - self._traces.started
+        ways = self._ways.count_unseen()
+        return answer_without_traces(self._ways.given, self._profile, search, ways=ways, seconds=seconds)
+
     def _trace_bases(self) -> None:
         """Trace the job as given; of several layouts the one that shares most first, which may rule the others out."""
         first, *others = self._bases
-        self._traces.run([first, *self._ways.likely()], needed=1)
-        possible = [each for each in others if not self._certificate.cannot_fit(each)]
-        self._traces.run(possible, needed=len(possible))
+        self._traces.run([first, *self._ways.likely()])
+        self._traces.run(each for each in others if not self._certificate.cannot_fit(each))
 
     def _prepare(self) -> None:
         self._ways.prepare()

@@ -60,7 +60,7 @@ class Search:
     beta: float = 1.0
     """Weight of time, as a multiple of the job's own time per sample."""
     budget_seconds: float = 60.0
-    """Wall time of the search; the job as given is traced however long it takes."""
+    """Wall time of the search, the trace of the job as given among it."""
     budget_traces: int | None = None
     """Ways that are traced at most; None: no limit."""
     processes: int | None = None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from memplan.lifetime.records import Category, Lifetimes
 from memplan.timing.clock import CAUSAL_SHARE
 from memplan.tracing.records import Op, Storage, Trace
+from memplan.tracing.turns import stretches
 from memplan.units import StorageId
 
 
@@ -26,8 +27,8 @@ class SampleKernel(NamedTuple):
 class SampleWork(NamedTuple):
     """The work of one traced step, the optimizer's aside."""
 
-    of_samples: tuple[SampleKernel, ...]
-    """Goes by the samples."""
+    of_samples: tuple[tuple[SampleKernel, int], ...]
+    """Goes by the samples: kernels, and how often each comes."""
     fixed: tuple[Op, ...]
     """Ops on weights, buffers and constants alone."""
 
@@ -41,7 +42,12 @@ def sample_work(lifetimes: Lifetimes) -> SampleWork:
     fixed, weights = _fixed(ops, states)
     needed = _leads_to_products(ops)
     counted = [op for op in ops if op.index not in fixed and (op.phase == "forward" or op.index in needed)]
-    kernels = [_kernel(op, weights, trace) for op in counted if op.bytes_moved and _is_on_device(op, trace.storages)]
+    often = {op.index: times for row, times in stretches(trace, step.first_op, step.end_op) for op in row}
+    kernels = [
+        (_kernel(op, weights, trace), often[op.index])
+        for op in counted
+        if op.bytes_moved and _is_on_device(op, trace.storages)
+    ]
     return SampleWork(tuple(kernels), tuple(op for op in ops if op.index in fixed))
 
 

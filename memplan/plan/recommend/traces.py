@@ -33,6 +33,8 @@ class Traces:
     ) -> None:
         self.outcomes: dict[str, Evaluation] = {}
         """By ``key_of``."""
+        self.lost: dict[str, Evaluation] = {}
+        """The same of what came to no end, which proves nothing."""
         self.predictor: Predictor | None = None
         """Learns, too, once it is there."""
         self.started, self.end = started, started + search.budget_seconds
@@ -42,7 +44,8 @@ class Traces:
 
     def of(self, candidate: Candidate) -> Evaluation:
         """Return what came of a candidate that was traced."""
-        return self.outcomes[key_of(candidate)]
+        key = key_of(candidate)
+        return self.lost[key] if key in self.lost else self.outcomes[key]
 
     def evaluated(self, candidate: Candidate) -> Evaluated:
         """Return the figures of a candidate that was traced with success."""
@@ -52,12 +55,13 @@ class Traces:
 
     def has(self, candidate: Candidate) -> bool:
         """Return whether a candidate was traced, with success or not."""
-        return key_of(candidate) in self.outcomes
+        key = key_of(candidate)
+        return key in self.outcomes or key in self.lost
 
     def left(self, share: float = 1.0) -> int:
         """Return how many traces a share of the budget still has."""
         most = self._search.budget_traces
-        return sys.maxsize if most is None else max(0, int(share * most) - len(self.outcomes))
+        return sys.maxsize if most is None else max(0, int(share * most) - len(self.outcomes) - len(self.lost))
 
     def seconds_of_one(self) -> float:
         """Return the time that one has taken so far, on the average."""
@@ -68,7 +72,6 @@ class Traces:
         candidates: Iterable[Candidate],
         function: Work | None = None,
         *,
-        needed: int = 0,
         share: float = 1.0,
         begin_until: float = inf,
     ) -> bool:
@@ -77,22 +80,22 @@ class Traces:
         Args:
             candidates: The most wanted first.
             function: Evaluates one of them in a worker; None: as it is.
-            needed: So many of the first are traced however long it takes.
             share: Of the budget, after which none begins; what runs may take the rest of it.
             begin_until: When none begins any more, whatever is left.
 
         Returns:
             Whether anything came of it.
         """
-        fresh = [each for key, each in {key_of(each): each for each in candidates}.items() if key not in self.outcomes]
-        fresh = fresh[: max(needed, self.left(share))]
+        fresh = [each for each in {key_of(each): each for each in candidates}.values() if not self.has(each)]
+        fresh = fresh[: self.left(share)]
         latest = min(begin_until, self.started + share * self._search.budget_seconds)
         found = False
-        for outcome in self._workers.run(
-            fresh, function or self._work, needed=needed, begin_until=latest, until=self.end
-        ):
-            self.outcomes[key_of(outcome.candidate)] = outcome
+        for outcome in self._workers.run(fresh, function or self._work, begin_until=latest, until=self.end):
             found = True
+            if outcome.is_lost:
+                self.lost[key_of(outcome.candidate)] = outcome
+                continue
+            self.outcomes[key_of(outcome.candidate)] = outcome
             self._bounds.learn(outcome)
             if self.predictor is not None:
                 self.predictor.learn(outcome)

@@ -17,6 +17,7 @@ from memplan.plan.recommend.space import (
     allowed,
     changes_for,
     combine,
+    is_allowed,
     is_kept,
     made_of_whole_batches,
     wanting,
@@ -76,6 +77,12 @@ class Ways:
             self._traces.predictor.learn(outcome)
         mine = [each for each in self._changes if allowed(each, self._search)]
         self.all = tuple(each for each in combine(self.given, mine, self._search) if self.may_win(each.candidate))
+
+    def count_unseen(self) -> int:
+        """Return how many ways there are, as far as the job's options say: nothing was traced."""
+        mine = [each for each in self._changes_of_given() if allowed(each, self._search)]
+        ways = (each.candidate for each in combine(self.given, mine, self._search))
+        return sum(is_allowed(each, self.given, self._search, batch_statistics=False) for each in ways)
 
     def may_win(self, candidate: Candidate) -> bool:
         """Return whether a candidate may be recommended: nothing else would have to be allowed for it."""

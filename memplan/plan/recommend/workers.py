@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
+from multiprocessing import resource_tracker
 from pathlib import Path
 
-from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
-from memplan.plan.recommend.evaluate import Evaluation, work
+from memplan.plan.recommend.evaluate import Evaluation, lost, work
 from memplan.plan.recommend.records import Candidate, StepLimits
 
 MOST_PROCESSES = 8
@@ -48,38 +48,72 @@ class Workers:
         self.processes = max(LEAST_PROCESSES, wanted)
 
     def run(
-        self,
-        candidates: Sequence[Candidate],
-        function: Work = work,
-        *,
-        needed: int = 0,
-        begin_until: float = inf,
-        until: float = inf,
+        self, candidates: Sequence[Candidate], function: Work = work, *, begin_until: float = inf, until: float = inf
     ) -> Iterator[Evaluation]:
         """Outcomes as they come; the next candidate begins as soon as a process is free.
+
+        One whose process dies, or that takes too long, is lost, and the others go on.
 
         Args:
             candidates: What to evaluate, the most wanted first.
             function: Evaluates one of them in a worker.
-            needed: So many of the first are waited for, whatever the time.
             begin_until: Time of ``time.perf_counter`` after which none begins any more.
             until: The same for those that run: they are abandoned.
-
-        Raises:
-            EstimateError: A worker was killed, or took too long.
         """
-        from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        if not candidates or (not needed and time.perf_counter() >= min(begin_until, until)):
-            return
-        first, waited_for = candidates[0], list(candidates[:needed])
+        waiting = list(candidates)
+        while waiting and time.perf_counter() < min(begin_until, until):
+            begun: list[Candidate] = []
+            ended: list[Candidate] = []
+            try:
+                for outcome in self._outcomes(waiting, function, begun, begin_until=begin_until, until=until):
+                    ended.append(outcome.candidate)
+                    yield outcome
+            except (TimeoutError, multiprocessing.TimeoutError):
+                if time.perf_counter() >= until:
+                    return
+                # Since the last outcome none has begun: all of them have run so long.
+                reason = f"{_TOO_LONG} {self._timeout:g} seconds"
+                yield from (lost(each, reason, _MORE_TIME) for each in begun if each not in ended)
+            except TerminatedWorkerError:
+                running = [each for each in begun if each not in ended]
+                if len(running) == 1:
+                    yield lost(running[0], _KILLED, _LESS_MEMORY)
+                else:
+                    # It was one of them, and nobody knows which: each once more, alone.
+                    for each in running:
+                        yield from self.run([each], function, begin_until=begin_until, until=until)
+            else:
+                return
+            waiting = [each for each in waiting if each not in begun]
+
+    def _outcomes(
+        self,
+        candidates: Sequence[Candidate],
+        function: Work,
+        begun: list[Candidate],
+        *,
+        begin_until: float,
+        until: float,
+    ) -> Iterator[Evaluation]:
+        """The same, up to the first that is lost; those that have begun are added to ``begun``.
+
+        Raises:
+            TimeoutError: The time is over, or of one.
+            TerminatedWorkerError: The process of one died.
+        """
+        from joblib import Parallel, delayed
+
         folder = Path.cwd()
-        jobs = (
-            delayed(_run_in)(folder, function, candidate, self._profile, self._limits)
-            for candidate in candidates
-            if candidate is first or candidate in waited_for or time.perf_counter() < begin_until
-        )
+
+        def jobs() -> Iterator[object]:
+            for candidate in candidates:
+                if candidate is not candidates[0] and time.perf_counter() >= begin_until:
+                    return
+                begun.append(candidate)
+                yield delayed(_run_in)(folder, function, candidate, self._profile, self._limits)
+
         run = Parallel(
             n_jobs=self.processes,
             pre_dispatch=self.processes,
@@ -88,28 +122,18 @@ class Workers:
             return_as="generator_unordered",
         )
         with _interrupts_held():
-            outcomes = run(jobs)
-        try:
-            while True:
-                # joblib looks at this as long as it waits for the next outcome.
-                end = inf if waited_for else until
-                run.timeout = max(0.0, min(self._timeout, end - time.perf_counter()))
-                outcome = next(outcomes, None)
-                if outcome is None:
-                    return
-                waited_for = [each for each in waited_for if each != outcome.candidate]
-                yield outcome
-        except (TimeoutError, multiprocessing.TimeoutError) as error:
-            if not waited_for and time.perf_counter() >= until:
+            outcomes = run(jobs())
+        while True:
+            # joblib looks at this as long as it waits for the next outcome.
+            run.timeout = max(0.0, min(self._timeout, until - time.perf_counter()))
+            outcome = next(outcomes, None)
+            if outcome is None:
                 return
-            raise EstimateError(
-                f"a trace did not come to an end within {self._timeout:g} seconds", hint="allow more --timeout"
-            ) from error
-        except TerminatedWorkerError as error:
-            raise EstimateError(
-                "a process that traced was killed",
-                hint="probably out of memory: fewer --jobs need less of it",
-            ) from error
+            yield outcome
+
+
+_KILLED, _LESS_MEMORY = "its process was killed", "probably out of memory: fewer --jobs need less of it"
+_TOO_LONG, _MORE_TIME = "its trace did not come to an end within", "allow more --timeout"
 
 
 @contextmanager
@@ -118,6 +142,8 @@ def _interrupts_held() -> Iterator[None]:
     if sys.platform == "win32":  # Its processes inherit no mask.
         yield
         return
+    # It would let interrupts through again when the first process starts (until Python 3.11 at least).
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield

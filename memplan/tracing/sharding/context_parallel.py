@@ -38,11 +38,12 @@ def sequence_shared(spec: JobSpec, seq_len: int | None) -> Callable[[Any], Abstr
     """The context of forward, loss and backward on a batch, in which this rank has its part of the sequence.
 
     What has another second dimension than a whole sequence's tokens is left whole; the batch's tensors are cut in
-    place, as torchtitan lets ``context_parallel`` do it. ``no_fold`` lets all turns of the ring run.
+    place, as torchtitan lets ``context_parallel`` do it. ``no_fold`` lets all turns of the ring run, and so do
+    ``few_micro_batches``: of turns within turns nobody could say what they stand for.
     """
     here = world.current()
     mesh = here.mesh["cp"]
-    may_be_few = not spec.no_fold and spec.compile == "eager" and mesh.get_local_rank() == 0
+    may_be_few = not (spec.no_fold or spec.few_micro_batches) and spec.compile == "eager" and mesh.get_local_rank() == 0
 
     @contextmanager
     def context(batch: Any) -> Iterator[None]:

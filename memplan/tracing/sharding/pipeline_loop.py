@@ -54,7 +54,7 @@ def training(parts: Parts, parallel: Parallel) -> Iterator[None]:
     batch = None
     losses: list[torch.Tensor] = []
     while True:
-        for _ in range(parts.accumulate):
+        for _ in parts.micro_batches():
             batch = None
             batch = parts.next_batch()
             with parts.around(batch):

@@ -15,7 +15,7 @@ from memplan.seam.find import owner_of
 from memplan.seam.patches.sharding import RINGS
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.recorder import Recorder
-from memplan.tracing.records import Turn
+from memplan.tracing.run_few import run_few
 from memplan.tracing.turns import leading_turns
 
 
@@ -23,24 +23,7 @@ def few_turns(recorder: Recorder) -> AbstractContextManager[None]:
     """Let rings run their leading turns and the last, and tell the recorder what stands for the others."""
 
     def turns(count: int) -> Iterator[int]:
-        begun: list[tuple[int, int]] = []
-        leading = leading_turns(count)
-        for number in range(leading):
-            begun.append((len(recorder.ops), len(recorder.ledger.events)))
-            yield number
-        (former_op, former_event), (first_op, first_event) = ([(0, 0)] * 2 + begun)[-2:]
-        turn = Turn(
-            former_op=former_op,
-            former_event=former_event,
-            first_op=first_op,
-            end_op=len(recorder.ops),
-            first_event=first_event,
-            end_event=len(recorder.ledger.events),
-            further=count - leading - 1,
-        )
-        if recorder.recording and turn.further:
-            recorder.turns.append(turn)
-        yield count - 1
+        return run_few(recorder, count, leading_turns(count), last=1)
 
     present = (row for row in RINGS if owner_of(row) is not None)
     return replaced(Replacement(row.path, _with_range(attribute(row.path), turns)) for row in present)

@@ -3,6 +3,7 @@
 The space is traced once; searches are answered from those traces, on devices of every size, with every budget of work.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.over import over
 from memplan.measure.records import Verdict
+from memplan.plan.recommend import flow
 from memplan.plan.recommend.bounds import Bounds
-from memplan.plan.recommend.evaluate import evaluate_here
+from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, lost
 from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
 from memplan.plan.recommend.usual import usual_rank
+from memplan.plan.recommend.workers import Workers
+from memplan.report.recommend import text
 from memplan.units import format_bytes
 from tests.plan.recommend.brute import Traced, evaluated, judged, look_up, trace_all
 
@@ -278,3 +282,44 @@ def test_of_16_bits_a_device_is_offered_what_it_multiplies(traced: Traced, job: 
     offered = {each.candidate.words for each in answer.what_ifs if "precision" in each.candidate.groups}
     assert half in offered
     assert {words.removeprefix("--precision ")[:2] for words in offered} == {half.removeprefix("--precision ")[:2]}
+
+
+class Losing(Workers):
+    """Loses ways that checkpoint, and evaluates the others here; where the job as given is too slow nothing comes."""
+
+    slow = False
+
+    def run(self, candidates: Sequence[Candidate], *_: object, **__: object) -> Iterator[Evaluation]:
+        for each in () if self.slow else candidates:
+            is_lost = each.spec.checkpoint == "full"
+            yield lost(each, KILLED, "") if is_lost else evaluate_here(each, self._profile, self._limits)
+
+
+KILLED = "its process was killed"
+
+
+def test_of_ways_that_were_lost_nothing_is_proved(
+    job: JobSpec, traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one way that fits checkpoints: that it was lost does not mean that nothing fits."""
+    monkeypatch.setattr(flow, "Workers", Losing)
+    best = min(evaluated(traced), key=lambda each: each.high_bytes)
+    answer = flow.search_here(job, replace(PROFILE, usable_bytes=best.high_bytes), SEARCH, timeout=60)
+    assert best.candidate.spec.checkpoint == "full"
+    assert answer.proof.ending == "not_found"
+    assert answer.proof.proved < answer.proof.ways
+    assert KILLED in {each.reason for each in answer.rejected}
+
+
+def test_a_job_that_outlasts_the_time_is_not_found_in_none_of_its_ways(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "Workers", Losing)
+    monkeypatch.setattr(Losing, "slow", True)
+    answer = flow.search_here(job, PROFILE, SEARCH, timeout=60)
+    monkeypatch.undo()
+    assert (answer.proof.ending, answer.proof.proved, answer.traces, answer.best) == ("not_found", 0, 0, None)
+    assert answer.proof.ways == len(trace_all(job, PROFILE, SEARCH))
+    (given,) = answer.rejected
+    assert (given.candidate.words, given.traced) == ("as given", False)
+    assert "takes longer than --time-limit" in "\n".join(line.plain for line in text.render(answer))

@@ -7,6 +7,7 @@ import pytest
 from memplan.errors import EstimateError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.measure.local import estimate_here
 from memplan.plan.recommend import evaluate
 from memplan.plan.recommend.evaluate import attempt, evaluate_here, not_traced
 from memplan.plan.recommend.records import Candidate, StepLimits
@@ -50,3 +51,33 @@ def test_errors_for_the_user_stay_what_they_are(tmp_path: Path) -> None:
     assert outcome.error is given
     assert outcome.reason == "no such thing (--option)"
     assert attempt(candidate, lambda: not_traced(candidate, "why")).reason == "why"
+
+
+PADDED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(512, 2048), torch.nn.Linear(2048, 512)
+    def forward(self, x):
+        x = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, -len(x) % 8))
+        return self.down(torch.relu(self.up(x)))
+def model():
+    return Model()
+def batch(batch_size):
+    return torch.randn(batch_size, 256, 512)
+def loss(output, batch):
+    return output.float().mean()
+"""
+"""The allocator needs more in the fourth micro-batch than in the third, which repeats the second."""
+
+
+def test_of_many_micro_batches_a_search_says_what_an_estimate_says(tmp_path: Path) -> None:
+    path = tmp_path / "padded.py"
+    path.write_text(PADDED, encoding="utf-8")
+    spec = JobSpec(target=FileTarget(path=path), batch_size=1, grad_accum=12)
+    found = evaluate_here(Candidate(spec=spec, changes=()), PROFILE, StepLimits()).evaluated
+    assert found is not None
+    (alone,) = estimate_here(spec, [PROFILE], advice=False)
+    assert (found.device_bytes, found.high_bytes) == (alone.peak.device_bytes, alone.peak.high_bytes)
+    assert found.traced_micro_batches < spec.grad_accum

@@ -59,7 +59,7 @@ def _lifetimes(folder: Path, text: str, **fields: object) -> tuple[JobSpec, Life
 
 
 def _floor(lifetimes: Lifetimes) -> MemoryFloor:
-    return floor_of(lifetimes, Rates.of(PROFILE, "fp32"), 1.0)
+    return floor_of(lifetimes, Rates.of(PROFILE, "fp32"))
 
 
 @pytest.mark.parametrize("fields", JOBS, ids=str)

@@ -1,5 +1,6 @@
 """Time limits of the processes that trace: what runs too long is left, what is done is kept."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,13 @@ def _lasting(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> E
     """Sleeps as long as its one change says."""
     time.sleep(float(candidate.words))
     return not_traced(candidate, "slept")
+
+
+def _dying(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
+    """Is killed, as the system does it where memory runs out, if its change says less than nothing."""
+    if float(candidate.words) < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _lasting(candidate, profile, limits)
 
 
 def _listening(candidate: Candidate, profile: GpuProfile, limits: StepLimits) -> Evaluation:
@@ -63,9 +71,29 @@ def test_none_begins_late_and_those_that_run_may_finish() -> None:
 
 
 @pytest.mark.slow
-def test_a_trace_that_hangs_is_an_error_where_time_is_left() -> None:
-    with pytest.raises(EstimateError, match="did not come to an end within 2 seconds"):
-        list(_workers(timeout=2.0).run(_candidates(LONG), _lasting))
+def test_a_trace_that_hangs_is_lost_and_the_others_go_on() -> None:
+    found = list(_workers(timeout=4.0).run(_candidates(LONG, LONG, 0.0), _lasting))
+    assert [(each.candidate.words, each.is_lost) for each in found] == [("60.0", True), ("60.0", True), ("0.0", False)]
+    assert "did not come to an end within 4 seconds" in found[0].reason
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_its_candidate_alone() -> None:
+    found = {each.candidate.words: each for each in _workers().run(_candidates(0.0, -1.0, 0.5, 1.0), _dying)}
+    assert {words: each.is_lost for words, each in found.items()} == {
+        "0.0": False,
+        "-1.0": True,
+        "0.5": False,
+        "1.0": False,
+    }
+    assert found["-1.0"].reason == "its process was killed"
+    assert isinstance(found["-1.0"].error, EstimateError)
+
+
+def test_what_runs_when_the_time_is_over_is_abandoned_the_first_too() -> None:
+    workers, started = _workers(), time.perf_counter()
+    assert list(workers.run(_candidates(LONG), _lasting, until=started + 1)) == []
+    assert time.perf_counter() - started < LONG / 2
 
 
 @pytest.mark.slow

@@ -260,11 +260,11 @@ def training(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Iterato
 def _steps(parts: Parts, engine: PartitionedEngine) -> Iterator[None]:
     batch = output = loss = None
     while True:
-        for micro_batch in range(1, parts.accumulate + 1):
+        for number in parts.micro_batches():
             batch = None
             batch = parts.next_batch()
             output = parts.call(parts.model, batch)
             loss = parts.loss(output, batch)
-            engine.backward(loss, is_last=micro_batch == parts.accumulate)
+            engine.backward(loss, is_last=number + 1 == parts.accumulate)
         engine.step()
         yield

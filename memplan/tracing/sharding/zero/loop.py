@@ -73,7 +73,7 @@ def training(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Iterato
 def _steps(parts: Parts, engine: Any) -> Iterator[None]:
     batch = output = loss = None
     while True:
-        for _ in range(parts.accumulate):
+        for _ in parts.micro_batches():
             # ``for batch in loader`` rebinds the name before the new batch is moved to the device.
             batch = None
             batch = parts.next_batch()

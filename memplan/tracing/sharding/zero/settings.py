@@ -8,6 +8,7 @@ from typing import Any, Final
 from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, Precision
 from memplan.job.zero import Device, Zero
+from memplan.tracing.turns import micro_batches_that_run
 
 STAGES: Final = {"zero1": 1, "zero2": 2, "zero3": 3}
 """``Parallel.data`` → stage."""
@@ -36,7 +37,7 @@ def settings(spec: JobSpec, disk: Path) -> dict[str, Any]:
         zero = replace(zero, offload_optimizer=_away(zero.offload_optimizer), offload_param=_away(zero.offload_param))
     document: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": spec.batch_size,
-        "gradient_accumulation_steps": spec.grad_accum,
+        "gradient_accumulation_steps": min(spec.grad_accum, sum(micro_batches_that_run(spec))),
         "gradient_clipping": spec.clip_grad_norm or 0.0,
         "zero_optimization": _sections(zero, STAGES[spec.parallel.data], disk),
         # Any optimizer that memplan knows may be sharded, and torch's own runs on the host where DeepSpeed would take
