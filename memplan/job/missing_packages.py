@@ -84,7 +84,7 @@ class _Unusable:
         package, before = self.__dict__["_missing"]
         return _Unusable(package, f"{before}.{name}")
 
-    __call__ = __iter__ = __len__ = __getitem__ = __enter__ = __bool__ = __mro_entries__ = _fail
+    __call__ = __iter__ = __len__ = __getitem__ = __setitem__ = __enter__ = __bool__ = __mro_entries__ = _fail
     # As annotations they may be joined: ``Tokenizer | None``.
     __or__ = __ror__ = lambda self, _: self
 

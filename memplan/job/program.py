@@ -42,6 +42,8 @@ _NOT_READ = ("--config_file", "--use_deepspeed", "--use_fsdp", "--use_megatron_l
 """Options of ``accelerate launch`` that decide what each rank holds, and are not read."""
 _LEARNS = ("backward", "fit", "train", "step")
 """Methods that only programs call which train."""
+_DIFFERENTIATES = ("grad", "grad_and_value")
+"""Functions of ``torch.autograd`` and ``torch.func`` that only programs call which train, or models of forces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +123,14 @@ def trains(path: Path) -> bool:
     if any(_defines_model(node) for node in tree.body):
         return False
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    learns = any(isinstance(call, ast.Attribute) and call.attr in _LEARNS for call in calls)
+    learns = any(_learns(call) for call in calls)
     return learns and any(_runs(node) for node in tree.body)
+
+
+def _learns(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return called.attr in (*_LEARNS, *_DIFFERENTIATES)
+    return isinstance(called, ast.Name) and called.id in _DIFFERENTIATES
 
 
 def _defines_model(node: ast.stmt) -> bool:

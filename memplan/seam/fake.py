@@ -11,6 +11,7 @@ USED = (
         "FakeTensor",
         "FakeTensorMode",
         "DataDependentOutputException",
+        "DynamicOutputShapeException",
         "unset_fake_temporarily",
         why="a step runs without memory and without arithmetic",
     ),
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torch._guards import TracingContext, detect_fake_mode, tracing
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
+        DynamicOutputShapeException,
         FakeTensor,
         FakeTensorMode,
         unset_fake_temporarily,

@@ -141,7 +141,6 @@ class References:
         if identity is None and storage is not None:
             identity = self._ledger.allocate(storage, place=self.default_place, role="buffer")
         ref = Ref(self.step_graph.placeholder("stray"), (), identity, nbytes_of(tensor))
-        if identity is None:
-            self._learn.enter(ref, knowledge_of(tensor))
+        self._learn.enter(ref, knowledge_of(tensor))
         pin(tensor, ref)
         return ref

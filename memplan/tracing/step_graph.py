@@ -8,8 +8,9 @@ import torch
 
 from memplan.seam.fake import FakeTensor
 from memplan.tracing.call_graph import CallGraph, CallNode
+from memplan.tracing.knowledge import NOTHING
 from memplan.tracing.records import Op
-from memplan.tracing.refs import Ref, pinned
+from memplan.tracing.refs import Ref, knowledge_of, pinned
 
 RefOf = Callable[[torch.Tensor], Ref]
 """The reference of a fake tensor, which is made if it has none."""
@@ -45,8 +46,8 @@ class StepGraph:
 
     def _argument(self, value: Any, reads: list[Ref]) -> Any:
         kind = type(value)
-        if kind is FakeTensor or (kind is torch.Tensor and pinned(value) is not None):
-            # A real tensor that an op of the step made (the batch sizes of a packed sequence) is no constant.
+        if kind is FakeTensor or (kind is torch.Tensor and (pinned(value) or knowledge_of(value) is not NOTHING)):
+            # A real tensor that an op made (the batch sizes of a packed sequence) is no constant.
             ref = self._ref_of(value)
             reads.append(ref)
             return self._maker(ref)

@@ -28,6 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("Trainer(model).fit(data)\n", True),
         ("class Net: ...\nif __name__ == '__main__':\n    print(Net())\n", False),
         ("def step(model):\n    loss.backward()\n", False),
+        ("for x in data:\n    weights -= grad_and_value(loss)(weights, x)[0]\nprint(weights)\n", True),
+        ("for x in data:\n    weights -= torch.func.grad(loss)(weights, x)\nprint(weights)\n", True),
         ("def model(): ...\n" + GUARDED, False),
         ("def model(width=4, *, depth=2): ...\n" + GUARDED, False),
         ("def model(x, weights): ...\n" + GUARDED, True),

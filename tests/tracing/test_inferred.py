@@ -188,7 +188,11 @@ def test_a_file_inside_a_package(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("use", "passes"),
-    [("", True), ("y = package_that_is_not_installed.do()\n", False)],
+    [
+        ("", True),
+        ("y = package_that_is_not_installed.do()\n", False),
+        ("package_that_is_not_installed.do['x'] = 1\n", False),
+    ],
 )
 def test_a_missing_package_may_be_imported_and_not_used(run: Run, use: str, passes: bool) -> None:
     code = f"import package_that_is_not_installed\n{use}net = nn.Linear(6, 2)\n"

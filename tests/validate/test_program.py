@@ -70,6 +70,17 @@ RANKS = LOADED.replace(
     "torch.distributed.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
     "optimizer =",
 )
+FUNCTIONAL = """
+import torch
+from torch.func import functional_call, grad_and_value
+net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 10))
+weights = {name: each.detach() for name, each in net.named_parameters()}
+def loss(weights, x, y):
+    return torch.nn.functional.cross_entropy(functional_call(net, weights, (x,)), y)
+for _ in range(50):
+    gradients, value = grad_and_value(loss)(weights, torch.randn(128, 32), torch.randint(10, (128,)))
+    weights = {name: each - 0.1 * gradients[name] for name, each in weights.items()}
+"""
 
 
 @pytest.fixture
@@ -103,7 +114,7 @@ def peaks(stream: AllocationStream) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("text", [LOADED, WRITES, VIEWS], ids=["loader", "writes", "views"])
+@pytest.mark.parametrize("text", [LOADED, WRITES, VIEWS, FUNCTIONAL], ids=["loader", "writes", "views", "functional"])
 def test_a_real_run_is_as_predicted(text: str, folder: Path) -> None:
     prediction = predict_here(spec_of(text), load_profile("cpu"), steps=4)
     real = real_stream(text)
@@ -130,3 +141,48 @@ def test_a_data_set_without_values_may_be_asked_for_some(folder: Path) -> None:
     prediction = predict_here(spec_of(ASKS), load_profile("cpu"), steps=4)
     assert max(peaks(prediction.stream)) == pytest.approx(max(peaks(real_stream(ASKS))), rel=0.005)
     assert any("data set" in said for said in prediction.estimate.assumptions)
+
+
+BY_WEIGHTS = "sampler=torch.utils.data.WeightedRandomSampler(torch.rand(1000), 1000)"
+WEIGHTED = LOADED.replace("shuffle=True", BY_WEIGHTS)
+LISTED = LOADED.replace("shuffle=True", "sampler=list(range(1000))")
+OWN_ORDER = LOADED.replace("shuffle=True", "sampler=Own(data)").replace(
+    "for epoch",
+    """class Own(torch.utils.data.Sampler):
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return 32
+    def __iter__(self):
+        yield from torch.where(self.data.tensors[1] < 20)[0][:32].tolist()
+for epoch""",
+)
+
+
+@pytest.mark.parametrize("text", [WEIGHTED, OWN_ORDER, LISTED], ids=["weights", "labels", "a list"])
+def test_a_sampler_draws_by_whatever_it_has(text: str, folder: Path) -> None:
+    del folder
+    prediction = predict_here(spec_of(text), load_profile("cpu"), steps=4)
+    assert max(peaks(prediction.stream)) == pytest.approx(max(peaks(real_stream(text))), rel=0.005)
+
+
+PACKED = """
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+net = torch.nn.LSTM(8, 16, batch_first=True)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+lengths = torch.tensor([{lengths}])
+for _ in range(9):
+    packed = pack_padded_sequence(torch.randn(4, 40, 8), lengths, batch_first=True)
+    net(packed)[0].data.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("lengths", ["40, 39, 38, 37", "9, 7, 3, 2"])
+def test_what_set_up_knows_is_known_in_the_steps(lengths: str, folder: Path) -> None:
+    del folder
+    text = PACKED.format(lengths=lengths)
+    prediction = predict_here(spec_of(text), load_profile("cpu"), steps=4)
+    assert max(peaks(prediction.stream)) == pytest.approx(max(peaks(real_stream(text))), rel=0.001)

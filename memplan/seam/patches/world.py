@@ -125,8 +125,16 @@ PATCHES: tuple[Patch, ...] = (
     *patches(
         "torch.autograd",
         "backward",
+        "grad",
         why="steps of programs without an optimizer are told apart",
-        source="torch/autograd/__init__.py backward",
+        source="torch/autograd/__init__.py backward, grad",
+    ),
+    *patches(
+        "torch.func",
+        "grad",
+        "grad_and_value",
+        why="steps of programs without an optimizer are told apart",
+        source="torch/_functorch/apis.py grad, grad_and_value",
     ),
     *patches(
         "torch",

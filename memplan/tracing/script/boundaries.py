@@ -1,11 +1,13 @@
 """Where the steps of a program that runs by itself begin and end, traced or run for real.
 
 A step is what happens from one step of the optimizer that steps first to its next; in a program without an optimizer
-object, from one backward to the next. The first one begins with the first forward after an optimizer was made.
+object, from one backward to the next, or from one gradient to the next in programs that ask for gradients alone
+(``autograd.grad``, ``torch.func.grad``). The first one begins with the first forward after an optimizer was made.
 """
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,6 +19,8 @@ from memplan.seam.replace import Replacement, attribute, replaced
 
 _INIT = "torch.optim.Optimizer.__init__"
 _BACKWARD = "torch.autograd.backward"
+_GRADIENTS = "torch.autograd.grad"
+_TRANSFORMS = ("torch.func.grad", "torch.func.grad_and_value")
 
 
 class StepRepeated(BaseException):
@@ -32,6 +36,10 @@ class Boundaries(ABC):
         self.has_begun = False
         """Has the first step begun?"""
         self._is_over = False
+        self._goes_back = False
+        """Has the program run a backward pass of its own?"""
+        self._depth = 0
+        """How many functions of ``torch.func.grad`` run, one within another."""
         self._first: Any = None
         """The optimizer whose steps count."""
 
@@ -58,7 +66,7 @@ class Boundaries(ABC):
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Follow the program that runs in the context."""
-        make, backward = attribute(_INIT), attribute(_BACKWARD)
+        make, backward, gradients = attribute(_INIT), attribute(_BACKWARD), attribute(_GRADIENTS)
 
         def made(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
@@ -66,19 +74,57 @@ class Boundaries(ABC):
             self.made()
 
         def went_back(*args: Any, **kwargs: Any) -> Any:
+            self._goes_back = True
             result = backward(*args, **kwargs)
             if self.ends_with_backward():
                 self._end()
             return result
 
+        def differentiated(*args: Any, **kwargs: Any) -> Any:
+            result = gradients(*args, **kwargs)
+            # What keeps its graph is differentiated once more: an inner step, or a penalty.
+            if not kwargs.get("create_graph"):
+                self._had_gradients()
+            return result
+
+        table = (
+            Replacement(_INIT, made),
+            Replacement(_BACKWARD, went_back),
+            Replacement(_GRADIENTS, differentiated),
+            *(Replacement(name, self._transforming(attribute(name))) for name in _TRANSFORMS),
+        )
         with ExitStack() as stack:
-            stack.enter_context(replaced((Replacement(_INIT, made), Replacement(_BACKWARD, went_back))))
+            stack.enter_context(replaced(table))
             for handle in (
                 register_optimizer_step_post_hook(self._stepped),
                 register_module_forward_pre_hook(self._called),
             ):
                 stack.callback(handle.remove)
             yield
+
+    def _transforming(self, transform: Callable[..., Any]) -> Callable[..., Any]:
+        """Follow the calls of what ``torch.func.grad`` makes of a function; the outermost of them is the step's."""
+
+        def made(function: Any, *args: Any, **kwargs: Any) -> Any:
+            run = transform(function, *args, **kwargs)
+
+            @functools.wraps(run)
+            def followed(*args: Any, **kwargs: Any) -> Any:
+                self._depth += 1
+                try:
+                    result = run(*args, **kwargs)
+                finally:
+                    self._depth -= 1
+                self._had_gradients()
+                return result
+
+            return followed
+
+        return made
+
+    def _had_gradients(self) -> None:
+        if not self._depth and not self._goes_back and not self.optimizers:
+            self._end()
 
     def _called(self, module: torch.nn.Module, _: object) -> None:
         self.called(module)

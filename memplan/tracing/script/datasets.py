@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cache, cached_property, partial
-from inspect import signature
+from inspect import getattr_static, signature
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
@@ -113,6 +113,8 @@ def _stand_in(name: str, real: Any, known: Pictures, assume: Callable[[str], Non
             """All pictures."""
             return _pixels(name, self._pictures)
 
+        __getattr__ = _worked_out(real)
+
         def __len__(self) -> int:
             return int(real.__len__(self)) if self._is_on_disk else self._pictures.samples
 
@@ -133,6 +135,18 @@ def _on_disk(name: str, real: Any, known: Pictures, assume: Callable[[str], None
         assume(f"{name} is not there: {known.samples:,} {known.mode} pictures of "
                f"{known.size[0]} x {known.size[1]} stand in for it")  # fmt: skip
         return None
+
+
+def _worked_out(real: Any) -> Callable[[Any, str], Any]:
+    """What a class makes of the rest of itself, as MNIST does under the names of older releases."""
+
+    def ask(data: Any, asked: str) -> Any:
+        found = getattr_static(real, asked, None)
+        if isinstance(found, property):
+            return found.__get__(data)
+        raise AttributeError(f"'{real.__name__}' object has no attribute '{asked}'")
+
+    return ask
 
 
 def _pixels(name: str, known: Pictures) -> Any:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from memplan.seam.fake import DataDependentOutputException, FakeTensor, detect_fake_mode
+from memplan.seam.fake import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, detect_fake_mode
 from memplan.seam.modes import TorchDispatchMode, disable_current_modes
 from memplan.seam.patches.world import LOADER_FETCH
 from memplan.seam.replace import Replacement, attribute, replaced
@@ -18,6 +18,7 @@ from memplan.tracing.script.epoch import Epoch
 from memplan.units import StorageId
 
 NO_VALUES = "a data set is made of tensors without values, and its loader asks for some: they are assumed"
+ONES = "tensors without values that a data loader's sampler draws by hold ones"
 _ITER = "torch.utils.data.DataLoader.__iter__"
 
 
@@ -32,6 +33,7 @@ def real_loaders(recorder: Recorder, epoch: Epoch) -> Iterator[None]:
     fetch, begin = attribute(LOADER_FETCH), attribute(_ITER)
 
     without_values: WeakSet[Any] = WeakSet()
+    begun_by: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def real_fetch(loader: Any) -> Any:
         epoch.fetch(loader)
@@ -40,19 +42,40 @@ def real_loaders(recorder: Recorder, epoch: Epoch) -> Iterator[None]:
         try:
             with disable_current_modes(), _counted(recorder):
                 batch = fetch(loader)
-        except DataDependentOutputException:
+        except (DataDependentOutputException, DynamicOutputShapeException):
             recorder.values.assume(NO_VALUES)
             without_values.add(loader)
+            # An exception ends a generator, be it a sampler's or that of a data set.
+            if loader in begun_by:
+                vars(loader).update(vars(begin(begun_by[loader])))
             return fetch(loader)
         _name_inputs(recorder, batch)
         return batch
 
     def real_begin(loader: Any) -> Any:
+        for sampler in (loader.sampler, loader.batch_sampler):
+            _give_values(recorder, sampler)
         with disable_current_modes(), _counted(recorder):
-            return begin(loader)
+            iterator = begin(loader)
+        begun_by[iterator] = loader
+        return iterator
 
     with replaced((Replacement(LOADER_FETCH, real_fetch), Replacement(_ITER, real_begin))):
         yield
+
+
+def _give_values(recorder: Recorder, sampler: Any) -> None:
+    """Let a sampler draw by tensors with values: read one by one, draws of the fake world take seconds a thousand."""
+    for name, tensor in list(getattr(sampler, "__dict__", {}).items()):
+        if isinstance(tensor, FakeTensor):
+            known = recorder.values.value_of(tensor)
+            with disable_current_modes():
+                values = torch.ones(tensor.shape, dtype=tensor.dtype) if known is None else known.clone()
+            # The fake one's memory is what counts, for as long as the sampler is there.
+            values._memplan_twin = tensor  # type: ignore[attr-defined]
+            setattr(sampler, name, values)
+            if known is None:
+                recorder.values.assume(ONES)
 
 
 def _counted(recorder: Recorder) -> AbstractContextManager[object]:

@@ -81,6 +81,17 @@ def test_all_pictures_are_as_the_class_keeps_them(name, kind, shape, played) -> 
     assert data.shape == shape
 
 
+def test_names_of_older_releases_are_those_of_the_class(played) -> None:
+    data = played.MNIST("nowhere", train=False)
+    with pytest.warns(UserWarning, match="renamed"):
+        labels = data.test_labels
+    with pytest.warns(UserWarning, match="renamed"):
+        pictures = data.train_data
+    assert (len(labels), pictures.shape) == (10_000, (10_000, 28, 28))
+    with pytest.raises(AttributeError, match="'CIFAR10' object has no attribute 'train_data'"):
+        _ = played.CIFAR10("nowhere").train_data
+
+
 @pytest.mark.parametrize(
     ("name", "asked", "count"),
     [("MNIST", {"train": False}, 10_000), ("CIFAR10", {"train": True}, 50_000), ("SVHN", {"split": "test"}, 26_032)],
