@@ -118,5 +118,5 @@ def test_workers_run_no_exit_hooks_of_user_code(tmp_path: Path) -> None:
         "def loss(output, batch):\n    return output.sum()\n"
     )
     command = [sys.executable, "-m", "memplan", "recommend", "target.py", "--gpu", "rtx-4090", "--jobs", "2"]
-    subprocess.run([*command, "--time-limit", "10s"], cwd=tmp_path, check=True, capture_output=True, timeout=240)
+    subprocess.run([*command, "--time-limit", "8traces"], cwd=tmp_path, check=True, capture_output=True, timeout=240)
     assert not (tmp_path / "hook").exists()
