@@ -112,6 +112,7 @@ def test_a_few_micro_batches_say_what_all_say(make: Callable[[], ModelSource], o
 
 
 @needs_recent_torch
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")  # The decoder returns a view, on purpose.
 @pytest.mark.parametrize(
     "words",
     ["fsdp=4", *(pytest.param(each, marks=pytest.mark.slow) for each in ("ddp=2", "hsdp=2x2", "fsdp=2,tp=2", "pp=2"))],
