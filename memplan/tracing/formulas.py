@@ -199,15 +199,14 @@ class Formulas:
         """
         if self._is_differentiated:
             self._long_ways.append(range(self._first_number, get_sequence_nr()))
-        is_by_data = self._asked is not None
-        if self._asked is not None:
-            self._ledger.release_scratch(self._asked)
-            self._asked = None
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._ledger.release_scratch(asked)
         for entry in self._ledger.entries[self._first :]:
             if self._is_differentiated:
                 entry.most = entry.nbytes
             elif not entry.holders:
-                if is_by_data and entry.most is None:
+                if asked is not None and entry.most is None:
                     entry.most = entry.nbytes
                 entry.nbytes = Bytes(0)
 

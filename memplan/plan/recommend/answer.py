@@ -74,7 +74,6 @@ class SearchOutcome:
 
 def compose_answer(findings: SearchOutcome) -> Recommendation:
     """Put the answer together."""
-    profile, search = findings.profile, findings.search
     traced = {repr(each.candidate.spec): each for each in findings.outcomes}
     given = traced[repr(findings.given.spec)]
     evaluated = [_with_cost(each.evaluated, given.evaluated, findings) for each in findings.outcomes if each.evaluated]
@@ -83,20 +82,14 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
     rows = sorted((each for each in mine if each.fits), key=lambda each: (each.cost, len(each.candidate.changes)))
     remedies = () if rows else tuple(_remedies(same, findings))
     what_ifs = tuple(sorted(_what_ifs(findings, traced, given.evaluated), key=lambda each: -(each.saved_bytes or 0)))
-    preset = search.limits.utilization
     known = given if given.evaluated else next(each for each in findings.outcomes if each.evaluated is not None)
     shown = [each.candidate for each in (*rows, *(remedy.evaluated for remedy in remedies))]
     shown += [each.candidate for each in what_ifs if each.saved_bytes is not None]
     split = any(each.spec.batch_size != findings.given.spec.batch_size for each in shown)
-    return Recommendation(
-        target=format_target(findings.given.spec.target),
-        gpu=profile.name,
-        gpu_title=profile.title,
-        gpus=search.gpus,
-        usable_bytes=Bytes(profile.usable_bytes),
-        limit_bytes=Bytes(limit_of(profile, preset)),
-        thresholds=THRESHOLDS[preset] if preset else None,
-        global_batch=findings.given.global_batch,
+    return replace(
+        answer_without_traces(
+            findings.given, findings.profile, findings.search, ways=findings.proof.ways, seconds=findings.seconds
+        ),
         baseline=next((each for each in evaluated if each.candidate == findings.given), None),
         rows=tuple(rows),
         pareto=pareto(mine),
@@ -104,28 +97,23 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
         rejected=(*_lost(same, findings), *findings.skipped),
         cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in same)], given.evaluated),
         remedies=remedies,
-        critical=critical_batch(search.noise_scale, findings.given.global_batch) if search.noise_scale else None,
         ended="complete" if findings.proof.proved == findings.proof.ways else "budget",
         proof=findings.proof,
         interrupted=findings.interrupted,
-        candidates=findings.proof.ways,
         traces=len(evaluated),
-        seconds=findings.seconds,
         assumptions=(*known.assumptions, ASSUMED, *((SPLIT,) if split else ())),
         not_modelled=known.not_modelled,
         options=known.options,
         provenance=known.provenance,
         parameters=known.parameters,
         trainable_parameters=known.trainable_parameters,
-        torch_version=installed("torch"),
-        memplan_version=installed("memplan"),
     )
 
 
 def answer_without_traces(
     given: Candidate, profile: GpuProfile, search: Search, *, ways: int, seconds: float
 ) -> Recommendation:
-    """Return the answer where the time was over before the job as given was traced: nobody knows anything."""
+    """Return what is known before anything was traced: the answer, too, where the time was over by then."""
     preset = search.limits.utilization
     return Recommendation(
         target=format_target(given.spec.target),
