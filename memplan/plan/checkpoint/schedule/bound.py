@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from memplan.plan.checkpoint.schedule.highs import BinaryProgram, solve_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from memplan.plan.checkpoint.schedule.records import RematGraph
 
@@ -32,16 +32,14 @@ MOST_ANCESTORS = 4_000
 INFINITY = float("inf")
 
 
-def least_extra_cost(
-    graph: "RematGraph", budget: int, *, time_limit: float, threads: int, looked_at: "Iterable[int] | None" = None
-) -> float:
-    """Bound what has to be computed again, by the moments at which these nodes are computed; None: any.
+def least_extra_cost(graph: "RematGraph", budget: int, *, time_limit: float, threads: int) -> float:
+    """Bound what has to be computed again.
 
     Returns:
         A cost; no schedule within the budget costs less above computing every node once. Infinite if none fits.
     """
     moments = _Moments(graph, budget)
-    binding = moments.binding(looked_at)
+    binding = moments.binding()
     if not binding:
         return 0.0
     program = BinaryProgram()
@@ -96,9 +94,9 @@ class _Moments:
             if self._readers[node] & after or node in self._graph.outputs
         ]
 
-    def binding(self, looked_at: "Iterable[int] | None" = None) -> list[int]:
+    def binding(self) -> list[int]:
         """The moments that cannot keep everything, those first that would have to give up most cost."""
-        shares = {moment: self.alone(moment) for moment in (range(len(self._room)) if looked_at is None else looked_at)}
+        shares = {moment: self.alone(moment) for moment in range(len(self._room))}
         short = sorted((moment for moment, cost in shares.items() if cost > 0), key=lambda moment: -shares[moment])
         sizes = accumulate(self._ancestors[moment].bit_count() for moment in short)
         few = sum(size <= MOST_ANCESTORS for size in sizes)

@@ -12,8 +12,9 @@ from memplan.plan.checkpoint.ops.capture.cost import flops
 from memplan.plan.checkpoint.ops.capture.problem import problem_of
 from memplan.plan.checkpoint.ops.partitioner import schedule_of
 from memplan.plan.checkpoint.ops.solve.best_schedules import sunk
+from memplan.plan.checkpoint.ops.solve.bound import least_again
 from memplan.plan.checkpoint.ops.solve.lazy import lazy_schedule
-from memplan.plan.checkpoint.ops.solve.plan import least_again, plan_joint
+from memplan.plan.checkpoint.ops.solve.plan import plan_joint
 from memplan.plan.checkpoint.ops.solve.repeats import representatives
 from memplan.plan.checkpoint.ops.solve.segments import segments
 from memplan.plan.checkpoint.schedule.check import violations
@@ -63,7 +64,9 @@ def test_more_budget_costs_no_more_and_the_bound_stays_below():
         best, _ = lazy_schedule(graph, problem.boundary, _budget(problem, ratio), time_limit=2, threads=1)
         assert best is not None
         costs.append(figures_of(graph, best).cost)
-        bounds.append(sum(graph.costs) + least_again(problem, _budget(problem, ratio), time_limit=2, threads=1))
+        bounds.append(
+            sum(graph.costs) + least_again(graph, problem.boundary, _budget(problem, ratio), time_limit=2, threads=1)
+        )
     assert costs == sorted(costs)
     assert bounds == sorted(bounds)
     assert all(bound <= cost * (1 + 1e-9) for bound, cost in zip(bounds, costs, strict=True))
@@ -103,7 +106,7 @@ def test_no_schedule_is_cheaper_than_the_bound_of_its_own_peak(name: str, data: 
     _, _, _, problem = _case(name)
     graph = problem.graph
     figures = figures_of(graph, data.draw(schedules(problem)))
-    bound = least_again(problem, figures.peak_bytes, time_limit=2, threads=1)
+    bound = least_again(graph, problem.boundary, figures.peak_bytes, time_limit=2, threads=1)
     assert sum(graph.costs) + bound <= figures.cost * (1 + 1e-9)
 
 

@@ -4,9 +4,9 @@ import time
 
 from memplan.plan.checkpoint.ops.capture.problem import JointProblem
 from memplan.plan.checkpoint.ops.solve.backward import backward_order, renumbered
+from memplan.plan.checkpoint.ops.solve.bound import least_again
 from memplan.plan.checkpoint.ops.solve.lazy import lazy_schedule
-from memplan.plan.checkpoint.schedule.bound import least_extra_cost
-from memplan.plan.checkpoint.schedule.figures import figures_of, memory_curve, unplanned
+from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.records import (
     FeasibleSchedule,
     InfeasibleSchedule,
@@ -42,7 +42,7 @@ def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, 
         return OptimalSchedule(schedule=unplanned(graph), figures=figures)
     is_small = len(graph.names) <= MOST_NODES
     share = LAZY_SHARE if is_small else 1 - BOUND_SHARE
-    extra = least_again(problem, budget, time_limit=time_limit * BOUND_SHARE, threads=threads)
+    extra = least_again(graph, problem.boundary, budget, time_limit=time_limit * BOUND_SHARE, threads=threads)
     price = extra / (figures.peak_bytes - budget) if extra < INFINITY else 0.0
     best, leanest = _reordered(problem, budget, price, time_limit=time_limit * share, threads=threads)
     left = end - time.monotonic()
@@ -54,16 +54,6 @@ def plan_joint(problem: JointProblem, budget: int, *, time_limit: float = 30.0, 
         if isinstance(result, OptimalSchedule | FeasibleSchedule):
             best = _cheaper(problem, best, result.schedule, budget)
     return _answer(problem, best, leanest, sum(graph.costs) + extra)
-
-
-def least_again(problem: JointProblem, budget: int, *, time_limit: float, threads: int) -> float:
-    """Bound the cost of what has to be computed again by the moment of backward at which autograd needs most.
-
-    A large graph has too many moments to look at all of them.
-    """
-    curve = memory_curve(problem.graph, unplanned(problem.graph).nodes)
-    fullest = max(range(problem.boundary, len(curve)), key=curve.__getitem__)
-    return least_extra_cost(problem.graph, budget, time_limit=time_limit, threads=threads, looked_at=(fullest,))
 
 
 def _reordered(
