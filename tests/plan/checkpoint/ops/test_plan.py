@@ -157,12 +157,12 @@ def test_blocks_of_a_transformer_decide_in_groups():
 
 
 @pytest.mark.slow
-def test_two_thousand_nodes_within_three_percent():
+def test_two_thousand_nodes_within_three_percent_in_a_minute():
     torch.manual_seed(0)
     model, batch = Llama(layers=24, width=256, vocabulary=512), torch.randint(0, 512, (8, 256))
     problem = problem_of(joint_graph(model, (batch,)), flops)
     assert len(problem.graph.names) > 2000
-    result = plan_joint(problem, _budget(problem, 0.4), time_limit=180)  # A minute of a quiet machine is enough.
+    result = plan_joint(problem, _budget(problem, 0.4), time_limit=55)
     assert isinstance(result, FeasibleSchedule)
     assert result.figures.cost <= 1.03 * result.bound_cost
 
