@@ -22,7 +22,7 @@ _IN_WORDS: Mapping[Varied, str] = {
 _MEANS: Mapping[Varied, tuple[str, ...]] = {
     "batch_size": (
         "perdevicetrainbatchsize", "microbatchsize", "trainbatchsize", "batchsizepergpu", "batchsize", "minibatchsize",
-        "bs", "bsz",
+        "bs", "bsz", "batch",
     ),
     "seq_len": ("seqlen", "maxseqlen", "maxseqlength", "sequencelength", "blocksize", "contextlength", "bptt"),
     "grad_accum": (

@@ -28,6 +28,7 @@ def program(folder: Path, text: str, *arguments: str) -> ScriptTarget:
         (ARGPARSE, "seq_len", "--block_size", 8),
         (CLICK, "batch_size", "--train-batch-size", 16),
         (FIELDS, "batch_size", "--batch_size", 128),
+        ('parser.add_argument("--batch", type=int, default=16)\n', "batch_size", "--batch", 16),
         (TRAINER, "batch_size", "--per_device_train_batch_size", 8),
     ],
 )

@@ -3,12 +3,14 @@
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
 from rich.cells import cell_len
 
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.plan.recommend.records import UNREACHED, Ending, Recommendation, Rejected, Remedy
 from memplan.report.recommend import html as recommend_html
 from memplan.report.recommend import json as recommend_json
@@ -43,6 +45,19 @@ def test_stages_of_a_pipeline_stand_with_their_peaks() -> None:
     text = "\n".join(line.plain for line in recommend.render(replace(given, rows=(row, *given.rows[1:])), width=100))
     assert "stages: 20.00 GiB, 11.00 GiB" in text
     assert "stages" not in "\n".join(line.plain for line in recommend.render(given, width=100))
+
+
+@pytest.mark.parametrize(("varied", "unit"), [({}, "batches"), ({"batch_size": "--batch-size"}, "samples")])
+def test_what_nobody_counts_in_samples_is_told_in_batches(varied: dict[str, str], unit: str) -> None:
+    spec = JobSpec(target=ScriptTarget(path=Path("train.py"), varied=varied))
+    rows = tuple(replace(each, candidate=replace(each.candidate, spec=spec)) for each in answer().rows)
+    given = replace(answer(), rows=rows, pareto=rows, baseline=rows[0])
+    text = "\n".join(line.plain for line in recommend.render(given, width=100))
+    other = "samples" if unit == "batches" else "batches"
+    for told in (text, recommend_html.render(given), recommend_svg.render(given)):
+        assert f"{unit}/s" in told
+        assert f"{other}/s" not in told
+    assert f"8 {unit} per optimizer step" in text
 
 
 def test_the_job_is_told_as_estimate_tells_it() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from memplan.findings.utilization import Utilization, UtilizationThresholds
 from memplan.job.parallel import Parallel
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.plan.batch.records import CriticalBatch
 from memplan.timing.records import StepTime
 from memplan.units import Bytes
@@ -98,6 +98,12 @@ class Candidate:
     def global_batch(self) -> int:
         """Samples per optimizer step, over all ranks."""
         return self.spec.batch_size * self.spec.grad_accum * shares(self.spec.parallel)
+
+    @property
+    def counted(self) -> Literal["samples", "batches"]:
+        """What a batch is counted in: nobody knows how many samples one of a program has that names no argument."""
+        target = self.spec.target
+        return "batches" if isinstance(target, ScriptTarget) and "batch_size" not in target.varied else "samples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

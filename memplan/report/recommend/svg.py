@@ -22,5 +22,5 @@ def render(answer: Recommendation) -> str:
 
 def _dot(each: Evaluated) -> Dot:
     rate = each.samples_per_second
-    words = f"{each.candidate.words}: {format_bytes(each.device_bytes)}, {rate:.2f} samples/s"
+    words = f"{each.candidate.words}: {format_bytes(each.device_bytes)}, {rate:.2f} {each.candidate.counted}/s"
     return Dot(size=each.device_bytes, figure=rate, words=clean(words))
