@@ -57,6 +57,7 @@ def test_what_nobody_counts_in_samples_is_told_in_batches(varied: dict[str, str]
     for told in (text, recommend_html.render(given), recommend_svg.render(given)):
         assert f"{unit}/s" in told
         assert f"{other}/s" not in told
+        assert f"{other} per" not in told
     assert f"8 {unit} per optimizer step" in text
 
 

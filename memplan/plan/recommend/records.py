@@ -267,6 +267,11 @@ class Recommendation:
     memplan_version: str
 
     @property
+    def counted(self) -> Literal["samples", "batches"]:
+        """What batches are counted in."""
+        return self.baseline.candidate.counted if self.baseline else "samples"
+
+    @property
     def best(self) -> Evaluated | None:
         """The recommended configuration; None where nothing fits."""
         return self.rows[0] if self.rows else None

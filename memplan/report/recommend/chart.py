@@ -18,7 +18,7 @@ def front_lines(answer: Recommendation, width: int) -> list[Text]:
     # With weight on memory the best need not be on the front, nor between its ends.
     is_shown = best is not None and points[0][0] <= best.device_bytes <= points[-1][0]
     words = Words(
-        title="samples per second against peak: what nothing else beats in both",
+        title=f"{answer.counted} per second against peak: what nothing else beats in both",
         top=f"{max(rate for _, rate in points):.1f}",
         bottom="0.0",
         legend=f"{CHOSEN} best · {POINT} others · {MARK} limit",

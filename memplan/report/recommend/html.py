@@ -6,7 +6,7 @@ from memplan.plan.recommend.records import Evaluated, Recommendation
 from memplan.report.draw.scatter_svg import STYLE
 from memplan.report.html.plain import page, table, text
 from memplan.report.recommend.svg import render as render_svg
-from memplan.report.recommend.text import counted, ending_words, percent, rate, remarks, state
+from memplan.report.recommend.text import ending_words, percent, rate, remarks, state
 from memplan.units import format_bytes
 
 
@@ -25,7 +25,7 @@ def _body(answer: Recommendation) -> Iterator[str]:
     if len(answer.pareto) > 1:
         yield render_svg(answer)
     yield '<div class="blocks">'
-    yield from table(("configuration",), ("peak", f"{counted(answer)}/s", "cost"), (_row(each) for each in answer.rows))
+    yield from table(("configuration",), ("peak", f"{answer.counted}/s", "cost"), (_row(each) for each in answer.rows))
     yield from table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
     yield from table(("not taken", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected))
     yield "</div>"

@@ -12,7 +12,7 @@ def render(answer: Recommendation) -> str:
     best = answer.best
     ends = [each.device_bytes for each in answer.pareto]
     return draw(
-        "samples per second against device peak",
+        f"{answer.counted} per second against device peak",
         [_dot(each) for each in answer.pareto],
         chosen=_dot(best) if best is not None and min(ends) <= best.device_bytes <= max(ends) else None,
         mark=answer.limit_bytes,

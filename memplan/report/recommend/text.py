@@ -70,7 +70,7 @@ def head_lines(answer: Recommendation, width: int) -> list[Text]:
     return [
         head_line(left, answer.target, width),
         *flow("job", job_items(answer), width),
-        *flow("batch", [f"{answer.global_batch} {counted(answer)} per optimizer step"], width),
+        *flow("batch", [f"{answer.global_batch} {answer.counted} per optimizer step"], width),
         *flow("device", [f"{answer.gpus} x {clean(answer.gpu)}", limit, effort], width),
     ]
 
@@ -171,7 +171,7 @@ def ranked_lines(answer: Recommendation, width: int) -> list[Text]:
     """What fits, the cheapest first."""
     if not answer.rows:
         return []
-    heading = columns(("peak", f"{counted(answer)}/s", "cost"), FIGURE_CELLS) + "  configuration"
+    heading = columns(("peak", f"{answer.counted}/s", "cost"), FIGURE_CELLS) + "  configuration"
     lines = [Text(heading, style="dim")]
     for row in answer.rows[:SHOWN]:
         figures = (format_bytes(row.device_bytes), f"{row.samples_per_second:.2f}", f"{row.cost:.3f}")
@@ -276,11 +276,6 @@ def next_lines(answer: Recommendation, setup_file: str) -> list[Text]:
 def rate(evaluated: Evaluated) -> str:
     """``12.34 samples/s``."""
     return f"{evaluated.samples_per_second:.2f} {evaluated.candidate.counted}/s"
-
-
-def counted(answer: Recommendation) -> str:
-    """What batches are counted in."""
-    return answer.baseline.candidate.counted if answer.baseline else "samples"
 
 
 def percent(share: float) -> str:
