@@ -32,9 +32,9 @@ from memplan.plan.checkpoint.blocks.solve.methods import solver
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
 from memplan.tracing.prepare import build_model, make_loop
+from memplan.tracing.real_device import RealDevice
 from memplan.tracing.records import Trace
 from memplan.validate.run import CpuMeter
-from memplan.validate.surroundings import RealDevice
 
 NO_LIMIT = 2**60
 STEPS = 2

@@ -3,7 +3,7 @@
 Runs in the child: user code is executed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from memplan.measure.measured import Measured
 from memplan.measure.played import DEFAULT_POLICY, play_idle, play_on_device
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.stream import freed_late
+from memplan.tracing.heard import is_small
 from memplan.tracing.records import DeviceTraits, Trace, Way
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.tracing.sharding.zero.settings import is_zero
@@ -155,7 +156,25 @@ class Measurer:
                 continue
             otherwise.append(play_on_device(lifetimes, profile, self._policy, rank=measured.rank))
             after_epoch = otherwise[-1] if way == "later" else after_epoch
-        return replace(measured, otherwise=tuple(otherwise), after_epoch=after_epoch, notes=tuple(dict.fromkeys(notes)))
+        told = self._as_heard(spec, profile, measured, otherwise)
+        return replace(told, after_epoch=after_epoch, notes=tuple(dict.fromkeys(notes)))
+
+    def _as_heard(
+        self, spec: JobSpec, profile: GpuProfile, measured: Measured, otherwise: Sequence[Measured]
+    ) -> Measured:
+        """The job as data would have it, where they decide and it is small enough to ask them; else the likely way."""
+        likely = replace(measured, otherwise=tuple(otherwise))
+        peaks = {(each.memory.peak_requested, each.memory.peak_reserved) for each in (measured, *otherwise)}
+        largest = max(reserved for _, reserved in peaks)
+        if len(peaks) == 1 or self._load is not None or not is_small(spec, measured.lifetimes.trace, largest):
+            return likely
+        try:
+            lifetimes = self._lifetimes(every_turn(spec), profile, measured.rank, "heard")
+        except MemplanError:
+            # Such as of a program that only a GPU runs.
+            return likely
+        heard = play_on_device(lifetimes, profile, self._policy, rank=measured.rank)
+        return replace(heard, otherwise=(measured, *otherwise))
 
     def _traced(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way, at: str) -> Lifetimes | MemplanError:
         traits = traits_of(spec, profile)

@@ -5,7 +5,8 @@ from typing import TypeVar
 
 from memplan.errors import EstimateError, MemplanError
 from memplan.job.usercode import forgotten_modules
-from memplan.tracing.decisions import Decisions, Place
+from memplan.tracing.decisions import Decisions
+from memplan.tracing.heard import Place
 from memplan.tracing.records import Way
 
 T = TypeVar("T")

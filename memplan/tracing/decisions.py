@@ -15,6 +15,7 @@ from types import FrameType
 import torch
 
 from memplan.job.usercode import display, innermost, installed_part, is_foreign, is_user_file
+from memplan.tracing.heard import Answer, Heard, Place
 from memplan.tracing.integers import MOST_UNBOUNDED, Readable
 from memplan.tracing.program_text import Question, question
 from memplan.tracing.records import Way
@@ -44,14 +45,16 @@ Chosen so that one fall is far above the tolerances of torch's optimizers (``tor
 2,800 numbers are read before half is left."""
 
 CHECKS = "what libraries check in the data is in order"
+AS_HEARD = (
+    "what the program reads of its data was read in {} steps that ran for real on this machine's CPU, with random "
+    "numbers of their own"
+)
 AS_LONG_AS_IT_MAY = "taken to be as long as its options allow"
 _TORCH = Path(torch.__file__).parent
 _OPTIMIZERS = _TORCH / "optim"
 _PLUMBING = frozenset({"_tensor.py", "_ops.py", "overrides.py", "_subclasses", "utils", "_library", "library.py", "_C"})
+_PLUMBING |= {"_compile.py", "_dynamo"}
 """Files and folders of torch that pass calls on, and ask nothing for themselves."""
-
-Place = tuple[str, int, int]
-"""File, line, column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class Decisions:
         forced: Answers that were found out before, by place.
         given: Integers that the user knows, by file and line (``train.py:88``).
         moved: Places where an integer is taken to be another than the likely one.
+        heard: What a real run read; None: there was none.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Decisions:
         *,
         given: Mapping[str, int] | None = None,
         moved: Collection[Place] = (),
+        heard: Heard | None = None,
     ) -> None:
         self.way: Way = way
         self.forced: Mapping[Place, bool] = dict(forced or {})
@@ -98,6 +103,7 @@ class Decisions:
         self.unbounded: dict[str, None] = {}
         """Integers and loops that nothing bounds, each a phrase for what is not modelled."""
         self._given, self._moved = given or {}, moved
+        self._heard = heard
         self.unused = set(self._given)
         """Places where no integer was read that the user gave one for."""
         self._visits: dict[Place, int] = {}
@@ -107,6 +113,24 @@ class Decisions:
     def begin_step(self) -> None:
         """Forget how often each question was asked."""
         self._visits.clear()
+        if self._heard is not None:
+            self._heard.begin_step()
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that data were asked in; None where nobody asked them."""
+        return None if self._heard is None else self._heard.steps
+
+    def heard(self) -> Answer | None:
+        """What a real run read of its data here, or how many elements a mask selected; None where nobody asked."""
+        place = asked_at() if self._heard is not None else None
+        return None if place is None else self._heard_at(place)
+
+    def _heard_at(self, place: Place) -> Answer | None:
+        answer = self._heard.read(place) if self._heard is not None else None
+        if answer is not None:
+            self._note(AS_HEARD.format(self.steps))
+        return answer
 
     def turn(self) -> bool:
         """Once steps have settled: is another one to come, in which an optimizer goes the other way than before?"""
@@ -126,6 +150,8 @@ class Decisions:
             return default
         asked = question(frame)
         place = asked.file, asked.line, asked.column
+        if (heard := self._heard_at(place)) is not None:
+            return bool(heard)
         answer = self.forced[place] if place in self.forced else self._answer(asked, place, default)
         self.made.pop(place, None)
         self.made[place] = answer
@@ -145,6 +171,8 @@ class Decisions:
             return likely
         asked = question(frame)
         place = asked.file, asked.line, asked.column
+        if (heard := self._heard_at(place)) is not None:
+            return float(heard)
         self.made.pop(place, None)
         self.made[place] = self.forced.get(place, True)
         over = self._count(place) - self._patience(asked)
@@ -168,6 +196,9 @@ class Decisions:
         asked = question(frame) if frame is not None else None
         if asked is not None and (known := self._known(asked)) is not None:
             return known
+        heard = self._heard_at((asked.file, asked.line, asked.column)) if asked is not None else None
+        if heard is not None:
+            return int(heard)
         if asked is None or asked.is_compared or asked.in_while:
             # Loops that wait for a number are left by the ways of ``number``.
             return int(self.number(may_be.likely))
@@ -329,6 +360,13 @@ def _may_ask(filename: str) -> bool:
         return True
     path = Path(filename)
     return path.is_relative_to(_TORCH) and path.relative_to(_TORCH).parts[0] not in _PLUMBING
+
+
+def asked_at() -> Place | None:
+    """Return the place of the program that asks data now; None outside of any."""
+    frame = _asking()
+    asked = question(frame) if frame is not None else None
+    return None if asked is None else (asked.file, asked.line, asked.column)
 
 
 def _asking() -> FrameType | None:

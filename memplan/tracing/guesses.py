@@ -66,6 +66,8 @@ class Guesses:
         if value is not None:
             with unset_fake_temporarily():
                 return int(torch.count_nonzero(value))
+        if (heard := self.decisions.heard()) is not None:
+            return min(int(heard), mask.numel())
         if known.density is None or self.worst_case:
             self.assume("masks and other data-dependent selections take every element")
             self.decisions.ways["other"] = None

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from memplan.errors import EstimateError
 from memplan.job.usercode import forgotten_modules
-from memplan.tracing.decisions import Decisions, IntegerRead, Place, how_large
+from memplan.tracing.decisions import Decisions, IntegerRead, how_large
+from memplan.tracing.heard import Place
 from memplan.tracing.records import Trace
 
 

@@ -23,11 +23,12 @@ Place = Literal["device", "host", "pinned", "meta"]
 Role = Literal["parameter", "buffer", "input", "gradient", "optimizer_state", "workspace", "scratch", "intermediate"]
 Computing = Literal["fp32", "fp16", "bf16"]
 """In what products are computed, as options call it."""
-Way = Literal["likely", "early", "other", "most", "idle", "later"]
-"""How what nobody knows turns out. A prediction is of the likely way, the others are for the ends of its interval:
-what may end early does; what may go one way or the other goes the other, and nothing is selected; loops are long, and
-what is asked in them again and again goes both ways in turn; optimizers whose scaler finds overflow in every step stay
-idle, which is replayed without another trace; a program goes on to what follows its epoch."""
+Way = Literal["likely", "heard", "early", "other", "most", "idle", "later"]
+"""How what nobody knows turns out. A prediction is of the likely way, or of a small job as a real run heard it of the
+data (``rehearsal``); the others are for the ends of its interval: what may end early does; what may go one way or the
+other goes the other, and nothing is selected; loops are long, and what is asked in them again and again goes both ways
+in turn; optimizers whose scaler finds overflow in every step stay idle, which is replayed without another trace; a
+program goes on to what follows its epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from memplan.tracing.moved_integers import settled
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.records import DeviceTraits, ModelFacts, Trace, Way
+from memplan.tracing.rehearsal import rehearse
 from memplan.tracing.script.model_place import SeenModel
 from memplan.tracing.script.run import Program, followed, trace_script
 from memplan.tracing.session import session
@@ -57,15 +58,13 @@ def trace_job(
     if isinstance(spec.target, ScriptTarget):
         return _program_traced(spec.target, spec, device, rank=rank, way=way, seen=seen, progress=progress)
     given = {each.place: each.number for each in spec.assume}
+    heard = rehearse(load, spec, progress) if way == "heard" else None
 
     def run(completed: Callable[[ModelSource, Callable[[str], None]], ModelSource]) -> Trace:
-        return attempt(
-            lambda decisions: _trace(
-                load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
-            ),
-            way,
-            given,
-        )
+        def once(decisions: Decisions) -> Trace:
+            return _trace(load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
+
+        return attempt(once, way, given) if heard is None else once(Decisions(given=given, heard=heard.again()))
 
     try:
         return run(lambda source, assume: complete(source, spec, assume))

@@ -81,7 +81,9 @@ class Steps:
 
     @property
     def goes_on(self) -> bool:
-        """Is there a further step to trace?"""
+        """Is there a further step to trace? Of those that data were asked in, all."""
+        if (asked := self._recorder.values.decisions.steps) is not None:
+            return len(self.ranges) < asked
         return len(self.ranges) < LEAST_STEPS or (not self.repeats and self._goes_on())
 
     def _goes_on(self) -> bool:

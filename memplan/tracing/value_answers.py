@@ -24,6 +24,8 @@ def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any
     tensor = args[0]
     value = values.value_of(tensor)
     if value is not None and values.knowledge_of(tensor).is_assumed:
+        if (heard := values.decisions.heard()) is not None:
+            return heard
         # Optimizers that are given the flag itself make their states whatever it says: they read nothing here.
         values.decisions.ways["idle"] = None
     if value is None:

@@ -21,13 +21,13 @@ from memplan.runtime.profile.kineto import Profiled, Profiler
 from memplan.tracing.fitting.loops import library_loop
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
+from memplan.tracing.real_device import RealDevice, attention
 from memplan.validate.compiled import RealCompiling, causes, compiler_failure, compiling
 from memplan.validate.cuda import CudaMeter
 from memplan.validate.playing import Meter, Playing
 from memplan.validate.program import FollowedRun, ProgramRun
 from memplan.validate.records import AllocationStream, Cause, MeasuredRun, Peaks, RealRun
 from memplan.validate.streams import StreamWriter
-from memplan.validate.surroundings import RealDevice, attention
 
 CPU_THREADS = 1
 """Threads on the CPU, predicted and measured: kernels take scratch for each."""

@@ -257,17 +257,15 @@ def train_step(model, optimizer, batch):
 """
 
 
-@pytest.mark.parametrize(("scales", "skips"), [((1.0,), False), ((1.0, 0.5), True)])
-def test_the_interval_holds_an_optimizer_that_skips_updates_of_a_full_history(
-    scales: tuple[float, ...], skips: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 0.5)])
+def test_an_optimizer_that_skips_updates_of_a_full_history_is_asked(scales: tuple[float, ...], tmp_path: Path) -> None:
     """Where the loss grows steeper along a step, curvature looks negative: L-BFGS then keeps what it has."""
     path = tmp_path / "skipping.py"
     path.write_text(_SKIPPING.format(scales=scales))
 
     answer, real = estimated_and_real(path)
     assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
-    assert (real > 1.05 * answer.peak.device_bytes) == skips
+    assert answer.peak.requested_bytes == pytest.approx(real, rel=0.005)
 
 
 _SCALED = """
@@ -287,18 +285,16 @@ def train_step(model, optimizer, batch):
 
 @pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}])
 @pytest.mark.parametrize("scale", ["1", "float('inf')"])
-def test_the_interval_holds_a_scaler_that_never_lets_its_optimizer_step(
+def test_a_scaler_that_never_lets_its_optimizer_step_is_asked(
     scale: str, options: dict[str, bool], tmp_path: Path
 ) -> None:
     """Where every gradient overflows no state is ever made, but by fused optimizers, which look for themselves."""
     path = tmp_path / "scaled.py"
     path.write_text(_SCALED.format(scale=scale, options=options))
     answer, real = estimated_and_real(path)
+    assert answer.peak.requested_bytes == pytest.approx(real, rel=0.005)
     assert answer.peak.low_bytes <= real <= answer.peak.high_bytes
-    assert "gradient scaling finds no overflow" in answer.assumptions
-    is_idle = scale != "1" and "fused" not in options
-    assert (real < 0.8 * answer.peak.device_bytes) == is_idle
-    assert (answer.peak.low_bytes < 0.8 * answer.peak.device_bytes) == ("fused" not in options)
+    assert (answer.peak.low_bytes < 0.8 * answer.peak.high_bytes) == ("fused" not in options)
 
 
 def test_a_step_that_settled_is_followed_by_one_that_skips_its_update() -> None:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.tracing.real_device import RealDevice
 from memplan.validate import cuda
 from memplan.validate import run as run_module
 from memplan.validate.cuda import CudaMeter
 from memplan.validate.run import run_here
-from memplan.validate.surroundings import RealDevice
 
 MIB = 1 << 20
 CONTEXT = 500 * MIB

@@ -8,13 +8,13 @@ import torch
 
 from memplan.errors import EstimateError, UsageError
 from memplan.job.spec import FileTarget, JobSpec
+from memplan.tracing.real_device import RealDevice
 from memplan.validate import compose
 from memplan.validate.compose import SCALAR_BYTES, Limits, check_room, predict, put_together, run_for_real
 from memplan.validate.device import facts_here
 from memplan.validate.profiles import profile_for
 from memplan.validate.records import DeviceFacts, JobPrediction
 from memplan.validate.run import run_here
-from memplan.validate.surroundings import RealDevice
 
 MODEL = """
 import torch

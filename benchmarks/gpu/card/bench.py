@@ -17,7 +17,7 @@ import torch
 from memplan.job.load import load_source
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.tracing.prepare import build_model, make_loop
-from memplan.validate.surroundings import RealDevice
+from memplan.tracing.real_device import RealDevice
 
 ROOT = Path(__file__).parents[3]
 TARGETS = ROOT / "benchmarks/gpu/targets"

@@ -1,0 +1,77 @@
+"""What a program read of its data in a real run, step by step: its trace then reads the same at the same places.
+
+The run is made where data decide how much memory a job takes, and the job is small (``rehearsal``).
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from memplan.job.parallel import ALONE
+from memplan.job.spec import FileTarget, JobSpec, ModuleTarget
+from memplan.tracing.records import Trace
+
+STEPS = 10
+"""Most steps that run. Chosen: torch's L-BFGS fills its history of 100 in five by default."""
+LEAST_STEPS = 2
+"""Fewest: the first makes what every later one finds."""
+MOST_FLOPS = 10**11
+"""Of all of them together, as far as the trace tells. Chosen: a few seconds of one core."""
+MOST_OPS = 100_000
+"""Of the trace that shows that data decide, and of the run. Chosen: half a minute of a trace."""
+MOST_BYTES = 1 << 30
+"""What the job may hold at once. Chosen: any machine has it."""
+Place = tuple[str, int, int]
+"""File, line, column."""
+Answer = bool | int | float
+"""A number that was read, or how many elements a mask selects."""
+
+
+class Heard:
+    """Answers of data, by step and place, in the order in which they came. Before the first step is set-up.
+
+    Args:
+        steps: What was heard in another run; none yet.
+    """
+
+    def __init__(self, steps: Sequence[Mapping[Place, Sequence[Answer]]] = ({},)) -> None:
+        self._steps = [{place: deque(answers) for place, answers in step.items()} for step in steps]
+        self._at = 0
+
+    def begin_step(self) -> None:
+        """The next step begins."""
+        self._at += 1
+        if self._at == len(self._steps):
+            self._steps.append({})
+
+    def write(self, place: Place, answer: Answer) -> None:
+        """Note what was read now."""
+        self._steps[self._at].setdefault(place, deque()).append(answer)
+
+    def read(self, place: Place) -> Answer | None:
+        """Return the next answer at a place; None where nothing more was read there in this step."""
+        answers = self._steps[self._at].get(place)
+        return answers.popleft() if answers else None
+
+    def again(self) -> "Heard":
+        """Return the same from its beginning, for one reader."""
+        return Heard(self._steps)
+
+    @property
+    def steps(self) -> int:
+        """How many steps ran."""
+        return len(self._steps) - 1
+
+
+def is_small(spec: JobSpec, trace: Trace, peak: int) -> bool:
+    """Can a job be run here for real, in a moment?
+
+    Args:
+        spec: The job.
+        trace: Its trace.
+        peak: The most bytes that it may hold.
+    """
+    if not isinstance(spec.target, FileTarget | ModuleTarget) or spec.parallel != ALONE or spec.compile != "eager":
+        return False
+    last = trace.steps[-1]
+    flops = STEPS * sum(op.flops for op in trace.ops[last.first_op : last.end_op])
+    return peak <= MOST_BYTES and flops <= MOST_FLOPS and len(trace.ops) <= MOST_OPS
