@@ -10,8 +10,8 @@ from itertools import chain
 
 import torch
 
-from memplan.tracing.scratch.cpu_shapes import allocations, results
-from memplan.tracing.scratch.rules import Call, Rule, Script
+from memplan.tracing.scratch.cpu_shapes import allocations, nbytes, results
+from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
 _COMPARISONS = "eq ne lt le gt ge"
 _ARITHMETIC = "add sub mul div rsub"
@@ -44,6 +44,17 @@ def cast_operands(call: Call) -> Script | None:
     return allocations(copies) if copies else None
 
 
+def joined(call: Call) -> Script | None:
+    """TensorShape.cpp cat_out_cpu: tensors of another type than the result are copied as they are, each in turn."""
+    casts = [each for each in call.args[0] if each.dtype is not call.out.dtype and each.numel()]
+    lines = [
+        line
+        for index, each in enumerate(casts)
+        for line in (Scratch("alloc", f"part {index}", nbytes(each)), Scratch("free", f"part {index}"))
+    ]
+    return Script(after=tuple(lines)) if lines else None
+
+
 def _common(operands: list[torch.Tensor], values: list[object]) -> torch.dtype:
     """The type that operands are promoted to; those of no dimension, and numbers, count for their kind alone."""
     ranked = [each.dtype for each in operands if each.ndim] or [each.dtype for each in operands]
@@ -64,4 +75,5 @@ _NAMES = (
 )
 
 RULES: dict[str, Rule] = {both: cast_operands for name in _NAMES for both in _both(name)}
+RULES |= dict.fromkeys(("aten.cat.default", "aten.stack.default"), joined)
 """Op name → rule."""
