@@ -16,6 +16,7 @@ import torch
 
 from memplan.job.usercode import display, innermost, installed_part, is_foreign, is_user_file
 from memplan.tracing.heard import Answer, Heard, Place
+from memplan.tracing.host_draws import Drawn, HostDraws
 from memplan.tracing.integers import MOST_UNBOUNDED, Readable
 from memplan.tracing.program_text import Question, question
 from memplan.tracing.records import Way
@@ -36,6 +37,7 @@ LOW, HIGH = -1e9, 1e9
 
 Chosen beyond any threshold or count that is compared, and within 32 bits."""
 _COMPARED: Mapping[Way, float] = {"other": LOW, "most": HIGH}
+_DRAWN: Mapping[Way, Drawn] = {"other": "least", "most": "greatest"}
 EXTREMES = (HIGH, 0.0, LOW)
 """Numbers one of which ends any loop that waits for a number."""
 DECAY = 2.0**-12
@@ -76,6 +78,7 @@ class Decisions:
         given: Integers that the user knows, by file and line (``train.py:88``).
         moved: Places where an integer is taken to be another than the likely one.
         heard: What a real run read; None: there was none.
+        drawn: What steps draw on the host; None: what goes with the way.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Decisions:
         given: Mapping[str, int] | None = None,
         moved: Collection[Place] = (),
         heard: Heard | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
         self.way: Way = way
         self.forced: Mapping[Place, bool] = dict(forced or {})
@@ -102,6 +106,8 @@ class Decisions:
         """Other ways in which the program might go."""
         self.unbounded: dict[str, None] = {}
         """Integers and loops that nothing bounds, each a phrase for what is not modelled."""
+        self.host_draws = HostDraws(drawn or _DRAWN.get(way, "likely"))
+        """Random numbers that have no tensor."""
         self._given, self._moved = given or {}, moved
         self._heard = heard
         self.unused = set(self._given)
@@ -115,6 +121,7 @@ class Decisions:
         self._visits.clear()
         if self._heard is not None:
             self._heard.begin_step()
+        self.host_draws.begin_step()
 
     @property
     def steps(self) -> int | None:

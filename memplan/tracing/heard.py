@@ -56,6 +56,10 @@ class Heard:
         """Return the same from its beginning, for one reader."""
         return Heard(self._steps)
 
+    def __bool__(self) -> bool:
+        """Was anything read?"""
+        return any(self._steps)
+
     @property
     def steps(self) -> int:
         """How many steps ran."""

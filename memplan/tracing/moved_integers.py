@@ -38,7 +38,7 @@ def settled(trace: Trace, decisions: Decisions, run: Callable[[Decisions], Trace
             again = Decisions(decisions.way, forced, given=given, moved=places)
             try:
                 with forgotten_modules():
-                    return _sizes(run(again)) != _sizes(trace)
+                    return sizes(run(again)) != sizes(trace)
             except EstimateError:
                 # The program cannot do with this integer: a smaller one may be in order.
                 continue
@@ -57,7 +57,8 @@ def settled(trace: Trace, decisions: Decisions, run: Callable[[Decisions], Trace
     )
 
 
-def _sizes(trace: Trace) -> list[tuple[str, int]]:
+def sizes(trace: Trace) -> list[tuple[str, int]]:
+    """Where and how large each allocation of a trace is, in order."""
     return [(storage.place, storage.nbytes) for storage in trace.storages]
 
 

@@ -5,7 +5,6 @@ small, they are asked. The run measures nothing; the trace afterwards answers as
 """
 
 import os
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from memplan.seam.modes import TorchDispatchMode
 from memplan.tracing.decisions import asked_at
 from memplan.tracing.fitting.loops import library_loop
 from memplan.tracing.heard import LEAST_STEPS, MOST_OPS, STEPS, Heard
+from memplan.tracing.host_draws import HostDraws
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
 from memplan.tracing.real_device import RealDevice
@@ -46,7 +46,7 @@ def rehearse(load: Callable[[], ModelSource], spec: JobSpec, progress: Callable[
 
     Raises:
         UsageError: The options do not fit the target.
-        EstimateError: User code fails, it is longer than ``MOST_OPS``, or a library trains by a loop of its own.
+        EstimateError: User code fails, it is longer than ``MOST_OPS`` or reads nothing, or a library trains by its own loop.
     """
     heard = Heard()
     listening = _Listening(heard)
@@ -60,6 +60,8 @@ def rehearse(load: Callable[[], ModelSource], spec: JobSpec, progress: Callable[
                 next(loop)
     if heard.steps < LEAST_STEPS:
         raise EstimateError(f"a step of the real run is longer than {MOST_OPS} ops")
+    if not heard:
+        raise EstimateError("nothing was read of the data")
     return heard
 
 
@@ -74,15 +76,11 @@ def _loop(load: Callable[[], ModelSource], spec: JobSpec) -> Iterator[None]:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """A run that sees no GPU, and leaves random numbers as it found them."""
-    state = random.getstate()
+    """A run that sees no GPU, draws on the host what its trace draws, and leaves random numbers as it found them."""
     with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        random.seed(0)
-        try:
+        with HostDraws("likely").playing():
             yield
-        finally:
-            random.setstate(state)
 
 
 class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ from memplan.tracing.decisions import Decisions
 from memplan.tracing.fitting import lightning
 from memplan.tracing.fitting.loops import LibraryLoop, library_loop
 from memplan.tracing.inferred.complete import complete
+from memplan.tracing.moved_draws import with_draws
 from memplan.tracing.moved_integers import settled
 from memplan.tracing.parameter_kinds import elements
 from memplan.tracing.prepare import build_model, make_loop
@@ -61,10 +62,13 @@ def trace_job(
     heard = rehearse(load, spec, progress) if way == "heard" else None
 
     def run(completed: Callable[[ModelSource, Callable[[str], None]], ModelSource]) -> Trace:
-        def once(decisions: Decisions) -> Trace:
+        def traced(decisions: Decisions) -> Trace:
             return _trace(load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
 
-        return attempt(once, way, given) if heard is None else once(Decisions(given=given, heard=heard.again()))
+        if heard is not None:
+            return traced(Decisions(given=given, heard=heard.again()))
+        trace, decisions = attempt(lambda decisions: (traced(decisions), decisions), way, given)
+        return with_draws(trace, decisions, traced, given) if way == "likely" else trace
 
     try:
         return run(lambda source, assume: complete(source, spec, assume))
@@ -93,7 +97,7 @@ def _program_traced(
     settled_trace = settled(trace, decisions, run, given) if decisions.integers else trace
     for place in sorted(decisions.unused):
         raise UsageError(f"{target.name} reads no integer at {place} that nobody knows", where="--assume")
-    return settled_trace
+    return with_draws(settled_trace, decisions, run, given)
 
 
 def _trace(

@@ -126,6 +126,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
     values = Values(worst_case=spec.data_dependent == "worst", decisions=decisions, results=results)
     with no_loss_is_hidden(), ExitStack() as stack:
         disk = stack.enter_context(_deepspeed(spec))
+        stack.enter_context(decisions.host_draws.playing())
         stack.enter_context(fake_world())
         missing = stack.enter_context(missing_packages())
         stack.enter_context(fakes_pass_for_real())

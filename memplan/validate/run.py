@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.profiler import record_function
 
@@ -61,6 +62,7 @@ def run_here(
     """
     torch.manual_seed(0)
     random.seed(0)
+    np.random.seed(0)
     place = torch.device(device)
     least = min(traced_steps, steps)
     run: Playing
