@@ -14,7 +14,17 @@ from typing import Any
 from unittest import mock
 
 from memplan.job.usercode import is_user_file
-from memplan.tracing.script import datasets, downloads, hub, hub_datasets, hub_pipelines, loggers, tiktoken, weights
+from memplan.tracing.script import (
+    datasets,
+    downloads,
+    hub,
+    hub_datasets,
+    hub_pipelines,
+    hub_uploads,
+    loggers,
+    tiktoken,
+    weights,
+)
 
 Assume = Callable[[str], None]
 Maker = Callable[[ModuleType, ExitStack, Assume], None]
@@ -27,6 +37,7 @@ _MAKERS: Mapping[str, Maker] = {
     "diffusers.models.modeling_utils": hub_pipelines.models,
     "requests": downloads.of_requests,
     "datasets": hub_datasets.installed_datasets,
+    "huggingface_hub": hub_uploads.no_uploads,
     "safetensors.torch": hub.safetensors_files,
     "transformers": hub.transformers_hub,
     "transformers.trainer": hub.older_trainer,

@@ -12,17 +12,15 @@ from unittest import mock
 
 from memplan.errors import EstimateError
 from memplan.job.huggingface.materialise import build
-from memplan.job.presets import Preset, find_preset
+from memplan.job.presets import Preset
 from memplan.job.presets.hub_names import preset_of
 from memplan.job.presets.pipelines import parts_of
 from memplan.tracing.quantize import quantize
 from memplan.tracing.script.hub_processors import processors
+from memplan.tracing.script.hub_tokenizers import tokenizers
 
 Assume = Callable[[str], None]
 NOT_SAVED = "weights are not saved: there are none"
-_SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "cls_token": "<cls>", "sep_token": "<sep>",
-            "mask_token": "<mask>"}  # fmt: skip
-_TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} \n{% endfor %}"
 
 
 def transformers_hub(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
@@ -35,12 +33,11 @@ def transformers_hub(module: ModuleType, stack: ExitStack, assume: Assume) -> No
     for kind, name, make in (
         (configurations, "get_config_dict", _config_dict),
         (module.PreTrainedModel, "from_pretrained", _model),
-        (module.AutoTokenizer, "from_pretrained", _tokenizer),
-        (module.PreTrainedTokenizerBase, "from_pretrained", _tokenizer),
     ):
         real = vars(kind)[name].__func__
         stack.enter_context(mock.patch.object(kind, name, classmethod(make(real, assume))))
     stack.enter_context(mock.patch.object(module.PreTrainedModel, "save_pretrained", _saving(assume)))
+    tokenizers(module, stack, assume, _preset)
     processors(module, stack, assume, _preset, module.AutoTokenizer.from_pretrained)
 
 
@@ -187,45 +184,6 @@ _OF_LOADING = frozenset({
     "proxies", "resume_download",
 })  # fmt: skip
 """Arguments that say nothing of the configuration (transformers, modeling_utils.py, from_pretrained)."""
-
-
-def _tokenizer(real: Any, assume: Assume) -> Any:
-    def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
-        if Path(str(name)).exists():
-            return real(cls, name, *args, **kwargs)
-        part = parts_of(str(name)).get(kwargs.get("subfolder") or "")
-        preset = _preset(name) if part is None else find_preset("clip-vit-l-14")
-        size = _vocabulary(preset.config if part is None else part) or 32_000
-        assume(f"the tokenizer of {name} makes one of {size:,} tokens of each word")
-        return _words(size, preset, kwargs)
-
-    return from_pretrained
-
-
-def _words(size: int, preset: Preset, kwargs: Mapping[str, Any]) -> Any:
-    """A tokenizer with as many words as the model has, which takes each word of a text for a token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    special = dict(_SPECIAL)
-    if preset.task != "causal-lm":
-        special["pad_token"] = "<pad>"  # noqa: S105 - no password.
-    words = [*special.values(), *(f"w{place}" for place in range(size - len(special)))]
-    inner = Tokenizer(
-        models.WordLevel({word: place for place, word in enumerate(words)}, unk_token=special["unk_token"])
-    )
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    longest = kwargs.get("model_max_length") or preset.max_seq_len or preset.config.get("max_position_embeddings")
-    make: Any = PreTrainedTokenizerFast
-    tokenizer = make(tokenizer_object=inner, model_max_length=longest or 2048, **special)
-    tokenizer.chat_template = _TEMPLATE
-    tokenizer.padding_side = kwargs.get("padding_side", "right")
-    return tokenizer
-
-
-def _vocabulary(config: Mapping[str, Any]) -> int | None:
-    sizes = (part.get("vocab_size") for part in (config, config.get("text_config") or {}))
-    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _preset(name: Any) -> Preset:

@@ -14,6 +14,7 @@ from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
 from memplan.tracing.script.hub_datasets import load_dataset
 from memplan.tracing.script.hub_rows import Dataset, DatasetDict
+from memplan.tracing.script.hub_uploads import TOLD_NOTHING
 from tests.support.libraries import library
 
 transformers, accelerate = library("transformers"), library("accelerate")
@@ -198,6 +199,36 @@ for step in range(10):
     save_file(model.state_dict(), "out/other.safetensors")
     assert {"config.json", "model.safetensors", "other.safetensors"} <= set(os.listdir("out"))
 """
+
+
+CHAT = """
+import sys
+import huggingface_hub
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments, default_data_collator
+
+tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen2-0.5B")
+words = tokenizer.get_vocab()
+assert "<|im_end|>" in words and 0 <= words["<|im_end|>"] < len(words)
+assert "sesquipedalian" not in words
+tokenizer.eos_token = "<|im_end|>"
+assert 0 <= tokenizer.eos_token_id < len(words)
+assert tokenizer.add_special_tokens({"additional_special_tokens": ["<|one|>", "<|two|>"]}) == 2
+repository = huggingface_hub.HfApi().create_repo("mine", exist_ok=True).repo_id
+huggingface_hub.upload_folder(repo_id=repository, folder_path=".")
+model = AutoModelForCausalLM.from_pretrained(
+    "Qwen/Qwen2-0.5B", num_hidden_layers=1, hidden_size=32, num_attention_heads=2, num_key_value_heads=2,
+    intermediate_size=64)
+rows = [{"input_ids": [*range(16)], "labels": [*range(16)]} for _ in range(64)]
+arguments = TrainingArguments("out", report_to="none", push_to_hub="push" in sys.argv)
+Trainer(model, arguments, train_dataset=rows, data_collator=default_data_collator).train()
+"""
+
+
+def test_a_model_that_is_pushed_to_the_hub_is_told_to_nobody(run: Callable[..., Estimate]) -> None:
+    kept, pushed = run(CHAT), run(CHAT, "push")
+    assert TOLD_NOTHING in pushed.assumptions
+    assert "<|im_end|> is a token of Qwen/Qwen2-0.5B" in pushed.assumptions
+    assert pushed.peak == kept.peak
 
 
 def test_weights_are_saved_nowhere(run: Callable[..., Estimate], tmp_path: Path) -> None:
