@@ -46,7 +46,7 @@ def rehearse(load: Callable[[], ModelSource], spec: JobSpec, progress: Callable[
 
     Raises:
         UsageError: The options do not fit the target.
-        EstimateError: User code fails, is longer than ``MOST_OPS`` or reads nothing, or a library trains by its own loop.
+        EstimateError: User code fails, is longer than ``MOST_OPS`` or reads nothing, or a library has its own loop.
     """
     heard = Heard()
     listening = _Listening(heard)
