@@ -1,7 +1,7 @@
 """All solvers together: what is cheap first, what is slow only where it matters, and a check at the end.
 
-    problem ─► one ordering ─► parts that never meet and end above the goal ─► schedule ─► one placement
-                               (highest first)
+    problem ─► orderings ─► parts that never meet and end above the goal ─► schedule ─► one placement
+                            (highest first)
 
 A part is good enough at the goal: the capacity, or the highest of what bounds all parts and what another came to.
 """
@@ -75,14 +75,16 @@ def solve(problem: Problem, *, time_limit: float) -> Result:
     bound = lower_bound(problem)
     if reason := contradiction(problem):
         return InfeasiblePlacement(reason=reason, bound=bound.bytes)
-    first = greedy.solve(replace(problem, capacity=None), time_limit=0)
+    few = len(problem.buffers) <= FEW
+    # Many buffers have pushes as soon as there is something to push: there an ordering takes seconds.
+    first = greedy.solve(replace(problem, capacity=None), time_limit=time_limit if few else 0)
     # Without a capacity, there is always a placement.
     assert isinstance(first, OptimalPlacement | FeasiblePlacement)  # noqa: S101
     goal = max(bound.bytes, problem.capacity or 0)
     parts: list[ProblemPart] = []
     if problem.capacity is None or bound.bytes <= problem.capacity:
         parts = _above(problem, first, goal)
-        _lower(parts, goal, deadline + (_compiled(len(problem.buffers) <= FEW) if parts else 0.0))
+        _lower(parts, goal, deadline + (_compiled(few) if parts else 0.0))
     placement = joined(problem, [part.section for part in parts], [part.best for part in parts], first.placement)
     if wrong := problems_of(replace(problem, capacity=None), placement):
         raise MemplanError(f"a placement is wrong: {wrong[0]}")

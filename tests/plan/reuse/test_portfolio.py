@@ -18,6 +18,7 @@ from memplan.plan.reuse.records import (
     Problem,
 )
 from memplan.plan.reuse.result import best_of, bound_of
+from memplan.plan.reuse.table import table_of
 from tests.plan.reuse.problems import lowest_height, problems
 from tests.support.laws import swept
 
@@ -36,6 +37,19 @@ def test_between_the_bound_and_greedy_in_any_order(problem, seed):
     assert results[0].placement.height <= best_of(greedy.solve(problem, time_limit=60)).height
     if all(isinstance(result, OptimalPlacement) for result in results):
         assert results[0].placement.height == results[1].placement.height
+
+
+def test_no_ordering_is_lower_though_a_training_step_has_more_buffers_than_are_placed_at_once(monkeypatch):
+    monkeypatch.setattr(portfolio, "SCHEDULE_OF_FEW", ())
+    draw = random.Random(1)
+    starts = [draw.randrange(400) for _ in range(greedy.ALL + 200)]
+    problem = Problem(buffers=tuple(
+        ArenaBuffer(name=str(index), start=start, end=start + draw.randint(1, 60), size=draw.randint(1, 99))
+        for index, start in enumerate(starts)
+    ))  # fmt: skip
+    heights = [found.height for found in greedy.placements(table_of(problem))]
+    assert min(heights) < heights[0]
+    assert best_of(portfolio.solve(problem, time_limit=60)).height == min(heights)
 
 
 @swept(quick=15, full=60, problem=problems(most=5), capacity=st.integers(0, 40))
