@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple, get_args
 
 from memplan.errors import MemplanError
 from memplan.job.spec import Halved, HubTarget, JobSpec, Precision, PresetTarget, ScriptTarget
+from memplan.lifetime.records import Category
+from memplan.measure.least import least_after, least_of_half
 from memplan.measure.records import Advice, Estimate, Verdict
 
 Half = Literal["bf16", "fp16"]
@@ -42,6 +44,8 @@ class Change(NamedTuple):
     """What to type."""
     spec: JobSpec
     """The job after it."""
+    keeps: frozenset[Category] = frozenset()
+    """What is of these categories at a peak before the optimizer's step stays there."""
 
 
 def advise(given: TimedEstimate, attempt: Attempt, half: Half = "bf16") -> tuple[Advice, ...]:
@@ -54,12 +58,13 @@ def advise(given: TimedEstimate, attempt: Attempt, half: Half = "bf16") -> tuple
     if not needs_advice(spec, estimate):
         return ()
     found = [_advice(change, given, attempt) for change in single_changes(spec, half)]
-    batch = _largest(spec.batch_size, estimate, lambda size: attempt(dataclasses.replace(spec, batch_size=size)))
+    batch = _largest(spec.batch_size, estimate, lambda size: attempt(dataclasses.replace(spec, batch_size=size)), 0)
     if batch is not None:
         found.append(_accumulated(given, attempt, batch.value))
         found.append(batch.timed.advises(f"--batch-size {batch.value}", given))
     tokens = int(estimate.options.get("seq_len", 0))
-    length = _largest(tokens, estimate, lambda tokens: attempt(dataclasses.replace(spec, seq_len=tokens)))
+    near = estimate.gpu.usable_bytes // _NEARLY_ALL
+    length = _largest(tokens, estimate, lambda tokens: attempt(dataclasses.replace(spec, seq_len=tokens)), near)
     if length is not None:
         found.append(length.timed.advises(f"--seq-len {length.value}", given))
     if not any(found):
@@ -80,17 +85,21 @@ def single_changes(spec: JobSpec, half: Half = "bf16") -> Iterator[Change]:
             yield Change(f"--precision {half}", dataclasses.replace(spec, precision=half))
         return
     if spec.checkpoint == "none":
-        yield Change("--checkpoint full", dataclasses.replace(spec, checkpoint="full"))
+        keeps = frozenset(Category) - {Category.ACTIVATION}
+        yield Change("--checkpoint full", dataclasses.replace(spec, checkpoint="full"), keeps)
     if spec.precision == "fp32":
         mixed: Precision = "bf16-mixed" if half == "bf16" else "fp16-mixed"
         yield Change(f"--precision {mixed}", dataclasses.replace(spec, precision=mixed))
     if spec.optimizer in (None, "adam", "adamw"):
+        keeps = frozenset(Category) - {Category.OPTIMIZER_STATE}
         if spec.optimizer_impl in ("auto", "foreach"):
-            yield Change("--optimizer-impl fused", dataclasses.replace(spec, optimizer_impl="fused"))
-        yield Change("--optimizer paged-adamw-8bit", dataclasses.replace(spec, optimizer="paged-adamw-8bit"))
+            yield Change("--optimizer-impl fused", dataclasses.replace(spec, optimizer_impl="fused"), keeps)
+        yield Change("--optimizer paged-adamw-8bit", dataclasses.replace(spec, optimizer="paged-adamw-8bit"), keeps)
 
 
 def _advice(change: Change, given: TimedEstimate, attempt: Attempt) -> Advice | None:
+    if least_after(given.estimate, change.keeps) > given.estimate.gpu.usable_bytes:
+        return None
     try:
         after = attempt(change.spec)
     except MemplanError:
@@ -121,7 +130,8 @@ _MOST_PARTS = 64
 
 def _half_model(what: Halved, given: TimedEstimate, attempt: Attempt) -> Advice | None:
     """The model of a configuration with half its layers, its width or its experts."""
-    if not isinstance(given.spec.target, HubTarget | PresetTarget):
+    is_hopeless = least_of_half(given.estimate, what) > given.estimate.gpu.usable_bytes
+    if is_hopeless or not isinstance(given.spec.target, HubTarget | PresetTarget):
         return None
     try:
         after = attempt(dataclasses.replace(given.spec, halved=what))
@@ -141,15 +151,16 @@ class _Fitting(NamedTuple):
     """The job with it."""
 
 
-def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstimate]) -> _Fitting | None:
+def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstimate], near: int) -> _Fitting | None:
     """The largest batch or length that fits, by secants: each guess is traced, the line through two gives the next.
 
-    ``above`` does not fit; 0 where there is no such thing.
+    ``above`` does not fit; 0 where there is no such thing. What fits and leaves no more than ``near`` bytes will do.
     """
     below = 0
     sizes = {above: estimate.peak.high_bytes}
     best: TimedEstimate | None = None
-    guess = above // 2
+    # Memory is nearly affine in both: half of what is more than twice too large is too large.
+    guess = min(above // 2, max(1, above * estimate.gpu.usable_bytes // estimate.peak.high_bytes))
     for _ in range(_MOST_GUESSES):
         if not below < guess < above:
             break
@@ -161,12 +172,16 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstim
         sizes[guess] = after.estimate.peak.high_bytes
         if after.estimate.verdict is Verdict.FITS:
             below, best = guess, after
+            if estimate.gpu.usable_bytes - sizes[guess] <= near:
+                break
         else:
             above = guess
         guess = _next_guess(sizes, below, above, estimate.gpu.usable_bytes)
     return None if best is None else _Fitting(below, best)
 
 
+_NEARLY_ALL = 64
+"""Chosen: a length that leaves no larger a part of the device is the longest for all that anybody does with it."""
 _MOST_GUESSES = 6
 """Each costs a trace. Memory is nearly affine in batch and length, so that three or four usually do."""
 

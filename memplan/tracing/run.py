@@ -1,6 +1,7 @@
 """Trace a job: build its model in the fake world, run its loop until the step repeats, and hand over the record."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -26,6 +27,9 @@ from memplan.tracing.session import session
 from memplan.tracing.sharding.zero.settings import is_approximated
 from memplan.tracing.steps import Steps
 from memplan.tracing.surroundings import Recorded
+
+Completed = Callable[[ModelSource, JobSpec, Callable[[str], None]], ModelSource]
+"""Works out what a target does not say; told what is assumed."""
 
 
 def trace_job(
@@ -61,7 +65,7 @@ def trace_job(
     given = {each.place: each.number for each in spec.assume}
     heard = rehearse(load, spec, progress) if way == "heard" else None
 
-    def run(completed: Callable[[ModelSource, Callable[[str], None]], ModelSource]) -> Trace:
+    def run(completed: Completed) -> Trace:
         def traced(decisions: Decisions) -> Trace:
             return _trace(load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
 
@@ -71,9 +75,9 @@ def trace_job(
         return with_draws(trace, decisions, traced, given) if way == "likely" else trace
 
     try:
-        return run(lambda source, assume: complete(source, spec, assume))
+        return run(complete)
     except NoLossError:
-        return run(lambda source, assume: complete(source, spec, assume, loss=True))
+        return run(partial(complete, loss=True))
 
 
 def _program_traced(
@@ -102,7 +106,7 @@ def _program_traced(
 
 def _trace(
     load: Callable[[], ModelSource],
-    completed: Callable[[ModelSource, Callable[[str], None]], ModelSource],
+    completed: Completed,
     spec: JobSpec,
     device: DeviceTraits,
     *,
@@ -114,8 +118,8 @@ def _trace(
     asked, spec = spec, _traced_instead(spec)
     with session(spec, device, rank=rank, decisions=decisions) as here:
         progress("building the model")
-        source = completed(load(), here.recorder.values.assume)
-        for sentence in source.assumptions:
+        source = completed(load(), spec, here.recorder.values.assume)
+        for sentence in (*source.assumptions, *_padding(asked, spec)):
             here.recorder.values.assume(sentence)
         surroundings = Recorded(here.recorder)
         model = build_model(source, spec, surroundings, seen)
@@ -163,12 +167,24 @@ def _shared(model: torch.nn.Module, source: ModelSource, spec: JobSpec) -> torch
 
 
 def _traced_instead(spec: JobSpec) -> JobSpec:
-    """The job itself, where DeepSpeed is not missing."""
+    """The job with sequences that its ranks can share, and with the stand-in of DeepSpeed where that is missing."""
+    if spec.parallel.context > 1:
+        from memplan.tracing.sharding.context_parallel import padded
+
+        spec = padded(spec)
     if not is_approximated(spec.parallel):
         return spec
     from memplan.tracing.sharding.zero.approximate import stand_in
 
     return stand_in(spec)
+
+
+def _padding(asked: JobSpec, spec: JobSpec) -> tuple[str, ...]:
+    """What is said where sequences of a length that was asked for are traced longer."""
+    if asked.seq_len == spec.seq_len:
+        return ()
+    parts = f"{2 * spec.parallel.context} equal parts, two for each rank"
+    return (f"sequences of {asked.seq_len} tokens are padded to {spec.seq_len}, to be cut into {parts}",)
 
 
 def _beside(model: torch.nn.Module, spec: JobSpec, surroundings: Recorded) -> object:

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from memplan.errors import EstimateError, UsageError
 from memplan.hardware.catalog import load_profile
+from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
 from memplan.measure.advice import Attempt, TimedEstimate, advise
 from memplan.measure.answer import judge
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Verdict
+from memplan.tracing.records import Phase
 from tests.measure.targets import LIMIT, TARGET
 from tests.report.example_estimates import make_estimate
 
@@ -151,6 +153,7 @@ def affine(per_token: int, per_step: int, usable: int) -> Attempt:
             base,
             peak=dataclasses.replace(base.peak, device_bytes=size, low_bytes=size, high_bytes=size),
             verdict=judge(size, size, usable),
+            breakdown={"activation": size},
             gpu=dataclasses.replace(base.gpu, usable_bytes=usable),
             options={"seq_len": str(spec.seq_len or 1024)},
             provenance={"halved": f"half the {spec.halved}: 8"} if spec.halved else {},
@@ -185,6 +188,50 @@ def test_a_smaller_model_is_the_last_advice() -> None:
     spec = JobSpec(target=parse_target("preset:x"), batch_size=1, seq_len=1, mode="inference", precision="bf16")
     assert advised(spec, affine(10, 0, 5)) == {"half the layers: 8": -0.5}
     assert "half" not in " ".join(advised(dataclasses.replace(spec, batch_size=4), affine(10, 0, 15)))
+
+
+@pytest.mark.parametrize(
+    ("phase", "kept", "hopeless"),
+    [
+        ("backward", "temporary", {"checkpoint", "optimizer_impl", "optimizer", "halved"}),
+        ("backward", "activation", {"optimizer_impl", "optimizer", "halved"}),
+        ("backward", "optimizer_state", {"checkpoint", "halved"}),
+        ("optimizer", "temporary", {"halved"}),
+    ],
+)
+def test_a_change_that_leaves_too_much_is_not_traced(phase: Phase, kept: str, hopeless: set[str]) -> None:
+    base = make_estimate(breakdown={kept: 81 << 30, "activation" if kept != "activation" else "input": 1 << 30})
+    base = dataclasses.replace(base, verdict=Verdict.OOM, peak=dataclasses.replace(base.peak, phase=phase))
+    base = dataclasses.replace(base, gpu=dataclasses.replace(base.gpu, usable_bytes=20 << 30), options={})
+    spec = JobSpec(target=parse_target("preset:x"), batch_size=1, precision="bf16")
+    tried: set[str] = set()
+
+    def attempt(changed: JobSpec) -> TimedEstimate:
+        tried.update(name for name in OPTIONS if getattr(changed, name) != getattr(spec, name))
+        return TimedEstimate(changed, base, 1.0)
+
+    assert advise(TimedEstimate(spec, base, 1.0), attempt) == ()
+    assert tried == {"checkpoint", "optimizer_impl", "optimizer", "halved"} - hopeless
+
+
+def test_a_length_far_below_is_found_in_two_traces_and_nearly_all_of_the_device_is_enough() -> None:
+    base, tried = affine(1, 0, 79 << 30), []
+
+    def attempt(spec: JobSpec) -> TimedEstimate:
+        tried.append(spec.seq_len)
+        found = base(spec)
+        # What does not grow with the length: 1 of 79 GiB, so that the way through the origin ends above the device.
+        peak = found.estimate.peak
+        size = peak.device_bytes + (1 << 30)
+        verdict = judge(size, size, 79 << 30)
+        peak = dataclasses.replace(peak, device_bytes=size, low_bytes=size, high_bytes=size)
+        return found._replace(estimate=dataclasses.replace(found.estimate, peak=peak, verdict=verdict))
+
+    spec = JobSpec(target=parse_target("preset:x"), seq_len=800 << 30, mode="inference", precision="bf16")
+    given = attempt(spec)
+    (found,) = advise(given, attempt)
+    assert len(tried) == 3
+    assert 0.97 * (78 << 30) <= int(found.change.removeprefix("--seq-len ")) <= 78 << 30
 
 
 @pytest.mark.slow

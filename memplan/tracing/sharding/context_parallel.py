@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,20 +17,19 @@ from memplan.tracing.sharding import world
 from memplan.tracing.sharding.ring import few_turns
 
 
-def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
-    """Say what is done; the model itself stays as it is.
+def padded(spec: JobSpec) -> JobSpec:
+    """Return the job with its sequences padded, as trainers do it, to the next length that its ranks can share.
 
-    Raises:
-        UsageError: The sequence cannot be shared evenly.
+    Causal attention is balanced by giving each rank a part from the front and one from the back.
     """
+    parts = 2 * spec.parallel.context
+    return spec if spec.seq_len is None else replace(spec, seq_len=-(-spec.seq_len // parts) * parts)
+
+
+def shard(model: nn.Module, spec: JobSpec, mesh: DeviceMesh) -> nn.Module:
+    """Say what is done; the model itself stays as it is."""
     del mesh
     ranks = spec.parallel.context
-    # Causal attention is balanced by giving each rank a part from the front and one from the back.
-    if spec.seq_len and spec.seq_len % (2 * ranks):
-        below = spec.seq_len - spec.seq_len % (2 * ranks)
-        lengths = " or ".join(f"--seq-len {length}" for length in (below, below + 2 * ranks) if length)
-        hint = f"{2 * ranks} must divide it: give {lengths}"
-        raise UsageError(f"{ranks} ranks cannot share {spec.seq_len} tokens evenly", where="--parallel cp", hint=hint)
     world.current().assume(f"each of {ranks} ranks has 1/{ranks} of every sequence; keys and values go around a ring")
     return model
 

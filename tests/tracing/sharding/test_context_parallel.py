@@ -104,11 +104,16 @@ def test_attention_is_itself_again_afterwards():
     assert nn.functional.scaled_dot_product_attention is before
 
 
-@pytest.mark.parametrize(("ranks", "lengths"), [(3, "--seq-len 12 or --seq-len 18"), (16, "--seq-len 32")])
-def test_uneven_parts_are_refused_with_the_nearest_even_ones(ranks, lengths):
-    with pytest.raises(UsageError, match=f"{ranks} ranks cannot share {TOKENS} tokens") as refused:
-        traced(f"cp={ranks}", seq_len=TOKENS, **OPTIONS)
-    assert refused.value.hint == f"{2 * ranks} must divide it: give {lengths}"
+@pytest.mark.parametrize(("ranks", "length"), [(3, 18), (16, 32), (4, TOKENS)])
+def test_sequences_are_padded_to_a_length_that_ranks_can_share(ranks, length):
+    given = ModelSource(model=Decoder, batch=lambda size, length: words(size)[:, :1].repeat(1, length), loss=loss)
+    trace, even = (traced(f"cp={ranks}", given=given, seq_len=tokens, **OPTIONS) for tokens in (TOKENS, length))
+    assert trace.seq_len == even.seq_len == length
+    assert trace.events == even.events
+    assert [each.nbytes for each in trace.storages] == [each.nbytes for each in even.storages]
+    said = [each for each in trace.assumptions if "padded" in each]
+    assert said == [each for each in trace.assumptions if each not in even.assumptions]
+    assert [str(length) in each for each in said] == [True] * (length > TOKENS)
 
 
 def test_a_train_step_of_the_users_own_shares_no_sequence():
