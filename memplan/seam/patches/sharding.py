@@ -112,6 +112,12 @@ RINGS = patches(
     source="torch/distributed/tensor/experimental/_context_parallel/_attention.py",
 )
 """Their loops go once around the ranks of a ring; where there are none, every turn is traced."""
+GATHERED_KEYS = patch(
+    "torch.distributed.tensor.experimental._context_parallel._attention._AllGatherRotater.next_buffer",
+    required=False,
+    why="of what a ring gathers, one rank's part is looked at in a turn, and not those of all",
+    source="torch/distributed/tensor/experimental/_context_parallel/_attention.py",
+)
 
 PATCHES: tuple[Patch, ...] = (
     GATHERED_PARAMETER,
@@ -127,6 +133,7 @@ PATCHES: tuple[Patch, ...] = (
     DRAW_SHARDS,
     COMPARE_SHAPES,
     REBUILD_BUCKETS,
+    GATHERED_KEYS,
     *patches(
         "torch.distributed",
         *_RANKS,

@@ -14,7 +14,7 @@ from memplan.errors import UsageError
 from memplan.job.spec import JobSpec
 from memplan.tracing.place import batch_tensors
 from memplan.tracing.sharding import world
-from memplan.tracing.sharding.ring import few_turns
+from memplan.tracing.sharding.ring import few_turns, one_part_at_a_time
 
 
 def padded(spec: JobSpec) -> JobSpec:
@@ -56,7 +56,8 @@ def sequence_shared(spec: JobSpec, seq_len: int | None) -> Callable[[Any], Abstr
             buffer_seq_dims=[1] * len(sequences),
             no_restore_buffers=set[torch.Tensor](sequences),
         )
-        with shared, few_turns(here.recorder) if may_be_few else nullcontext():
+        few = few_turns(here.recorder) if may_be_few else nullcontext()
+        with shared, one_part_at_a_time(), few:
             yield
 
     return context

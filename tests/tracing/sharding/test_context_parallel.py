@@ -1,11 +1,18 @@
 """Context parallelism: every rank has its part of the sequence, and meets all keys and values around the ring."""
 
+from contextlib import nullcontext
+
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from memplan.errors import UsageError
 from memplan.job.source import ModelSource
 from memplan.tracing.records import Trace
+from memplan.tracing.sharding import context_parallel
+from memplan.tracing.sharding.ring import Gathered
 from tests.tracing.jobs import source
 from tests.tracing.sharding.toy import (
     BATCH,
@@ -114,6 +121,23 @@ def test_sequences_are_padded_to_a_length_that_ranks_can_share(ranks, length):
     said = [each for each in trace.assumptions if "padded" in each]
     assert said == [each for each in trace.assumptions if each not in even.assumptions]
     assert [str(length) in each for each in said] == [True] * (length > TOKENS)
+
+
+def test_a_turn_looks_at_one_part_of_what_was_gathered(monkeypatch):
+    one = traced("cp=8", **OPTIONS)
+    monkeypatch.setattr(context_parallel, "one_part_at_a_time", nullcontext)
+    whole = traced("cp=8", **OPTIONS)
+    assert (one.events, one.storages) == (whole.events, whole.storages)
+    cuts, chunks = (sum(op.name == "aten.split.Tensor" for op in trace.ops) for trace in (one, whole))
+    assert cuts < chunks
+    assert len(one.ops) == len(whole.ops)
+
+
+@given(st.integers(1, 5), st.integers(1, 5))
+def test_parts_of_what_was_gathered_are_its_chunks(parts, size):
+    tensor = torch.arange(parts * size * 2).view(parts * size, 2)
+    for index in range(-parts, parts):
+        assert torch.equal(Gathered(tensor).chunk(parts)[index], tensor.chunk(parts)[index])
 
 
 def test_a_train_step_of_the_users_own_shares_no_sequence():
