@@ -20,6 +20,8 @@ from memplan.units import Bytes, OpIndex, StorageId
 if TYPE_CHECKING:
     import networkx as nx
 
+SET_UP = OpIndex(-1)
+"""Where events stand that come before the first op."""
 MOST_EDGES = 1_000_000
 """Of one exported graph; networkx takes about a kilobyte for each with its attributes."""
 
@@ -43,9 +45,9 @@ class TensorLifetime:
     stream: int
     """CUDA stream that it was allocated on."""
     start: OpIndex
-    """Op that allocates it."""
+    """Op that allocates it; -1: set-up."""
     end: OpIndex
-    """First op at which it is gone."""
+    """First op at which it is gone; 0 where set-up itself frees it."""
     born: str
     """Node of the fx graph that allocates it; empty for what set-up made."""
     last_read: str
@@ -60,24 +62,26 @@ def lifetimes_of(lifetimes: Lifetimes, nodes: Sequence[str] | None = None) -> tu
     ops = lifetimes.trace.ops
     named = nodes if nodes is not None else [f"op_{op.index}" for op in ops]
     readers = {read: int(op.index) for op in ops for read in op.reads}
+    set_up = {(event.storage, event.action) for event in lifetimes.trace.events if event.op == SET_UP}
     found = []
     for identity, buffer in lifetimes.buffers.items():
         if not buffer.nbytes:
             continue
         storage, reader = lifetimes.trace.storages[identity], readers.get(identity)
-        made_by_op = not storage.name and buffer.start < len(ops)
+        start = SET_UP if (identity, "alloc") in set_up else buffer.start
+        made_by_op = not storage.name and 0 <= start < len(ops)
         found.append(
             TensorLifetime(
                 id=identity,
-                name=storage.name or (ops[buffer.start].name if made_by_op else ""),
+                name=storage.name or (ops[start].name if made_by_op else ""),
                 nbytes=buffer.nbytes,
                 category=buffer.category,
                 module=buffer.module,
                 source=buffer.source,
                 stream=storage.stream,
-                start=buffer.start,
-                end=buffer.end,
-                born=named[buffer.start] if made_by_op else "",
+                start=start,
+                end=OpIndex(0) if (identity, "free") in set_up else buffer.end,
+                born=named[start] if made_by_op else "",
                 last_read="" if reader is None else named[reader],
             )
         )

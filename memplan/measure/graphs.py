@@ -126,6 +126,7 @@ def _peak(tensors: tuple[TensorLifetime, ...]) -> tuple[int, int]:
     most, at, alive = 0, 0, 0
     for op in sorted(change):
         alive += change[op]
-        if alive > most:
+        # What set-up frees one after the other was never alive at once.
+        if alive > most and op >= 0:
             most, at = alive, op
     return most, at

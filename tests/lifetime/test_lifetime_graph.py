@@ -4,14 +4,18 @@ from itertools import combinations
 
 import networkx as nx
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from memplan.errors import UsageError
 from memplan.lifetime import graph
-from memplan.lifetime.graph import TensorLifetime, count_meetings, meetings, to_networkx
+from memplan.lifetime.build import build_lifetimes
+from memplan.lifetime.graph import TensorLifetime, count_meetings, lifetimes_of, meetings, to_networkx
 from memplan.lifetime.records import Category
 from memplan.units import Bytes, OpIndex, StorageId
+from tests.tracing.jobs import source, trace
 
 
 def tensor(identity: int, start: int, end: int) -> TensorLifetime:
@@ -36,6 +40,35 @@ def test_edges_are_the_pairs_that_share_a_moment(lives: list[tuple[int, int]]) -
     assert {frozenset(edge) for edge in found} == shared
     assert len(found) == len(shared) == count_meetings(tensors)
     assert {frozenset(edge) for edge in to_networkx(tensors).edges} == shared
+
+
+class Scaled(nn.Module):
+    """Throws something away while it is made, before its first op and after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.scale = nn.Parameter(torch.randn(8).mul(3).exp())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.first(x) * self.scale).relu()
+
+
+def test_edges_of_a_trace_are_those_of_its_allocations_and_frees_with_set_up_before_the_first_op() -> None:
+    given = source(Scaled, lambda size: torch.randn(size, 8), loss=lambda output, _: output.sum())
+    recorded = trace(given, batch_size=4)
+    born, gone = (
+        {event.storage: event.op for event in recorded.events if event.action == action} for action in ("alloc", "free")
+    )
+    sized = [each.id for each in recorded.storages if each.nbytes and each.place == "device"]
+    alive = {each: set(range(born[each], gone.get(each, len(recorded.ops)) + 1)) for each in sized}
+    tensors = lifetimes_of(build_lifetimes(recorded))
+    assert {frozenset(edge) for edge in meetings(tensors)} == {
+        frozenset(pair) for pair in combinations(sized, 2) if alive[pair[0]] & alive[pair[1]]
+    }
+    thrown_away = [each for each in tensors if each.id in gone and gone[each.id] < 0]
+    assert thrown_away
+    assert {(each.born, each.name) for each in thrown_away} == {("", "")}
 
 
 def test_the_largest_clique_is_what_is_alive_at_once() -> None:

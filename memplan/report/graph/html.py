@@ -43,7 +43,7 @@ def _parts(drawn: list[TensorLifetime]) -> Iterator[str]:
     yield from _legend({str(each.category) for each in drawn})
     yield '<g class="lives">'
     for row, each in enumerate(sorted(drawn, key=lambda tensor: (tensor.start, tensor.end))):
-        x, end = (LEFT + (WIDTH - LEFT - RIGHT) * moment / last for moment in (each.start, each.end))
+        x, end = (LEFT + (WIDTH - LEFT - RIGHT) * max(moment, 0) / last for moment in (each.start, each.end))
         colour = COLOURS.get(str(each.category), OTHER_COLOUR)
         yield (
             f'<rect x="{x:.1f}" y="{TOP + ROW * row}" width="{max(end - x, 0.7):.1f}" height="{ROW - 1}" '
