@@ -53,7 +53,7 @@ def _meant(folder: Path, command: str, *, with_gpu: bool) -> Iterator[tuple[str,
             words = _words(job, jobs, file.parent, command, with_gpu=with_gpu)
             yield f"job '{job.get('name', '?')}' of {file}", words
         return
-    yield _only(folder, command)
+    yield _only(folder, command, "" if file is None else f"; {file} has no job")
 
 
 def _words(
@@ -72,14 +72,15 @@ def _words(
     return words
 
 
-def _only(folder: Path, command: str) -> tuple[str, list[str]]:
+def _only(folder: Path, command: str, project: str) -> tuple[str, list[str]]:
+    """The one candidate of a folder; what is known of its project is told, too."""
     files = [file.name for file in sorted(folder.glob("*.py")) if _is_candidate(file)]
     if len(files) == 1:
-        return f"{files[0]} is the only model or program in this folder", files
+        return f"{files[0]} is the only model or program in this folder{project}", files
     if files:
-        what = f"{command} needs a TARGET: this folder has {', '.join(files)}"
+        what = f"{command} needs a TARGET: this folder has {', '.join(files)}{project}"
         raise UsageError(what, hint=f"memplan {command} {files[0]}")
-    what = f"{command} needs a TARGET: no Python file of this folder defines a model or trains one"
+    what = f"{command} needs a TARGET: no Python file of this folder defines a model or trains one{project}"
     raise UsageError(what, hint=f"memplan {command} path/to/model.py, or preset:gpt2 ('memplan presets' lists more)")
 
 

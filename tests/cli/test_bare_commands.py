@@ -66,6 +66,16 @@ def test_jobs_of_a_project_as_they_would_be_typed(folder: Path) -> None:
     assert next(bare.completed(["graph"], folder / "inner"))[1] == "net.py"
 
 
+def test_a_project_file_without_a_job_is_named(folder: Path) -> None:
+    (folder / "memplan.toml").write_text(PROJECT.replace("[[job]]", "[[jobs]]"))
+    for wanted in ("no Python file of this folder", "this folder has one.py, two.py"):
+        with pytest.raises(UsageError, match=wanted) as refused:
+            list(bare.completed(["estimate"]))
+        assert refused.value.what.endswith("; memplan.toml has no job")
+        (folder / "one.py").write_text(NET)
+        (folder / "two.py").write_text(NET)
+
+
 def test_a_project_is_estimated_job_by_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "memplan.toml").write_text(PROJECT)
     (folder / "net.py").write_text(NET)
