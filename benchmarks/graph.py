@@ -24,7 +24,7 @@ from memplan.errors import MemplanError
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.lifetime.build import build_lifetimes
-from memplan.lifetime.graph import MOST_EDGES, count_meetings, lifetimes_of, meetings
+from memplan.lifetime.graph import count_meetings, lifetimes_of, meetings
 from memplan.plan.reuse.answer_records import MethodOutcome
 from memplan.plan.reuse.csv_file import read_problem
 from memplan.plan.reuse.from_job import gather_job
@@ -39,6 +39,8 @@ SEED = 7
 STEP_SECONDS, HARD_SECONDS = 2.0, 5.0
 """For each method."""
 GPU = "h100-80g"
+MOST_EDGES = 10_000_000
+"""So many in two sets take some gigabytes."""
 INSTANCES = "ABCDEFGHIJK"
 
 
