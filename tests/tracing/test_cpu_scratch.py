@@ -306,6 +306,19 @@ def test_volumes_of_single_channels_are_brought_back_to_planes_on_avx2(channels,
 
 
 @avx2_machine
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [2, 12])
+@pytest.mark.parametrize("sides", [(60,), (14, 20), (6, 10, 14)], ids=["rows", "images", "volumes"])
+def test_transposed_convolutions_of_single_channels_are_onednns_on_avx2(sides, channels, stride):
+    dims = len(sides)
+    source, weight = torch.randn(3, channels, *sides), torch.randn(channels, 1, *[3] * dims)
+    pairs = [stride] * dims, [1] * dims, [1] * dims, True, [stride - 1] * dims, channels
+    for bias in (torch.randn(channels), None):
+        compare(aten.convolution.default, source, weight, bias, *pairs)
+    compare(aten.convolution_backward.default, *gradients((source, weight, torch.randn(channels), *pairs)))
+
+
+@avx2_machine
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("stride", [2, 3])
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
         }
         return around(before, {}, keeps=("result",), also={"dense": copy})
     width = block(conv)
-    if width == 1 and conv.depthwise and not conv.dilated:
+    if width == 1 and conv.depthwise and not (conv.dilated or conv.transposed):
         # Small products on rows of channels, which are brought back to planes.
         copy = image_bytes(conv, conv.outputs, conv.result_area, 1)
         before = {
@@ -117,7 +117,12 @@ def forward(call: Call) -> Script | None:
 
 
 def _is_unmeasured(conv: CpuConvolution) -> bool:
-    """Strided transposed ones in one dimension, or groups of them, take a scratchpad that no formula was found for."""
+    """Strided transposed ones in one dimension, or groups of them, take a scratchpad that no formula was found for.
+
+    Those of single channels were measured on AVX2 alone.
+    """
+    if conv.transposed and conv.depthwise and lanes() != AVX2_LANES:
+        return True
     grouped = conv.groups > 1 and by_small_products(conv) and not conv.channels_last
     return conv.transposed and conv.strided and (len(conv.kernel) == 1 or grouped)
 

@@ -74,6 +74,16 @@ def _to_source(conv: CpuConvolution) -> _Pass:
             result=image_bytes(conv, conv.inputs, conv.source_area, 1),
             dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
         )
+    if width == 1 and conv.depthwise and conv.transposed and not conv.dilated:
+        # Turned around it convolves single channels: small products on rows, which are brought back to planes.
+        return _Pass(
+            inside={
+                "gradient": image_bytes(conv, conv.outputs, conv.result_area, 1),
+                "weight": filters_bytes(conv, 1, lanes()),
+            },
+            result=image_bytes(conv, conv.inputs, conv.source_area, 1),
+            dense=image_bytes(conv, conv.inputs, conv.source_area, 1),
+        )
     if width == 1 or (not conv.depthwise and refused_by_avx2(conv, to_source=True)):
         return _Pass(
             inside={"columns": columns_bytes(conv)}, result=image_bytes(conv, conv.inputs, conv.source_area, 1)

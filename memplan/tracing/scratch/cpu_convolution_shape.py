@@ -57,7 +57,7 @@ class CpuConvolution:
     result_area: int
     """Pixels of one result channel."""
     slices: int
-    """Depth of the result; 1 without a third dimension."""
+    """Depth of what is unrolled, the result or, transposed, the source; 1 without a third dimension."""
     arriving_area: int
     """Pixels of a channel of what a gradient of the source is made of, with the margins that its filters reach to."""
     ragged_row: int
@@ -143,7 +143,7 @@ def parse(
         groups=groups,
         source_area=product(source.shape[2:]),
         result_area=product(result.shape[2:]),
-        slices=result.shape[2] if result.ndim == 5 else 1,
+        slices=(source if transposed else result).shape[2] if result.ndim == 5 else 1,
         arriving_area=_arriving_area((outer.shape[2:], inner.shape[2:], weight.shape[2:], stride, padding, dilation)),
         ragged_row=stride[-1] * round_up(inner.shape[-1], stride[-1]) if inner.shape[-1] % stride[-1] else 0,
         source_rows=source.shape[2],
@@ -174,8 +174,6 @@ def by_onednn(source: torch.Tensor, conv: CpuConvolution) -> bool:
     """Does oneDNN compute it (Convolution.cpp ConvParams::use_mkldnn)?"""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not available or source.dtype not in _ONEDNN_TYPES:
-        return False
-    if conv.transposed and conv.groups > 1 and conv.groups == conv.inputs:
         return False
     if source.dtype is not torch.float32:
         return _ONEDNN_TYPES[source.dtype]()
