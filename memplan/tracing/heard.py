@@ -3,8 +3,9 @@
 The run is made where data decide how much memory a job takes, and the job is small (``rehearsal``).
 """
 
+import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from memplan.job.parallel import ALONE
 from memplan.job.spec import FileTarget, JobSpec, ModuleTarget
@@ -51,6 +52,17 @@ class Heard:
         """Return the next answer at a place; None where nothing more was read there in this step."""
         answers = self._steps[self._at].get(place)
         return answers.popleft() if answers else None
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> "Heard":
+        """Read what ``last`` said after set-up and after each step."""
+        steps = [{(file, line, column): answers for file, line, column, answers in json.loads(step)} for step in lines]
+        return cls(steps or ({},))
+
+    @property
+    def last(self) -> str:
+        """What the last step read, as JSON on one line."""
+        return json.dumps([(*place, list(answers)) for place, answers in self._steps[-1].items()])
 
     def again(self) -> "Heard":
         """Return the same from its beginning, for one reader."""

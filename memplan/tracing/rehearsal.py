@@ -6,16 +6,14 @@ small, they are asked. The run measures nothing; the trace afterwards answers as
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 
 from memplan.errors import EstimateError
+from memplan.job.forked import forked
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
-from memplan.job.usercode import forgotten_modules, user_code
 from memplan.seam.modes import TorchDispatchMode
 from memplan.tracing.decisions import asked_at
 from memplan.tracing.fitting.loops import library_loop
@@ -27,6 +25,9 @@ from memplan.tracing.real_device import RealDevice
 
 aten = torch.ops.aten
 
+CPU_SECONDS = 30
+"""Processor time of the run, which seldom needs more than three; some loops of kernels never end (an exponential of a
+matrix that is not finite). Chosen."""
 _MASK = (torch.bool, torch.uint8)
 MASKS: Mapping[Any, Callable[[tuple[Any, ...]], list[Any]]] = {
     aten.nonzero.default: lambda args: [args[0]],
@@ -39,30 +40,38 @@ MASKS: Mapping[Any, Callable[[tuple[Any, ...]], list[Any]]] = {
 def rehearse(load: Callable[[], ModelSource], spec: JobSpec, progress: Callable[[str], None]) -> Heard:
     """Run a job's first steps for real, with the random numbers that follow a seed of 0, and say what was read there.
 
+    They run in a fork of this process, and leave nothing behind in it.
+
     Args:
         load: Loads the target.
         spec: The job.
         progress: Told what happens now.
 
     Raises:
-        UsageError: The options do not fit the target.
-        EstimateError: User code fails, is longer than ``MOST_OPS`` or reads nothing, or a library has its own loop.
+        EstimateError: They fail, take too long, read nothing, or a library trains by its own loop.
     """
+    progress("running a few steps for real, to ask the data")
+    heard = Heard.of(forked(lambda write: _hear(load, spec, write), CPU_SECONDS))
+    if heard.steps < LEAST_STEPS or not heard:
+        raise EstimateError("a real run on the CPU told nothing of the data")
+    return heard
+
+
+def _hear(load: Callable[[], ModelSource], spec: JobSpec, write: Callable[[str], None]) -> None:
+    """Run the steps, and write down what was heard in each."""
+    # OpenMP's other threads are not in the fork.
+    torch.set_num_threads(1)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     heard = Heard()
     listening = _Listening(heard)
-    with _apart(), torch.compiler.set_stance("force_eager"), forgotten_modules(), listening:
-        progress("asking the data: building the model for real")
+    torch.manual_seed(0)
+    with HostDraws("likely").playing(), torch.compiler.set_stance("force_eager"), listening:
         loop = _loop(load, spec)
+        write(heard.last)
         while heard.steps < STEPS and listening.has_time():
-            progress(f"asking the data: running step {heard.steps + 1} for real")
             heard.begin_step()
-            with user_code(f"step {heard.steps}"):
-                next(loop)
-    if heard.steps < LEAST_STEPS:
-        raise EstimateError(f"a step of the real run is longer than {MOST_OPS} ops")
-    if not heard:
-        raise EstimateError("nothing was read of the data")
-    return heard
+            next(loop)
+            write(heard.last)
 
 
 def _loop(load: Callable[[], ModelSource], spec: JobSpec) -> Iterator[None]:
@@ -72,15 +81,6 @@ def _loop(load: Callable[[], ModelSource], spec: JobSpec) -> Iterator[None]:
     if library_loop(model, source, spec) is not None:
         raise EstimateError("a library trains it by its own loop, which is not run here")
     return make_loop(source, model, spec, surroundings)
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    """A run that sees no GPU, draws on the host what its trace draws, and leaves random numbers as it found them."""
-    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        with HostDraws("likely").playing():
-            yield
 
 
 class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,6 +11,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.tracing import rehearsal
 from memplan.tracing.heard import STEPS, Heard
 from tests.tracing.real_memory import peak, real_allocations
 
@@ -133,6 +134,34 @@ def test_a_large_job_is_not_run(tmp_path: Path) -> None:
     assert ran.exists()
 
 
+_ENDLESS = """
+import torch
+class Endless(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.calls = 0
+    def forward(self, x):
+        self.calls += 1
+        kept = x[x[:, 0] > 1.5]
+        while type(x) is torch.Tensor and self.calls > 3:
+            pass
+        return self.layer(kept).sum() + x.sum()
+def model(): return Endless()
+def batch(batch_size): return torch.randn(batch_size, 8)
+def loss(output, batch): return output.square()
+"""
+
+
+def test_a_step_that_does_not_end_leaves_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "CPU_SECONDS", 3)
+    path = tmp_path / "endless.py"
+    path.write_text(_ENDLESS)
+    answer = estimated(path)
+    assert answer.steps_traced == 3
+    assert any("ran for real" in sentence for sentence in answer.assumptions)
+
+
 def test_random_numbers_go_on_as_if_nothing_had_run(tmp_path: Path) -> None:
     path = tmp_path / "selecting.py"
     path.write_text(_SELECTING)
@@ -152,6 +181,8 @@ def test_answers_come_in_the_order_in_which_they_were_heard() -> None:
     for place, answer in ((here, True), (there, 2.5), (here, False)):
         heard.write(place, answer)
 
+    assert heard.last == '[["a.py", 1, 0, [true, false]], ["a.py", 2, 0, [2.5]]]'
+    heard = Heard.of(['[["a.py", 1, 0, [3]]]', heard.last])
     reader = heard.again()
     assert (reader.read(here), reader.read(here), reader.read(there)) == (3, None, None)
     reader.begin_step()
