@@ -23,7 +23,7 @@ from memplan.measure.measured import Measured
 from memplan.measure.played import DEFAULT_POLICY, play_idle, play_on_device
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.stream import freed_late
-from memplan.tracing.heard import is_small
+from memplan.tracing.heard import decide, is_small
 from memplan.tracing.records import DeviceTraits, Trace, Way
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from memplan.tracing.sharding.zero.settings import is_zero
@@ -164,9 +164,10 @@ class Measurer:
     ) -> Measured:
         """The job as data would have it, where they decide and it is small enough to ask them; else the likely way."""
         likely = replace(measured, otherwise=tuple(otherwise))
-        peaks = {(each.memory.peak_requested, each.memory.peak_reserved) for each in (measured, *otherwise)}
+        trace = measured.lifetimes.trace
+        peaks = [(each.memory.peak_requested, each.memory.peak_reserved) for each in (measured, *otherwise)]
         largest = max(reserved for _, reserved in peaks)
-        if len(peaks) == 1 or self._load is not None or not is_small(spec, measured.lifetimes.trace, largest):
+        if self._load is not None or not decide(trace, *peaks) or not is_small(spec, trace, largest):
             return likely
         try:
             lifetimes = self._lifetimes(every_turn(spec), profile, measured.rank, "heard")

@@ -21,6 +21,8 @@ MOST_OPS = 100_000
 """Of the trace that shows that data decide, and of the run. Chosen: half a minute of a trace."""
 MOST_BYTES = 1 << 30
 """What the job may hold at once. Chosen: any machine has it."""
+KERNELS = frozenset({"aten.linalg_matrix_exp.default"})
+"""Ops whose kernels go by the data (``scratch.cpu_linear_algebra``)."""
 Place = tuple[str, int, int]
 """File, line, column."""
 Answer = bool | int | float
@@ -76,6 +78,16 @@ class Heard:
     def steps(self) -> int:
         """How many steps ran."""
         return len(self._steps) - 1
+
+
+def decide(trace: Trace, *peaks: tuple[int, int]) -> bool:
+    """Do data decide how much memory a job takes?
+
+    Args:
+        trace: The job's.
+        peaks: Of each way in which data may turn out.
+    """
+    return len(set(peaks)) > 1 or any(op.name in KERNELS for op in trace.ops)
 
 
 def is_small(spec: JobSpec, trace: Trace, peak: int) -> bool:

@@ -95,7 +95,7 @@ class Recorder(TorchDispatchMode):
         self.step_graph = self.references.step_graph
         self._placing = Placing(device, place_rule, self.references, self.ledger, values)
         self._overwriting = Overwriting(self.references, self.ledger, self.ops)
-        self._player = ScratchPlayer(self.ledger, device, self.references.is_host)
+        self._player = ScratchPlayer(self.ledger, device, self.references.is_host, values.decisions.heard)
         self._results = EnteredResults(self.ledger, self.references, self._placing, self._player, self.log)
         values.knowledge_of = knowledge_of
 

@@ -103,6 +103,8 @@ class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         answers = [result] if isinstance(result, bool | int | float) else []
         answers += [int(torch.count_nonzero(mask)) for mask in (MASKS[func](args) if func in MASKS else ())]
+        if func is aten.linalg_matrix_exp.default and args[0].ndim == 2:
+            answers.append(float(torch.linalg.matrix_norm(args[0], 1)))
         if answers and (place := asked_at()) is not None:
             for answer in answers:
                 self._heard.write(place, answer)

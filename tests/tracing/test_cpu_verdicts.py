@@ -17,7 +17,7 @@ from memplan.tracing.scratch.cpu_table import CPU_RULES, CPU_VERDICTS, not_exami
 from memplan.tracing.scratch.rules import Call
 from tests.support.benchmarks import BENCHMARKS, benchmark
 from tests.tracing.real_memory import peak, real_allocations
-from tests.tracing.test_cpu_scratch import compare
+from tests.tracing.test_cpu_scratch import compare, real_curve
 
 aten = torch.ops.aten
 pytestmark = [
@@ -554,3 +554,23 @@ def test_a_batch_of_exponentials_of_many_norms_stays_within_its_bound():
         sum(size(step) for step in held) + result for size in (lambda s: s.nbytes, lambda s: s.most or s.nbytes)
     )
     assert least < real <= most
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", [1e-9, 1e-4, 1e-2, 0.1, 0.5, 1.0, 2.0, 40.0])
+def test_exponentials_of_known_norm(norm, dtype):
+    matrix = torch.zeros(64, 64, dtype=dtype)
+    matrix[0, 0] = norm
+    real, _ = real_curve(aten.linalg_matrix_exp.default, (matrix,), {})
+    call = Call(
+        name="aten.linalg_matrix_exp.default",
+        args=(matrix,),
+        kwargs={},
+        out=matrix.clone(),
+        device=DeviceTraits(kind="cpu"),
+        in_backward=False,
+        is_host=lambda _: False,
+        heard=lambda: norm,
+    )
+    script = CPU_VERDICTS["aten.linalg_matrix_exp.default"](call)
+    assert matrix.nbytes + sum(line.nbytes for line in script.lines) == pytest.approx(real, abs=64)

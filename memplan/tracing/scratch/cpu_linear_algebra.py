@@ -319,6 +319,13 @@ def solution(call: Call) -> Script:
 
 _POWERS = 5
 """Matrices in each of the two buffers of the highest degree (LinearAlgebra.cpp ``compute_T18``)."""
+_HELD = (4, 5, 6, 8, 9)
+"""Matrices beside the result at each degree below it (``compute_T1`` … ``compute_T12``; measured on torch 2.13)."""
+_NORMS = {
+    4: (1.192092800768788e-07, 5.978858893805233e-04, 5.116619363445086e-02, 5.800524627688768e-01, 1.461661507209034),
+    8: (2.220446049250313e-16, 2.580956802971767e-08, 3.397168839976962e-04, 4.991228871115323e-02, 0.299615891381158),
+}
+"""Bytes of a real number → the largest norm for which each of these degrees will do (``mexp``)."""
 
 
 def exponential(call: Call) -> Script:
@@ -326,7 +333,8 @@ def exponential(call: Call) -> Script:
 
     Batches always take the highest degree. Matrices that are squared more often than others (of larger norms, which
     are data) leave a copy of the batch, without those that are done, for each number of times. The degree of a single
-    matrix follows from its norm, too: above 1.5 (0.3 in double precision) it is the highest, and none holds more.
+    matrix follows from its norm, too: above 1.5 (0.3 in double precision) it is the highest, and none holds more. A
+    real run knows the norm.
     """
     size = nbytes(call.args[0])
     if not size:
@@ -338,6 +346,10 @@ def exponential(call: Call) -> Script:
         squared = Scratch("alloc", "squared", 2 * size, most=most)
         return Script(before=(*_alloc("scaled", size), *powers, *sums, Scratch("free", "powers"), squared))
     highest = 2 * (_POWERS + 1) * size
+    norm, largest = call.heard(), _NORMS.get(call.args[0].real.element_size())
+    if norm is not None and largest is not None:
+        held = next((held for held, most in zip(_HELD, largest, strict=True) if norm <= most), 2 * (_POWERS + 1))
+        return within({"scaled, powers and sums": held * size})
     return Script(after=(Scratch("alloc", "selected and scaled, powers and sums", highest, most=highest),))
 
 

@@ -23,10 +23,17 @@ class ScratchPlayer:
         ledger: Takes the allocations.
         device: What the kernels run on.
         is_host: Does a tensor lie in host memory?
+        heard: What a real run read of the data where the program is now; None where there was none.
     """
 
-    def __init__(self, ledger: Ledger, device: DeviceTraits, is_host: Callable[[torch.Tensor], bool]) -> None:
-        self._ledger, self._device, self._is_host = ledger, device, is_host
+    def __init__(
+        self,
+        ledger: Ledger,
+        device: DeviceTraits,
+        is_host: Callable[[torch.Tensor], bool],
+        heard: Callable[[], float | None],
+    ) -> None:
+        self._ledger, self._device, self._is_host, self._heard = ledger, device, is_host, heard
         self._kept: set[str] = set()
         self._held: dict[str, StorageId] = {}
         self.bounded: set[str] = set()
@@ -45,6 +52,7 @@ class ScratchPlayer:
             device=self._device,
             in_backward=running.in_backward,
             is_host=self._is_host,
+            heard=self._heard,
         )
         script = rule(call) or _NOTHING
         if any(line.most is not None for line in script.lines):

@@ -60,6 +60,8 @@ class Call:
     """Does it run on the autograd thread (which has a library handle of its own)?"""
     is_host: Callable[[torch.Tensor], bool]
     """Does this tensor lie in host memory?"""
+    heard: Callable[[], float | None] = lambda: None
+    """What a real run read of the data here (``heard``); None where there was none."""
 
 
 Rule = Callable[[Call], Script | None]
