@@ -30,7 +30,7 @@ EXCEPTED: dict[str, str] = {
     "moe": "which expert takes how many tokens is the data's choice",
     "compiled": "what Triton's kernels of this GPU are fused of is Inductor's choice there",
 }
-"""Workload → why its prediction may be further off than the tolerance; each stands in docs/validate.md."""
+"""Workload → why its prediction may be further off than the tolerance; each stands in docs/accuracy.md."""
 
 
 def stream(sizes: list[int], marks: tuple[int, ...]) -> AllocationStream:
