@@ -1,4 +1,4 @@
-"""Every command of docs/features.md, as it stands there, in a folder with two models and a program."""
+"""Every command of docs/features.md, as it stands there, in a folder with two models, a program and prices."""
 
 import re
 import shlex
@@ -69,6 +69,14 @@ def get_global_memory_pool():
 """
 
 
+PRICES = """
+currency = "EUR"
+t4 = 0.35
+rtx-4090 = 0.69
+h100-80g = 2.99
+"""
+
+
 def test_the_page_has_commands() -> None:
     assert len(FOUND) > 20
     assert all(answer or "audit" in command for _, command, answer in FOUND)
@@ -85,7 +93,8 @@ def test_a_command_of_the_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPLAN_CACHE_DIR", str(tmp_path / "cache"))
-    for name, text in (("model.py", NET), ("lm.py", LANGUAGE_MODEL), ("train.py", PROGRAM), ("pooled.py", POOLED)):
+    files = {"model.py": NET, "lm.py": LANGUAGE_MODEL, "train.py": PROGRAM, "pooled.py": POOLED, "prices.toml": PRICES}
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     code = main(shlex.split(command)[1:])
     out, err = capsys.readouterr()

@@ -2,6 +2,8 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +14,7 @@ from memplan.errors import ExitCode
 from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
+    from memplan.hardware.prices import PriceTable
     from memplan.hardware.profile import GpuProfile
     from memplan.job.spec import JobSpec
     from memplan.measure.compose import Detail
@@ -27,6 +30,12 @@ AllocConf = Annotated[
         "PYTORCH_CUDA_ALLOC_CONF of the run, as expandable_segments:True.",
         metavar="CONF",
         default="PyTorch's own",
+    ),
+]
+Prices = Annotated[
+    Path | None,
+    options.option(
+        "prices", options.DEVICE, "What an hour of one GPU costs, by profile: TOML or JSON.", metavar="FILE"
     ),
 ]
 Redact = Annotated[
@@ -46,6 +55,7 @@ def estimate(
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
     alloc_conf: AllocConf = "",
+    prices: Prices = None,
     drawn: groups.DrawnOptions,
     cache: groups.CacheOptions,
     report: groups.ExportOptions,
@@ -66,6 +76,7 @@ def estimate(
     profiles = problems.of(profiles_for, gpu, profile_dir)
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)
+    priced = problems.of(_price_table, prices, profile_dir)
     plan = _tail(problems, spec, job, profiles or (), drawn)
     if redact and any(output.is_export for output in wanted):
         problems.add("--redact cannot hide the names in an export of the memory history")
@@ -109,7 +120,7 @@ def estimate(
         from memplan.report.redact import redacted
 
         results = redacted(results)
-    estimates = [result.estimate for result in results]
+    estimates = [_with_price(result.estimate, priced, spec.parallel.ranks) for result in results]
     digests = [result.digest for result in results]
     for output in wanted:
         if output.is_export:
@@ -126,6 +137,22 @@ def estimate(
                 commands=_searches(target, job, profiles or ()),
             )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
+
+
+def _price_table(file: Path | None, folders: Sequence[Path] | None) -> "PriceTable | None":
+    from memplan.hardware.prices import read_prices
+
+    return None if file is None else read_prices(file, folders or ())
+
+
+def _with_price(estimate: "Estimate", prices: "PriceTable | None", gpus: int) -> "Estimate":
+    """The estimate with what so many GPUs cost, where the table says it."""
+    from memplan.measure.records import Price
+
+    if prices is None or estimate.gpu.name not in prices.per_hour:
+        return estimate
+    each = prices.per_hour[estimate.gpu.name]
+    return replace(estimate, price=Price(per_hour=gpus * each, gpus=gpus, currency=prices.currency))
 
 
 def _tail(

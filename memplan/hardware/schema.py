@@ -76,7 +76,12 @@ def _size(value: object) -> int:
     return parse_size(value) if isinstance(value, str) else _count(value)
 
 
-def _rate(value: object) -> float:
+def rate(value: object) -> float:
+    """Read a number of at least 0.
+
+    Raises:
+        ValueError: It is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
         raise ValueError(f"expected a number of at least 0, found {value!r}")
     return float(value)
@@ -102,7 +107,7 @@ def _flops(value: object) -> dict[str, float]:
     unknown = sorted(table.keys() - set(DTYPES))
     if unknown:
         raise ValueError(f"unknown dtype {', '.join(unknown)}; known: {', '.join(DTYPES)}")
-    return {dtype: _rate(rate) for dtype, rate in table.items()}
+    return {dtype: rate(each) for dtype, each in table.items()}
 
 
 def _sources(value: object) -> dict[str, str]:
@@ -125,7 +130,7 @@ _OF_TYPE: Mapping[Any, Callable[[object], object]] = {
     str: _text,
     Kind: _kind,
     int: _count,
-    float: _rate,
+    float: rate,
     tuple[int, int] | None: _capability,
     tuple[str, ...]: _names,
     Mapping[str, float]: _flops,

@@ -213,6 +213,18 @@ class TailRisk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What the GPUs of a job cost."""
+
+    per_hour: float
+    """For an hour of all of them."""
+    gpus: int
+    """How many they are."""
+    currency: str = ""
+    """As the table calls it; empty where it does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """One job on one GPU. ``breakdown`` sums to ``peak.device_bytes``."""
 
@@ -253,6 +265,8 @@ class Estimate:
     """How likely lengths that differ run out of memory, where somebody asked."""
     savings: tuple[Saving, ...] = ()
     """What each optimization saves, where somebody asked (``--explain``); those that are on first."""
+    price: Price | None = None
+    """What the job's GPUs cost, where the user gave a table that says so (``--prices``)."""
 
     @property
     def headroom_bytes(self) -> int:

@@ -28,6 +28,7 @@ def test_options_of_estimate() -> None:
         "--steps",
         "--seq-len-dist",
         "--seed",
+        "--prices",
     }
     assert not [word for parameter in command.params for word in parameter.secondary_opts]
 

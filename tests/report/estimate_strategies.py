@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from memplan.lifetime.records import Category
-from memplan.measure.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Verdict
+from memplan.measure.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Price, Verdict
 from tests.report.example_estimates import make_estimate
 
 SIZES = st.integers(0, 2**62) | st.integers(0, 2**20)
@@ -20,6 +20,7 @@ OWNERS = st.builds(
 ADVICE = st.builds(Advice, change=NAMES, device_bytes=SIZES, slowdown=st.floats(-1, 1000))
 GPUS = st.builds(GpuFacts, name=NAMES, title=NAMES, total_bytes=SIZES, usable_bytes=SIZES)
 
+PRICES = st.builds(Price, per_hour=st.floats(0, 1e6), gpus=st.integers(1, 2**31), currency=NAMES)
 CACHES = st.builds(KvCache, bytes=SIZES, block_size=st.none() | st.integers(1, 2**31), blocks=SIZES, paged_bytes=SIZES)
 
 
@@ -63,4 +64,5 @@ def estimates(draw: st.DrawFn) -> Estimate:
         not_modelled=tuple(draw(st.lists(NAMES, max_size=3))),
         repeats=draw(st.booleans()),
         kv_cache=draw(st.none() | CACHES),
+        price=draw(st.none() | PRICES),
     )

@@ -10,6 +10,7 @@ from rich.text import Text
 from memplan.measure.over import over
 from memplan.measure.records import Advice, Estimate, Verdict
 from memplan.report.draw.layout import pad, spread
+from memplan.report.estimate.price import cheapest_lines, price_cells
 from memplan.text import shorten
 from memplan.units import format_bytes
 
@@ -31,46 +32,50 @@ _SHELL_WORD = re.compile(r"(?:'[^']*'|\S)+")
 
 
 def verdict_lines(estimates: Sequence[Estimate], width: int, commands: Mapping[str, str] = NO_COMMANDS) -> list[Text]:
-    """Return every GPU's verdict and peak, each followed by its advice or by the command that searches for one."""
+    """Return every GPU's verdict and peak, each followed by its advice or by the command that searches for one.
+
+    The last line names the cheapest GPU, where there are prices.
+    """
     name_cells = min(_NAME_CELLS, max(len(estimate.gpu.name) for estimate in estimates))
     lines = []
-    for estimate in estimates:
-        lines.append(_verdict_line(estimate, name_cells, width))
+    for estimate, price in zip(estimates, price_cells(estimates), strict=True):
+        lines.append(_verdict_line(estimate, name_cells, price, width))
         lines += [_advice_line(advice, estimate, width) for advice in estimate.advice[:ADVICE_SHOWN]]
         if estimate.verdict is Verdict.UNKNOWN:
             lines += [Text(f"  because  {shorten(reason, width - 11)}") for reason in estimate.not_modelled[:1]]
         if estimate.verdict is Verdict.OOM and not any(_keeps_model(advice, estimate) for advice in estimate.advice):
             lines += _next_lines(commands.get(estimate.gpu.name, ""), width)
-    return lines
+    return [*lines, *cheapest_lines(estimates, width)]
 
 
-def statement(estimate: Estimate) -> str:
-    """What the verdict says in figures."""
+def statement(estimate: Estimate, *, briefly: bool = False) -> str:
+    """What the verdict says in figures; ``briefly`` without what the device has."""
     usable = estimate.gpu.usable_bytes
     match estimate.verdict:
         case Verdict.UNKNOWN:
             return "no trustworthy figure"
         case Verdict.OOM:
-            return f"{_over(estimate)} {format_bytes(usable)} usable"
+            return _over(estimate) if briefly else f"{_over(estimate)} {format_bytes(usable)} usable"
         case _ if not usable:
             return "no fixed limit"
         case Verdict.TIGHT:
             free = [f"{format_bytes(estimate.headroom_bytes)} free"] if estimate.headroom_bytes >= 0 else []
             return ", ".join([*free, *([_over(estimate)] if _over(estimate) else [])])
         case Verdict.FITS:
-            return f"{format_bytes(estimate.headroom_bytes)} free of {format_bytes(usable)} usable"
+            free_bytes = f"{format_bytes(estimate.headroom_bytes)} free"
+            return free_bytes if briefly else f"{free_bytes} of {format_bytes(usable)} usable"
 
 
 def _over(estimate: Estimate) -> str:
     return over(estimate.peak.device_bytes, estimate.peak.high_bytes, estimate.gpu.usable_bytes)
 
 
-def _verdict_line(estimate: Estimate, name_cells: int, width: int) -> Text:
+def _verdict_line(estimate: Estimate, name_cells: int, price: str, width: int) -> Text:
     verdict = estimate.verdict
     peak = f"peak {format_bytes(estimate.peak.device_bytes)}, " if verdict != Verdict.UNKNOWN else ""
     left = Text.assemble(
         (f"{SYMBOLS[verdict]} {verdict.upper():{_WORD_CELLS}}", STYLES[verdict]),
-        f"  {pad(estimate.gpu.name, name_cells)}  {peak}{statement(estimate)}",
+        f"  {pad(estimate.gpu.name, name_cells)}  {price}{peak}{statement(estimate, briefly=bool(price))}",
     )
     return spread(left, Text(verdict.code or ""), width)
 
