@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 PATIENCE = 4
 """Seconds of waiting for each second of processor time: on a busy machine that is not much."""
@@ -45,10 +46,15 @@ def _run(body: Callable[[Callable[[str], None]], None], writer: int, cpu_seconds
     """Never returns: nothing of the parent's clean-up may run here."""
     try:
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
-        with os.fdopen(writer, "w", encoding="utf-8", buffering=1) as pipe:
-            body(lambda line: print(line, file=pipe))
+        body(partial(_write, writer))
     finally:
         os._exit(0)
+
+
+def _write(writer: int, line: str) -> None:
+    rest = memoryview(f"{line}\n".encode())
+    while rest:
+        rest = rest[os.write(writer, rest) :]
 
 
 def _lines(reader: int, deadline: float) -> tuple[str, ...]:

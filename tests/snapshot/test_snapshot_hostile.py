@@ -185,7 +185,7 @@ def test_hostile_files_are_refused_at_once_and_take_no_memory(name, tmp_path):
         started = time.process_time()
         with pytest.raises(UsageError, match=r"not a CUDA memory snapshot: ."):
             load_snapshot(path)
-        assert time.process_time() - started < 5
+        assert time.process_time() - started < 20  # What is quadratic takes minutes.
         assert tracemalloc.get_traced_memory()[1] < 50_000_000 + 30 * path.stat().st_size
     finally:
         tracemalloc.stop()
@@ -216,7 +216,7 @@ def test_a_history_that_flushes_with_every_request_is_replayed_at_once(conf, tmp
     failures = out_of_memory_events(device, policy, timeline(device, policy))
     started = time.process_time()
     found = what_if(device, policy, conf, failures=failures)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 12
     # Without a limit both streams keep their segments; with 90 MiB they cannot, so every turn emptied the cache.
     assert (found.survives, found.profile.end_reserved > 120 * MIB) == (True, True)
 

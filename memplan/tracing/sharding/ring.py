@@ -33,7 +33,7 @@ def few_turns(recorder: Recorder) -> AbstractContextManager[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredKeys:
     """What stands one part after the other in a tensor, cut where somebody asks for a part."""
 
     tensor: torch.Tensor
@@ -41,9 +41,9 @@ class Gathered:
     parts: int = 1
     """How many there are, of the same size."""
 
-    def chunk(self, parts: int) -> "Gathered":
+    def chunk(self, parts: int) -> "GatheredKeys":
         """Return the same in so many parts."""
-        return Gathered(self.tensor, parts)
+        return GatheredKeys(self.tensor, parts)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         """Return a view of one part; of those before the first, the last ones."""
@@ -55,8 +55,8 @@ def one_part_at_a_time() -> AbstractContextManager[None]:
     """Let a turn look at one rank's part of what was gathered, where torch takes views of the parts of all ranks."""
     scope = attribute(GATHERED_KEYS.path).__globals__ if owner_of(GATHERED_KEYS) is not None else {}
 
-    def waited(gathered: torch.Tensor | Gathered) -> Gathered:
-        return gathered if isinstance(gathered, Gathered) else Gathered(scope["_maybe_wait"](gathered))
+    def waited(gathered: torch.Tensor | GatheredKeys) -> GatheredKeys:
+        return gathered if isinstance(gathered, GatheredKeys) else GatheredKeys(scope["_maybe_wait"](gathered))
 
     return replaced(_renaming((GATHERED_KEYS,), _maybe_wait=waited))
 

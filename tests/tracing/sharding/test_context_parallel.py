@@ -12,7 +12,7 @@ from memplan.errors import UsageError
 from memplan.job.source import ModelSource
 from memplan.tracing.records import Trace
 from memplan.tracing.sharding import context_parallel
-from memplan.tracing.sharding.ring import Gathered
+from memplan.tracing.sharding.ring import GatheredKeys
 from tests.tracing.jobs import source
 from tests.tracing.sharding.toy import (
     BATCH,
@@ -137,7 +137,7 @@ def test_a_turn_looks_at_one_part_of_what_was_gathered(monkeypatch):
 def test_parts_of_what_was_gathered_are_its_chunks(parts, size):
     tensor = torch.arange(parts * size * 2).view(parts * size, 2)
     for index in range(-parts, parts):
-        assert torch.equal(Gathered(tensor).chunk(parts)[index], tensor.chunk(parts)[index])
+        assert torch.equal(GatheredKeys(tensor).chunk(parts)[index], tensor.chunk(parts)[index])
 
 
 def test_a_train_step_of_the_users_own_shares_no_sequence():
