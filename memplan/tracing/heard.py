@@ -17,8 +17,8 @@ LEAST_STEPS = 2
 """Fewest: the first makes what every later one finds."""
 MOST_FLOPS = 10**11
 """Of all of them together, as far as the trace tells. Chosen: a few seconds of one core."""
-MOST_OPS = 100_000
-"""Of the trace that shows that data decide, and of the run. Chosen: half a minute of a trace."""
+MOST_OPS = 60_000
+"""Of the trace that shows that data decide, and of the run. Chosen: a quarter of a minute of a trace."""
 MOST_BYTES = 1 << 30
 """What the job may hold at once. Chosen: any machine has it."""
 KERNELS = frozenset({"aten.linalg_matrix_exp.default"})
