@@ -1,7 +1,6 @@
 """Run something in a copy of this process, which may hang or die without harm."""
 
 import os
-import resource
 import select
 import signal
 import sys
@@ -44,6 +43,9 @@ def forked(body: Callable[[Callable[[str], None]], None], cpu_seconds: int) -> t
 
 def _run(body: Callable[[Callable[[str], None]], None], writer: int, cpu_seconds: int) -> None:
     """Never returns: nothing of the parent's clean-up may run here."""
+    # Not every platform has it.
+    import resource
+
     try:
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         body(partial(_write, writer))

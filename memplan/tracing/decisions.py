@@ -156,7 +156,7 @@ class Decisions:
             self._note("data-dependent conditions hold")
             return default
         asked = question(frame)
-        place = asked.file, asked.line, asked.column
+        place = asked.place
         if (heard := self._heard_at(place)) is not None:
             return bool(heard)
         answer = self.forced[place] if place in self.forced else self._answer(asked, place, default)
@@ -177,7 +177,7 @@ class Decisions:
         if frame is None:
             return likely
         asked = question(frame)
-        place = asked.file, asked.line, asked.column
+        place = asked.place
         if (heard := self._heard_at(place)) is not None:
             return float(heard)
         self.made.pop(place, None)
@@ -203,14 +203,14 @@ class Decisions:
         asked = question(frame) if frame is not None else None
         if asked is not None and (known := self._known(asked)) is not None:
             return known
-        heard = self._heard_at((asked.file, asked.line, asked.column)) if asked is not None else None
+        heard = self._heard_at(asked.place) if asked is not None else None
         if heard is not None:
             return int(heard)
         if asked is None or asked.is_compared or asked.in_while:
             # Loops that wait for a number are left by the ways of ``number``.
             return int(self.number(may_be.likely))
         self.asked += 1
-        place = asked.file, asked.line, asked.column
+        place = asked.place
         self.made.pop(place, None)
         self.made[place] = self.forced.get(place, True)
         return self._integer(asked, may_be, wanted=self.made[place])
@@ -225,14 +225,12 @@ class Decisions:
 
     def _integer(self, asked: Question, may_be: Readable, *, wanted: bool) -> int:
         most = MOST_UNBOUNDED if may_be.most is None else may_be.most
-        self.integers[asked.file, asked.line, asked.column] = IntegerRead(
-            shown=_shown(asked), is_bounded=may_be.most is not None
-        )
+        self.integers[asked.place] = IntegerRead(shown=_shown(asked), is_bounded=may_be.most is not None)
         bounds = "" if may_be.most is None else f", of 0 to {may_be.most}"
         self._note(f"the integer read at {_shown(asked)} is taken to be {may_be.likely}{bounds}")
         if may_be.most is None:
             self.unbounded[how_large(_shown(asked))] = None
-        if self.way == "most" or (asked.file, asked.line, asked.column) in self._moved:
+        if self.way == "most" or asked.place in self._moved:
             return most if wanted or self.way == "most" else 0
         if self.way == "other":
             # Nothing, or if the program cannot do with nothing, one.
@@ -372,8 +370,7 @@ def _may_ask(filename: str) -> bool:
 def asked_at() -> Place | None:
     """Return the place of the program that asks data now; None outside of any."""
     frame = _asking()
-    asked = question(frame) if frame is not None else None
-    return None if asked is None else (asked.file, asked.line, asked.column)
+    return None if frame is None else question(frame).place
 
 
 def _asking() -> FrameType | None:

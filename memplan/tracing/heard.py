@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from memplan.job.parallel import ALONE
 from memplan.job.spec import FileTarget, JobSpec, ModuleTarget
 from memplan.tracing.records import Trace
+from memplan.tracing.turns import stretches
 
 STEPS = 10
 """Most steps that run. Chosen: torch's L-BFGS fills its history of 100 in five by default."""
@@ -100,6 +101,7 @@ def is_small(spec: JobSpec, trace: Trace, peak: int) -> bool:
     """
     if not isinstance(spec.target, FileTarget | ModuleTarget) or spec.parallel != ALONE or spec.compile != "eager":
         return False
-    last = trace.steps[-1]
-    flops = STEPS * sum(op.flops for op in trace.ops[last.first_op : last.end_op])
-    return peak <= MOST_BYTES and flops <= MOST_FLOPS and len(trace.ops) <= MOST_OPS
+    first, end = trace.steps[-1].first_op, trace.steps[-1].end_op
+    flops = STEPS * sum(times * op.flops for ops, times in stretches(trace, first, end) for op in ops)
+    count = sum(times * len(ops) for ops, times in stretches(trace, 0, len(trace.ops)))
+    return peak <= MOST_BYTES and flops <= MOST_FLOPS and count <= MOST_OPS

@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Literal
 
 from memplan.files.syntax import parse_source
+from memplan.tracing.heard import Place
 
 Kind = Literal["failure", "exit", "loop", "choice"]
 """What an answer decides: whether the program fails; whether it leaves a function or a loop; whether a ``while`` goes
@@ -43,6 +44,11 @@ class Question:
     """Does it ask whether one number is more than another (``loss_new > loss``)?"""
     in_while: bool = False
     """Does a ``while`` loop of the same function go round it, and is it asked in so many words (``float(x)``)?"""
+
+    @property
+    def place(self) -> Place:
+        """Where it is asked."""
+        return self.file, self.line, self.column
 
 
 def question(frame: FrameType) -> Question:

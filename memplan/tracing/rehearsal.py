@@ -5,7 +5,7 @@ small, they are asked. The run measures nothing; the trace afterwards answers as
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from memplan.job.spec import JobSpec
 from memplan.seam.modes import TorchDispatchMode
 from memplan.tracing.decisions import asked_at
 from memplan.tracing.fitting.loops import library_loop
-from memplan.tracing.heard import LEAST_STEPS, MOST_OPS, STEPS, Heard
+from memplan.tracing.heard import LEAST_STEPS, MOST_OPS, STEPS, Answer, Heard
 from memplan.tracing.host_draws import HostDraws
 from memplan.tracing.inferred.complete import complete
 from memplan.tracing.prepare import build_model, make_loop
@@ -29,12 +29,22 @@ CPU_SECONDS = 30
 """Processor time of the run, which seldom needs more than three; some loops of kernels never end (an exponential of a
 matrix that is not finite). Chosen."""
 _MASK = (torch.bool, torch.uint8)
-MASKS: Mapping[Any, Callable[[tuple[Any, ...]], list[Any]]] = {
-    aten.nonzero.default: lambda args: [args[0]],
-    aten.masked_select.default: lambda args: [args[1]],
-    aten.index.Tensor: lambda args: [each for each in args[1] if each is not None and each.dtype in _MASK],
+
+
+def _masks(*masks: Any) -> list[int]:
+    return [int(torch.count_nonzero(mask)) for mask in masks]
+
+
+READS: Mapping[Any, Callable[[tuple[Any, ...]], Sequence[Answer]]] = {
+    aten.nonzero.default: lambda args: _masks(args[0]),
+    aten.masked_select.default: lambda args: _masks(args[1]),
+    aten.index.Tensor: lambda args: _masks(*(each for each in args[1] if each is not None and each.dtype in _MASK)),
+    aten.linalg_matrix_exp.default: lambda args: (
+        [float(torch.linalg.matrix_norm(args[0], 1))] if args[0].ndim == 2 else []
+    ),
 }
-"""Ops that select by masks, and which of their arguments may be one (``value_answers``)."""
+"""Ops that go by the data → what of it they go by: elements that masks select (``value_answers``), a matrix's norm
+(``scratch.cpu_linear_algebra``)."""
 
 
 def rehearse(load: Callable[[], ModelSource], spec: JobSpec, progress: Callable[[str], None]) -> Heard:
@@ -101,10 +111,7 @@ class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._ops > MOST_OPS:
             raise EstimateError(f"a step of the real run is longer than {MOST_OPS} ops")
         result = func(*args, **(kwargs or {}))
-        answers = [result] if isinstance(result, bool | int | float) else []
-        answers += [int(torch.count_nonzero(mask)) for mask in (MASKS[func](args) if func in MASKS else ())]
-        if func is aten.linalg_matrix_exp.default and args[0].ndim == 2:
-            answers.append(float(torch.linalg.matrix_norm(args[0], 1)))
+        answers = [result] if isinstance(result, bool | int | float) else READS[func](args) if func in READS else ()
         if answers and (place := asked_at()) is not None:
             for answer in answers:
                 self._heard.write(place, answer)

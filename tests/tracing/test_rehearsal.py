@@ -1,6 +1,7 @@
 """Where data decide how much memory a small job takes, they are asked: its first steps run for real."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import torch
 from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
+from memplan.measure.measurer import trace_for
 from memplan.measure.records import Estimate
+from memplan.tracing import heard as heard_module
 from memplan.tracing import rehearsal
-from memplan.tracing.heard import STEPS, Heard
+from memplan.tracing.heard import STEPS, Heard, is_small
 from tests.tracing.real_memory import peak, real_allocations
 
 _FLAT = """
@@ -189,3 +192,17 @@ def test_answers_come_in_the_order_in_which_they_were_heard() -> None:
     assert [reader.read(here), reader.read(here), reader.read(here), reader.read(there)] == [True, False, None, 2.5]
     assert heard.steps == 1
     assert heard.again().read(here) == 3
+
+
+def test_micro_batches_that_were_not_traced_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else ``recommend``, which traces a few, would hear a job that ``estimate`` does not."""
+    path = tmp_path / "selecting.py"
+    path.write_text(_SELECTING)
+    few = JobSpec(target=FileTarget(path=path), batch_size=8, grad_accum=40, few_micro_batches=True)
+    traces = {
+        spec.few_micro_batches: trace_for(spec, load_profile("cpu"))
+        for spec in (few, replace(few, few_micro_batches=False))
+    }
+    assert len(traces[True].ops) < len(traces[False].ops) / 4
+    monkeypatch.setattr(heard_module, "MOST_OPS", len(traces[False].ops) // 2)
+    assert [is_small(few, trace, 0) for trace in traces.values()] == [False, False]
