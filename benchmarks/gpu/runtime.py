@@ -41,7 +41,7 @@ ALONE = (
     "watching.monitor", "watching.command",
 )  # fmt: skip
 """They time, or fill the card: each waits for its turn."""
-SIZE = "MEMPLAN_WORKLOAD_SIZE"
+SIZE, GPU = "MEMPLAN_WORKLOAD_SIZE", "MEMPLAN_WORKLOAD_GPU"
 MOST_PACKED = 4 * 2**20
 """Bytes of the largest snapshot that is kept."""
 
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--gpu", default="h100-80g", help="the profile that predictions are made for")
     parser.add_argument("--budget", type=float, default=150.0, help="seconds after which parts are ended")
     parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("--commit", default="unknown")
@@ -123,7 +124,7 @@ def one(part: str, options: argparse.Namespace, until: float) -> dict[str, Any]:
     words = [sys.executable, __file__, "--child", part, "--out", options.work, "--device", options.device]
     words += ["--tiny"] if options.tiny else []
     threads = str(max(1, (os.cpu_count() or 2) // 4))
-    surroundings = os.environ | {"OMP_NUM_THREADS": threads, SIZE: "tiny" if options.tiny else "full"}
+    surroundings = os.environ | {"OMP_NUM_THREADS": threads, SIZE: "tiny" if options.tiny else "full", GPU: options.gpu}
     if name.startswith("plan_") or name == "predictions":
         # The trace needs no card.
         surroundings["CUDA_VISIBLE_DEVICES"] = ""
@@ -179,7 +180,7 @@ def environment(options: argparse.Namespace) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     found = {"packages": packages, "python": platform.python_version(), "platform": platform.platform()}
-    found |= {"commit": options.commit, "cpus": os.cpu_count(), "tiny": options.tiny, "device": options.device}
+    found |= {"commit": options.commit, "cpus": os.cpu_count(), "tiny": options.tiny, "device": options.device, "profile": options.gpu}
     if options.device == "cuda":
         facts = "name,driver_version,memory.total,pcie.link.gen.current,pcie.link.width.current"
         words = ["nvidia-smi", f"--query-gpu={facts}", "--format=csv,noheader"]

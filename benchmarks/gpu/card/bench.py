@@ -21,7 +21,7 @@ from memplan.tracing.real_device import RealDevice
 
 ROOT = Path(__file__).parents[3]
 TARGETS = ROOT / "benchmarks/gpu/targets"
-GPU = "h100-80g"
+GPU = os.environ.get("MEMPLAN_WORKLOAD_GPU", "h100-80g")
 """The profile that predictions are made for."""
 
 
