@@ -18,7 +18,7 @@ from memplan.replay.host import host_peak
 from memplan.replay.records import MemoryProfile
 from memplan.tracing.records import Event, Op, Trace
 from memplan.tracing.turns import stretches
-from memplan.units import Bytes, OpIndex, StorageId
+from memplan.units import Bytes, OpIndex, StorageId, format_bytes
 from memplan.versions import installed
 
 _SET_UP = Op(
@@ -40,7 +40,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     pipeline = _loading(spec, trace)
     return Estimate(
         target=format_target(spec.target),
-        verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries),
+        verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries + bool(memory.growth)),
         gpu=_gpu(profile),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
@@ -73,6 +73,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         + measured.notes
         + _on_epochs(profile, measured)
         + _on_retries(memory)
+        + _on_growth(memory)
         + (pipeline.assumptions if pipeline else ()),
         not_modelled=trace.not_modelled
         + shipped_residuals().of_another_age(basis, installed("torch"))
@@ -182,6 +183,15 @@ def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
     if not memory.retries:
         return ()
     return (f"it fits because the allocator gives its cache back {memory.retries} times, which stalls the device",)
+
+
+def _on_growth(memory: MemoryProfile) -> tuple[str, ...]:
+    if not memory.growth:
+        return ()
+    return (
+        f"reserved memory grows by {format_bytes(memory.growth)} with every step: the peak is that after "
+        f"{memory.steps_replayed} steps, and a run goes on to take all that the device has",
+    )
 
 
 def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:

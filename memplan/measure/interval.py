@@ -198,7 +198,9 @@ def _of_one(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> tu
     likely, band = measured.memory.peak_reserved + profile.context_bytes, measured.jitter
     needed, most = (_upper(memory, profile, basis, band.above) for memory in (measured.needed, measured.most))
     low = min(likely, _lower(measured.least, profile, basis, band.below))
-    return low, max(likely, needed, min(most, profile.usable_bytes or most))
+    # Steps that always add to the cache come to the device's end before the cache is given back.
+    grown = profile.usable_bytes if measured.memory.growth else 0
+    return low, max(likely, needed, min(most, profile.usable_bytes or most), grown)
 
 
 def _lower(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis, below: int) -> int:

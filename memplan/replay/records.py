@@ -164,6 +164,8 @@ class MemoryProfile:
     """Number of segments at the end."""
     settled: bool = True
     """Did the allocator's state repeat? False where steps were cut short by ``max_steps`` or by a full device."""
+    growth: Bytes = Bytes(0)
+    """Bytes by which the reserved peak still grows with every repetition after the last; 0 where it does not."""
     retries: int = 0
     """Times that all cached memory was released to serve one request (``num_alloc_retries``)."""
     out_of_memory: OutOfMemory | None = None

@@ -15,10 +15,13 @@ successor stays for ever, once more in every repetition.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from memplan.replay.allocator import Policy, make_allocator
 from memplan.replay.play import Player
 from memplan.replay.records import MemoryProfile, RepeatedTurn, Request
+from memplan.units import Bytes
 
 MAX_STEPS = 64
 """Default for how often a step is repeated at most; small traced models settle within 2 to 36 repetitions."""
@@ -93,16 +96,25 @@ def replay_steps(
     ]
     if not player.play_with_turns(prefix, turns[: len(turns) - len(of_step)]):
         return player.profile(steps=0, settled=False)
-    seen = {_state(player, rename)}
+    seen, levels = {_state(player, rename)}, [player.peak_reserved]
     for count in range(1, max_steps + 1):
         if not player.play_with_turns(step, of_step):
             return player.profile(steps=count, settled=False)
         player.rename(rename)
+        levels.append(player.peak_reserved)
         state = _state(player, rename)
         if state in seen:
             return player.profile(steps=count, settled=True)
         seen.add(state)
-    return player.profile(steps=max_steps, settled=False)
+    return replace(player.profile(steps=max_steps, settled=False), growth=_growth(levels))
+
+
+def _growth(levels: Sequence[int]) -> Bytes:
+    """By how much the reserved peak grows with a repetition, if it grew in every quarter of them: else it only wanders."""
+    quarter = (len(levels) - 1) // 4
+    marks = [levels[len(levels) - 1 - quarter * count] for count in range(5)]
+    grows = quarter and all(later > earlier for later, earlier in pairwise(marks))
+    return Bytes((levels[-1] - levels[-1 - quarter]) // quarter if grows else 0)
 
 
 def _state(player: Player, rename: Mapping[int, int]) -> tuple[object, ...]:

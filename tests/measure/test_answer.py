@@ -55,6 +55,20 @@ def test_the_breakdown_sums_to_the_peak_and_the_interval_holds_it(spec: JobSpec)
         )
 
 
+def test_a_cache_that_grows_with_every_step_is_said_and_never_fits_quietly(spec: JobSpec) -> None:
+    """Of 8,000 rows, each of four blocks makes four tensors of 62.5 MiB: the wide layer's result, what follows it, and
+    their gradients. Under this setting each takes a new segment of 64 MiB in every step."""
+    job = dataclasses.replace(spec, batch_size=8000)
+    (answer,) = estimate_here(job, [load_profile("h100-80g")], alloc_conf="max_split_size_mb:64")
+    said = [each for each in answer.assumptions if "with every step" in each]
+    assert "grows by 1.00 GiB with every step" in said[0]
+    assert answer.verdict is Verdict.TIGHT
+    assert answer.peak.high_bytes >= answer.gpu.usable_bytes
+    (plain,) = estimate_here(job, [load_profile("h100-80g")])
+    assert plain.verdict is Verdict.FITS
+    assert not [each for each in plain.assumptions if "with every step" in each]
+
+
 def test_parameters_and_arithmetic_of_a_step(spec: JobSpec) -> None:
     (answer,) = estimate_here(spec, [load_profile("a100-80g")])
     weights = 4 * 2 * 512 * 2048

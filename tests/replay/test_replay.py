@@ -77,7 +77,7 @@ def test_repeating_a_step_equals_unrolling_it(program, policy, limit):
     options = {"policy": policy, "limit_bytes": limit}
     repeated = replay_steps(prefix, step, successors(program, 2), max_steps=6, **options)
     unrolled = replay(list(unroll(program, 2 + repeated.steps_replayed)), **options)
-    same = {"steps_replayed": repeated.steps_replayed, "settled": repeated.settled}
+    same = {"steps_replayed": repeated.steps_replayed, "settled": repeated.settled, "growth": repeated.growth}
     assert repeated == dataclasses.replace(unrolled, **same)
     assert repeated.settled or repeated.steps_replayed == 6 or repeated.out_of_memory is not None
     if repeated.settled:
@@ -208,6 +208,23 @@ def test_gradients_that_outlive_the_step():
 def test_a_leak_never_settles():
     profile = replay_steps([], [Request("alloc", 0, 30 * MIB, 0)], {}, policy=AllocatorPolicy(), max_steps=5)
     assert (profile.settled, profile.steps_replayed, profile.peak_reserved) == (False, 5, 150 * MIB)
+
+
+def test_blocks_that_a_setting_keeps_from_being_used_again_are_growth():
+    """62.5 MiB take a segment of 64, which once it is free is too large to be split (``get_free_block``,
+    c10/cuda/CUDACachingAllocator.cpp)."""
+    size = 125 * MIB // 2
+    step = [Request("alloc", 0, size, 0), Request("free", 0, 0, 0)]
+    found = replay_steps([], step, {}, policy=AllocatorPolicy(max_split_size=64 * MIB), max_steps=16)
+    assert (found.settled, found.growth, found.peak_reserved) == (False, 64 * MIB, 16 * 64 * MIB)
+    plain = replay_steps([], step, {}, policy=AllocatorPolicy(), max_steps=16)
+    assert (plain.settled, plain.growth) == (True, 0)
+
+
+def test_one_segment_more_is_no_growth():
+    """A few bytes that stay of each step fill a segment now and then."""
+    found = replay_steps([], [Request("alloc", 0, 512, 0)], {}, policy=AllocatorPolicy(), max_steps=64)
+    assert (found.settled, found.growth) == (False, 0)
 
 
 def test_out_of_memory_in_a_later_step_is_named():

@@ -66,10 +66,11 @@ def _refused(ending: Ending, plan: RunPlan | None) -> tuple[str, str]:
     )
     if asked + _SEGMENT <= free:
         return "MM107", sentence
-    if asked <= device.reserved - device.allocated + free:
+    # Nor would pieces have been enough that fall short of a segment together with what is free.
+    if asked + _SEGMENT <= device.reserved - device.allocated + free:
         return "MM102", sentence
     # Without others there would have been room: what lies beside is then more than a context.
-    if device.allocated + asked + context <= device.total:
+    if device.allocated + asked + _SEGMENT + context <= device.total:
         return "MM103", sentence
     return "MM101", sentence
 

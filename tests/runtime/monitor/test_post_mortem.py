@@ -9,7 +9,7 @@ from memplan.findings.rules import MONITOR
 from memplan.runtime.monitor.outcome import Ending
 from memplan.runtime.monitor.post_mortem import LAST_CHECKS, post_mortem
 from memplan.runtime.monitor.wire import Message
-from memplan.units import GIB
+from memplan.units import GIB, MIB, format_bytes
 from tests.runtime.monitor.readings import TOTAL, card, judged, plan, reading
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB."
@@ -34,6 +34,8 @@ FULL = card(allocated=74 * GIB, reserved=77 * GIB, inactive=3 * GIB, used=79 * G
 HOLED = card(allocated=60 * GIB, reserved=78 * GIB, inactive=18 * GIB, used=79 * GIB)
 LIMITED = card(allocated=30 * GIB, reserved=31 * GIB, inactive=GIB, used=32 * GIB)
 ALONE = card(allocated=70 * GIB, reserved=77 * GIB, inactive=GIB, used=78 * GIB)
+# What an H200 had left as one GiB was refused, on a card of this size: 17 MiB in pieces, 1,009 MiB free.
+BRIMFUL = card(allocated=78 * GIB, reserved=78 * GIB + 17 * MIB, inactive=17 * MIB, used=80 * GIB - 1009 * MIB)
 SHARED = card(allocated=30 * GIB, reserved=31 * GIB, inactive=GIB, used=79 * GIB)
 
 
@@ -41,8 +43,9 @@ SHARED = card(allocated=30 * GIB, reserved=31 * GIB, inactive=GIB, used=79 * GIB
     ("device", "asked", "code"),
     [
         (FULL, 6 * GIB, "MM101"),
-        (ALONE, 9 * GIB + 1, "MM101"),  # A byte more than pieces and free memory have together.
-        (ALONE, 9 * GIB, "MM102"),
+        (ALONE, 9 * GIB - 20 * MIB + 1, "MM101"),  # A byte more than pieces and free memory have beside a segment.
+        (ALONE, 9 * GIB - 20 * MIB, "MM102"),
+        (BRIMFUL, GIB, "MM101"),
         (HOLED, 6 * GIB, "MM102"),
         (SHARED, 6 * GIB, "MM103"),
         (LIMITED, 6 * GIB, "MM107"),
@@ -52,7 +55,7 @@ def test_reasons_for_one_message(device: Any, asked: int, code: str) -> None:
     found = post_mortem(ending(why=OOM, oom=refused(asked, device), ooms=1), [], None)
     assert found is not None
     assert found.code == code
-    assert ".00 GiB refused on cuda:0" in found.sentence
+    assert f"{format_bytes(asked)} refused on cuda:0" in found.sentence
     assert found.snapshot == "s.pkl"
     assert "memplan estimate" in found.prediction
 
