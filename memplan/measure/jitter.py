@@ -40,12 +40,13 @@ def jitter(
 
     ``late`` has the same requests, with frees of blocks that streams share as late as they can be.
     """
-    if len({request.stream for request in (*stream.prefix, *stream.step)}) < 2:
-        return NO_JITTER
-    moved = [play(_beside(stream, size)).peak_reserved - size - memory.peak_reserved for size in EXTRA]
-    if late is not None:
-        moved.append(play(late).peak_reserved - memory.peak_reserved)
-    return Jitter(below=Bytes(max(0, -min(moved))), above=Bytes(max(0, *moved)))
+    several = len({request.stream for request in (*stream.prefix, *stream.step)}) > 1
+    # How late shared blocks come back is another choice of the order.
+    late_ones = [] if late is None else [late]
+    peaks = [memory.peak_reserved, *(play(each).peak_reserved for each in late_ones)]
+    for each in [stream, *late_ones] if several else late_ones:
+        peaks += [play(_beside(each, size)).peak_reserved - size for size in EXTRA]
+    return Jitter(below=Bytes(memory.peak_reserved - min(peaks)), above=Bytes(max(peaks) - memory.peak_reserved))
 
 
 def _beside(stream: RequestStream, nbytes: int) -> RequestStream:

@@ -14,7 +14,7 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.apply import AppliedPlan, apply
 from memplan.runtime.checkpoint.blocks import contents, repeated_blocks
-from memplan.runtime.checkpoint.host import Returning
+from memplan.runtime.checkpoint.host import Leaving, Returning
 from memplan.runtime.checkpoint.plan_file import read_plan
 from memplan.runtime.checkpoint.planned import Recomputing
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan
@@ -87,8 +87,15 @@ def described(applied: AppliedPlan | None) -> str:
 class _UncountedHost:
     """Host memory in a trace, where device and host look alike: what is there is no tensor at all."""
 
+    def __init__(self) -> None:
+        self._leaving = Leaving()
+        self._stream: torch.cuda.Stream | None = None
+
     def take(self, flat: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
-        """Let the device's memory go."""
+        """Let the device's memory go, which a stream copies."""
+        if flat.is_cuda:
+            self._stream = self._stream or torch.cuda.Stream(flat.device)  # type: ignore[no-untyped-call]
+            self._leaving.add(flat, self._stream)
         return flat.shape, flat.dtype, flat.device
 
     def give(self, taken: tuple[torch.Size, torch.dtype, torch.device]) -> Returning:

@@ -1,6 +1,7 @@
 """The answer's arithmetic: verdicts, intervals and sums."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from memplan.measure.advice import Attempt, TimedEstimate, advise
 from memplan.measure.answer import judge
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Verdict
+from memplan.tracing.ledger import HELD_BACK
 from memplan.tracing.records import Phase
 from tests.measure.targets import LIMIT, TARGET
 from tests.report.example_estimates import make_estimate
@@ -67,6 +69,20 @@ def test_a_cache_that_grows_with_every_step_is_said_and_never_fits_quietly(spec:
     (plain,) = estimate_here(job, [load_profile("h100-80g")])
     assert plain.verdict is Verdict.FITS
     assert not [each for each in plain.assumptions if "with every step" in each]
+
+
+def test_offloaded_blocks_may_come_back_late(spec: JobSpec, tmp_path: Path) -> None:
+    """The copying stream holds the last five storages of the forward until the host has waited for the step: of the
+    last offloaded block these are its input, 4 KiB a row, and what its layers and its GELU save, 8 and 8 KiB a row."""
+    plan = tmp_path / "plan.json"
+    blocks = [{"module": f"blocks.{index}", "action": "offload"} for index in range(4)]
+    plan.write_text(json.dumps({"schema_version": "1.0", "blocks": blocks}))
+    job = dataclasses.replace(spec, checkpoint=str(plan))
+    (answer,) = estimate_here(job, [load_profile("h100-80g")], advice=False)
+    assert HELD_BACK in answer.assumptions
+    assert answer.peak.reserved_interval.high_bytes - answer.peak.reserved_bytes > 16 * 1024 * 8192
+    (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
+    assert HELD_BACK not in answer.assumptions
 
 
 def test_parameters_and_arithmetic_of_a_step(spec: JobSpec) -> None:

@@ -54,6 +54,22 @@ class Host(Protocol):
         """Begin to copy it back to the device that it came from, in memory that is taken at once."""
 
 
+class Leaving:
+    """Device memory whose copies to the host are under way, the oldest first."""
+
+    def __init__(self) -> None:
+        self._copies: deque[torch.cuda.Event] = deque()
+
+    def add(self, flat: torch.Tensor, stream: torch.cuda.Stream) -> None:
+        """Let go of memory that a stream was told to copy; waits for the copy before the last ``MOST_LEAVING``."""
+        # The allocator must not hand the memory on before it is copied.
+        flat.record_stream(stream)
+        self._copies.append(stream.record_event())
+        if len(self._copies) > MOST_LEAVING:
+            # Python runs ahead of the device: without a wait nothing of a forward would be free for the rest of it.
+            self._copies.popleft().synchronize()
+
+
 class PinnedHost:
     """Pinned memory, which CUDA devices copy to and from by streams of their own.
 
@@ -62,7 +78,7 @@ class PinnedHost:
 
     def __init__(self) -> None:
         self._streams: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
-        self._leaving: deque[torch.cuda.Event] = deque()
+        self._leaving = Leaving()
         self._thread: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,12 +94,7 @@ class PinnedHost:
         stream.wait_stream(torch.cuda.current_stream(flat.device))
         with torch.cuda.stream(stream):
             host.copy_(flat, non_blocking=True)
-        # The allocator must not hand the memory on before it is copied.
-        flat.record_stream(stream)
-        self._leaving.append(stream.record_event())
-        if len(self._leaving) > MOST_LEAVING:
-            # Python runs ahead of the device: without a wait nothing of a forward would be free for the rest of it.
-            self._leaving.popleft().synchronize()
+        self._leaving.add(flat, stream)
         return host, flat.device
 
     def give(self, taken: tuple[torch.Tensor, torch.device]) -> Returning:
