@@ -5,7 +5,7 @@ once more on fake tensors under memplan's recorder. Compared are the peaks of bo
 sample is *announced* where it is not right, but an op that it met is named in ``not_modelled`` (or an assumption was
 made) and the interval holds the truth; else it is *silent*. Usage::
 
-    python benchmarks/cpu_ops.py [--dtype float32] [--only silent] [--events] [NAME ...]
+    python benchmarks/cpu_ops.py [--dtype float32] [--only silent] [--turned] [--events] [NAME ...]
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -326,6 +326,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, help="length of a side of most samples' tensors, for the database's own 5")
     parser.add_argument("--only", default="", help="verdicts to print, separated by commas; all without")
     parser.add_argument("--events", action="store_true", help="print both streams")
+    parser.add_argument("--turned", action="store_true", help="operands of two dimensions and more lie column-major")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
@@ -338,7 +339,8 @@ def main() -> None:
     failures: dict[str, str] = {}
     counted: Counter[str] = Counter()
     worst: dict[str, str] = {}
-    for chunk in _chunks(samples(options.names, getattr(torch, options.dtype), options.most)):
+    found = samples(options.names, getattr(torch, options.dtype), options.most)
+    for chunk in _chunks(map(turned, found) if options.turned else found):
         for row in rows(chunk, failures):
             counted[row.verdict] += 1
             if row.verdict == "silent" or worst.get(row.sample.name) != "silent":
@@ -349,6 +351,25 @@ def main() -> None:
         print(f"{name:<44}not traced: {why[:120]}")
     operators = Counter(worst.values())
     print(f"{counted.total()} samples: {dict(counted)}; {len(worst)} operators: {dict(operators)}")
+
+
+def turned(sample: Sample) -> Sample:
+    """The sample with operands that lie the other way round in memory, as after a transposition or an FFT.
+
+    The database has but vectors for operators of one operand: these become matrices.
+    """
+    tensors = [leaf for leaf in tree_leaves(sample.arguments) if isinstance(leaf, torch.Tensor)]
+
+    def turn(operand: torch.Tensor) -> torch.Tensor:
+        learns = operand.requires_grad
+        if operand.ndim == 1 and len(tensors) == 1 and len(operand) % 8 == 0:
+            operand = operand.detach().view(8, -1)
+        if operand.ndim < 2 or not operand.is_contiguous():
+            return operand
+        order = tuple(reversed(range(operand.ndim)))
+        return operand.detach().permute(order).contiguous().permute(order).requires_grad_(learns)
+
+    return replace(sample, arguments=tree_map_only(torch.Tensor, turn, sample.arguments))
 
 
 def enlarge(side: int) -> None:

@@ -59,6 +59,11 @@ def init(
     problems.raise_if_any()
     file, project = project_of(folder)
     is_new, there = project is None, project or {}
+    if there.get("job"):
+        from memplan.project.read import load_project
+
+        # Jobs beside others that are wrong could be written, but never read.
+        load_project(file)
     if spec is not None:
         tables = [{"name": name or name_of(spec.target), **place_keys(target or (), spec.target), **_keys(job)}]
     else:

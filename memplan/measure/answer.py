@@ -40,7 +40,9 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     pipeline = _loading(spec, trace)
     return Estimate(
         target=format_target(spec.target),
-        verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries + bool(memory.growth)),
+        verdict=judge(
+            _wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries + bool(memory.growth)
+        ),
         gpu=_gpu(profile),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
@@ -188,9 +190,9 @@ def _on_retries(memory: MemoryProfile) -> tuple[str, ...]:
 def _on_growth(memory: MemoryProfile) -> tuple[str, ...]:
     if not memory.growth:
         return ()
+    more, steps = format_bytes(memory.growth), memory.steps_replayed
     return (
-        f"reserved memory grows by {format_bytes(memory.growth)} with every step: the peak is that after "
-        f"{memory.steps_replayed} steps, and a run goes on to take all that the device has",
+        f"reserved memory grows by {more} with every step: the peak is after {steps}, and a run goes on to take all",
     )
 
 

@@ -43,7 +43,7 @@ def jitter(
     several = len({request.stream for request in (*stream.prefix, *stream.step)}) > 1
     # How late shared blocks come back is another choice of the order.
     late_ones = [] if late is None else [late]
-    peaks = [memory.peak_reserved, *(play(each).peak_reserved for each in late_ones)]
+    peaks: list[int] = [memory.peak_reserved, *(play(each).peak_reserved for each in late_ones)]
     for each in [stream, *late_ones] if several else late_ones:
         peaks += [play(_beside(each, size)).peak_reserved - size for size in EXTRA]
     return Jitter(below=Bytes(memory.peak_reserved - min(peaks)), above=Bytes(max(peaks) - memory.peak_reserved))

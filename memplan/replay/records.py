@@ -137,6 +137,9 @@ class MemoryLayout:
     """Bytes in segments."""
 
 
+_NONE: Final = Bytes(0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryProfile:
     """Peaks and state of an allocator after replaying a stream."""
@@ -164,7 +167,7 @@ class MemoryProfile:
     """Number of segments at the end."""
     settled: bool = True
     """Did the allocator's state repeat? False where steps were cut short by ``max_steps`` or by a full device."""
-    growth: Bytes = Bytes(0)
+    growth: Bytes = _NONE
     """Bytes by which the reserved peak still grows with every repetition after the last; 0 where it does not."""
     retries: int = 0
     """Times that all cached memory was released to serve one request (``num_alloc_retries``)."""

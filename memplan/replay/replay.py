@@ -110,7 +110,7 @@ def replay_steps(
 
 
 def _growth(levels: Sequence[int]) -> Bytes:
-    """By how much the reserved peak grows with a repetition, if it grew in every quarter of them: else it only wanders."""
+    """Growth of the reserved peak by a repetition, where it grew in every quarter of them; else it only wanders."""
     quarter = (len(levels) - 1) // 4
     marks = [levels[len(levels) - 1 - quarter * count] for count in range(5)]
     grows = quarter and all(later > earlier for later, earlier in pairwise(marks))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.cli.app import main
-from memplan.errors import EstimateError, UsageError
+from memplan.errors import EstimateError, ExitCode, UsageError
 from memplan.gate.saved import load_entries
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
@@ -243,3 +243,14 @@ def test_any_text_is_written_so_that_toml_reads_it(
     assert found["tool"]["x"] == before
     assert found["tool"]["memplan"]["job"] == [table]
     assert tomllib.loads(section([name], [table]))["gpus"] == [name]
+
+
+def test_nothing_is_written_beside_a_job_that_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It could never be read again; a fuzzer found the file half adopted."""
+    text = 'gpus = ["t4"]\n[[job]]\nname = "small"\ntarget = 0\n'
+    (folder / "memplan.toml").write_text(text)
+    assert main(["init", "model.py"]) == ExitCode.USAGE
+    assert (folder / "memplan.toml").read_text() == text
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "job 1 (small): target: expected text, found 0" in shown.err

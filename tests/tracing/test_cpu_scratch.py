@@ -633,6 +633,60 @@ def test_reductions_into_another_type_copy_their_input(func):
     compare(func, torch.randn(20, 30), [1], dtype=torch.float64)
 
 
+@pytest.mark.parametrize("shape", [(12, 40), (3, 12, 40)])
+def test_kernels_that_read_rows_copy_what_lies_turned(shape):
+    aten = torch.ops.aten
+    turned = torch.randn(shape).mT.contiguous().mT
+    for func in (aten.log_sigmoid_forward.default, aten.max.default, aten.min.default, aten.aminmax.default):
+        compare(func, turned)
+    compare(aten.aminmax.default, turned, dim=0)
+    for reduction in (0, 1):
+        compare(aten.binary_cross_entropy_with_logits.default, turned, torch.rand(shape), None, None, reduction)
+    others = torch.randn(1, 7, 40).mT.contiguous().mT[0] if len(shape) == 2 else torch.randn(1, 7, 40)
+    distances = aten._cdist_forward.default(turned, others, 1.0, None)
+    compare(aten._cdist_forward.default, turned, others, 1.0, None)
+    compare(aten._cdist_backward.default, torch.randn(distances.shape), turned, others, 1.0, distances)
+
+
+def test_losses_over_classes_and_margins_read_rows():
+    aten = torch.ops.aten
+    scores, labels = torch.randn(40, 12).t(), torch.randint(0, 40, (12,))
+    compare(aten.multi_margin_loss.default, scores, labels)
+    compare(aten.multi_margin_loss_backward.default, torch.ones(()), scores, labels, 1, 1.0)
+    several = torch.randint(0, 40, (40, 12)).t()
+    loss, is_target = aten.multilabel_margin_loss_forward.default(scores, several, 1)
+    compare(aten.multilabel_margin_loss_forward.default, scores, several, 1)
+    compare(aten.multilabel_margin_loss_backward.default, torch.ones_like(loss), scores, several, 1, is_target)
+
+
+def test_rolling_and_choosing_columns():
+    aten = torch.ops.aten
+    video = torch.randn(2, 6, 8, 10)
+    for source in (video, video.mT.contiguous().mT):
+        compare(aten.roll.default, source, [1], [1])
+        compare(aten.roll.default, source, [3])
+        compare(aten.roll.default, source, [1, 2, 3], [1, 2, 3])
+    for dim in (0, 1, -1):
+        compare(aten.index_select.default, torch.randn(30, 20).t(), dim, torch.arange(5))
+        compare(aten.index_select.default, video.mT, dim, torch.arange(2))
+
+
+def test_padding_and_drawn_pooling_read_rows():
+    aten = torch.ops.aten
+    compare(aten.reflection_pad1d.default, torch.randn(40, 12).t(), [2, 3])
+    compare(aten.replication_pad1d.default, torch.randn(40, 12).t(), [2, 3])
+    image = torch.randn(2, 12, 10, 3).permute(0, 3, 1, 2)
+    compare(aten.fractional_max_pool2d.default, image, [2, 2], [5, 5], torch.rand(2, 3, 2))
+    for layout in (torch.contiguous_format, torch.channels_last):
+        pooled, places = torch.nn.functional.max_pool2d(image.contiguous(memory_format=layout), 2, return_indices=True)
+        for turned in (pooled, pooled.mT.contiguous().mT):
+            compare(aten.max_unpool2d.default, turned, places, [12, 10])
+    volume = torch.randn(2, 9, 8, 7, 3).permute(0, 4, 1, 2, 3)
+    pooled, places = torch.nn.functional.max_pool3d(volume, 2, return_indices=True)
+    compare(aten.max_unpool3d.default, pooled, places, [9, 8, 7], [2, 2, 2], [0, 0, 0])
+    compare(aten.fractional_max_pool3d.default, volume, [2, 2, 2], [4, 4, 3], torch.rand(2, 3, 3))
+
+
 def test_stable_sorting_takes_a_row_of_indices():
     compare(aten.sort.stable, torch.randn(20, 500), stable=True, dim=0)
 

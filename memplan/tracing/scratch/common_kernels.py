@@ -56,7 +56,8 @@ def cross_entropy_with_logits(*, buffered: bool) -> Rule:
     """``binary_cross_entropy_with_logits``: ``log_sigmoid``, the weights of positives, the loss by element.
 
     Args:
-        buffered: Does ``log_sigmoid`` take a buffer (Activation.cpp ``log_sigmoid_forward_cpu``)?
+        buffered: Does ``log_sigmoid`` take a buffer, and read logits in rows (Activation.cpp
+            ``log_sigmoid_forward_cpu``)?
     """
 
     def rule(call: Call) -> Script:
@@ -64,6 +65,8 @@ def cross_entropy_with_logits(*, buffered: bool) -> Rule:
         steps = [Scratch("alloc", "log sigmoid", size)]
         if buffered:
             steps += [Scratch("alloc", "buffer", size), Scratch("free", "buffer")]
+            copy = copy_bytes(call.args[0])
+            steps[2:2] = [Scratch("alloc", "logits in rows", copy), Scratch("free", "logits in rows")] if copy else []
         if positive is not None:
             steps += [Scratch("alloc", "weight less one", nbytes(positive)), Scratch("alloc", "factor", size)]
             steps += [Scratch("free", "weight less one"), Scratch("free", "factor")]
@@ -104,6 +107,14 @@ def patches(call: Call) -> Script | None:
 
 PATCHES: dict[str, Rule] = {"aten.im2col.default": patches, "aten.col2im.default": patches}
 """Op name → rule."""
+
+
+def rolled(call: Call) -> Script:
+    """TensorTransformations.cpp roll_common: several dimensions one after the other; without any, elements in a row."""
+    source, dims = call.args[0], argument(call, 2, "dims", ())
+    if not dims:
+        return allocations({"in a row": copy_bytes(source)})
+    return allocations({f"rolled {count}": nbytes(source) for count in range(1, len(dims))})
 
 
 def distances(call: Call) -> Script | None:

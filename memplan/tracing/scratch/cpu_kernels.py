@@ -14,7 +14,9 @@ from memplan.tracing.scratch.common_kernels import (
     cross_entropy_with_logits,
     distances,
     loss_shape,
+    rolled,
 )
+from memplan.tracing.scratch.cpu_in_rows import IN_ROWS
 from memplan.tracing.scratch.cpu_shapes import (
     FLOAT_BYTES,
     HALF_TYPES,
@@ -146,6 +148,7 @@ _LOSSES = {
 RULES = {
     **{name: _averaged(REDUCTION_POSITIONS[name], rule) for name, rule in _LOSSES.items()},
     **PATCHES,
+    **IN_ROWS,
     "aten._euclidean_dist.default": distances,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
@@ -155,6 +158,7 @@ RULES = {
     "aten.abs.default": absolute,
     "aten.sort.default": sort,
     "aten.sort.stable": sort,
+    "aten.roll.default": rolled,
     "aten.index_put.default": index_put,
     "aten.index_put_.default": index_put,
     "aten.native_dropout.default": dropout,

@@ -2,9 +2,9 @@
 
 ``benchmarks/cpu_verdicts.py`` ran torch's own samples of its operators, forward, backward, in place and over lists,
 every optimizer, and a few calls of its own, in float32, bfloat16 and complex64 (torch 2.13.0, AVX2, November 2026); no
-call of these took more than a few bytes beside its results. ``benchmarks/results/cpu_verdicts.csv`` holds the counts,
-and a test holds this list against them. An overload or a variant that writes into its argument and was not met has the
-verdict of those that were.
+call of these took more than a few bytes beside its results (of operands in rows: ``cpu_in_rows`` knows who copies
+others). ``benchmarks/results/cpu_verdicts.csv`` holds the counts, and a test holds this list against them. An overload
+or a variant that writes into its argument and was not met has the verdict of those that were.
 """
 
 _RUN = """

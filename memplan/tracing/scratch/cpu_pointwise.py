@@ -191,11 +191,6 @@ def triangle(call: Call) -> Script | None:
     return None
 
 
-def rolled(call: Call) -> Script | None:
-    """TensorTransformations.cpp roll_common: several dimensions are rolled one after the other."""
-    return allocations({"rolled": nbytes(call.args[0])}) if len(argument(call, 2, "dims", ())) > 1 else None
-
-
 def alignments(call: Call) -> Script:
     """LossCTC.cpp ctc_loss_backward_cpu_template: the sums from the end, as large as those from the beginning."""
     return within({"log beta": nbytes(call.args[6])})
@@ -251,7 +246,6 @@ RULES: dict[str, Rule] = {
     "aten.multinomial.default": drawn_without_replacement,
     "aten.soft_margin_loss_backward.default": margin_backward,
     "aten.native_dropout_backward.default": dropout_backward,
-    "aten.roll.default": rolled,
     "aten._ctc_loss_backward.default": alignments,
     "aten._ctc_loss_backward.Tensor": alignments,
     "aten._embedding_bag_per_sample_weights_backward.default": weights_of_samples,

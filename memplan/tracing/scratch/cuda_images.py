@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from memplan.tracing.scratch.common_kernels import distances
+from memplan.tracing.scratch.common_kernels import distances, rolled
 from memplan.tracing.scratch.cuda_reduction import SUM, reduction_scratch
 from memplan.tracing.scratch.cuda_shapes import Layout, allocations, argument, copy_if_strided, nbytes
 from memplan.tracing.scratch.cuda_workspaces import product_workspaces
@@ -65,6 +65,12 @@ def euclidean_distance(call: Call) -> Script | None:
     return script and Script(before=script.before, after=(*workspaces, *script.after))
 
 
+def rolled_rows(call: Call) -> Script:
+    """TensorTransformations.cu roll_cuda: what is rolled in one dimension is read in rows."""
+    one = len(argument(call, 2, "dims", ())) == 1
+    return Script(before=copy_if_strided("in rows", call.args[0])) if one else rolled(call)
+
+
 IMAGE_RULES: Mapping[str, Rule] = {
     "aten.max_pool2d_with_indices.default": _in_format(0, of=0),
     "aten.max_pool2d_with_indices_backward.default": _in_format(0, 1, of=1),
@@ -80,5 +86,6 @@ IMAGE_RULES: Mapping[str, Rule] = {
     "aten._ctc_loss_backward.default": ctc_backward,
     "aten._cdist_backward.default": distance_backward,
     "aten._euclidean_dist.default": euclidean_distance,
+    "aten.roll.default": rolled_rows,
 }
 """Op name → rule."""

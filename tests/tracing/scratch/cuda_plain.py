@@ -19,7 +19,7 @@ _ELEMENTWISE = """
     native_dropout native_dropout_backward _fused_dropout _masked_scale rrelu_with_noise rrelu_with_noise_
     _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell _thnn_fused_gru_cell_backward
     _weight_norm_interface _weight_norm_interface_backward _masked_softmax _masked_softmax_backward
-    glu_backward log_sigmoid_forward log_sigmoid_backward gelu gelu_backward add tril triu roll trace
+    glu_backward log_sigmoid_forward log_sigmoid_backward gelu gelu_backward add tril triu trace
     masked_fill_ index_select index_add index_reduce cat bucketize searchsorted tril_indices triu_indices
     _embedding_bag _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward
     batch_norm_elemt batch_norm_backward_elemt batch_norm_gather_stats batch_norm_gather_stats_with_counts

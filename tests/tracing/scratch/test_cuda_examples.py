@@ -56,6 +56,14 @@ def test_a_bag_of_embeddings_is_summed_like_single_ones():
     assert script(*whole, out=meta(1000, 64)) == found
 
 
+def test_windows_of_a_video_are_rolled_one_dimension_after_the_other():
+    video, turned = meta(2, 8, 14, 14, 96), meta(2, 96, 8, 14, 14).permute(0, 2, 3, 4, 1)
+    found = played(script("aten.roll.default", video, [1, 2, 3], [1, 2, 3], out=video))
+    assert found == [("alloc", 4 * 2 * 8 * 14 * 14 * 96)] * 2 + [("free", 4 * 2 * 8 * 14 * 14 * 96)] * 2
+    assert not played(script("aten.roll.default", video, [1], [1], out=video))
+    assert played(script("aten.roll.default", turned, [1], [1], out=video)) == [found[0], found[-1]]
+
+
 def test_channels_last_batch_norm_meets_in_a_staging_buffer():
     # 32 images of 56 x 56: 100,352 pixels are 392 groups of 16 x 16, of which 128 blocks share 64 channels of 32 lanes.
     x, c = meta(32, 64, 56, 56, dtype=BF16).to(memory_format=torch.channels_last), meta(64)
