@@ -1,6 +1,7 @@
 """What others say of the same runs: formulas, in bytes for one rank. None is told more than the run's own options."""
 
 import importlib
+import importlib.util
 
 from published.megatron import BEGINNING, END
 from published.megatron.recipes import RANKS, RECIPES, Recipe
@@ -30,7 +31,9 @@ def formulas(identity: str, ranks: int) -> dict[str, int]:
     if recipe is not None:
         # The formula knows no encoder beside a decoder.
         return {"megatron_formula": round(megatron_formula(recipe))} if recipe.family == "gpt" else {}
-    return {"deepspeed_estimator": round(deepspeed_estimate(ranks))} if identity.startswith("ao-") else {}
+    # A peer, not a part: where it is not installed its column stays empty.
+    asked = identity.startswith("ao-") and importlib.util.find_spec("deepspeed") is not None
+    return {"deepspeed_estimator": round(deepspeed_estimate(ranks))} if asked else {}
 
 
 def megatron_formula(recipe: Recipe) -> float:
