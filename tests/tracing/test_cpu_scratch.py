@@ -666,6 +666,9 @@ def test_rolling_and_choosing_columns():
         compare(aten.roll.default, source, [1], [1])
         compare(aten.roll.default, source, [3])
         compare(aten.roll.default, source, [1, 2, 3], [1, 2, 3])
+    compare(aten.narrow_copy.default, video.mT, 1, 2, 2)
+    compare(aten._safe_softmax.default, video.mT, -1)
+    compare(aten._safe_softmax.default, video, -1)
     for dim in (0, 1, -1):
         compare(aten.index_select.default, torch.randn(30, 20).t(), dim, torch.arange(5))
         compare(aten.index_select.default, video.mT, dim, torch.arange(2))

@@ -18,7 +18,7 @@ from memplan.tracing.scratch.cpu_shapes import (
     product,
 )
 from memplan.tracing.scratch.layouts import format_copy_bytes, memory_format
-from memplan.tracing.scratch.rules import Call, Script, within
+from memplan.tracing.scratch.rules import Call, Scratch, Script, within
 
 # ---------------------------------------------------------------------- norms
 
@@ -107,10 +107,12 @@ def batch_norm_backward(call: Call) -> Script:
 
 
 def safe_softmax(call: Call) -> Script:
-    """transformers/attention.cpp _safe_softmax: masks of what is minus infinity, by element and by row."""
+    """transformers/attention.cpp _safe_softmax: a softmax; masks of what is minus infinity, by element and by row."""
     scores = call.args[0]
     dim = scores.shape[call.args[1]] if scores.ndim else 1
-    return within({"masked": scores.numel(), "masked rows": scores.numel() // max(dim, 1)})
+    masks = within({"masked": scores.numel(), "masked rows": scores.numel() // max(dim, 1)})
+    copies = softmax(call).after
+    return Script(after=(*copies, *(Scratch("free", copy.key) for copy in copies), *masks.after))
 
 
 def softmax(call: Call) -> Script:

@@ -60,6 +60,7 @@ IN_ROWS: dict[str, Rule] = {
     "aten.multi_margin_loss_backward.default": in_rows(1, 2),
     "aten.multilabel_margin_loss_forward.default": in_rows(0, 1),  # LossMultiLabelMargin.cpp
     "aten.multilabel_margin_loss_backward.default": in_rows(1, 2, 4),
+    "aten.narrow_copy.default": in_rows(0),  # TensorShape.cpp narrow_copy_dense_cpu
     "aten.reflection_pad1d.default": in_rows(0),  # ReflectionPad.cpp
     "aten.replication_pad1d.default": in_rows(0),
 }
