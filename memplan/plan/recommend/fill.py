@@ -9,8 +9,8 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
 from memplan.plan.batch.compose import largest_batches
+from memplan.plan.recommend.bases import bases
 from memplan.plan.recommend.records import Search
-from memplan.plan.recommend.space import bases
 
 
 def filled(
