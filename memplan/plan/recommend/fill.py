@@ -29,8 +29,8 @@ def filled(
         UsageError: Not even one sample does, so that there is nothing to fill the device with.
         EstimateError: The job cannot be traced.
     """
-    # Of several layouts that a search begins with, the last one shares most and takes the largest batch.
-    given = bases(spec, search)[-1].spec
+    # Of several layouts that a search begins with, the first shares most and takes the largest batch.
+    given = bases(spec, search)[0].spec
     (answer,) = largest_batches(
         given, (profile,), utilization=utilization, timeout=timeout, cache=cache, progress=progress
     )
