@@ -2,15 +2,20 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from memplan.cli.app import main
+from tests.runtime.numa.machines import DGX_H100, QUAD, build
 from tests.support.targets import NET
 
 PAGE = Path(__file__).parents[1] / "docs" / "features.md"
-ROW = re.compile(r"^\| (?P<feature>[^|]+) \| `(?P<command>memplan [^`]+)` \| (?P<answer>[^|]*) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| (?P<feature>[^|]+) \| `(?P<command>(?:memplan|python) [^`]+)` \| (?P<answer>[^|]*) \|$", re.MULTILINE
+)
 FOUND = [(row["feature"], row["command"], row["answer"].strip()) for row in ROW.finditer(PAGE.read_text("utf-8"))]
 ROWS = [pytest.param(command, answer, id=feature) for feature, command, answer in FOUND]
 LANGUAGE_MODEL = """
@@ -96,7 +101,14 @@ def test_a_command_of_the_page(
     files = {"model.py": NET, "lm.py": LANGUAGE_MODEL, "train.py": PROGRAM, "pooled.py": POOLED, "prices.toml": PRICES}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    code = main(shlex.split(command)[1:])
-    out, err = capsys.readouterr()
+    for name, machine in {"two-nodes": DGX_H100, "four-nodes": QUAD}.items():
+        build(tmp_path / name, machine)
+    program, *words = shlex.split(command)
+    if program == "python":
+        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        code, out, err = ended.returncode, ended.stdout, ended.stderr
+    else:
+        code = main(words)
+        out, err = capsys.readouterr()
     assert code == 0, err
     assert answer.lower() in out.lower()

@@ -130,6 +130,8 @@ def _told(error: BaseException) -> int:
     match error:
         case MemplanError():
             code = _fail(str(error), error.exit_code)
+        case ModuleNotFoundError() if (incomplete := _incomplete(error)) is not None:
+            code = _fail(str(incomplete), incomplete.exit_code)
         case _TyperError():
             code = _fail(str(_explained(error)), ExitCode.USAGE)
         case KeyboardInterrupt() | typer.Abort():
@@ -144,6 +146,14 @@ def _told(error: BaseException) -> int:
         case _:
             code = _crash(error)
     return code
+
+
+def _incomplete(error: ModuleNotFoundError) -> MemplanError | None:
+    """Return what memplan's own installation lacks, if it is that."""
+    from memplan.job.own_packages import lacking
+    from memplan.job.usercode import is_foreign
+
+    return lacking(error, is_foreign)
 
 
 def _explained(error: Any) -> UsageError:

@@ -3,7 +3,7 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,6 +21,7 @@ from memplan.cli.recommend_options import (
     SearchOptions,
     read_vary,
 )
+from memplan.emit.says import SAYABLE
 from memplan.errors import ExitCode, UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
 from memplan.job.limits import MAX_COUNT
@@ -69,7 +70,7 @@ def recommend(
     from memplan.plan.recommend.fill import filled
 
     with _plan_file(asked.out) as plan_file, console.progress() as tell:
-        search = _search(device, asked, host, plan_file, budget)
+        search = _search(device, asked, host, plan_file, budget, emissions=emissions)
         if asked.fill:
             target_share = search.limits.utilization or DEFAULT
             spec = filled(spec, profile, search, target_share, timeout=job.timeout, cache=cache.opened(), progress=tell)
@@ -87,7 +88,13 @@ def recommend(
 
 
 def _search(
-    device: DeviceOptions, asked: SearchOptions, host: int | None, plan_file: Path, budget: tuple[float, int | None]
+    device: DeviceOptions,
+    asked: SearchOptions,
+    host: int | None,
+    plan_file: Path,
+    budget: tuple[float, int | None],
+    *,
+    emissions: Iterable[str],
 ) -> Search:
     return Search(
         gpus=device.gpus,
@@ -106,6 +113,7 @@ def _search(
         ),
         plan_file=plan_file,
         noise_scale=asked.noise_scale,
+        emitted=tuple(SAYABLE[name] for name in emissions),
     )
 
 

@@ -10,13 +10,11 @@ from typing import Any
 import yaml
 
 from memplan.emit import deepspeed_json, words
-from memplan.errors import UsageError
 from memplan.job.parallel import Parallel
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
 FILE = "accelerate.yaml"
-KINDS = deepspeed_json.KINDS | {"none", "ddp", "fsdp1", "fsdp2"}
 MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """Precision → ``mixed_precision``; a cast of the whole model is none."""
 _HINTS = {
@@ -29,23 +27,8 @@ _HINTS = {
 def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """The launcher's file; with ZeRO, DeepSpeed's beside it."""
     job = setup.job
-    refuse_mesh(job.parallel, "accelerate's file")
     content = words.commented(head) + yaml.safe_dump(_config(job), sort_keys=False)
     return {FILE: content, **(deepspeed_json.render(setup, head) if _uses_deepspeed(job) else {})}
-
-
-def refuse_mesh(parallel: Parallel, framework: str) -> None:
-    """Complain of ranks that accelerate cannot set up (parallelism_config.py); axolotl leaves it to accelerate.
-
-    Raises:
-        UsageError: It cannot.
-    """
-    # ``parallelism_config`` goes with FSDP2 alone (accelerate/commands/launch.py).
-    degrees = frozenset({"tensor", "context"}) if parallel.data == "fsdp2" else frozenset[str]()
-    words.refuse_parallel(parallel, framework, KINDS, degrees)
-    if parallel.data == "fsdp2" and parallel.shards == 1 < parallel.replicas and parallel.tensor * parallel.context > 1:
-        what = f"{framework} cannot say '{parallel}': replicas with tensor or context parallelism need shards, too"
-        raise UsageError(what, hint="give hsdp at least two shards, or leave the replicas away")
 
 
 def _uses_deepspeed(job: JobSpec) -> bool:

@@ -1,8 +1,7 @@
 """``axolotl.yml`` (axolotl/utils/schemas/config.py, 0.19).
 
 axolotl loads the weights themselves in the dtype that ``bf16`` or ``fp16`` names (utils/config/__init__.py,
-``cfg.torch_dtype``); under FSDP accelerate makes those that are trained fp32 again. What FSDP2 there refuses is refused
-here.
+``cfg.torch_dtype``); under FSDP accelerate makes those that are trained fp32 again.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,8 +10,7 @@ from typing import Any
 import yaml
 
 from memplan.emit import deepspeed_json, training_arguments, words
-from memplan.emit.accelerate_yaml import refuse_mesh, reshard_note
-from memplan.errors import UsageError
+from memplan.emit.accelerate_yaml import reshard_note
 from memplan.job.adapters import Lora
 from memplan.job.setup_file import Setup
 from memplan.job.spec import HubTarget, JobSpec
@@ -25,9 +23,6 @@ HALF: Mapping[str, str] = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16",
 def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """Axolotl's file; with ZeRO, DeepSpeed's beside it."""
     job = setup.job
-    refuse_mesh(job.parallel, "axolotl's file")
-    if job.parallel.data == "fsdp2" and job.optimizer == "adamw-8bit":
-        raise UsageError("axolotl refuses adamw-8bit under FSDP2", hint="take paged-adamw-8bit, or another optimizer")
     files = {FILE: words.commented(head) + yaml.safe_dump(_config(job), sort_keys=False)}
     if job.parallel.data.startswith("zero"):
         files[deepspeed_json.FILE] = training_arguments.text(training_arguments.deepspeed_content(job, head))
@@ -137,6 +132,6 @@ def notes(job: JobSpec, lost: Collection[str]) -> Iterator[str]:
 def held_in(job: JobSpec) -> str:
     """The precision that axolotl's file stands for; DeepSpeed has one mixed precision for both names."""
     half = HALF.get(job.precision)
-    if half is None or job.parallel.data in deepspeed_json.KINDS:
+    if half is None or job.parallel.data.startswith("zero"):
         return job.precision
     return f"{half}-mixed" if job.parallel.data.startswith("fsdp") else half

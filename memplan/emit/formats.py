@@ -8,6 +8,7 @@ from memplan.emit import words
 from memplan.emit.carried import CarriedSetup, carried, one_word, untold
 from memplan.emit.quote import check, one_line
 from memplan.emit.records import HEAD_ELSEWHERE, MODULES, Emitted
+from memplan.emit.says import SAYABLE
 from memplan.errors import MemplanError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.setup_file import Setup
@@ -33,8 +34,8 @@ def emit(setup: Setup, to: str, peak: Peak | None = None) -> Emitted:
     Raises:
         UsageError: The framework cannot do what the setup says, or a file would not be of its language.
     """
-    if setup.job.mode != "train":
-        raise UsageError(f"the setup is for {setup.job.mode}; only training has a configuration to write")
+    if (refusal := SAYABLE[to].refusal(setup.job)) is not None:
+        raise refusal
     module = import_module(f"memplan.emit.{MODULES[to]}")
     bare: Mapping[str, str] = module.render(setup, ())
     check(bare)

@@ -16,7 +16,6 @@ _CARRIED = frozenset({
 
 def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """``shard(model)`` and ``make_optimizer(model, lr)``."""
-    words.refuse_parallel(setup.job.parallel, "fully_shard", frozenset({"fsdp2"}))
     return {FILE: _text(setup.job, head), **code.plan_files(setup.job)}
 
 

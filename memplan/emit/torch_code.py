@@ -15,7 +15,6 @@ _CARRIED = frozenset({
 
 def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """``set_up(model)``, ``make_optimizer(model, lr)`` and ``train(model, optimizer, steps, loss)``."""
-    words.refuse_parallel(setup.job.parallel, "plain PyTorch", frozenset({"none", "ddp"}))
     return {FILE: _text(setup.job, head), **code.plan_files(setup.job)}
 
 

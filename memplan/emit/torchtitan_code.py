@@ -13,8 +13,6 @@ from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 
 FILE = "memplan_setup.py"
-_KINDS = frozenset({"none", "ddp", "fsdp2"})
-_DEGREES = frozenset({"tensor", "context", "pipeline", "expert"})
 _PRECISION: Mapping[str, tuple[str, str]] = {
     "fp32": ("float32", "float32"),
     "bf16": ("bfloat16", "bfloat16"),
@@ -41,7 +39,6 @@ def plain(loss):
 
 def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """``configure(base)``."""
-    words.refuse_parallel(setup.job.parallel, "torchtitan", _KINDS, _DEGREES)
     return {FILE: _text(setup.job, head)}
 
 

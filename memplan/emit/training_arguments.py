@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from memplan.emit import deepspeed_json, words
-from memplan.emit.accelerate_yaml import KINDS, MIXED, reshard_note
+from memplan.emit.accelerate_yaml import MIXED, reshard_note
 from memplan.emit.records import HEAD_ELSEWHERE
 from memplan.job.adapters import Lora
 from memplan.job.config_files.training_arguments import OPTIM
@@ -43,7 +43,6 @@ _COMPUTE = {"bf16": "bfloat16", "bf16-mixed": "bfloat16", "fp16": "float16", "fp
 def render(setup: Setup, head: Sequence[str]) -> Mapping[str, str]:
     """Training arguments; DeepSpeed's file, peft's and bitsandbytes' beside them where the job needs them; the head."""
     job = setup.job
-    words.refuse_parallel(job.parallel, "a TrainingArguments file", KINDS)
     files = {FILE: text(arguments(job))}
     if _uses_deepspeed(job):
         files[deepspeed_json.FILE] = text(deepspeed_content(job, head))

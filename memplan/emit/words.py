@@ -1,11 +1,9 @@
-"""What all emitters say alike: the head of a file, what a format leaves out, what it cannot do at all."""
+"""What all emitters say alike: the head of a file, and what a format leaves out."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from memplan.emit.quote import one_line
-from memplan.errors import UsageError
 from memplan.job.options import OPTIONS
-from memplan.job.parallel import Parallel
 from memplan.job.setup_file import Setup, setup_hash
 from memplan.job.spec import JobSpec
 from memplan.units import format_bytes
@@ -51,27 +49,3 @@ def left_out(job: JobSpec, lost: Collection[str], todo: Mapping[str, str] | None
             continue
         usual = _FULL if name == "checkpoint" and value == "full" else option.about.by_hand.format(value=value)
         yield f"{name} {value}: {(todo or {}).get(name, usual)}"
-
-
-def refuse_parallel(
-    parallel: Parallel, framework: str, kinds: frozenset[str], degrees: frozenset[str] = frozenset()
-) -> None:
-    """Complain of a way to share the job that a framework has not.
-
-    ``kinds`` are the values of ``Parallel.data`` that it has; ``degrees`` those of ``tensor``, ``context``,
-    ``pipeline`` and ``expert``.
-
-    Raises:
-        UsageError: It cannot.
-    """
-    hint = "docs/emit.md lists what each format can say"
-    if parallel.data == "none" and "none" not in kinds:
-        raise UsageError(f"{framework} is for several data-parallel ranks, and this setup has none", hint=hint)
-    wrong = [] if parallel.data in kinds else [f"{parallel.data} data parallelism"]
-    wrong += [
-        f"{name} parallelism"
-        for name in ("tensor", "context", "pipeline", "expert")
-        if getattr(parallel, name) > 1 and name not in degrees
-    ]
-    if wrong:
-        raise UsageError(f"{framework} cannot say '{parallel}': it has no {' and no '.join(wrong)}", hint=hint)

@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 from memplan.errors import EstimateError, MemplanError
 from memplan.job import cuda_extensions
 from memplan.job.other_releases import is_there, other_release
+from memplan.job.own_packages import lacking
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -128,6 +129,8 @@ def told(error: BaseException) -> MemplanError:
     """Any exception as an error of memplan's: its own as they are, those of user code explained, the rest internal."""
     if isinstance(error, MemplanError):
         return error
+    if (incomplete := lacking(error, is_foreign)) is not None:
+        return incomplete
     if location(error) is not None or isinstance(error, SystemExit | MemoryError):
         return explain(error, "the model's code")
     if what := _world_changed(error):

@@ -47,7 +47,7 @@ class Guesses:
         if self.worst_case or self.decisions.way != "likely":
             return ()
         by_integers: tuple[Way, ...] = ("other", "most") if self.decisions.integers else ()
-        return tuple(dict.fromkeys((*self.decisions.ways, *by_integers)))
+        return tuple(dict.fromkeys((*self.decisions.account.ways, *by_integers)))
 
     def value_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """What a tensor holds, as far as that is known: one that a loader made of data is real."""
@@ -58,7 +58,7 @@ class Guesses:
         """Note that a program reads elements; where they were drawn, others may be read the next time."""
         if known.value is None and known.drawn is not None:
             self.assume("random integers that the program reads are drawn anew by each trace, from one seed")
-            self.decisions.ways |= dict.fromkeys(("other", "most"))
+            self.decisions.account.ways |= dict.fromkeys(("other", "most"))
 
     def selected(self, mask: torch.Tensor) -> int:
         """How many elements of a mask are true."""
@@ -70,7 +70,7 @@ class Guesses:
             return min(int(heard), mask.numel())
         if known.density is None or self.worst_case:
             self.assume("masks and other data-dependent selections take every element")
-            self.decisions.ways["other"] = None
+            self.decisions.account.ways["other"] = None
             return 0 if self.decisions.way == "other" else mask.numel()
         return self.true_elements(mask, known.density)
 
@@ -110,7 +110,7 @@ class Guesses:
 
     def between(self, likely: int, *, least: int, most: int) -> int:
         """A count that only data tell: the likely one, or for an end of the interval the least or the most."""
-        self.decisions.ways |= dict.fromkeys(("other", "most"))
+        self.decisions.account.ways |= dict.fromkeys(("other", "most"))
         return {"other": least, "most": most}.get(self.decisions.way, most if self.worst_case else likely)
 
     def assume(self, sentence: str) -> None:

@@ -81,7 +81,7 @@ def _array(tensor: torch.Tensor, values: Guesses) -> Any:
 
 def _element(tensor: torch.Tensor, known: Knowledge, values: Guesses) -> int:
     if tensor.dtype is torch.bool:
-        values.decisions.ways["other"] = None
+        values.decisions.account.ways["other"] = None
         return int(values.decisions.way != "other" and (known.density is None or known.density >= 0.5))
     return min(1, known.classes - 1) if known.classes else 1
 

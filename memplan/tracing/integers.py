@@ -33,6 +33,16 @@ BOUNDING = SAME_BOUND | RISING | COUNTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerRead:
+    """A place where a program reads an integer that nobody knows."""
+
+    shown: str
+    """File and line, as reports name them."""
+    is_bounded: bool
+    """Is it known how large the integer may be?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
     """What is known of an integer that a program reads."""
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from memplan.errors import EstimateError
 from memplan.job.usercode import forgotten_modules
-from memplan.tracing.decisions import Decisions, IntegerRead, how_large
+from memplan.tracing.account import how_large
+from memplan.tracing.decisions import Decisions
 from memplan.tracing.heard import Place
+from memplan.tracing.integers import IntegerRead
 from memplan.tracing.records import Trace
 
 
@@ -53,7 +55,7 @@ def settled(trace: Trace, decisions: Decisions, run: Callable[[Decisions], Trace
     return replace(
         trace,
         not_modelled=tuple(sentence for sentence in trace.not_modelled if sentence not in harmless),
-        unsure=trace.unsure if deciding else tuple(way for way in trace.unsure if way in decisions.ways),
+        unsure=trace.unsure if deciding else tuple(way for way in trace.unsure if way in decisions.account.ways),
     )
 
 

@@ -15,7 +15,7 @@ from memplan.job.forked import forked
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.seam.modes import TorchDispatchMode
-from memplan.tracing.decisions import asked_at
+from memplan.tracing.asking import asked_at
 from memplan.tracing.fitting.loops import library_loop
 from memplan.tracing.heard import LEAST_STEPS, MOST_OPS, STEPS, Answer, Heard
 from memplan.tracing.host_draws import HostDraws

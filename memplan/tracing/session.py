@@ -82,7 +82,7 @@ class Session:
             assumptions=(
                 *_untried(),
                 *values.assumptions,
-                *self.decisions.said,
+                *self.decisions.account.said,
                 *self.means.assumptions(names),
                 *([HELD_BACK] if any(entry.pending for entry in recorder.ledger.entries) else []),
                 *self.compiled.assumptions,
@@ -95,7 +95,7 @@ class Session:
                 *self.compiled.not_modelled(),
                 *self.kernels,
                 *_unknown(recorder),
-                *self.decisions.unbounded,
+                *self.decisions.account.unbounded,
             ),
             trace_seconds=time.perf_counter() - self.started,
             graph=recorder.step_graph.graph,

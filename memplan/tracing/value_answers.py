@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memplan.seam.fake import unset_fake_temporarily
+from memplan.tracing.asking import is_made_whole, place_of_program
 from memplan.tracing.integers import readable
 from memplan.tracing.knowledge import NOTHING, Knowledge
 
@@ -27,7 +28,7 @@ def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any
         if (heard := values.decisions.heard()) is not None:
             return heard
         # Optimizers that are given the flag itself make their states whatever it says: they read nothing here.
-        values.decisions.ways["idle"] = None
+        values.decisions.account.ways["idle"] = None
     if value is None:
         value = getattr(tensor, "constant", None)
     if value is not None:
@@ -40,7 +41,7 @@ def _item(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any
             return drawn.item()
     if tensor.dtype is torch.bool:
         return _condition(values, values.knowledge_of(tensor))
-    if not tensor.is_complex() and (not tensor.is_floating_point() or values.decisions.is_made_whole()):
+    if not tensor.is_complex() and (not tensor.is_floating_point() or is_made_whole()):
         number = values.decisions.integer(readable(values.knowledge_of(tensor)))
         return float(number) if tensor.is_floating_point() else number
     values.assume("numbers read from tensors (.item()) are 1")
@@ -127,8 +128,8 @@ def _packed(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[st
     known = values.value_of(lengths)
     longest = padded.shape[1 if batch_first else 0]
     if known is None:
-        values.assume(f"padded sequences are all as long as the padding{values.decisions.place()}")
-        values.decisions.ways["other"] = None
+        values.assume(f"padded sequences are all as long as the padding{place_of_program()}")
+        values.decisions.account.ways["other"] = None
         longest = 1 if values.decisions.way == "other" else longest
     with unset_fake_temporarily():
         counts = torch.full((lengths.numel(),), longest) if known is None else known
@@ -209,7 +210,7 @@ def _elements(known: "Knowledge", of: torch.Tensor) -> torch.Tensor | None:
 def _boxes_left(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
     """Non-maximum suppression: which boxes hide which, data decide."""
     values.assume("non-maximum suppression keeps every box")
-    values.decisions.ways["other"] = None
+    values.decisions.account.ways["other"] = None
     return torch.empty(0 if values.decisions.way == "other" else args[0].shape[0], dtype=torch.int64)
 
 

@@ -155,7 +155,7 @@ def test_what_was_known_of_a_kernels_arguments_is_forgotten(launched: bool) -> N
         assert count.item() == (1 if launched else 0)
         values = run.recorder.values
         # What is taken for granted of a number names its place among the decisions.
-        assert bool(values.assumptions or values.decisions.said) is launched
+        assert bool(values.assumptions or values.decisions.account.said) is launched
 
 
 def test_the_driver_answers_for_the_gpu_that_is_played() -> None:

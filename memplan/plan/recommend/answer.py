@@ -78,9 +78,10 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
     given = traced[repr(findings.given.spec)]
     evaluated = [_with_cost(each.evaluated, given.evaluated, findings) for each in findings.outcomes if each.evaluated]
     same = [each for each in evaluated if each.candidate.global_batch == findings.given.global_batch]
-    mine = [each for each in same if findings.may_be_taken(each.candidate)]
+    told = [each for each in same if findings.search.refusal(each.candidate.spec) is None]
+    mine = [each for each in told if findings.may_be_taken(each.candidate)]
     rows = sorted((each for each in mine if each.fits), key=lambda each: (each.cost, len(each.candidate.changes)))
-    remedies = () if rows else tuple(_remedies(same, findings))
+    remedies = () if rows else tuple(_remedies(told, findings))
     what_ifs = tuple(sorted(_what_ifs(findings, traced, given.evaluated), key=lambda each: -(each.saved_bytes or 0)))
     known = given if given.evaluated else next(each for each in findings.outcomes if each.evaluated is not None)
     shown = [each.candidate for each in (*rows, *(remedy.evaluated for remedy in remedies))]
@@ -95,19 +96,24 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
         pareto=pareto(mine),
         what_ifs=what_ifs,
         rejected=(*_lost(same, findings), *findings.skipped),
-        cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in same)], given.evaluated),
+        cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in told)], given.evaluated),
         remedies=remedies,
         ended="complete" if findings.proof.proved == findings.proof.ways else "budget",
         proof=findings.proof,
         interrupted=findings.interrupted,
         traces=len(evaluated),
-        assumptions=(*known.assumptions, ASSUMED, *((SPLIT,) if split else ())),
+        assumptions=(*known.assumptions, ASSUMED, *((SPLIT,) if split else ()), *_written(findings.search)),
         not_modelled=known.not_modelled,
         options=known.options,
         provenance=known.provenance,
         parameters=known.parameters,
         trainable_parameters=known.trainable_parameters,
     )
+
+
+def _written(search: Search) -> Iterator[str]:
+    if search.emitted:
+        yield f"recommended is only what can be written: {', '.join(each.framework for each in search.emitted)}"
 
 
 def answer_without_traces(
@@ -229,6 +235,8 @@ def _lost(evaluated: Sequence[Evaluated], findings: SearchOutcome) -> Iterator[R
     for each in evaluated:
         if not each.fits:
             yield Rejected(candidate=each.candidate, reason=each.reason, traced=True)
+        elif (refusal := findings.search.refusal(each.candidate.spec)) is not None:
+            yield Rejected(candidate=each.candidate, reason=refusal.what, traced=True)
     for outcome in findings.outcomes:
         if outcome.evaluated is None:
             yield Rejected(candidate=outcome.candidate, reason=outcome.reason, traced=False)

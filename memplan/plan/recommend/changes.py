@@ -137,13 +137,18 @@ def layouts(gpus: int, *, seq_len: int = 0, experts: bool = False) -> tuple[Para
         whole,
         replace(whole, reshard=False),
         replace(whole, offload=True),
-        *(_of_deepspeed(gpus) if find_spec("deepspeed") else ()),
+        *(_of_deepspeed(gpus) if zero_is_offered() else ()),
         *_within_nodes(whole),
         *(replace(whole, shards=gpus // count, context=count) for count in _context_degrees(gpus, seq_len)),
     ]
     if experts:
         found += [replace(whole, expert=count) for count in DEGREES if gpus % count == 0]
     return tuple(found)
+
+
+def zero_is_offered() -> bool:
+    """Is DeepSpeed there, with whose own code ZeRO is traced? An approximation is never recommended."""
+    return find_spec("deepspeed") is not None
 
 
 def _of_deepspeed(gpus: int) -> Iterator[Parallel]:

@@ -9,8 +9,8 @@ from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
 from memplan.plan.batch.compose import largest_batches
+from memplan.plan.recommend.bases import bases
 from memplan.plan.recommend.records import Search
-from memplan.plan.recommend.space import bases
 
 
 def filled(
@@ -29,8 +29,8 @@ def filled(
         UsageError: Not even one sample does, so that there is nothing to fill the device with.
         EstimateError: The job cannot be traced.
     """
-    # Of several layouts that a search begins with, the last one shares most and takes the largest batch.
-    given = bases(spec, search)[-1].spec
+    # Of several layouts that a search begins with, the first shares most and takes the largest batch.
+    given = bases(spec, search)[0].spec
     (answer,) = largest_batches(
         given, (profile,), utilization=utilization, timeout=timeout, cache=cache, progress=progress
     )

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from memplan.errors import UsageError
 from memplan.findings.utilization import Utilization, UtilizationThresholds
 from memplan.job.parallel import Parallel
+from memplan.job.sayable import Sayable
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.plan.batch.records import CriticalBatch
 from memplan.timing.records import StepTime
@@ -71,6 +73,12 @@ class Search:
     """Where a checkpoint plan may be written; None: none is made."""
     noise_scale: float | None = None
     """The user's gradient noise scale, in samples."""
+    emitted: tuple[Sayable, ...] = ()
+    """Frameworks whose files must be able to say what is recommended."""
+
+    def refusal(self, spec: JobSpec) -> UsageError | None:
+        """Return why one of the frameworks cannot be given a job; None where all can."""
+        return next(filter(None, (each.refusal(spec) for each in self.emitted)), None)
 
 
 def shares(parallel: Parallel) -> int:

@@ -4,20 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
-from memplan.errors import UsageError
-from memplan.job.parallel import ALONE
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
-from memplan.plan.recommend.changes import JobChange, layouts, single_changes
+from memplan.plan.recommend.changes import JobChange, single_changes
 from memplan.plan.recommend.exclusions import excluded, under_deepspeed
 from memplan.plan.recommend.programs import program_changes, split_in_words
 from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
 MOST_CHANGES = 4
 """Changes at once: more of them are never what a person wants to explain."""
-FIRST_LAYOUTS = 2
-"""Layouts that are traced before all else: copies of the whole state, and one state shared by all."""
 MOST_MICRO_BATCHES = 4096
 """Micro-batches per step at most: more are no training."""
 MOST_OF_A_PROGRAM = 64
@@ -32,37 +28,6 @@ class Combination:
     """The way to run the job."""
     changes: tuple[JobChange, ...]
     """What makes it."""
-
-
-def bases(spec: JobSpec, search: Search) -> tuple[Candidate, ...]:
-    """The job as given, on all ranks; where nobody said how, with one state that all share, and with copies of it.
-
-    Raises:
-        UsageError: The ranks of ``--parallel`` are not those of ``--gpus``, or cannot share the global batch.
-    """
-    if spec.parallel != ALONE or search.gpus == 1:
-        if spec.parallel.ranks != search.gpus:
-            what = f"--parallel {spec.parallel} has {spec.parallel.ranks} ranks, but there are {search.gpus} GPUs"
-            raise UsageError(what, where="--gpus")
-        return (Candidate(spec=_with_target(spec, search), changes=()),)
-    return tuple(
-        Candidate(
-            spec=_with_target(replace(spec, parallel=parallel), search),
-            changes=(f"--parallel {parallel}",),
-            groups=("parallel",),
-        )
-        for parallel in reversed(layouts(search.gpus)[:FIRST_LAYOUTS])
-    )
-
-
-def _with_target(spec: JobSpec, search: Search) -> JobSpec:
-    """The job with the wanted global batch, in micro-batches of its own size if that goes, else in smaller ones."""
-    parallel = spec.parallel
-    if search.target_batch is None:
-        return spec
-    options = list(splits(search.target_batch, shares(parallel)))
-    chosen = next((each for each in options if each.micro_batch <= spec.batch_size), options[-1])
-    return replace(spec, batch_size=chosen.micro_batch, grad_accum=chosen.grad_accum)
 
 
 def allowed(change: JobChange, search: Search) -> bool:
@@ -92,14 +57,15 @@ def _rounds_otherwise(one: JobSpec, other: JobSpec) -> bool:
     return under_deepspeed(one) != under_deepspeed(other) and not one.precision == other.precision == "fp32"
 
 
-def is_kept(candidate: Candidate, given: Candidate, search: Search) -> bool:
-    """Does a candidate leave alone what is to stay as it is?"""
-    return not {group for group in search.keep if group not in given.groups} & set(candidate.groups)
+def may_be_tried(candidate: Candidate, given: Candidate, search: Search) -> bool:
+    """Does a candidate leave alone what is to stay as it is, and can it be written for all that ``--emit`` names?"""
+    is_kept = not {group for group in search.keep if group not in given.groups} & set(candidate.groups)
+    return is_kept and search.refusal(candidate.spec) is None
 
 
 def is_allowed(candidate: Candidate, given: Candidate, search: Search, *, batch_statistics: bool) -> bool:
     """May a candidate be recommended? Arguments as those of ``wanting``."""
-    return is_kept(candidate, given, search) and not wanting(
+    return may_be_tried(candidate, given, search) and not wanting(
         candidate, given, search, batch_statistics=batch_statistics
     )
 

@@ -18,8 +18,8 @@ from memplan.plan.recommend.space import (
     changes_for,
     combine,
     is_allowed,
-    is_kept,
     made_of_whole_batches,
+    may_be_tried,
     wanting,
     with_changes,
     with_split,
@@ -87,7 +87,7 @@ class Ways:
     def may_win(self, candidate: Candidate) -> bool:
         """Return whether a candidate may be recommended: nothing else would have to be allowed for it."""
         same = candidate.global_batch == self.given.global_batch
-        return same and not self.wanting(candidate) and is_kept(candidate, self.given, self._search)
+        return same and not self.wanting(candidate) and may_be_tried(candidate, self.given, self._search)
 
     def wanting(self, candidate: Candidate) -> tuple[Group, ...]:
         """Return what would have to be allowed for a candidate."""
@@ -98,7 +98,7 @@ class Ways:
         """Return all ways to run the job, by what would have to be allowed for them."""
         ways: dict[tuple[Group, ...], list[Combination]] = {}
         for each in combine(self.given, self._changes, self._search):
-            if is_kept(each.candidate, self.given, self._search):
+            if may_be_tried(each.candidate, self.given, self._search):
                 ways.setdefault(self.wanting(each.candidate), []).append(each)
         return ways
 
@@ -111,7 +111,8 @@ class Ways:
         """Yield every change alone, and the split of the batch; of layouts those with whole layers and samples."""
         yield from self._split_alone()
         for change in self._changes:
-            if _is_plain(change.made(self.given.spec)) and not excluded((alone := self._alone(change)).spec):
+            alone = self._alone(change)
+            if _is_plain(alone.spec) and not excluded(alone.spec) and self._search.refusal(alone.spec) is None:
                 yield alone
 
     def fitting(self) -> list[Evaluated]:

@@ -40,9 +40,9 @@ class Games:
         stack.enter_context(mock.patch.object(module.TimeLimit, "step", ended))
 
     def _note(self, steps: int, most: int) -> None:
-        self._decisions.ways |= dict.fromkeys(("other", "most"))
+        self._decisions.account.ways |= dict.fromkeys(("other", "most"))
         if not self._is_said:
             self._is_said = True
-            self._decisions.said[
+            self._decisions.account.said[
                 f"data end an episode: here after {steps} steps, in the interval after 1 to {most}"
             ] = None

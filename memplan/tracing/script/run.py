@@ -131,7 +131,7 @@ def following(
         except StepRepeated:
             assume(BEYOND)
             if epoch is not None and epoch.is_fed:
-                here.decisions.ways["later"] = None
+                here.decisions.account.ways["later"] = None
             # The frames of the program live on in the traceback, and with them what their variables hold.
             traces.append(_trace(here, program, periods, steppers))
             return

@@ -7,10 +7,11 @@ from unittest.mock import patch
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.plan.recommend import flow
+from memplan.plan.recommend.bases import bases
 from memplan.plan.recommend.certificate import key_of
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, not_traced
 from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Search, StepLimits
-from memplan.plan.recommend.space import allowed, bases, changes_for, combine, is_allowed
+from memplan.plan.recommend.space import allowed, changes_for, combine, is_allowed
 
 Traced = Mapping[str, Evaluation]
 """Key of a way → what its trace says."""

@@ -12,6 +12,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import Parallel, parse_parallel
 from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.lifetime.records import Category
+from memplan.plan.recommend.bases import bases
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.changes import JobChange, layouts, single_changes
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, not_traced
@@ -19,7 +20,7 @@ from memplan.plan.recommend.guesses import GUESSES, Guess, guess
 from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.predict import Predictor, resized
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Search, StepLimits
-from memplan.plan.recommend.space import Combination, bases, combine, is_allowed, wanting, with_changes
+from memplan.plan.recommend.space import Combination, combine, is_allowed, wanting, with_changes
 from memplan.timing.records import StepTime
 from memplan.units import GIB, Bytes
 

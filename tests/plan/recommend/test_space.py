@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from memplan.errors import UsageError
 from memplan.job.parallel import Parallel, format_parallel, parse_parallel
 from memplan.job.spec import JobSpec, Precision, PresetTarget
+from memplan.plan.recommend.bases import bases
 from memplan.plan.recommend.changes import layouts, single_changes
 from memplan.plan.recommend.records import NUMERICS, Candidate, Search
-from memplan.plan.recommend.space import allowed, bases, changes_for, combine, wanting
+from memplan.plan.recommend.space import allowed, changes_for, combine, wanting
 
 JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=4)
 
