@@ -180,7 +180,13 @@ def environment(options: argparse.Namespace) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     found = {"packages": packages, "python": platform.python_version(), "platform": platform.platform()}
-    found |= {"commit": options.commit, "cpus": os.cpu_count(), "tiny": options.tiny, "device": options.device, "profile": options.gpu}
+    found |= {
+        "commit": options.commit,
+        "cpus": os.cpu_count(),
+        "tiny": options.tiny,
+        "device": options.device,
+        "profile": options.gpu,
+    }
     if options.device == "cuda":
         facts = "name,driver_version,memory.total,pcie.link.gen.current,pcie.link.width.current"
         words = ["nvidia-smi", f"--query-gpu={facts}", "--format=csv,noheader"]

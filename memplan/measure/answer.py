@@ -40,7 +40,9 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
     pipeline = _loading(spec, trace)
     return Estimate(
         target=format_target(spec.target),
-        verdict=judge(_wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries + bool(memory.growth)),
+        verdict=judge(
+            _wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries + bool(memory.growth)
+        ),
         gpu=_gpu(profile),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,

@@ -25,9 +25,11 @@ _BY_STEP: Final = {0: 3, 1: 3, _LSTM: 5, _GRU: 4}
 """Mode → values kept for each hidden one of a step."""
 _BOTH, _DROPOUT = 2, 1
 """As many more where there are two directions, and where dropout lies between layers."""
-_NARROW, _OF_NARROW = 128, 16
-"""Widths up to which cuDNN has kernels of its own, and as many more values of theirs for both directions together."""
-_BY_STATE: Final = {0: 8, 1: 8, _LSTM: 10, _GRU: 9}
+_NARROW: Final = 128
+"""Widths up to which cuDNN has kernels of its own."""
+_OF_NARROW: Final = {0: 16, 1: 16, _LSTM: 16, _GRU: 15}
+"""Mode → as many more values of theirs, for both directions together."""
+_BY_STATE: Final = {0: 8, 1: 8, _LSTM: 10, _GRU: 7}
 """Mode → values for each hidden one of a state, layer and direction."""
 _MARGIN: Final = 3
 _GATES: Final = {0: 1, 1: 1, _LSTM: 4, _GRU: 3}
@@ -68,8 +70,10 @@ def backward(call: Call) -> Script | None:
         return Script(before=before, after=of_input)
     # Without biases the gradients are copies out of cuDNN's buffer.
     buffer = buffer_numel(weights, stride, mode, width, cells) * source.element_size()
-    own = (Scratch("alloc", "gradients of the weights", buffer),) if stride not in WITH_BIASES else ()
-    return Script(before=before, between={(3, 0): (*of_input, *by_steps, *own)}, after=work)
+    own = Scratch("alloc", "gradients of the weights", buffer)
+    if stride in WITH_BIASES:
+        return Script(before=before, between={(3, 0): (*of_input, *by_steps)}, after=work)
+    return Script(before=before, between={(3, 0): (*of_input, *by_steps, own, *work)})
 
 
 WITH_BIASES = (4, 5)
@@ -115,7 +119,7 @@ def _work_space(  # noqa: PLR0917 (an op's operands)
     directions = 2 if both else 1
     cells = layers * directions
     by_step = directions * (_BY_STEP[mode] + (_BOTH if both else 0) + (_DROPOUT if dropout and layers > 1 else 0))
-    by_step += _OF_NARROW if width <= _NARROW else 0
+    by_step += _OF_NARROW[mode] if width <= _NARROW else 0
     rows, inputs = source.numel() // max(source.size(-1), 1), source.numel()
     filters = sum(weight.numel() for weight in weights if weight.dim() > 1)
     values = filters + inputs + width * (rows * by_step + _BY_STATE[mode] * cells * hidden.size(1))
