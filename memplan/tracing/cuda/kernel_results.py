@@ -16,6 +16,8 @@ RESULT_ORDER: Mapping[str, tuple[int, ...]] = {
     # native/transformers/cuda/attention.cu _cudnn_attention_forward: seed and offset, then output and row sums, which
     # run_cudnn_SDP_fprop (native/cudnn/MHA.cpp) makes; of nine results these four are tensors.
     "aten._scaled_dot_product_cudnn_attention.default": (2, 3, 0, 1),
+    # native/cudnn/RNN.cpp _cudnn_rnn: the buffer of all weights, unless it is given, before the reserve.
+    "aten._cudnn_rnn.default": (0, 1, 2, 4, 3),
 }
 """Op → the tensors among its results, in the order in which its kernel allocates them."""
 

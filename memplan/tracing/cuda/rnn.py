@@ -76,6 +76,9 @@ class _LowWeights(torch.autograd.Function):
 def _run(data: torch.Tensor, states: tuple[torch.Tensor, Maybe], params: Tensors, layers: Layers) -> Tensors:
     """``_cudnn_impl``: one call of the library for all steps and layers."""
     hx, cx = states
+    # Modules make views of one buffer of their weights where ``torch.backends.cudnn`` knows their type. What stands for
+    # it has no memory of its own.
+    flat = params[0].dtype is not torch.bfloat16 or torch.is_autocast_enabled("cuda")
     if torch.is_autocast_enabled("cuda"):
         # AutocastRNN.cpp ``_cudnn_rnn_cast_reflatten``; the compiler evaluates its casts from the last to the first.
         low = torch.get_autocast_dtype("cuda")
@@ -88,8 +91,7 @@ def _run(data: torch.Tensor, states: tuple[torch.Tensor, Maybe], params: Tensors
         data,
         params,
         (4 if layers.has_biases else 2) + (1 if projected else 0),
-        # Stands for the buffer of which the weights are views: no memory of its own.
-        params[0].detach(),
+        params[0].detach() if flat else None,
         hx,
         cx,
         layers.mode,

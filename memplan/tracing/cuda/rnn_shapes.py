@@ -1,9 +1,9 @@
 """Results of CUDA's recurrent kernels: shapes, reserve and gradients.
 
 Source: aten/src/ATen/native/cudnn/RNN.cpp ``_cudnn_rnn``, ``_cudnn_rnn_backward``; cuda/RNN.cu
-``_thnn_fused_gru_cell`` (torch 2.6 to 2.13). The reserve is what ``cudnnGetRNNTempSpaceSizes`` answered on an H100 with
-cuDNN 9.19 (two layers; LSTM in fp32 and half types, bidirectional GRU) and, but for its last bytes, on a P100 with
-cuDNN 7 (pytorch issue 2895: four layers of a GRU to an LSTM as 27 to 23). That of plain RNNs is the least they need.
+``_thnn_fused_gru_cell`` (torch 2.6 to 2.13). The reserve is what ``cudnnGetRNNTempSpaceSizes`` answered on an H200 with
+cuDNN 9.19 for 210 of 211 layers (benchmarks/gpu/results/cudnn) and, but for its last bytes, on a P100 with cuDNN 7
+(pytorch issue 2895: four layers of a GRU to an LSTM as 27 to 23). Projections were half as wide as their layers.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,17 @@ from collections.abc import Sequence
 import torch
 
 from memplan.seam.dispatcher import Kernel
-from memplan.tracing.scratch.cuda_recurrent import WITH_BIASES
+from memplan.tracing.scratch.cuda_recurrent import WITH_BIASES, buffer_numel
+from memplan.tracing.scratch.cuda_shapes import ceil_div, round_up
 
 RESERVED = {0: 1, 1: 1, 2: 5, 3: 6}
 """Hidden-sized values that are kept by step, layer and direction, without what passes from layer to layer."""
 RESERVED_END = 256
 """Bytes beyond them."""
+RESERVED_ALIGNMENT = 32
+"""Of each of its parts."""
+MASK_BITS = 8
+"""Dropout keeps a bit of each value, so many to a byte."""
 GRU_WORKSPACE = 5
 """cuda/RNN.cu ``GRU_WORKSPACE_MULTIPLIER``."""
 
@@ -28,7 +33,7 @@ def _cudnn_rnn_shape(  # noqa: PLR0917 (the schema's order)
     input: torch.Tensor,  # noqa: A002 (the schema's name)
     weight: Tensors,
     weight_stride0: int,
-    weight_buf: torch.Tensor,
+    weight_buf: Maybe,
     hx: torch.Tensor,
     cx: Maybe,
     mode: int,
@@ -43,7 +48,7 @@ def _cudnn_rnn_shape(  # noqa: PLR0917 (the schema's order)
     dropout_state: Maybe,
 ) -> Tensors:
     """``_cudnn_rnn``: output, hidden states, reserve."""
-    del weight, weight_stride0, dropout, dropout_state
+    del dropout_state
     directions = 2 if bidirectional else 1
     width = (proj_size or hidden_size) * directions
     if batch_first and not batch_sizes:
@@ -54,10 +59,17 @@ def _cudnn_rnn_shape(  # noqa: PLR0917 (the schema's order)
     hy = torch.empty_like(hx, memory_format=torch.contiguous_format)
     cy = hx.new_empty(0) if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format)
     steps = input.numel() // input.size(-1)
-    by_step = num_layers * directions * hidden_size * RESERVED[mode] + (num_layers - 1) * width
-    # An LSTM's first cells are kept in float.
-    cells = 0 if cx is None else cx.numel() * torch.float32.itemsize
-    reserved = steps * by_step * input.element_size() + cells + RESERVED_END
+    # A projected layer keeps what it projects, too.
+    kept = hidden_size * RESERVED[mode] + (hidden_size + proj_size if proj_size else 0)
+    values = num_layers * directions * kept, (num_layers - 1) * directions * hidden_size
+    padded = len(batch_sizes) * batch_sizes[0] if batch_sizes else steps
+    mask = ceil_div(padded * width, MASK_BITS) if dropout else 0
+    parts = *(steps * each * input.element_size() for each in values), *[mask] * (num_layers - 1) * directions
+    reserved = sum(round_up(part, RESERVED_ALIGNMENT) for part in parts) + RESERVED_END
+    if weight_buf is None:
+        # Weights that do not lie in one buffer (bfloat16's never do) are copied into one.
+        cells = num_layers * directions
+        weight_buf = input.new_empty(buffer_numel(weight, weight_stride0, mode, hidden_size, cells))
     return output, hy, cy, input.new_empty(reserved if train else 0, dtype=torch.uint8), weight_buf
 
 

@@ -17,7 +17,7 @@ Left out: the FFT of whole images, which for filters as large as their image tak
 for 7x7 filters over 7x7 images, NVIDIA developer forum 111065), and what ``benchmark=True`` tries before it decides.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import torch
@@ -107,7 +107,12 @@ def likely_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
 
 def most_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
     """The most that a documented algorithm takes."""
-    copies = _layout_copies(convolution, device)
+    vector = _VECTOR_BYTES // convolution.dtype.itemsize
+    if convolution.inputs % vector or convolution.outputs % vector:
+        # On an H200 what lay in the right layout was copied, too, where the channels of the other did not fill vectors.
+        copies = _layout_copies(replace(convolution, channels_last=False), device)
+    else:
+        copies = _layout_copies(convolution, device)
     tensor_cores = copies + device.sm_count * _LARGEST_TILE_BYTES
     explicit = convolution.columns * convolution.dtype.itemsize
     sums = _image_sums(convolution) if convolution.pointwise and convolution.purpose == "filters" else 0

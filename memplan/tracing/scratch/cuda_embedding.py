@@ -91,7 +91,7 @@ def _segments(call: Call, gradient: torch.Tensor, indices: torch.Tensor, rows: i
         run_states("runs", count, item, call.device),
         *frees("runs", "unique"),
         *allocations((("partials", segments * item), ("partial_offsets", segments * item))),
-        tile_states("scan", segments, item, call.device),
+        tile_states("scan", segments, item),
         *frees("scan"),
         *allocations((("partial_count", INDEX_BYTES), ("starts", partials * item))),
     )

@@ -88,7 +88,7 @@ GEMM_RULES: Mapping[str, Rule] = {
     "aten.addmv.default": _WORKSPACE_ONLY,
     "aten.dot.default": _WORKSPACE_ONLY,
     "aten.vdot.default": _WORKSPACE_ONLY,
-    "aten._int_mm.default": _LT_ONLY,
+    "aten._int_mm.default": _WORKSPACE_ONLY,
     "aten._scaled_mm.default": _LT_ONLY,
     "aten._scaled_mm_v2.default": _LT_ONLY,
     "aten.mm.dtype": _MATRICES,

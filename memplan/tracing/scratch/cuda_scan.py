@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from memplan.tracing.records import DeviceTraits
-from memplan.tracing.scratch.cuda_cub import reduction_sums, tile_states
+from memplan.tracing.scratch.cuda_cub import reduction_sums, selection_states, tile_states
 from memplan.tracing.scratch.cuda_reduction import INDEXED_EXTREMUM, reduction_scratch
 from memplan.tracing.scratch.cuda_shapes import (
     FLOAT_BYTES,
@@ -39,7 +39,7 @@ def running(call: Call) -> Script | None:
     else:
         after = copy_if_strided("source", layout)
     if source.shape[argument(call, 1, "dim")] == source.numel():
-        after += (tile_states("scan", source.numel(), dtype.itemsize, call.device),)
+        after += (tile_states("scan", source.numel(), dtype.itemsize),)
     return Script(after=after) if after else None
 
 
@@ -54,7 +54,8 @@ def selection_scratch(mask: Layout, device: DeviceTraits) -> tuple[Scratch, ...]
     if not mask.numel:
         return ()
     count = Scratch("alloc", "count", FLOAT_BYTES)
-    return (*copy_if_strided("dense mask", mask), count, reduction_sums("sums", FLOAT_BYTES, device), *frees("sums"))
+    sums = reduction_sums("sums", mask.numel, FLOAT_BYTES, device)
+    return (*copy_if_strided("dense mask", mask), count, sums, *frees("sums"))
 
 
 def nonzero(call: Call) -> Script | None:
@@ -65,7 +66,7 @@ def nonzero(call: Call) -> Script | None:
 
 
 def _selection(mask: Layout, device: DeviceTraits) -> Scratch:
-    return tile_states("selection", mask.numel, FLOAT_BYTES, device)
+    return selection_states("selection", mask.numel, device)
 
 
 def masked_select(call: Call) -> Script | None:
@@ -92,7 +93,7 @@ def masked_scatter(call: Call) -> Script | None:
         after=(
             Scratch("alloc", "running sum", elements * INDEX_BYTES),
             *copy_if_strided("dense mask", Layout.of(mask.expand(call.out.shape))),
-            tile_states("scan", elements, INDEX_BYTES, call.device),
+            tile_states("scan", elements, INDEX_BYTES),
             *frees("scan"),
             *copy_if_strided("dense source", source),
         )
@@ -110,7 +111,7 @@ def repeats(call: Call) -> Script | None:
     counts = call.args[0]
     if not counts.numel():
         return None
-    states = tile_states("scan", counts.numel(), INDEX_BYTES, call.device)
+    states = tile_states("scan", counts.numel(), INDEX_BYTES)
     ends = Scratch("alloc", "ends", counts.numel() * INDEX_BYTES)
     return Script(before=(*copy_if_strided("counts", counts), ends, states, *frees("scan")))
 

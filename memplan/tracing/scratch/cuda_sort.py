@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.refs import is_dense
-from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes, segmented_sort_pairs_bytes, tile_states
+from memplan.tracing.scratch.cuda_cub import radix_sort_pairs_bytes, segmented_sort_pairs_bytes, states_by_key
 from memplan.tracing.scratch.cuda_shapes import (
     FLOAT_BYTES,
     INDEX_BYTES,
@@ -129,7 +129,7 @@ def top(call: Call) -> Script | None:
     rows = source.numel() // length
     if shares_rows(rows, length):
         counts = _digit_counts(call.device, rows, length, source.element_size())
-        after += (*counts, *frees(*(line.key for line in reversed(counts))))
+        after += counts
     if argument(call, 4, "sorted", default=True) and source.dim() and values.shape[dim] > SMALL_SORT:
         after += _sorted_apart(Layout.of(values), dim, call.device.capability)
     return Script(after=after) if after else None
@@ -145,20 +145,20 @@ def _digit_counts(device: DeviceTraits, rows: int, length: int, item: int) -> tu
     per_thread = ceil_div(rows * length, device.sm_count * _BLOCKS_PER_PROCESSOR * _BLOCK)
     blocks = rows * ceil_div(length, min(max(per_thread, least), most) * _BLOCK)
     radix = max(item, FLOAT_BYTES)
-    return (
-        *allocations(
-            (
-                ("kth values", rows * item),
-                ("ks", 2 * rows * FLOAT_BYTES),
-                ("desired", 2 * rows * radix),
-                ("counts", blocks * _DIGITS * _COUNT_BYTES),
-                ("sums", rows * _DIGITS * FLOAT_BYTES),
-                ("within", blocks * FLOAT_BYTES),
-                ("kth", blocks * FLOAT_BYTES),
-            )
-        ),
-        tile_states("scan", blocks, FLOAT_BYTES, device),
+    tables = allocations(
+        (
+            ("kth values", rows * item),
+            ("ks", 2 * rows * FLOAT_BYTES),
+            ("desired", 2 * rows * radix),
+            ("counts", blocks * _DIGITS * _COUNT_BYTES),
+            ("sums", rows * _DIGITS * FLOAT_BYTES),
+            ("within", blocks * FLOAT_BYTES),
+            ("kth", blocks * FLOAT_BYTES),
+        )
     )
+    # How many there are within and at the kth value are summed up one after the other.
+    scan = (states_by_key("scan", blocks, device), *frees("scan"))
+    return (*tables, *scan, *scan, *frees(*(line.key for line in reversed(tables))))
 
 
 def _sorted_apart(values: Layout, dim: int, capability: Capability) -> tuple[Scratch, ...]:

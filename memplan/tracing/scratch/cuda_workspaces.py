@@ -41,14 +41,13 @@ def product_workspaces(call: Call, *, through_lt: bool) -> tuple[Scratch, ...]:
 
 
 def adds_bias_through_lt(call: Call) -> bool:
-    """``isInputCompliesAddmmCudaLt``: a bias of one row, no scaling of it, and no dimension of one."""
+    """``isInputCompliesAddmmCudaLt``: a bias of one row, no scaling of it, and a second operand of more than one."""
     bias, first, second = call.args[:3]
     if os.environ.get("DISABLE_ADDMM_CUDA_LT") == "1" or argument(call, 3, "beta", default=1) != 1:
         return False
     wide = len([size for size in bias.shape if size != 1]) <= 1
     fits = wide and bias.is_contiguous() and bias.dim() > 0 and bias.shape[-1] == second.shape[1]
-    sizes = (*first.shape, *second.shape)
-    return fits and min(sizes) > 1 and first.dtype in _LT_TYPES and bool(call.out.is_contiguous())
+    return fits and min(second.shape) > 1 and first.dtype in _LT_TYPES and bool(call.out.is_contiguous())
 
 
 def _lt_workspace(call: Call) -> tuple[Scratch, ...]:

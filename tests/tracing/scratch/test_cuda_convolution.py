@@ -62,6 +62,15 @@ def test_channels_last_images_lie_as_tensor_cores_want_them_unless_channels_do_n
     assert work(plain(stem, w, x))[0] == 2 * (2 * 8 * 64 + 64 * 8 * 9)
 
 
+def test_an_h200_copied_images_in_channels_last_where_the_channels_of_the_others_do_not_fill_vectors():
+    # 128 images of 8 x 256 x 256 floats lie well; those of the result have six channels.
+    shared = {"batch": 128, "inputs": 8, "outputs": 6, "groups": 1, "source": (256, 256), "result": (129, 129)}
+    given = CudaConvolution(**shared, kernel=(4, 4), dense=False, channels_last=True, dtype=torch.float32)
+    assert most_bytes(given, H100) > 268_438_544
+    for purpose, seen in (("source", 336_601_104), ("filters", 319_687_991)):
+        assert most_bytes(dataclasses.replace(given, purpose=purpose), H100) > seen
+
+
 def test_one_operand_in_channels_last_brings_the_other_along():
     x, w = meta(2, 64, 8, 8), meta(64, 64, 3, 3)
     filters, image = 64 * 64 * 9 * 4, 2 * 64 * 64 * 4
