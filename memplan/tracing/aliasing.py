@@ -120,7 +120,8 @@ def adds_bias_in_place(args: tuple[Any, ...], last_op: str) -> bool:
         return False
     if sys.getrefcount(args[0]) > _LONELY_OBJECT:
         return False
-    return _holders(args[0]) == (_LONELY_TENSOR, _LONELY_STORAGE)
+    # Inference mode decomposes below autograd, which holds one of them.
+    return _holders(args[0]) == (_LONELY_TENSOR - torch.is_inference_mode_enabled(), _LONELY_STORAGE)
 
 
 _PRODUCT = "aten._unsafe_view.default"

@@ -306,6 +306,19 @@ def test_a_context_manager_as_a_decorator_is_nobodys_line() -> None:
     assert "test_recorder.py:" in op.source
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_linear_layer_of_turned_rows_adds_its_bias_to_the_product(mode: type) -> None:
+    """Its rows are copied into one matrix, since the weight has a gradient, in inference mode too."""
+
+    def body() -> object:
+        layer, gates = torch.nn.Linear(32, 96), torch.nn.GRU(32, 24, batch_first=True)
+        source = torch.ones(8, 16, 32)
+        with mode():
+            return layer, gates, layer(source.transpose(0, 1)), gates(source)[0]
+
+    assert peak(recorded_allocations(body)) == peak(real_allocations(body))
+
+
 BILINEAR = {"flat": (16, 8), "in three dimensions": (4, 6, 8), "of a single feature": (16, 1)}
 
 
