@@ -233,7 +233,7 @@ A100 = dataclasses.replace(
 
 
 def replayed(allocated: int, reserved: int) -> Any:
-    return SimpleNamespace(peak_allocated=allocated, peak_reserved=reserved)
+    return SimpleNamespace(peak_allocated=allocated, peak_reserved=reserved, growth=0)
 
 
 def replays(
@@ -270,6 +270,13 @@ def test_what_the_order_leaves_open_is_reserved_beyond_the_ends() -> None:
     assert interval(A100, shaken, TABLE.basis("full")) == (855 + 10, 1260 + 40)
     # Without fragmentation there is no order to speak of.
     assert interval(A100, shaken, TABLE.basis("lora"))[0] == interval(A100, PLAIN, TABLE.basis("lora"))[0]
+
+
+def test_a_cache_that_grows_takes_what_the_device_has() -> None:
+    grown = SimpleNamespace(**vars(PLAIN) | {"memory": SimpleNamespace(**vars(PLAIN.memory) | {"growth": 1})})
+    low, high = interval(A100, PLAIN, TABLE.basis("full"))
+    assert high < A100.usable_bytes
+    assert interval(A100, grown, TABLE.basis("full")) == (low, A100.usable_bytes)
 
 
 def test_bases_say_what_they_are() -> None:
