@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/runtime.py --out DIR [--only PART ...] [--budget SECONDS]
     python benchmarks/gpu/runtime.py --out DIR --device cpu --tiny        # tries the benchmark itself
+    python benchmarks/gpu/runtime.py --show results/runtime/FILE.json     # prints what was found on a card
 
 Truths are torch's own counters and snapshots, NVML, nvidia-smi, and clocks. Every part is a function of `card/` in a
 process of its own with a time limit, and writes each fact down at once, so that one that fails loses no other and
@@ -49,7 +50,8 @@ MOST_PACKED = 4 * 2**20
 def main() -> None:
     """Run the parts, and print what they found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--show", type=Path, help="run nothing: print the facts of a file")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true")
@@ -60,6 +62,9 @@ def main() -> None:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--as", dest="called", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.show:
+        report(json.loads(options.show.read_text("utf-8"))["parts"])
+        return
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.child:

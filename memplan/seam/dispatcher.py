@@ -10,6 +10,7 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from memplan.seam.find import is_expected, missing
+from memplan.seam.operators import PreserveDispatchKeyGuard, dispatch_tls_set_dispatch_key_excluded
 from memplan.seam.patches.ops import OPS, of_every_release
 
 Kernel = Callable[..., Any]
@@ -129,7 +130,7 @@ def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[
     name = op._name.removeprefix("aten::")
     if op.namespace != "aten" or not has_kernel(name, COMPOSITE) or has_kernel(name, "CPU"):
         return NotImplemented
-    with torch._C._PreserveDispatchKeyGuard():
+    with PreserveDispatchKeyGuard():
         # Views of weights know, in inference mode too, that their base has a gradient: products are folded by it.
-        torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.ADInplaceOrView, False)
+        dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.ADInplaceOrView, False)
         return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
