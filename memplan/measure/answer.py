@@ -191,9 +191,7 @@ def _on_growth(memory: MemoryProfile) -> tuple[str, ...]:
     if not memory.growth:
         return ()
     more, steps = format_bytes(memory.growth), memory.steps_replayed
-    return (
-        f"reserved memory grows by {more} with every step: the peak is after {steps}, and a run goes on to take all",
-    )
+    return (f"reserved memory grows by {more} with every step, until the device is full: the peak is after {steps}",)
 
 
 def provenance(spec: JobSpec, trace: Trace) -> dict[str, str]:

@@ -59,8 +59,10 @@ def statement(estimate: Estimate, *, briefly: bool = False) -> str:
         case _ if not usable:
             return "no fixed limit"
         case Verdict.TIGHT:
+            if not _over(estimate):
+                return "fits if the cache is given back"
             free = [f"{format_bytes(estimate.headroom_bytes)} free"] if estimate.headroom_bytes >= 0 else []
-            return ", ".join([*free, *([_over(estimate)] if _over(estimate) else [])])
+            return ", ".join([*free, _over(estimate)])
         case Verdict.FITS:
             free_bytes = f"{format_bytes(estimate.headroom_bytes)} free"
             return free_bytes if briefly else f"{free_bytes} of {format_bytes(usable)} usable"
