@@ -51,6 +51,8 @@ class Row:
     """Figure → predicted / measured - 1, where both are known."""
     share: float | None
     """Share of events that are the same; None where no stream was recorded."""
+    held: bool = True
+    """Do the intervals of what is allocated and reserved hold what was measured?"""
     failure: str = ""
     """Why there is no figure; empty if there are some."""
 
@@ -116,7 +118,15 @@ def row(workload: Workload, found: Mapping[str, Any], profile: GpuProfile, *, ti
         kind=workload.kind,
         errors=_errors(prediction, found["measured"]),
         share=_share(prediction, found, profile),
+        held=_held(prediction, found["measured"]),
     )
+
+
+def _held(prediction: JobPrediction, measured: Mapping[str, int | None]) -> bool:
+    peak = prediction.estimate.peak
+    intervals = {"allocated_bytes": peak.allocated_interval, "reserved_bytes": peak.reserved_interval}
+    pairs = ((ends, measured[name]) for name, ends in intervals.items())
+    return all(not real or ends.low_bytes <= real <= ends.high_bytes for ends, real in pairs)
 
 
 def _errors(prediction: JobPrediction, measured: Mapping[str, int | None]) -> dict[str, float]:
@@ -141,7 +151,8 @@ def line(each: Row) -> str:
         f"{100 * each.errors[name]:+9.3f}%" if name in each.errors else f"{'-':>10}" for name in Peaks._fields
     )
     share = f"{100 * each.share:9.3f}%" if each.share is not None else f"{'-':>10}"
-    beyond = f"  beyond tolerance: {', '.join(each.beyond())}" if each.beyond() else ""
+    where = "" if each.held else ", outside of the interval"
+    beyond = f"  beyond tolerance: {', '.join(each.beyond())}{where}" if each.beyond() else ""
     return f"{each.name:<30}{figures}{share}{beyond}"
 
 

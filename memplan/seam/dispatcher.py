@@ -131,6 +131,7 @@ def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[
     if op.namespace != "aten" or not has_kernel(name, COMPOSITE) or has_kernel(name, "CPU"):
         return NotImplemented
     with PreserveDispatchKeyGuard():
-        # Views of weights know, in inference mode too, that their base has a gradient: products are folded by it.
-        dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.ADInplaceOrView, False)
+        if torch.is_inference_mode_enabled():
+            # Views of weights know there too that their base has a gradient: products are folded by it.
+            dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.ADInplaceOrView, False)
         return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
