@@ -10,7 +10,7 @@ from itertools import chain
 
 import torch
 
-from memplan.tracing.scratch.cpu_shapes import allocations, nbytes, results
+from memplan.tracing.scratch.cpu_shapes import allocations, nbytes, promoted, results
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
 _COMPARISONS = "eq ne lt le gt ge"
@@ -58,7 +58,7 @@ def joined(call: Call) -> Script | None:
 def _common(operands: list[torch.Tensor], values: list[object]) -> torch.dtype:
     """The type that operands are promoted to; those of no dimension, and numbers, count for their kind alone."""
     ranked = [each.dtype for each in operands if each.ndim] or [each.dtype for each in operands]
-    common = reduce(torch.promote_types, ranked)
+    common = reduce(promoted, ranked)
     fractions = any(isinstance(value, float) for value in values)
     return torch.get_default_dtype() if fractions and not (common.is_floating_point or common.is_complex) else common
 

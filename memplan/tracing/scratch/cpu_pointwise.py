@@ -15,6 +15,7 @@ from memplan.tracing.scratch.cpu_shapes import (
     copy_bytes,
     nbytes,
     product,
+    promoted,
 )
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script, within
 
@@ -127,7 +128,7 @@ def power_of_two(call: Call) -> Script:
 def distance(call: Call) -> Script:
     """Distance.cpp dist: the difference, before its norm."""
     shape = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)  # type: ignore[no-untyped-call]
-    common = torch.promote_types(call.args[0].dtype, call.args[1].dtype)
+    common = promoted(call.args[0].dtype, call.args[1].dtype)
     return allocations({"difference": product(shape) * common.itemsize})
 
 

@@ -1,7 +1,8 @@
 """Sizes that the CPU scratch rules work with."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,9 @@ INDEX_BYTES = 8
 HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
 PAGE_BYTES = 4096
 """What oneDNN aligns the parts of its workspaces to (src/cpu/rnn/rnn_utils.cpp set_offsets)."""
+
+promoted: Callable[[torch.dtype, torch.dtype], torch.dtype] = cache(torch.promote_types)
+"""The common type of two, remembered: in a trace the question itself is an op that goes through the fake mode."""
 
 
 def lanes() -> int:
