@@ -160,7 +160,9 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstim
     sizes = {above: estimate.peak.high_bytes}
     best: TimedEstimate | None = None
     # Memory is nearly affine in both: half of what is more than twice too large is too large.
-    guess = min(above // 2, max(1, above * estimate.gpu.usable_bytes // estimate.peak.high_bytes))
+    stays = sum(estimate.breakdown.get(each, 0) for each in _STAYS)
+    share = (estimate.gpu.usable_bytes - stays) / max(1, estimate.peak.high_bytes - stays)
+    guess = min(above // 2, max(1, int(above * share)))
     for _ in range(_MOST_GUESSES):
         if not below < guess < above:
             break
@@ -180,6 +182,8 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstim
     return None if best is None else _Fitting(below, best)
 
 
+_STAYS = (Category.PARAMETER, Category.OPTIMIZER_STATE, Category.BUFFER, Category.WORKSPACE, "context")
+"""Parts of a peak that are the same for another batch or length."""
 _NEARLY_ALL = 64
 """Chosen: a length that leaves no larger a part of the device is the longest for all that anybody does with it."""
 _MOST_GUESSES = 6

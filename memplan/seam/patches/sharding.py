@@ -112,6 +112,12 @@ RINGS = patches(
     source="torch/distributed/tensor/experimental/_context_parallel/_attention.py",
 )
 """Their loops go once around the ranks of a ring; where there are none, every turn is traced."""
+NUMBER_OF_WORK = patch(
+    "torch.distributed._meta_registrations.generate_unique_id",
+    required=False,
+    why="collectives of fake tensors draw no random numbers, which those of a run do not",
+    source="torch/distributed/_meta_registrations.py create_fakework",
+)
 GATHERED_KEYS = patch(
     "torch.distributed.tensor.experimental._context_parallel._attention._AllGatherRotater.next_buffer",
     required=False,
@@ -133,6 +139,7 @@ PATCHES: tuple[Patch, ...] = (
     DRAW_SHARDS,
     COMPARE_SHAPES,
     REBUILD_BUCKETS,
+    NUMBER_OF_WORK,
     GATHERED_KEYS,
     *patches(
         "torch.distributed",

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from itertools import count
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from memplan.job.parallel import Parallel
 from memplan.seam.distributed import FakeStore, clear_DTensor_sharding_propagator_cache, op_dispatcher, random
 from memplan.seam.modes import DisableTorchFunction, disable_current_modes
-from memplan.seam.patches.sharding import GET_ACCELERATOR, MESH_METHODS, WARN_CPU_INIT
+from memplan.seam.patches.sharding import GET_ACCELERATOR, MESH_METHODS, NUMBER_OF_WORK, WARN_CPU_INIT
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.sharding.collectives import collectives_of_fakes
 
@@ -122,8 +123,10 @@ def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
         "is_nccl_available": lambda: True,
         "new_group": fake_group,
     }
-    return tuple(
-        Replacement(f"{module.__name__}.{name}", value) for name, value in answers.items() for module in (dist, c10d)
+    names = (f"{module.__name__}.{name}" for name in answers for module in (dist, c10d))
+    return (
+        *(Replacement(name, answers[name.rpartition(".")[2]]) for name in names),
+        Replacement(NUMBER_OF_WORK.path, count(1).__next__),
     )
 
 

@@ -43,6 +43,19 @@ def test_code_that_joins_a_process_group_finds_itself_in_it() -> None:
     assert "RANK" not in os.environ
 
 
+@pytest.mark.parametrize("parallel", ["fsdp=2", "ddp=2", "fsdp1=2", "tp=2"])
+def test_collectives_draw_no_random_numbers(parallel: str) -> None:
+    """Else a job would run twice more, to find out whether they decide anything, and what it draws would be others."""
+    runs = []
+
+    def model() -> nn.Module:
+        runs.append(parallel)
+        return Net()
+
+    trace_job(lambda: source(model, rows), spec(parallel=parse_parallel(parallel), batch_size=2), GPU)
+    assert len(runs) == 1
+
+
 def test_a_failing_trace_leaves_no_group_behind() -> None:
     def failing() -> nn.Module:
         raise ValueError("no model today")
