@@ -156,13 +156,14 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstim
 
     ``above`` does not fit; 0 where there is no such thing. What fits and leaves no more than ``near`` bytes will do.
     """
-    below = 0
+    below, usable = 0, estimate.gpu.usable_bytes
+    # What of a peak stays and is not told apart only adds: the lower part of what will do is met sooner.
+    aim = usable - 3 * near // 4
+    stays = sum(estimate.breakdown.get(each, 0) for each in _STAYS)
     sizes = {above: estimate.peak.high_bytes}
     best: TimedEstimate | None = None
     # Memory is nearly affine in both: half of what is more than twice too large is too large.
-    stays = sum(estimate.breakdown.get(each, 0) for each in _STAYS)
-    share = (estimate.gpu.usable_bytes - stays) / max(1, estimate.peak.high_bytes - stays)
-    guess = min(above // 2, max(1, int(above * share)))
+    guess = min(above // 2, max(1, int(above * (aim - stays) / max(1, estimate.peak.high_bytes - stays))))
     for _ in range(_MOST_GUESSES):
         if not below < guess < above:
             break
@@ -174,11 +175,11 @@ def _largest(above: int, estimate: Estimate, attempt: Callable[[int], TimedEstim
         sizes[guess] = after.estimate.peak.high_bytes
         if after.estimate.verdict is Verdict.FITS:
             below, best = guess, after
-            if estimate.gpu.usable_bytes - sizes[guess] <= near:
+            if usable - sizes[guess] <= near:
                 break
         else:
             above = guess
-        guess = _next_guess(sizes, below, above, estimate.gpu.usable_bytes)
+        guess = _next_guess(sizes, below, above, aim)
     return None if best is None else _Fitting(below, best)
 
 
@@ -190,9 +191,9 @@ _MOST_GUESSES = 6
 """Each costs a trace. Memory is nearly affine in batch and length, so that three or four usually do."""
 
 
-def _next_guess(sizes: Mapping[int, int], below: int, above: int, usable: int) -> int:
-    """Where the line through the two batches nearest to the edge meets what the device has, kept between them."""
-    first, second = sorted(sorted(sizes, key=lambda batch: abs(sizes[batch] - usable))[:2])
+def _next_guess(sizes: Mapping[int, int], below: int, above: int, aim: int) -> int:
+    """Where the line through the two sizes nearest to an aim meets it, kept between them."""
+    first, second = sorted(sorted(sizes, key=lambda batch: abs(sizes[batch] - aim))[:2])
     slope = (sizes[second] - sizes[first]) / (second - first)
-    meets = first + (usable - sizes[first]) / slope if slope > 0 else (below + above) / 2
+    meets = first + (aim - sizes[first]) / slope if slope > 0 else (below + above) / 2
     return int(max(below + 1, min(above - 1, meets)))
