@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from memplan.seam.dispatcher import Kernel
+from memplan.tracing.expanded import as_iterated
 from memplan.tracing.scratch.layouts import memory_format
 
 
@@ -33,7 +34,12 @@ def _as_images_lie(position: int) -> Kernel:
 
 def _like(combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], second: int = 1) -> Kernel:
     """A result of the type and layout that ``combine`` makes of the first operand and that at a position."""
-    return lambda *args, **_: combine(args[0], args[second])
+
+    def kernel(*args: Any, **_: Any) -> torch.Tensor:
+        operands = args[0], args[second]
+        return as_iterated(combine(*operands), [each for each in operands if each.ndim])
+
+    return kernel
 
 
 def _log_sigmoid(source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,6 +24,7 @@ import torch
 from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 from memplan.seam.pytree import tree_map
 from memplan.tracing.draws import DRAWS, EVEN_DRAWS
+from memplan.tracing.expanded import iterated
 from memplan.tracing.guesses import Guesses
 from memplan.tracing.integers import BOUNDING, COUNTING, bound_of
 from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge
@@ -51,7 +52,7 @@ class Values(Guesses):
         answer = answer_of(func)
         if answer is not None:
             return answer(self, func, args, kwargs)
-        return self.results.run(func, args, kwargs)
+        return iterated(func, args, self.results.run(func, args, kwargs))
 
     def learn(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Sequence[Knowledge]

@@ -5,10 +5,12 @@ from itertools import product
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memplan.tracing.cpu_layouts import LAYOUTS
 from memplan.tracing.cpu_ways import cpu_ways
+from memplan.tracing.expanded import iterated
 
 aten = torch.ops.aten
 LAYOUT_OF_ROWS = {
@@ -142,3 +144,50 @@ def test_every_op_of_the_table_is_compared():
         f"{kind}_pad{n}d{way}" for kind in ("reflection", "replication") for n in (2, 3) for way in ("", "_backward")
     }
     assert set(LAYOUTS) <= set(OF_ROWS) | set(OF_IMAGES) | padding | {"channel_shuffle"}
+
+
+ELEMENTWISE = (
+    aten.add.Tensor,
+    aten.mul.Tensor,
+    aten.div.Tensor,
+    aten.maximum,
+    aten.gt.Tensor,
+    aten.silu_backward,
+    aten.gelu_backward,
+    aten.hardswish_backward,
+    aten.threshold_backward,
+    aten.masked_fill.Scalar,
+    aten.floor_divide,
+)
+LAYOUT_OF_IMAGES = {
+    "channels last": lambda dtype: torch.rand(2, 3, 4, 5).to(dtype, memory_format=torch.channels_last),
+    "row-major": lambda dtype: torch.rand(2, 3, 4, 5).to(dtype),
+    "turned": lambda dtype: torch.rand(5, 4, 3, 2).to(dtype).permute(3, 2, 1, 0),
+    "one number": lambda dtype: torch.rand(()).to(dtype).expand(2, 3, 4, 5),
+    "one a channel": lambda dtype: torch.rand(2, 3, 1, 1).to(dtype).expand(2, 3, 4, 5),
+    "one image": lambda dtype: torch.rand(3, 4, 5).to(dtype).expand(2, 3, 4, 5),
+}
+
+
+class AsTraced(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return iterated(func, args, func(*args, **kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=str)
+def test_expanded_operands_do_not_decide_how_a_result_lies(op, dtype):
+    """The gradient of a sum is one number expanded."""
+
+    def call(first, second):
+        operands = [first(dtype), second(dtype)]
+        if op is aten.masked_fill.Scalar:
+            return op(operands[0], operands[1] > 0.5, 0)
+        return op(*operands, *((0,) if op is aten.threshold_backward else ()))
+
+    for names in product(LAYOUT_OF_IMAGES, repeat=2):
+        makers = [LAYOUT_OF_IMAGES[name] for name in names]
+        real = call(*makers)
+        with FakeTensorMode(), AsTraced():
+            traced = call(*makers)
+        assert traced.stride() == real.stride(), names
