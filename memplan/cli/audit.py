@@ -156,6 +156,6 @@ def _findings_of(found: "Audit") -> "Findings":
 
 
 def _in_repository(found: "Audit") -> "Audit":
-    from memplan.audit.repository import in_repository
+    from memplan.audit.run import in_repository
 
     return in_repository(found, Path())

@@ -34,7 +34,7 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
     Raises:
         EstimateError: The target's file is not valid Python.
     """
-    from memplan.job.config_files.merge import with_given
+    from memplan.job.config_files.read import with_given
     from memplan.job.parallel import ALONE
     from memplan.job.program import decided_by, parse_words
     from memplan.job.target import check_syntax
@@ -110,8 +110,7 @@ def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
 
 def _of_files(paths: Iterable[Path], problems: "Problems") -> "FileSettings":
     """What configuration files say of a job; what they leave unread is told at once."""
-    from memplan.job.config_files.merge import merge
-    from memplan.job.config_files.read import read_config
+    from memplan.job.config_files.read import merge, read_config
 
     read = [problems.of(read_config, path) for path in paths]
     found = merge(file for file in read if file is not None)

@@ -47,7 +47,7 @@ def diff(
     if jobs is not None and jobs < 1:
         problems.add(f"--jobs must be at least 1, not {jobs}")
     problems.raise_if_any()
-    from memplan.gate.diff import difference
+    from memplan.gate.compare import difference
     from memplan.gate.revision import Run
     from memplan.job.side_by_side import processors
     from memplan.measure.cache import default_folder

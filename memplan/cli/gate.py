@@ -140,7 +140,7 @@ def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False, 
     """
 
     def rendered() -> str:
-        from memplan.gate.repository import in_repository
+        from memplan.gate.place import in_repository
         from memplan.report.gate.findings import findings_of
 
         # What is read beside the repository names files from its root.

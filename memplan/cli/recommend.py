@@ -21,7 +21,7 @@ from memplan.cli.recommend_options import (
     SearchOptions,
     read_vary,
 )
-from memplan.emit.says import SAYABLE
+from memplan.emit.records import SAYABLE
 from memplan.errors import ExitCode, UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
 from memplan.job.limits import MAX_COUNT
@@ -66,8 +66,8 @@ def recommend(
         problems.add("--vary names an argument of a program, and this is none")
     profile = problems.of(profile_for, device.gpu, profile_dir)
     problems.raise_if_any()
+    from memplan.plan.recommend.bases import filled
     from memplan.plan.recommend.compose import recommend as find
-    from memplan.plan.recommend.fill import filled
 
     with _plan_file(asked.out) as plan_file, console.progress() as tell:
         search = _search(device, asked, host, plan_file, budget, emissions=emissions)
