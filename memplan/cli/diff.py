@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown")
 
-Formats = Annotated[
-    list[str] | None,
-    options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
-                   metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, options.formats(f"{', '.join(FORMATS)};")]
 
 
 def diff(
