@@ -10,7 +10,7 @@ from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.plan.batch.compose import largest_batch
+from memplan.plan.batch.compose import largest_batches
 from memplan.plan.recommend import bases
 from memplan.plan.recommend.records import Search
 from tests.plan.recommend.models import MODEL
@@ -69,7 +69,7 @@ def test_a_job_of_which_no_sample_fits_cannot_fill_a_device(
 @pytest.mark.slow
 def test_the_device_is_filled_to_its_target(job: JobSpec, profile: GpuProfile) -> None:
     made = bases.filled(replace(job, batch_size=1), profile, Search(), "balanced", timeout=600)
-    answer = largest_batch(made, profile, utilization="balanced")
+    [answer] = largest_batches(made, (profile,), utilization="balanced")
     assert answer.value == made.batch_size
     assert answer.next_device_bytes is not None
     assert answer.device_bytes <= 0.9 * profile.usable_bytes < answer.next_device_bytes
