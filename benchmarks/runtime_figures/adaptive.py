@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from memplan.runtime.adaptive.finder import find_batch
 from memplan.runtime.adaptive.gradient_norms import GradientNorms, squared_norm
 from memplan.runtime.adaptive.micro_batch import AutoMicroBatch
-from memplan.runtime.adaptive.noise_batch import NoiseScale, moments_of_parts, with_step
+from memplan.runtime.adaptive.noise_scale import NoiseScale, moments_of_parts, with_step
 from runtime_figures.figure import Figure
 
 

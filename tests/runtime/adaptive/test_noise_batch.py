@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.runtime.adaptive.noise_batch import NoisePolicy, NoiseScale, batch_of, moments_of, next_wanted, with_step
+from memplan.runtime.adaptive.noise_batch import NoisePolicy, batch_of, next_wanted
+from memplan.runtime.adaptive.noise_scale import NoiseScale, moments_of, with_step
 
 policies = st.builds(
     lambda least, room, smoothing, multiple: NoisePolicy(

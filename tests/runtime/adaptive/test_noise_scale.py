@@ -12,7 +12,7 @@ from torch import nn
 from memplan.errors import UsageError
 from memplan.runtime.adaptive.gradient_norms import GradientNorms, squared_norm
 from memplan.runtime.adaptive.micro_batch import AutoMicroBatch
-from memplan.runtime.adaptive.noise_batch import GradientMoments, NoiseScale, moments_of, moments_of_parts, with_step
+from memplan.runtime.adaptive.noise_scale import GradientMoments, NoiseScale, moments_of, moments_of_parts, with_step
 
 WIDTH = 6
 
