@@ -27,8 +27,7 @@ from memplan.job.target import parse_target
 from memplan.plan.checkpoint.blocks import planning
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
 from memplan.plan.checkpoint.blocks.request import BlockPlanRequest, Method
-from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
-from memplan.plan.checkpoint.blocks.solve.methods import solver
+from memplan.plan.checkpoint.blocks.solve.methods import CombinedSolver, solver
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
 from memplan.tracing.prepare import build_model, make_loop

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from memplan.plan.checkpoint.graph.instances import read_instance
+from memplan.plan.checkpoint.graph_file import read_instance
 from memplan.plan.checkpoint.schedule.check import violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.records import (

@@ -22,7 +22,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.adapters import parse_lora
 from memplan.job.config_files.content import load as load_configuration
 from memplan.job.setup_file import load_setup
-from memplan.plan.checkpoint.graph.instances import read_instance
+from memplan.plan.checkpoint.graph_file import read_instance
 from memplan.plan.reuse.csv_file import read_problem
 from memplan.project.find import read_toml as read_project
 from memplan.runtime.adaptive.prediction import predicted_size
@@ -260,7 +260,6 @@ ELSEWHERE = {
     "memplan/runtime/native.py": "memplan's own source",
     "memplan/job/places.py": "the source of a module that is imported",
     "memplan/cli/monitor_display.py": "a method of this name",
-    "memplan/cli/monitor_rows.py": "a method of this name",
     "memplan/tracing/script/effects.py": "what programs open",
     "memplan/tracing/script/saved_objects.py": "what programs open",
     "memplan/tracing/script/written_files.py": "what programs open",

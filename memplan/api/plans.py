@@ -55,9 +55,10 @@ def batch(
     parts = {"loss": loss, "optimizer": optimizer, "step": step}
     with job_of(model, batch, **parts, gpu=gpu, options=options) as job:
         if not job.is_live:
-            from memplan.plan.batch.compose import largest_batch
+            from memplan.plan.batch.compose import largest_batches
 
-            return largest_batch(job.spec, job.profile, variable=of, utilization=utilization)
+            [answer] = largest_batches(job.spec, (job.profile,), variable=of, utilization=utilization)
+            return answer
         from memplan.measure.measurer import measuring
         from memplan.plan.batch.flow import largest_here
 
@@ -102,14 +103,15 @@ def checkpoint_plan(
     limit = parse_size(budget) if isinstance(budget, str) else budget
     parts = {"loss": loss, "optimizer": optimizer, "step": step}
     with job_of(model, batch, **parts, gpu=gpu, options=options) as job:
-        if not job.is_live:
-            from memplan.plan.checkpoint.blocks.call import plan_checkpoints
-
-            return plan_checkpoints(job.spec, job.profile, limit, blocks=blocks, offload=offload)
-        from memplan.plan.checkpoint.blocks.planning import plan_here
         from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 
         request = BlockPlanRequest(budget_bytes=limit, blocks=tuple(blocks), offload=offload)
+        if not job.is_live:
+            from memplan.plan.checkpoint.blocks.call import plan_checkpoints
+
+            return plan_checkpoints(job.spec, job.profile, request)
+        from memplan.plan.checkpoint.blocks.planning import plan_here
+
         return plan_here(job.spec, job.profile, request)
 
 

@@ -2,11 +2,10 @@
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from memplan.audit.adoption import tools_in
-from memplan.audit.checks.table import CHECKS, NOT_IN_TESTS
+from memplan.audit.checks import allocator, attention, autograd, data, evaluation, hooks, model, pools, retained
 from memplan.audit.code import Code
 from memplan.audit.pool_records import NO_POOLS
 from memplan.audit.pool_use import pools_in
@@ -23,6 +22,71 @@ SEVERITIES: Mapping[Priority, Severity] = {"high": "error", "medium": "warning",
 """Priority of a rule → how its findings count."""
 _CONTEXT = 1
 """Lines around a change in a diff: the file is at hand."""
+CHECKS: Mapping[str, Callable[[Code], Iterator[Hit]]] = {
+    "MA001": retained.running_total,
+    "MA002": retained.container,
+    "MA003": retained.attribute,
+    "MA004": retained.meter,
+    "MA005": retained.moving_average,
+    "MA011": evaluation.gradients_on,
+    "MA012": evaluation.left_in_eval,
+    "MA013": evaluation.outputs_collected,
+    "MA014": evaluation.unread_maps,
+    "MA021": allocator.empty_cache,
+    "MA022": allocator.collect,
+    "MA023": allocator.retry_in_handler,
+    "MA031": autograd.retained_graph,
+    "MA032": autograd.cyclic_graph,
+    "MA033": autograd.zeroed_in_place,
+    "MA034": autograd.inputs_with_gradients,
+    "MA035": autograd.anomaly_detection,
+    "MA036": autograd.endless_recording,
+    "MA041": model.deep_stack,
+    "MA042": attention.written_out,
+    "MA043": attention.eager_asked_for,
+    "MA044": attention.cast_logits,
+    "MA045": model.kept_in_forward,
+    "MA046": model.cached,
+    "MA047": model.data_parallel,
+    "MA049": model.copied,
+    "MA050": model.optimizer_in_loop,
+    "MA051": hooks.registered_each_step,
+    "MA052": hooks.stores_graph,
+    "MA061": data.on_device_in_workers,
+    "MA063": data.fetched_ahead,
+    "MA064": data.loader_in_loop,
+    "MA065": data.whole_data_set,
+    "MA071": data.loaded_onto_gpu,
+    "MA081": pools.not_given_back,
+    "MA082": pools.never_used,
+    "MA083": pools.unmatched_names,
+}
+NOT_IN_TESTS = frozenset({"MA011", "MA012", "MA013", "MA047", "MA071", "MA081"})
+"""What does no harm in a unit test, which runs once and on little data."""
+TOOLS: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for name, words in {
+        "mixed precision": "autocast GradScaler mixed_precision MixedPrecision amp bf16",
+        "no_grad / inference_mode": "no_grad inference_mode",
+        "checkpointing": "checkpoint_sequential gradient_checkpointing gradient_checkpointing_enable "
+        "checkpoint_wrapper activation_checkpointing apply_activation_checkpointing use_reentrant",
+        "fused attention": "scaled_dot_product_attention flash_attn flash_attn_func flex_attention xformers sdpa "
+        "flash_attention_2",
+        "sharding (FSDP, ZeRO)": "FSDP FullyShardedDataParallel fully_shard ZeroRedundancyOptimizer deepspeed",
+        "pinned memory": "pin_memory non_blocking",
+        "gradients set to None": "set_to_none",
+        "gradient accumulation": "gradient_accumulation gradient_accumulation_steps accumulate_grad_batches grad_accum",
+        "8-bit optimizers, quantised weights": "bitsandbytes bnb torchao load_in_8bit load_in_4bit AdamW8bit",
+        "low-rank adapters": "LoraConfig get_peft_model",
+        "CPU offload": "CPUOffload CPUOffloadPolicy cpu_offload offload_to_cpu save_on_cpu enable_model_cpu_offload",
+        "memory-mapped loading": "mmap low_cpu_mem_usage safe_open init_empty_weights",
+        "memory readings": "max_memory_allocated memory_reserved memory_allocated memory_summary mem_get_info "
+        "_record_memory_history",
+        "memplan": "memplan",
+    }.items()
+}
+"""Tool → identifiers by which its use is known."""
+_WORD = re.compile(r"\w+")
 
 
 def inspect_file(path: Path, name: str, wanted: Collection[str]) -> FileAudit:
@@ -100,3 +164,9 @@ def edited(lines: Sequence[str], edits: Sequence[Edit]) -> str:
         begin, end = starts[each.line - 1] + each.column, starts[each.end_line - 1] + each.end_column
         text = text[:begin] + each.text + text[end:]
     return text
+
+
+def tools_in(text: str) -> frozenset[str]:
+    """Tools that a text speaks of."""
+    words = set(_WORD.findall(text))
+    return frozenset(name for name, known in TOOLS.items() if known & words)

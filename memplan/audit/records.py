@@ -72,7 +72,7 @@ class FileAudit:
     unread: tuple[Unread, ...]
     """What of it could not be read."""
     tools: frozenset[str]
-    """Names of ``adoption.TOOLS`` that it uses."""
+    """Names of ``inspect.TOOLS`` that it uses."""
     about_torch: bool
     """Does it speak of PyTorch at all?"""
     pools: FilePools = NO_POOLS

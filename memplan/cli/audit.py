@@ -51,11 +51,7 @@ Severity = Annotated[
 AtOnce = Annotated[
     int | None, options.option("jobs", None, "Processes at once.", metavar="N", default="one for each processor")
 ]
-Formats = Annotated[
-    list[str] | None,
-    options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
-                   metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, options.formats(f"{', '.join(FORMATS)};")]
 Diff = Annotated[bool, options.option("diff", options.REPORT, "Show changes that mend a finding, where that is safe.")]
 Quiet = Annotated[bool, options.option("quiet", options.REPORT, "One line for each finding.", short="-q")]
 FailOn = Annotated[
@@ -156,6 +152,6 @@ def _findings_of(found: "Audit") -> "Findings":
 
 
 def _in_repository(found: "Audit") -> "Audit":
-    from memplan.audit.repository import in_repository
+    from memplan.audit.run import in_repository
 
     return in_repository(found, Path())

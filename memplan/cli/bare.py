@@ -26,10 +26,6 @@ def lacks_target(error: BaseException, arguments: Sequence[str]) -> bool:
 def completed(arguments: Sequence[str], folder: Path = Path()) -> Iterator[list[str]]:
     """Yield the arguments of each command that is meant, and say which.
 
-    Args:
-        arguments: The command and its options, as typed.
-        folder: Where it was typed.
-
     Raises:
         UsageError: There is no project, and not exactly one candidate.
     """

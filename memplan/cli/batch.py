@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 VARIABLES = ("batch-size", "seq-len")
 
-Room = Annotated[
-    str | None,
-    option("utilization", options.DEVICE, f"Room to leave: {', '.join(UTILIZATIONS)}.", metavar="NAME",
-           default="what the interval needs"),
-]  # fmt: skip
 Enlarged = Annotated[
     str, option("of", options.STEP, f"What is enlarged: {', '.join(VARIABLES)}.", metavar="NAME", default="batch-size")
 ]
@@ -41,7 +36,7 @@ class BatchOptions:
     """What is searched, and where it must fit."""
 
     gpu: options.Gpus = None
-    utilization: Room = None
+    utilization: options.Room = None
     of: Enlarged = VARIABLES[0]
     vary: Vary = None
 
@@ -132,7 +127,5 @@ def _vary(text: str | None) -> tuple[Varied, str] | None:
 
 
 def _wrong(asked: BatchOptions) -> Iterator[str]:
-    if asked.utilization is not None and asked.utilization not in UTILIZATIONS:
-        yield f"--utilization must be one of {', '.join(UTILIZATIONS)}, not '{asked.utilization}'"
-    if asked.of not in VARIABLES:
-        yield f"--of must be one of {', '.join(VARIABLES)}, not '{asked.of}'"
+    yield from check.wrong_word("--utilization", asked.utilization, UTILIZATIONS)
+    yield from check.wrong_word("--of", asked.of, VARIABLES)

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +14,7 @@ from memplan.errors import MemplanError, UsageError, several
 from memplan.job import limits
 from memplan.job.options import OPTIONS, OptionField, spelled
 from memplan.job.spec import FileKind, JobSpec, ScriptTarget
+from memplan.units import Bytes, parse_size
 
 if TYPE_CHECKING:
     from memplan.job.config_files.read import FileSettings
@@ -34,7 +35,7 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: "Proble
     Raises:
         EstimateError: The target's file is not valid Python.
     """
-    from memplan.job.config_files.merge import with_given
+    from memplan.job.config_files.read import with_given
     from memplan.job.parallel import ALONE
     from memplan.job.program import decided_by, parse_words
     from memplan.job.target import check_syntax
@@ -110,13 +111,42 @@ def _read(option: OptionField, value: Any, problems: "Problems") -> Any:
 
 def _of_files(paths: Iterable[Path], problems: "Problems") -> "FileSettings":
     """What configuration files say of a job; what they leave unread is told at once."""
-    from memplan.job.config_files.merge import merge
-    from memplan.job.config_files.read import read_config
+    from memplan.job.config_files.read import merge, read_config
 
     read = [problems.of(read_config, path) for path in paths]
     found = merge(file for file in read if file is not None)
     console.tell("".join(f"note: {note}\n" for note in found.notes))
     return found
+
+
+def size(where: str, text: str | None) -> Bytes | None:
+    """Read a number of bytes that may be missing.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise UsageError(str(error), where=where) from error
+
+
+def wrong_word(flag: str, word: str | None, known: Sequence[str]) -> Iterator[str]:
+    """Complain of an option that takes some words and was given another one."""
+    if word is not None and word not in known:
+        yield f"{flag} must be one of {', '.join(known)}, not '{word}'"
+
+
+def wrong_file(flag: str, file: Path | None) -> Iterator[str]:
+    """Complain of a file that cannot be written."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        yield f"{flag}: cannot write a file '{file}'"
+
+
+def wrong_seconds(flag: str, seconds: float) -> Iterator[str]:
+    """Complain of a time limit that is none."""
+    if not 0 < seconds < math.inf:
+        yield f"{flag} must be a number of seconds above 0, not {seconds}"
 
 
 class Problems:
@@ -159,6 +189,4 @@ def wrong_values(given: Mapping[str, Any]) -> list[str]:
         if name in given and given[name] not in CHOICES[name]
     ]
     problems += limits.wrong_values(given, flag)
-    if "timeout" in given and not 0 < given["timeout"] < math.inf:
-        problems.append(f"--timeout must be a number of seconds above 0, not {given['timeout']}")
-    return problems
+    return [*problems, *(wrong_seconds("--timeout", given["timeout"]) if "timeout" in given else ())]

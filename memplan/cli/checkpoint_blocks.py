@@ -57,19 +57,17 @@ def _planned(
     tell: "Callable[[str], None] | None",
 ) -> "CheckpointAnswer":
     from memplan.plan.checkpoint.blocks.call import plan_checkpoints
+    from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 
     asked = command.plan
-    return plan_checkpoints(
-        spec,
-        profile,
-        budget,
+    request = BlockPlanRequest(
+        budget_bytes=budget,
         method=cast("Method", asked.method or DEFAULT_METHOD),
         time_limit=asked.time_limit,
         offload=asked.offload,
         blocks=tuple(asked.blocks or ()),
-        timeout=command.job.timeout,
-        progress=tell,
     )
+    return plan_checkpoints(spec, profile, request, timeout=command.job.timeout, progress=tell)
 
 
 def _least(

@@ -12,7 +12,7 @@ def run(command: PlanCommand) -> ExitCode:
     """Find a schedule for a graph from a file, and report it."""
     command.problems.add(*_wrong(command))
     command.problems.raise_if_any()
-    from memplan.plan.checkpoint.graph.call import plan_graph
+    from memplan.plan.checkpoint.graph_file import plan_graph
     from memplan.report.checkpoint import graph as checkpoint_graph
     from memplan.report.checkpoint import json as checkpoint_json
 

@@ -54,12 +54,8 @@ Blocks = Annotated[
            default="repeated blocks, and what stands alone"),
 ]  # fmt: skip
 PlanOut = Annotated[Path | None, option("out", PLAN, "Write the plan for memplan.apply.", metavar="FILE", short="-o")]
-Formats = Annotated[
-    list[str] | None,
-    option("formats", options.REPORT, "text, json, svg (the memory-time curve), html (curve and blocks) or code (the "
-           "plan as plain torch); with =FILE not to standard output. Repeatable.", metavar="FORMAT[=FILE]",
-           default="text", short="-f"),
-]  # fmt: skip
+_WORDS = "text, json, svg (the memory-time curve), html (curve and blocks) or code (the plan as plain torch);"
+Formats = Annotated[list[str] | None, options.formats(_WORDS)]
 Code = Annotated[bool, option("code", options.REPORT, "Same as --format code.")]
 
 

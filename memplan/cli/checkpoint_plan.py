@@ -15,8 +15,6 @@ from memplan.cli.checkpoint_options import (
     PlanReportOptions,
     TargetWords,
 )
-from memplan.errors import UsageError
-from memplan.units import parse_size
 
 
 @groups.spread
@@ -37,7 +35,7 @@ def checkpoint_plan(
     problems = check.Problems()
     formats = [*(report.formats or []), *(["code"] if report.code else [])]
     wanted = problems.of(outputs.parse_outputs, formats, report.as_json, FORMATS) or ()
-    budget = problems.of(_budget, asked.budget)
+    budget = problems.of(check.size, "--budget", asked.budget)
     problems.add(*_wrong_plan(asked))
     command = PlanCommand(
         target=tuple(target),
@@ -62,23 +60,12 @@ def is_graph(target: str) -> bool:
     return target.endswith(".json") and not target.startswith("hf:")
 
 
-def _budget(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(str(error), where="--budget") from error
-
-
 def _wrong_plan(asked: PlanOptions) -> Iterator[str]:
-    if asked.level not in LEVELS:
-        yield f"--level must be one of {', '.join(LEVELS)}, not '{asked.level}'"
-    if asked.method is not None and asked.method not in METHODS:
-        yield f"--method must be one of {', '.join(METHODS)}, not '{asked.method}'"
-    if not 0 < asked.time_limit < math.inf:
-        yield f"--time-limit must be a number of seconds above 0, not {asked.time_limit}"
+    yield from check.wrong_word("--level", asked.level, LEVELS)
+    yield from check.wrong_word("--method", asked.method, METHODS)
+    yield from check.wrong_seconds("--time-limit", asked.time_limit)
     if asked.budget_ratio is not None and not 0 < asked.budget_ratio < math.inf:
         yield f"--budget-ratio must be a number above 0, such as 0.7, not {asked.budget_ratio}"
     if asked.slowdown is not None and not 0 <= asked.slowdown < math.inf:
         yield f"--slowdown must be a share of the step's time, such as 0.33, not {asked.slowdown}"
-    if asked.out is not None and (asked.out.is_dir() or not asked.out.parent.is_dir()):
-        yield f"--out: cannot write a file '{asked.out}'"
+    yield from check.wrong_file("--out", asked.out)

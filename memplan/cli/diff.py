@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown")
 
-Formats = Annotated[
-    list[str] | None,
-    options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
-                   metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, options.formats(f"{', '.join(FORMATS)};")]
 
 
 def diff(
@@ -47,7 +43,7 @@ def diff(
     if jobs is not None and jobs < 1:
         problems.add(f"--jobs must be at least 1, not {jobs}")
     problems.raise_if_any()
-    from memplan.gate.diff import difference
+    from memplan.gate.compare import difference
     from memplan.gate.revision import Run
     from memplan.job.side_by_side import processors
     from memplan.measure.cache import default_folder

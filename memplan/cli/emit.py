@@ -83,7 +83,7 @@ def peak_tracer(
 
     def peak(job: JobSpec) -> "Bytes":
         from memplan.hardware.catalog import load_profile
-        from memplan.measure.peak import device_peak
+        from memplan.measure.compose import device_peak
 
         profile = load_profile(gpu, profile_dirs=profile_dirs)
         return device_peak(job, profile, timeout=timeout, cache=cache, progress=tell)
@@ -92,13 +92,7 @@ def peak_tracer(
 
 
 def write(written: Emitted, folder: Path | None, name_file: Callable[[str], None] = console.write_plain) -> None:
-    """Write files to a folder, or the only one to standard output; say what they leave out.
-
-    Args:
-        written: The files.
-        folder: Where they go.
-        name_file: Takes the path of each that was written.
-    """
+    """Write files to a folder, or the only one to standard output; say what they leave out."""
     if folder is None:
         whole = {name: content for name, content in written.files.items() if name != HEAD_ELSEWHERE}
         if len(whole) > 1:

@@ -54,11 +54,7 @@ FailOn = Annotated[
 AtOnce = Annotated[
     int | None, options.option("jobs", None, "Jobs run at once.", metavar="N", default="one for each processor")
 ]
-Formats = Annotated[
-    list[str] | None,
-    options.option("formats", options.REPORT, f"{', '.join(FORMATS)}; with =FILE not to standard output. Repeatable.",
-                   metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, options.formats(f"{', '.join(FORMATS)};")]
 Timeline = Annotated[
     bool, options.option("timeline", options.REPORT, "Put the timelines of the HTML page into JSON, too.")
 ]
@@ -130,17 +126,10 @@ def gate(
 
 
 def write(output: outputs.Output, result: "GateResult", *, quiet: bool = False, timeline: bool = True) -> None:
-    """Render one report of the gate and put it where it belongs.
-
-    Args:
-        output: Format and file.
-        result: What it found.
-        quiet: Say little.
-        timeline: Put the timelines that there are into JSON, too.
-    """
+    """Render one report of the gate and put it where it belongs."""
 
     def rendered() -> str:
-        from memplan.gate.repository import in_repository
+        from memplan.gate.place import in_repository
         from memplan.report.gate.findings import findings_of
 
         # What is read beside the repository names files from its root.

@@ -19,12 +19,11 @@ Largest = Annotated[
     int | None,
     option("largest", options.REPORT, "Keep the N tensors with the most bytes.", metavar="N", default="all"),
 ]
-Formats = Annotated[
-    list[str] | None,
-    option("formats", options.REPORT, "text; code of the fx graph; json (node-link), dot, graphml or html of the "
-           "lifetimes; fx=FILE.pt, which torch.load reads. With =FILE not to standard output. Repeatable.",
-           metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+_WORDS = (
+    "text; code of the fx graph; json (node-link), dot, graphml or html of the lifetimes; "
+    "fx=FILE.pt, which torch.load reads."
+)
+Formats = Annotated[list[str] | None, options.formats(_WORDS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

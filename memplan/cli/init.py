@@ -11,8 +11,17 @@ from memplan.cli.device import profiles_for
 from memplan.errors import ExitCode, UsageError
 from memplan.project.keys import key_of
 from memplan.project.search import MOST, candidates
-from memplan.project.tables import found_job, is_there, keys_beside, name_of, place_keys, typed_place, with_own_names
-from memplan.project.write import init_project, project_of
+from memplan.project.write import (
+    found_job,
+    init_project,
+    is_there,
+    keys_beside,
+    name_of,
+    place_keys,
+    project_of,
+    typed_place,
+    with_own_names,
+)
 from memplan.units import format_bytes
 
 if TYPE_CHECKING:

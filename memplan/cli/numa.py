@@ -8,9 +8,8 @@ import typer
 
 from memplan.cli import check, options, outputs
 from memplan.cli.options import option
-from memplan.errors import UsageError
 from memplan.job.limits import MAX_COUNT
-from memplan.units import Bytes, parse_size
+from memplan.units import Bytes
 
 if TYPE_CHECKING:
     from memplan.runtime.numa.commands import Commands
@@ -49,11 +48,7 @@ Strict = Annotated[
         "strict", PLACING, "Memory from the rank's node or none: the kernel kills a rank rather than give it other."
     ),
 ]
-FormatsAndScript = Annotated[
-    list[str] | None,
-    option("formats", options.REPORT, "text, json or sh (a script that binds a rank); with =FILE not to standard "
-           "output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+FormatsAndScript = Annotated[list[str] | None, options.formats("text, json or sh (a script that binds a rank);")]
 OnlyCommands = Annotated[bool, option("quiet", options.REPORT, "Only the lines to type.", short="-q")]
 Sysfs = Annotated[Path | None, option("sysfs", MACHINE, "Plan for the machine that --out wrote there.", metavar="DIR")]
 Out = Annotated[
@@ -87,8 +82,8 @@ def numa(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
     problems.add(*_wrong(ranks, workers, sysfs, out))
-    pinned = problems.of(_size, "--pinned-per-rank", pinned_per_rank)
-    sent = problems.of(_size, "--step-bytes", step_bytes)
+    pinned = problems.of(check.size, "--pinned-per-rank", pinned_per_rank)
+    sent = problems.of(check.size, "--step-bytes", step_bytes)
     problems.raise_if_any()
     topology = _read(sysfs, out)
     demand = Demand(ranks=ranks, workers=workers, pinned_bytes=pinned or Bytes(0), step_bytes=sent or Bytes(0))
@@ -107,13 +102,6 @@ def _wrong(ranks: int | None, workers: int, sysfs: Path | None, out: Path | None
         yield f"--sysfs: there is no sys/devices/system in '{sysfs}'; 'memplan numa --out DIR' writes such a folder"
     if out is not None and out.exists() and not out.is_dir():
         yield f"--out: '{out}' is not a folder"
-
-
-def _size(where: str, text: str | None) -> Bytes:
-    try:
-        return parse_size(text or "0")
-    except ValueError as error:
-        raise UsageError(f"{where}: {error}") from error
 
 
 def _read(sysfs: Path | None, out: Path | None) -> "Topology":

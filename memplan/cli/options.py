@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_origin
 import typer
 
 from memplan.errors import UsageError
+from memplan.findings.utilization import UTILIZATIONS
 from memplan.job.options import OPTIONS, OptionField
 from memplan.job.spec import FILE_KINDS
 from memplan.units import parse_seconds
@@ -99,6 +100,12 @@ def option(
     )
 
 
+def formats(words: str) -> Any:
+    """Return what Typer is told of ``--format``, which takes these words; they end a clause or a sentence."""
+    rest = f"{'With' if words.endswith('.') else 'with'} =FILE not to standard output. Repeatable."
+    return option("formats", REPORT, f"{words} {rest}", metavar="FORMAT[=FILE]", default="text", short="-f")
+
+
 def job_parameter(field: OptionField) -> Parameter:
     """Return the parameter of which Typer makes an option of a job."""
     about = field.about
@@ -181,6 +188,11 @@ ProfileDirs = Annotated[
     option("profile_dir", DEVICE, "Folder of further GPU profiles. Repeatable.", metavar="DIR"),
 ]
 
+Room = Annotated[
+    str | None,
+    option("utilization", DEVICE, f"Room to leave: {', '.join(UTILIZATIONS)}.", metavar="NAME",
+           default="what the interval needs"),
+]  # fmt: skip
 Steps = Annotated[int, option("steps", SIMULATION, "Steps to play.", metavar="N", default="1000")]
 SeqLenDist = Annotated[
     str | None,
@@ -190,23 +202,10 @@ SeqLenDist = Annotated[
 ]  # fmt: skip
 Seed = Annotated[int, option("seed", SIMULATION, "Seed of the drawn lengths.", metavar="N", default="0")]
 
-Formats = Annotated[
-    list[str] | None,
-    option("formats", REPORT, "text or json; with =FILE not to standard output. Repeatable.",
-           metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
-FormatsAndExports = Annotated[
-    list[str] | None,
-    option("formats", REPORT, "text or json; or an export of the memory history: snapshot=FILE, perfetto, speedscope. "
-           "With =FILE not to standard output. Repeatable.",
-           metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
-FormatsOfEstimate = Annotated[
-    list[str] | None,
-    option("formats", REPORT, "text, json or html; or an export of the memory history: snapshot=FILE, perfetto, "
-           "speedscope. With =FILE not to standard output. Repeatable.",
-           metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, formats("text or json;")]
+_EXPORTS = "or an export of the memory history: snapshot=FILE, perfetto, speedscope."
+FormatsAndExports = Annotated[list[str] | None, formats(f"text or json; {_EXPORTS}")]
+FormatsOfEstimate = Annotated[list[str] | None, formats(f"text, json or html; {_EXPORTS}")]
 AsJson = Annotated[bool, option("as_json", REPORT, "Same as --format json.")]
 CacheDir = Annotated[
     Path | None,

@@ -186,11 +186,6 @@ def write_exports(output: Output, results: "Sequence[RecordedEstimate]") -> None
 def write_export(output: Output, history: "Snapshot", name: str) -> None:
     """Write one history.
 
-    Args:
-        output: Format and file.
-        history: A recording or a real snapshot.
-        name: What it is of, for titles.
-
     Raises:
         UsageError: The file cannot be written.
     """

@@ -21,14 +21,13 @@ from memplan.cli.recommend_options import (
     SearchOptions,
     read_vary,
 )
-from memplan.emit.says import SAYABLE
+from memplan.emit.records import SAYABLE
 from memplan.errors import ExitCode, UsageError
 from memplan.findings.utilization import DEFAULT, UTILIZATIONS, Utilization
 from memplan.job.limits import MAX_COUNT
 from memplan.job.spec import ScriptTarget
 from memplan.plan.recommend.records import ALLOWABLE, Group, Search, StepLimits
 from memplan.plan.recommend.time_limit import read_time_limit
-from memplan.units import parse_size
 
 if TYPE_CHECKING:
     from memplan.job.setup_file import Setup
@@ -56,7 +55,7 @@ def recommend(
     problems.add(*_wrong(device, asked))
     emissions = problems.of(_emissions, asked.emit or []) or {}
     budget = problems.of(read_time_limit, asked.time_limit) or (0.0, None)
-    host = problems.of(_size, device.host_memory)
+    host = problems.of(check.size, "--host-memory", device.host_memory)
     spec = check.job_spec(target, job, problems)
     vary = problems.of(read_vary, asked.vary or []) or {}
     if isinstance(spec.target, ScriptTarget) and (asked.out is not None or asked.emit):
@@ -66,8 +65,8 @@ def recommend(
         problems.add("--vary names an argument of a program, and this is none")
     profile = problems.of(profile_for, device.gpu, profile_dir)
     problems.raise_if_any()
+    from memplan.plan.recommend.bases import filled
     from memplan.plan.recommend.compose import recommend as find
-    from memplan.plan.recommend.fill import filled
 
     with _plan_file(asked.out) as plan_file, console.progress() as tell:
         search = _search(device, asked, host, plan_file, budget, emissions=emissions)
@@ -138,16 +137,8 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
-def _size(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(str(error), where="--host-memory") from error
-
-
 def _wrong(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
-    if device.utilization is not None and device.utilization not in UTILIZATIONS:
-        yield f"--utilization must be one of {', '.join(UTILIZATIONS)}, not '{device.utilization}'"
+    yield from check.wrong_word("--utilization", device.utilization, UTILIZATIONS)
     for name, known, text in (("allow", ALLOWABLE, asked.allow), ("keep", GROUPS, asked.keep)):
         for word in _names(text):
             if word not in known:
@@ -155,8 +146,7 @@ def _wrong(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:
     if asked.fill and asked.target_batch is not None:
         yield "--fill chooses the batch, and --target-batch does too"
     yield from _wrong_numbers(device, asked)
-    if asked.out is not None and (asked.out.is_dir() or not asked.out.parent.is_dir()):
-        yield f"--out: cannot write a file '{asked.out}'"
+    yield from check.wrong_file("--out", asked.out)
 
 
 def _wrong_numbers(device: DeviceOptions, asked: SearchOptions) -> Iterator[str]:

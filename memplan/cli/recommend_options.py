@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 from memplan.cli import groups, options
 from memplan.cli.options import option
 from memplan.errors import UsageError
-from memplan.findings.utilization import DEFAULT, UTILIZATIONS
+from memplan.findings.utilization import DEFAULT
 from memplan.job.program_arguments import WORDS, Varied
 from memplan.plan.recommend.records import ALLOWABLE
 from memplan.plan.recommend.records import Group as GroupName
@@ -18,11 +18,6 @@ GROUPS = get_args(GroupName)
 DEFAULT_BUDGET = "60s"
 
 Gpus = Annotated[int, option("gpus", options.DEVICE, "How many of them.", metavar="N", default="1")]
-Utilization = Annotated[
-    str | None,
-    option("utilization", options.DEVICE, f"Room to leave: {', '.join(UTILIZATIONS)}.", metavar="NAME",
-           default="what the interval needs"),
-]  # fmt: skip
 HostMemory = Annotated[
     str | None,
     option("host_memory", options.DEVICE, "Host memory that a rank may take.", metavar="BYTES", default="no limit"),
@@ -77,11 +72,7 @@ Emit = Annotated[
     option("emit", SEARCH, "Write the best for a framework, too, as memplan emit does. Repeatable.",
            metavar="NAME[=DIR]", default="no; the folder is called NAME"),
 ]  # fmt: skip
-Formats = Annotated[
-    list[str] | None,
-    option("formats", options.REPORT, "text, json or html; with =FILE not to standard output. Repeatable.",
-           metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, options.formats("text, json or html;")]
 
 
 def read_vary(texts: list[str]) -> dict[Varied, str]:
@@ -103,7 +94,7 @@ class DeviceOptions:
 
     gpu: options.Gpu = None
     gpus: Gpus = 1
-    utilization: Utilization = None
+    utilization: options.Room = None
     host_memory: HostMemory = None
 
 

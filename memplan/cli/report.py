@@ -26,11 +26,7 @@ Plan = Annotated[
     options.option("plan", options.REPORT, "What estimate --timeline -f json wrote, to lay a recording over it.",
                    metavar="FILE"),
 ]  # fmt: skip
-Formats = Annotated[
-    list[str] | None,
-    options.option("formats", options.REPORT, f"{', '.join(_FORMATS)}; with =FILE not to standard output. "
-                   "Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+Formats = Annotated[list[str] | None, options.formats(f"{', '.join(_FORMATS)};")]
 
 
 def report(

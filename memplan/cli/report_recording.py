@@ -21,13 +21,6 @@ def write(
 ) -> None:
     """Write all reports of a recording.
 
-    Args:
-        wanted: Formats and files.
-        content: The recording as JSON holds it.
-        file: Where that stands.
-        plan_file: A saved estimate with its timeline.
-        quiet: Say little.
-
     Raises:
         UsageError: A file is not what it should be, or a format is none of recordings.
     """

@@ -1,7 +1,5 @@
 """``memplan reuse-plan``: one arena for all buffers of a step, a snapshot or a file, and where each lies in it."""
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,6 @@ from memplan.cli.device import profile_for
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.files.read import is_file as readable
-from memplan.units import parse_size
 
 if TYPE_CHECKING:
     from memplan.job.spec import JobSpec
@@ -45,11 +42,8 @@ Method = Annotated[
 TimeLimit = Annotated[
     float, option("time_limit", PANEL, "For each method.", metavar="TIME", default="10s", parser=options.seconds)
 ]
-Formats = Annotated[
-    list[str] | None,
-    option("formats", options.REPORT, "text, json, csv (with offsets), svg or html (offsets over time); with =FILE not "
-           "to standard output. Repeatable.", metavar="FORMAT[=FILE]", default="text", short="-f"),
-]  # fmt: skip
+_WORDS = "text, json, csv (with offsets), svg or html (offsets over time);"
+Formats = Annotated[list[str] | None, options.formats(_WORDS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +82,10 @@ def reuse_plan(
 
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
-    capacity = problems.of(_capacity, asked.capacity)
-    problems.add(*_wrong_time(asked.time_limit), *_wrong_method(asked.method))
+    capacity = problems.of(check.size, "--capacity", asked.capacity)
+    problems.add(
+        *check.wrong_seconds("--time-limit", asked.time_limit), *check.wrong_word("--method", asked.method, METHODS)
+    )
     profile = None
     if is_file(target[0]):
         source: JobSpec | Path = problems.of(_file, options.alone(target), gpu, job)
@@ -130,23 +126,6 @@ def _write(output: outputs.Output, answer: "ReuseAnswer", report: ReuseReportOpt
         html=lambda: reuse_html.render(answer),
         csv=lambda: write_problem(answer.problem, answer.placement),
     )
-
-
-def _capacity(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(str(error), where="--capacity") from error
-
-
-def _wrong_time(time_limit: float) -> Iterator[str]:
-    if not 0 < time_limit < math.inf:
-        yield f"--time-limit must be a number of seconds above 0, not {time_limit}"
-
-
-def _wrong_method(method: str) -> Iterator[str]:
-    if method not in METHODS:
-        yield f"--method must be one of {', '.join(METHODS)}, not '{method}'"
 
 
 def _file(target: str, gpu: list[str] | None, job: groups.JobOptions) -> Path:

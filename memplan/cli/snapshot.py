@@ -8,7 +8,6 @@ import typer
 from memplan.cli import check, console, options, outputs
 from memplan.cli.options import option
 from memplan.errors import UsageError
-from memplan.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +67,7 @@ def snapshot(
     reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
     for text in [*([recorded_conf] if recorded_conf is not None else []), *(alloc_confs or [])]:
         problems.of(parse_conf, text)
-    most = problems.of(_most, max_size)
+    most = problems.of(check.size, "--max-size", max_size)
     if top < 1:
         problems.add(f"--top must be at least 1, not {top}")
     problems.raise_if_any()
@@ -86,13 +85,6 @@ def snapshot(
             outputs.write_export(report, found, file.name)
         else:
             _write(report, file.name, analyses, top=top, quiet=quiet)
-
-
-def _most(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(str(error), where="--max-size") from error
 
 
 def _chosen(found: "Snapshot", device: int | None, file: Path) -> "list[DeviceSnapshot]":

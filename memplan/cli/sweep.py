@@ -101,8 +101,7 @@ def sweep(
 
 
 def _wrong(backend: str, address: str | None, allowed: tuple[str, ...]) -> Iterator[str]:
-    if backend not in BACKENDS:
-        yield f"--backend must be one of {', '.join(BACKENDS)}, not '{backend}'"
+    yield from check.wrong_word("--backend", backend, BACKENDS)
     if address is not None and backend == "loky":
         yield "--address is of a cluster: give --backend dask or ray too"
     for word in allowed:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from memplan.emit import words
-from memplan.job.config_files.deepspeed_keys import OPTIMIZERS, ZERO_KEYS
+from memplan.job.config_files.deepspeed import OPTIMIZERS, ZERO_KEYS
 from memplan.job.setup_file import Setup
 from memplan.job.spec import JobSpec
 from memplan.job.zero import Zero

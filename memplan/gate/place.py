@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
-from memplan.findings.records import Place
-from memplan.gate.records import Comparison
+from memplan.findings.records import Finding, Place
+from memplan.gate.records import Comparison, GateResult
 from memplan.job.usercode import is_user_file
 from memplan.measure.records import Estimate
 
@@ -62,3 +62,22 @@ def relative(path: Path, folder: Path) -> str:
     """A path as the repository names it: from the project's folder on where it lies below, with forward slashes."""
     path, folder = path.resolve(), folder.resolve()
     return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
+
+
+def in_repository(result: GateResult) -> GateResult:
+    """The same result with files relative to the root of the repository that the project file lies in.
+
+    Where there is no repository around it, it stays as it is.
+    """
+    folder = result.project.resolve().parent
+    root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
+    prefix = PurePosixPath(relative(folder, root))
+    rows = (
+        replace(row, findings=tuple(_moved(finding, prefix) for finding in row.findings)) for row in result.rows
+    )  # fmt: skip
+    return replace(result, rows=tuple(rows))
+
+
+def _moved(finding: Finding, prefix: PurePosixPath) -> Finding:
+    """An absolute file stays what it is."""
+    return replace(finding, place=replace(finding.place, file=(prefix / finding.place.file).as_posix()))

@@ -2,15 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from memplan.errors import MemplanError
 from memplan.job.spec import Halved, HubTarget, JobSpec, Precision, PresetTarget, ScriptTarget
 from memplan.lifetime.records import Category
-from memplan.measure.least import least_after, least_of_half
 from memplan.measure.records import Advice, Estimate, Verdict
 
 Half = Literal["bf16", "fp16"]
+_SHARE: Final[dict[Halved, int]] = {"layers": 2, "hidden": 4, "experts": 2}
+"""What is halved leaves at least so large a part of every storage: of a matrix both sides may be halved."""
 
 
 class TimedEstimate(NamedTuple):
@@ -197,3 +198,18 @@ def _next_guess(sizes: Mapping[int, int], below: int, above: int, aim: int) -> i
     slope = (sizes[second] - sizes[first]) / (second - first)
     meets = first + (aim - sizes[first]) / slope if slope > 0 else (below + above) / 2
     return int(max(below + 1, min(above - 1, meets)))
+
+
+def least_after(estimate: Estimate, keeps: frozenset[Category]) -> int:
+    """Bytes alive at the moment of the peak after a change that leaves what is of some categories there.
+
+    An optimizer's own moment is gone with it, so that nothing is known of a peak there.
+    """
+    if estimate.peak.phase == "optimizer":
+        return 0
+    return sum(estimate.breakdown.get(each, 0) for each in keeps)
+
+
+def least_of_half(estimate: Estimate, what: Halved) -> int:
+    """The same, of a model with half of something."""
+    return sum(estimate.breakdown.get(each, 0) for each in Category) // _SHARE[what]

@@ -43,7 +43,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         verdict=judge(
             _wanted(profile, measured), high, profile.usable_bytes, retries=memory.retries + bool(memory.growth)
         ),
-        gpu=_gpu(profile),
+        gpu=GpuFacts.of(profile),
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
         options=options(spec, trace),
@@ -98,7 +98,7 @@ def unknown(spec: JobSpec, profile: GpuProfile, error: EstimateError) -> Estimat
     return Estimate(
         target=format_target(spec.target),
         verdict=Verdict.UNKNOWN,
-        gpu=_gpu(profile),
+        gpu=GpuFacts.of(profile),
         parameters=0,
         trainable_parameters=0,
         options={},
@@ -127,15 +127,6 @@ def unknown(spec: JobSpec, profile: GpuProfile, error: EstimateError) -> Estimat
         repeats=False,
         torch_version=installed("torch"),
         memplan_version=installed("memplan"),
-    )
-
-
-def _gpu(profile: GpuProfile) -> GpuFacts:
-    return GpuFacts(
-        name=profile.name,
-        title=profile.title,
-        total_bytes=profile.total_bytes,
-        usable_bytes=profile.usable_bytes,
     )
 
 

@@ -1,9 +1,10 @@
-"""The library call: one job on several devices, found in the cache or measured in a child process."""
+"""The library calls: one job on several devices, found in the cache or measured in a child; its device peak alone."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.reads import Reads
@@ -13,6 +14,7 @@ from memplan.measure.collector import never_collect
 from memplan.measure.kept_answers import KeptAnswer
 from memplan.measure.records import RecordedEstimate
 from memplan.measure.savings import Switch
+from memplan.units import Bytes
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
@@ -123,3 +125,33 @@ def _estimate_in_child(
             progress=progress,
         )
     return results, kept.reads() if kept is not None else None
+
+
+def device_peak(
+    spec: JobSpec,
+    profile: GpuProfile,
+    *,
+    timeout: float,
+    cache: Cache | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Bytes:
+    """Trace a job and return its device peak.
+
+    Raises:
+        UsageError: The target or an option is wrong.
+        EstimateError: User code fails or hangs, or an op has no trustworthy answer.
+    """
+    folder = cache.folder if cache is not None else None
+    return run_isolated(_in_child, spec, profile, folder, timeout=timeout, progress=progress)
+
+
+def _in_child(spec: JobSpec, profile: GpuProfile, folder: Path | None) -> Bytes:
+    from memplan.job.child import progress
+    from memplan.measure.kept_traces import kept_traces
+    from memplan.measure.local import estimate_here
+    from memplan.measure.records import Verdict
+
+    [answer] = estimate_here(spec, [profile], advice=False, kept=kept_traces(folder), progress=progress)
+    if answer.verdict is Verdict.UNKNOWN:
+        raise EstimateError("an op of it has no trustworthy answer")
+    return Bytes(answer.peak.device_bytes)

@@ -81,7 +81,7 @@ class DigestSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The history in at most ``memplan.measure.digest.MOST_SAMPLES`` samples, and the peak.
+    """The history in at most ``memplan.measure.history.MOST_SAMPLES`` samples, and the peak.
 
     Each stands for a stretch of events: it is the moment of that stretch at which most was allocated, so that no
     maximum is lost. The peak is one more where its stretch has such a moment before it.

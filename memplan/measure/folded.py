@@ -31,10 +31,6 @@ TraceOf = Callable[[ModelSource], Trace]
 def folded_trace(spec: JobSpec, trace_of: TraceOf) -> Trace | Folded | None:
     """Return a job's trace as shallower models promise it.
 
-    Args:
-        spec: The job.
-        trace_of: Traces it with another target.
-
     Returns:
         The trace, without a graph; why there is none, where shallower models were tried in vain; None where none was.
     """

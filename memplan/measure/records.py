@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from memplan.hardware.profile import GpuProfile
 from memplan.measure.digest_records import HistoryDigest
 from memplan.snapshot.records import Snapshot
 from memplan.tracing.records import Folded, Phase
@@ -38,6 +39,16 @@ class GpuFacts:
     title: str
     total_bytes: int
     usable_bytes: int
+
+    @classmethod
+    def of(cls, profile: GpuProfile) -> "GpuFacts":
+        """Return what a profile says of it."""
+        return cls(
+            name=profile.name,
+            title=profile.title,
+            total_bytes=profile.total_bytes,
+            usable_bytes=profile.usable_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

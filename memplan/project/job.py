@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import MemplanError, in_one_line
-from memplan.job.config_files.merge import merge, with_given
-from memplan.job.config_files.read import FileSettings, read_config
+from memplan.job.config_files.read import FileSettings, merge, read_config, with_given
 from memplan.job.limits import wrong_values
 from memplan.job.options import OPTIONS
 from memplan.job.parallel import ALONE

@@ -69,7 +69,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from memplan.errors import MemplanError
     from memplan.project.find import from_here
     from memplan.pytest_plugin.estimates import Estimates
-    from memplan.pytest_plugin.marker import read_marker
+    from memplan.pytest_plugin.records import read_marker
 
     config = item.config
     # Relative paths begin at the root; options are said to come from the test's file.

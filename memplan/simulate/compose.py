@@ -1,5 +1,12 @@
-"""The library call: a job or a snapshot under all policies. User code runs in a child process, policies in others."""
+"""The library call: a job or a snapshot under all policies. User code runs in a child process, policies in others.
 
+What if nothing of a step outlived it? A loss, an output or a batch that a variable holds lies in the next one's way::
+
+    as it is     step │▒▒▒▒▒▒▒▒ output ████│██████ ▒▒▒▒  next step: the old output is freed when the new takes its name
+    del output   step │▒▒▒▒▒▒▒▒ output ████│▒▒▒▒▒▒▒▒▒▒  next step
+"""
+
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,14 +18,12 @@ from memplan.job.side_by_side import side_by_side
 from memplan.job.spec import JobSpec
 from memplan.measure.cache import Cache
 from memplan.measure.records import GpuFacts
-from memplan.simulate.costs import microseconds
 from memplan.simulate.coverage import MOST_TRACES
-from memplan.simulate.leftovers import passed_bytes, without_leftovers
+from memplan.simulate.family import Families, Family
 from memplan.simulate.lengths import Distribution, Fixed
-from memplan.simulate.policies import Policy, all_policies, name_of
-from memplan.simulate.recommend import recommend
+from memplan.simulate.policies import Policy, all_policies, name_of, run_policy
+from memplan.simulate.recommend import microseconds, recommend
 from memplan.simulate.records import PolicyRun, Simulation, Workload
-from memplan.simulate.run import run_policy
 from memplan.versions import installed
 
 DEFAULT_STEPS = 1000
@@ -85,7 +90,7 @@ def simulate(
         freed = _run_all(chosen, without_leftovers(workload), profile, tell)
     return Simulation(
         workload=workload,
-        gpu=_facts(profile) if profile is not None else None,
+        gpu=GpuFacts.of(profile) if profile is not None else None,
         seed=scenario.seed,
         policies=runs,
         recommendation=best,
@@ -144,10 +149,24 @@ def _play(policy: Policy, *, workload: Workload, profile: GpuProfile | None) -> 
     return run_isolated(run_policy, policy, workload, profile, timeout=_DAY)
 
 
-def _facts(profile: GpuProfile) -> GpuFacts:
-    return GpuFacts(
-        name=profile.name,
-        title=profile.title,
-        total_bytes=profile.total_bytes,
-        usable_bytes=profile.usable_bytes,
-    )
+def passed_bytes(workload: Workload) -> int:
+    """Most bytes that any step leaves for the next."""
+    most = 0
+    for length in {min(workload.lengths), max(workload.lengths)}:
+        family, fitting = workload.families.of(length)
+        sizes = family.sizes_at(fitting)
+        most = max(most, sum(sizes[carried.size] for carried in family.carried))
+    return most
+
+
+def without_leftovers(workload: Workload) -> Workload:
+    """The same steps, each freeing first what the one before left."""
+    members = tuple(_freed_first(family) for family in workload.families.members)
+    return dataclasses.replace(workload, families=Families(members=members))
+
+
+def _freed_first(family: Family) -> Family:
+    entering = {carried.enters for carried in family.carried}
+    frees = [call for call in family.step if call.is_free and call.key in entering]
+    rest = (call for call in family.step if not (call.is_free and call.key in entering))
+    return dataclasses.replace(family, step=(*frees, *rest))

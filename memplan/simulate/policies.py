@@ -1,9 +1,11 @@
-"""The policies that are compared, and how each becomes an allocator for a workload."""
+"""The policies that are compared, how each becomes an allocator for a workload, and one over all of it."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from memplan.hardware.profile import GpuProfile
 from memplan.replay.allocator import make_caching
 from memplan.replay.bucketed import BucketedAllocator
 from memplan.replay.compacting import CompactingAllocator
@@ -12,10 +14,13 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.static_plan import PlannedAllocator
 from memplan.simulate.buckets import fitted_buckets
 from memplan.simulate.family import Family, Stretch
-from memplan.simulate.play import Simulated
-from memplan.simulate.records import Workload
+from memplan.simulate.play import Simulated, StepPlayer
+from memplan.simulate.records import PolicyRun, Workload
 from memplan.simulate.step_plan import plan_steps
 from memplan.units import Bytes, format_bytes
+
+HUGE = 1 << 42
+"""Peaks beyond which an expandable segment needs more address space than is set aside for a device of unknown size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +144,56 @@ COMPACTING = "PyTorch cannot move live blocks: compaction is a bound, and what i
 def _listed(buckets: Sequence[int]) -> str:
     shown = [format_bytes(size) for size in buckets[:3]]
     return ", ".join(shown + ([f"… {format_bytes(buckets[-1])} ({len(buckets)})"] if len(buckets) > 3 else []))
+
+
+def run_policy(policy: Policy, workload: Workload, profile: GpuProfile | None = None) -> PolicyRun:
+    """Simulate one policy.
+
+    Where it would take more than the device has, it is played once more under the limit: the allocator then gives
+    cached memory back and tries again, which may help. Where that fails too, the figures are those without a limit, and
+    the result says in which step the device was full.
+
+    Without a device, or on one without a limit, a policy never fails.
+    """
+    started = time.perf_counter()
+    total = profile.total_bytes or None if profile is not None else None
+    prepared, player = _play(policy, workload, limit_bytes=None, device_bytes=_address_space(workload, total))
+    failure, failed_step, limited = None, None, False
+    limit = profile.usable_bytes - profile.context_bytes if profile is not None and profile.usable_bytes else None
+    if limit is not None and max(step.peak_reserved for step in player.steps) > limit:
+        again, under_limit = _play(policy, workload, limit_bytes=limit, device_bytes=total)
+        if under_limit.failure is None:
+            prepared, player, limited = again, under_limit, True
+        else:
+            failure, failed_step = under_limit.failure, len(under_limit.steps) + 1
+    return PolicyRun(
+        name=name_of(policy),
+        conf=policy.conf if isinstance(policy, PyTorchPolicy) else None,
+        steps=tuple(player.steps),
+        settled_at=player.settled_at,
+        out_of_memory=failure,
+        failed_step=failed_step,
+        limited=limited,
+        floor=prepared.floor,
+        notes=prepared.notes,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _play(
+    policy: Policy, workload: Workload, *, limit_bytes: int | None, device_bytes: int | None
+) -> tuple[Prepared, StepPlayer]:
+    prepared = prepare(policy, workload, limit_bytes=limit_bytes, device_bytes=device_bytes)
+    player = StepPlayer(prepared.allocator, prepared.begin)
+    player.run(workload)
+    return prepared, player
+
+
+def _address_space(workload: Workload, total_bytes: int | None) -> int | None:
+    """Device size to assume where there is no limit: larger than any step of the workload."""
+    most = 0
+    for length in {min(workload.lengths), max(workload.lengths)}:
+        family, fitting = workload.families.of(length)
+        sizes = family.sizes_at(fitting)
+        most = max(most, sum(sizes[call.size] for stretch in family.stretches for call in stretch if not call.is_free))
+    return most if most > HUGE else None if total_bytes is None else max(total_bytes, most)

@@ -212,6 +212,6 @@ class Simulation:
     without_leftovers: PolicyRun | None
     """The recommended policy if each step freed at its end what it leaves; None where it leaves nothing."""
     microseconds: Mapping[str, float]
-    """Policy → modelled time that its allocation costs over all steps (``memplan.simulate.costs``)."""
+    """Policy → modelled time that its allocation costs over all steps (``memplan.simulate.recommend``)."""
     memplan_version: str
     """Of this program."""

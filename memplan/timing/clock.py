@@ -21,8 +21,7 @@ from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import computing_precision
 from memplan.timing import eight_bit
 from memplan.timing.collectives import Collective, collective_of, seconds
-from memplan.timing.rates import Rates, written_silently
-from memplan.timing.records import StepTime
+from memplan.timing.rates import Rates, StepTime, written_silently
 from memplan.tracing.records import Op, Phase, Trace
 from memplan.tracing.turns import stretches
 

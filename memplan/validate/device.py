@@ -1,7 +1,6 @@
 """The device at hand: what its driver says of it. Called in a child process, which it leaves with a CUDA context."""
 
 import contextlib
-import os
 import platform
 import subprocess
 from pathlib import Path
@@ -9,12 +8,9 @@ from pathlib import Path
 import torch
 
 from memplan.errors import UsageError
+from memplan.runtime.meters.host import host_reading
 from memplan.units import Bytes
 from memplan.validate.records import DeviceFacts
-
-_NO_LIMIT = 1 << 60
-"""A control group's limit above this means none."""
-_GROUP = Path("/sys/fs/cgroup")
 
 
 def facts_here(asked: str) -> DeviceFacts:
@@ -32,14 +28,14 @@ def facts_here(asked: str) -> DeviceFacts:
 
 
 def _cpu() -> DeviceFacts:
-    total, free = host_bytes()
+    host = host_reading()
     return DeviceFacts(
         kind="cpu",
         index=0,
         name=_processor(),
-        total_bytes=total,
-        free_bytes=free,
-        host_free_bytes=free,
+        total_bytes=Bytes(host.total),
+        free_bytes=Bytes(host.available),
+        host_free_bytes=Bytes(host.available),
         versions={"torch": torch.__version__},
     )
 
@@ -63,7 +59,7 @@ def _cuda(index: int) -> DeviceFacts:
         name=torch.cuda.get_device_name(index),
         total_bytes=Bytes(max(total, properties.total_memory)),
         free_bytes=Bytes(free),
-        host_free_bytes=host_bytes()[1],
+        host_free_bytes=Bytes(host_reading().available),
         capability=(properties.major, properties.minor),
         sm_count=properties.multi_processor_count,
         threads_per_sm=getattr(properties, "max_threads_per_multi_processor", 0),
@@ -97,23 +93,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def host_bytes() -> tuple[Bytes, Bytes]:
-    """Host memory that this process may use, all of it and what is free, its container's limit considered."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        available = next(line for line in lines if line.startswith("MemAvailable"))
-        free = int(available.split()[1]) * 1024
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):
-            allowed = int((_GROUP / limit).read_text())
-            if allowed < min(total, _NO_LIMIT):
-                total = allowed
-                free = min(free, allowed - int((_GROUP / used).read_text()))
-    return Bytes(total), Bytes(max(free, 0))

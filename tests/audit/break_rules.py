@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from memplan.audit.checks.table import CHECKS
 from memplan.audit.code import Code
+from memplan.audit.inspect import CHECKS
 from memplan.audit.source import Source, parse_python
 from tests.audit.cases import HEAD, NEGATIVE, POSITIVE
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from memplan.audit.checks.table import CHECKS
 from memplan.audit.code import Code
-from memplan.audit.inspect import edited, inspect_source
+from memplan.audit.inspect import CHECKS, edited, inspect_source
 from memplan.audit.source import parse_python
 from memplan.findings.records import PRIORITIES, Finding
 from memplan.findings.rules import AUDIT, UNUSED

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memplan.cli.app import main
-from memplan.cli.monitor_rows import BottomRows
+from memplan.cli.monitor_display import BottomRows
 from tests.support.light import light
 
 PYTHON = sys.executable

@@ -11,8 +11,7 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 from memplan.errors import EstimateError, ExitCode, UsageError
-from memplan.gate.compare import compare
-from memplan.gate.diff import difference
+from memplan.gate.compare import compare, difference
 from memplan.gate.judge import Case, judge, limits, outcome
 from memplan.gate.records import GateResult, Row
 from memplan.measure.records import Advice, Estimate, Owner

@@ -3,7 +3,7 @@
 import pytest
 
 from memplan.errors import UsageError
-from memplan.job.halves import halved
+from memplan.job.depth import halved
 
 transformers = pytest.importorskip("transformers")
 

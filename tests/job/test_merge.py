@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.job.config_files.merge import merge, with_given
-from memplan.job.config_files.read import FileSettings
+from memplan.job.config_files.read import FileSettings, merge, with_given
 from memplan.job.parallel import parse_parallel
 from memplan.job.zero import Zero
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.job.config_files.deepspeed_keys import ZERO_KEYS
+from memplan.job.config_files.deepspeed import ZERO_KEYS
 from memplan.job.setup_file import Setup, load_setup, make_setup, read_setup, setup_hash, write_setup
 from memplan.job.spec import FileTarget, HubTarget, InputSpec, JobSpec, ModuleTarget, PresetTarget
 from memplan.job.zero import Zero

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from memplan.errors import UsageError
 from memplan.lifetime.records import Lifetimes
-from memplan.measure import digest as module
-from memplan.measure.digest import Digester
+from memplan.measure import history as module
 from memplan.measure.digest_records import HistoryDigest
 from memplan.measure.document import TIMELINE
+from memplan.measure.history import Digester
 from memplan.replay.allocator import Policy, make_allocator
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy

@@ -5,7 +5,7 @@ from dataclasses import replace
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.plan.batch.split import critical_batch
 from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, RecommendProof, Rejected, SingleChange
-from memplan.timing.records import StepTime
+from memplan.timing.rates import StepTime
 from memplan.units import GIB, Bytes
 
 JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=8)

@@ -21,8 +21,8 @@ from memplan.cli.gate import RENDERERS
 from memplan.findings.formats import FORMATS as FINDING_FORMATS
 from memplan.findings.records import Place
 from memplan.findings.rules import ESTIMATE
+from memplan.gate.place import in_repository
 from memplan.gate.records import GateResult
-from memplan.gate.repository import in_repository
 from memplan.report.gate import badge as gate_badge
 from memplan.report.gate import json as gate_json
 from memplan.report.gate import junit as gate_junit

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import LABEL_CELLS, flow, pad, paragraphs, source_line, spread
+from memplan.report.draw.layout import LABEL_CELLS, apportion, bar, flow, pad, paragraphs, source_line, spread
 from memplan.text import clean, shorten
 
 WIDTHS = st.integers(1, 100)

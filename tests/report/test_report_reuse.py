@@ -16,7 +16,7 @@ from memplan.report.reuse import html as reuse_html
 from memplan.report.reuse import json as reuse_json
 from memplan.report.reuse import svg as reuse_svg
 from memplan.report.reuse import text as reuse
-from memplan.report.reuse.raster import raster
+from memplan.report.reuse.text import raster
 from tests.contract.goldens import obey
 from tests.report.example_reuse_plans import AROUND, BUFFERS, PLACEMENT, RESULTS, answer
 

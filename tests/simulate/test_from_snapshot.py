@@ -13,8 +13,7 @@ from memplan.replay.caching import CachingAllocator
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.simulate.from_snapshot import repeated, snapshot_workload
-from memplan.simulate.policies import NATIVE
-from memplan.simulate.run import run_policy
+from memplan.simulate.policies import NATIVE, run_policy
 from memplan.snapshot.history import replay_history
 from memplan.snapshot.read import load_snapshot
 from memplan.snapshot.records import DeviceSnapshot, SnapshotEvent

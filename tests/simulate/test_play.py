@@ -9,12 +9,11 @@ from memplan.replay.conf import parse_conf
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import replay
+from memplan.simulate.compose import passed_bytes, without_leftovers
 from memplan.simulate.family import TracedLength, put_together
-from memplan.simulate.leftovers import passed_bytes, without_leftovers
 from memplan.simulate.play import DeviceTraffic, StepPlayer
-from memplan.simulate.policies import all_policies, name_of, prepare
+from memplan.simulate.policies import all_policies, name_of, prepare, run_policy
 from memplan.simulate.records import DeviceCalls
-from memplan.simulate.run import run_policy
 from memplan.units import MIB
 from tests.replay.replay_streams import requests
 from tests.simulate.workloads import TRACED, programs, traced, unrolled, workload, workload_of

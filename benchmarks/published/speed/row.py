@@ -13,7 +13,7 @@ from memplan.job.usercode import forgotten_modules
 from memplan.lifetime.build import build_lifetimes
 from memplan.measure.played import play_on_device
 from memplan.timing.clock import step_time
-from memplan.timing.records import StepTime
+from memplan.timing.rates import StepTime
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.run import trace_job
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from memplan.job.config_files import deepspeed, sharding
-from memplan.job.config_files.nested import include_deepspeed, set_ranks
+from memplan.job.config_files.deepspeed import include_deepspeed, set_ranks
 from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import elements, norm, switch, whole, word
 from memplan.job.parallel import Parallel

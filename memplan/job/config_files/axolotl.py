@@ -5,7 +5,7 @@ from typing import Any
 
 from memplan.job.adapters import Lora
 from memplan.job.config_files import sharding
-from memplan.job.config_files.nested import include_deepspeed
+from memplan.job.config_files.deepspeed import include_deepspeed
 from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.training_arguments import compiler, optimizer
 from memplan.job.config_files.values import elements, norm, switch, whole, word, words

@@ -1,9 +1,11 @@
 """``ds_config.json`` (deepspeed/runtime/config.py, 0.19.8)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_type_hints
 
-from memplan.job.config_files.deepspeed_keys import OPTIMIZERS, ZERO_KEYS
+from memplan.errors import MemplanError
+from memplan.job.config_files.content import load
 from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import choice, elements, norm, of_type, switch, whole, word
 from memplan.job.parallel import Parallel
@@ -19,6 +21,45 @@ _UNREAD = (
     "zero_optimization.zero_quantized_gradients", "zero_optimization.stage3_module_granularity_threshold",
     "zero_optimization.stage3_allgather_sequential", "zero_optimization.stage3_model_persistence_threshold",
 )  # fmt: skip
+_SECTION = "zero_optimization"
+_OPTIMIZER, _PARAM = f"{_SECTION}.offload_optimizer", f"{_SECTION}.offload_param"
+
+ZERO_KEYS: Mapping[str, tuple[str, ...]] = {
+    "stage": (f"{_SECTION}.stage",),
+    "offload_optimizer": (f"{_OPTIMIZER}.device",),
+    "offload_param": (f"{_PARAM}.device",),
+    "overlap_comm": (f"{_SECTION}.overlap_comm",),
+    "contiguous_gradients": (f"{_SECTION}.contiguous_gradients",),
+    "reduce_bucket_size": (f"{_SECTION}.reduce_bucket_size",),
+    "allgather_bucket_size": (f"{_SECTION}.allgather_bucket_size",),
+    "prefetch_bucket_size": (f"{_SECTION}.stage3_prefetch_bucket_size",),
+    "max_live_parameters": (f"{_SECTION}.stage3_max_live_parameters",),
+    "max_reuse_distance": (f"{_SECTION}.stage3_max_reuse_distance",),
+    "param_persistence_threshold": (f"{_SECTION}.stage3_param_persistence_threshold",),
+    "reduce_scatter": (f"{_SECTION}.reduce_scatter",),
+    "round_robin_gradients": (f"{_SECTION}.round_robin_gradients",),
+    "pin_memory": (f"{_OPTIMIZER}.pin_memory", f"{_PARAM}.pin_memory"),
+    "param_buffer_count": (f"{_PARAM}.buffer_count",),
+    "param_buffer_size": (f"{_PARAM}.buffer_size",),
+    "param_max_in_cpu": (f"{_PARAM}.max_in_cpu",),
+    "optimizer_buffer_count": (f"{_OPTIMIZER}.buffer_count",),
+    "sub_group_size": (f"{_SECTION}.sub_group_size",),
+    "hpz_partition_size": (f"{_SECTION}.zero_hpz_partition_size",),
+    "gradient_accumulation_dtype": ("data_types.grad_accum_dtype",),
+}
+"""Field → its places."""
+
+OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "adamw": ("AdamW", {}),
+    "adam": ("Adam", {"adam_w_mode": False}),
+    "adagrad": ("Adagrad", {}),
+    "lion": ("Lion", {}),
+    "sgd": ("SGD", {}),
+    "sgd-momentum": ("SGD", {"momentum": 0.9}),
+    "adafactor": ("Adafactor", {}),
+}
+"""Optimizer → ``optimizer.type`` and ``params``: names that DeepSpeed knows, then those of torch.optim
+(runtime/engine.py, ``_configure_basic_optimizer``)."""
 
 
 def read(source: FileSource) -> None:
@@ -104,3 +145,31 @@ def _optimizer(source: FileSource) -> None:
         source.note(f"optimizer.type {kind} is not known here")
     else:
         source.say("optimizer", name, "optimizer.type")
+
+
+def include_deepspeed(source: FileSource, place: str, ranks: int | None = None) -> None:
+    """Take over DeepSpeed's settings; what they say counts, as DeepSpeed is what runs.
+
+    The place holds a path, relative to the file, or the settings themselves. Some files say how many ranks there are.
+    """
+    found = source.get(place)
+    if isinstance(found, Mapping):
+        inner = FileSource(path=source.path, content=found)
+    else:
+        path = source.path.parent / str(found)
+        try:
+            inner = FileSource(path=path, content=load(path))
+        except MemplanError as error:
+            source.problems.append(f"{source.path.name}: {place}: {error.what}")
+            return
+    read(inner)
+    source.include(inner)
+    set_ranks(source, ranks)
+
+
+def set_ranks(source: FileSource, ranks: int | None) -> None:
+    """Let a file that knows the number of ranks say it where DeepSpeed's does not."""
+    parallel: Any = source.values.get("parallel")
+    if ranks is not None and parallel is not None and "parallel" in source.lacks:
+        source.values["parallel"] = replace(parallel, shards=ranks)
+        del source.lacks["parallel"]

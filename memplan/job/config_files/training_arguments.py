@@ -6,7 +6,7 @@ from typing import Any
 from memplan.errors import MemplanError
 from memplan.job.config_files import sharding
 from memplan.job.config_files.content import load
-from memplan.job.config_files.nested import include_deepspeed
+from memplan.job.config_files.deepspeed import include_deepspeed
 from memplan.job.config_files.source import FileSource
 from memplan.job.config_files.values import norm, switch, whole, word, words
 from memplan.job.parallel import Parallel

@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
-from memplan.job.depth import depth_of
-from memplan.job.halves import halved
+from memplan.job.depth import depth_of, halved
 from memplan.job.huggingface.materialise import build
 from memplan.job.huggingface.tasks import (
     DEFAULT_SEQ_LEN,

@@ -14,38 +14,6 @@ DEFAULT_TIMEOUT = 900.0
 """Seconds until a job that hangs is given up: a search takes several traces."""
 
 
-def largest_batch(
-    spec: JobSpec,
-    profile: GpuProfile,
-    *,
-    variable: Variable = "batch_size",
-    utilization: Utilization | None = None,
-    timeout: float = DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
-) -> BatchAnswer:
-    """Find the largest batch size (or sequence length) that fits. User code runs in a child process of its own.
-
-    Args:
-        spec: The job; its own value is where the search begins.
-        profile: The device.
-        variable: What is enlarged.
-        utilization: Room to leave (``memplan.findings.utilization``); None leaves what the interval needs.
-        timeout: Seconds after which the child is killed.
-        progress: Told in a few words what happens now.
-
-    Returns:
-        The answer; ``ended`` says how it is known. That nothing fits is an answer, not an error.
-
-    Raises:
-        UsageError: The device has no limit, or the target or an option is wrong.
-        EstimateError: User code fails or hangs, or an op has no trustworthy answer.
-    """
-    (answer,) = largest_batches(
-        spec, (profile,), variable=variable, utilization=utilization, timeout=timeout, progress=progress
-    )
-    return answer
-
-
 def largest_batches(
     spec: JobSpec,
     profiles: Sequence[GpuProfile],
@@ -56,9 +24,25 @@ def largest_batches(
     cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[BatchAnswer, ...]:
-    """The same on several devices, in their order; devices whose steps are the same share traces.
+    """Find the largest batch size (or sequence length) that fits each device. User code runs in a child process.
 
-    ``cache`` is where traces of unchanged jobs are found and kept; None: nowhere.
+    Devices whose steps are the same share traces.
+
+    Args:
+        spec: The job; its own value is where the search begins.
+        profiles: The devices.
+        variable: What is enlarged.
+        utilization: Room to leave (``memplan.findings.utilization``); None leaves what the interval needs.
+        timeout: Seconds after which the child is killed.
+        cache: Where traces of unchanged jobs are found and kept; None: nowhere.
+        progress: Told in a few words what happens now.
+
+    Returns:
+        The answers in the order of the devices; ``ended`` says how each is known. That nothing fits is an answer, too.
+
+    Raises:
+        UsageError: A device has no limit, or the target or an option is wrong.
+        EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
     folder = cache.folder if cache is not None else None
     return run_isolated(

@@ -1,11 +1,15 @@
-"""What a search begins with: the job as given, or its layouts where it leaves them open; refused if it ends nowhere."""
+"""What a search begins with: the job as given, its layouts, or one that fills the device; and in which order."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from memplan.errors import UsageError
+from memplan.findings.utilization import Utilization
+from memplan.hardware.profile import GpuProfile
 from memplan.job.parallel import ALONE, Parallel
 from memplan.job.spec import JobSpec
+from memplan.measure.cache import Cache
+from memplan.plan.batch.compose import largest_batches
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import STAGES, layouts, zero_is_offered
 from memplan.plan.recommend.records import Candidate, Group, Search, shares
@@ -15,6 +19,13 @@ FIRST_LAYOUTS = 2
 """Layouts that are traced before all else: copies of the whole state, and one state shared by all."""
 _SAID: tuple[Group, ...] = ("parallel", "optimizer")
 """Groups of what files refuse (``Sayable``)."""
+ORDER: tuple[Group, ...] = (
+    "checkpoint", "loss", "optimizer-step", "split", "attention", "offload", "parallel", "precision", "optimizer",
+    "lora", "quantize",
+)  # fmt: skip
+"""What people reach for when a job does not fit, the first first. A choice of this project, after what the
+documentation of torchtune, torchtitan, axolotl and transformers proposes first."""
+_PLACE = {group: place for place, group in enumerate(ORDER)}
 
 
 def bases(spec: JobSpec, search: Search) -> tuple[Candidate, ...]:
@@ -81,3 +92,39 @@ def _unsayable(refusal: UsageError, search: Search, needed: list[tuple[Group, ..
     elif "parallel" in search.keep:
         hint = "leave parallel out of --keep"
     return UsageError(f"nothing that may be recommended can be written: {refusal.what}", where="--emit", hint=hint)
+
+
+def usual_rank(candidate: Candidate) -> tuple[int, ...]:
+    """Rank a way: all sets of the first changes come before any that has a later one.
+
+    Nothing, checkpointing, chunked loss, both, another optimizer step, that with checkpointing, and so on: no way is
+    tried before the simpler ones that it is made of.
+    """
+    return tuple(sorted((_PLACE[group] for group in candidate.groups), reverse=True))
+
+
+def filled(
+    spec: JobSpec,
+    profile: GpuProfile,
+    search: Search,
+    utilization: Utilization,
+    *,
+    timeout: float,
+    cache: Cache | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> JobSpec:
+    """Return the job with the largest micro-batch that keeps the target share of a device.
+
+    Raises:
+        UsageError: Not even one sample does, so that there is nothing to fill the device with.
+        EstimateError: The job cannot be traced.
+    """
+    # Of several layouts that a search begins with, the first shares most and takes the largest batch.
+    given = bases(spec, search)[0].spec
+    (answer,) = largest_batches(
+        given, (profile,), utilization=utilization, timeout=timeout, cache=cache, progress=progress
+    )
+    if not answer.value:
+        what = f"not even one sample of the job as given keeps the {utilization} target of {profile.name}"
+        raise UsageError(what, where="--fill", hint="without it, memplan recommend looks for what makes the job fit")
+    return replace(spec, batch_size=answer.value)

@@ -23,9 +23,9 @@ from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, Precision, ScriptTarget
 from memplan.lifetime.records import Category
 from memplan.plan.recommend.evaluate import Evaluation
-from memplan.plan.recommend.exclusions import under_deepspeed
 from memplan.plan.recommend.floors import MemoryFloor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group
+from memplan.plan.recommend.space import under_deepspeed
 from memplan.timing.rates import Rates
 
 SPLIT = ("batch_size", "grad_accum")

@@ -26,15 +26,7 @@ class Certificate:
         limit_seconds: float | None,
         cost: Cost,
     ) -> None:
-        """Look at what is traced as it comes.
-
-        Args:
-            bounds: What ways need at least.
-            outcomes: All that was traced, by ``key_of``.
-            limit_bytes: Of the device.
-            limit_seconds: Of a step; None: no limit.
-            cost: What ways are ranked by.
-        """
+        """Look at what is traced as it comes."""
         self._bounds, self._outcomes, self._cost = bounds, outcomes, cost
         self._limit_bytes, self._limit_seconds = limit_bytes, limit_seconds or inf
 
@@ -67,13 +59,7 @@ class Certificate:
         return ""
 
     def proof(self, ways: Sequence[Candidate], best: Evaluated | None, costs: Collection[float]) -> RecommendProof:
-        """Return what is proved of all ways.
-
-        Args:
-            ways: All that may be taken.
-            best: What is recommended, if anything is.
-            costs: Of what fits and may be taken.
-        """
+        """Return what is proved of all ways."""
         lowest = min(costs, default=inf)
         left = [each for each in ways if not self.is_settled(each, lowest)]
         floors = [self.least_cost(each) for each in left]

@@ -52,13 +52,7 @@ class JobChange:
 
 
 def single_changes(spec: JobSpec, gpus: int, *, experts: bool = False) -> tuple[JobChange, ...]:
-    """Every change worth trying for a job, the split of its batch aside.
-
-    Args:
-        spec: The job.
-        gpus: Ranks.
-        experts: Has the model a mixture of experts?
-    """
+    """Every change worth trying for a job, the split of its batch aside."""
     train = spec.mode == "train"
     trained = (*_of_optimizer(spec), *_of_activations(spec), *_of_adapters(spec)) if train else ()
     changes = [*_of_precision(spec), *_of_ranks(spec, gpus, experts=experts), *trained]

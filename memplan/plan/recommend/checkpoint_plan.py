@@ -67,14 +67,7 @@ def budget_for(evaluated: Evaluated, profile: GpuProfile, limits: StepLimits) ->
 
 
 def _work_planned(candidate: Candidate, profile: GpuProfile, limits: StepLimits, *, budget: int) -> Evaluation:
-    """Plan a candidate whose ``checkpoint`` names the file to write, and evaluate it.
-
-    Args:
-        candidate: The way to run the job.
-        profile: The device.
-        limits: What it may take.
-        budget: Device peak of the plan at most.
-    """
+    """Plan a candidate whose ``checkpoint`` names the file to write, and evaluate it."""
     os.dup2(2, 1)
     with collector_off():
         return attempt(candidate, partial(_planned, candidate, profile, limits, budget))

@@ -27,8 +27,7 @@ from memplan.plan.recommend.programs import in_force
 from memplan.plan.recommend.records import Candidate, Evaluated, StepLimits
 from memplan.replay.host import host_peak
 from memplan.timing.clock import step_time
-from memplan.timing.rates import Rates
-from memplan.timing.records import StepTime
+from memplan.timing.rates import Rates, StepTime
 from memplan.tracing.records import Trace
 from memplan.tracing.turns import few_micro_batches
 from memplan.units import Bytes, format_bytes

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.plan.recommend.answer import SearchOutcome, answer_without_traces, compose_answer
-from memplan.plan.recommend.bases import bases
+from memplan.plan.recommend.bases import bases, usual_rank
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.certificate import Certificate
 from memplan.plan.recommend.checkpoint_plan import TRACES, Planning, budget_for, can_be_planned, in_its_place
@@ -31,7 +31,6 @@ from memplan.plan.recommend.records import (
 )
 from memplan.plan.recommend.space import Combination
 from memplan.plan.recommend.traces import Traces
-from memplan.plan.recommend.usual import usual_rank
 from memplan.plan.recommend.ways import Way, Ways
 from memplan.plan.recommend.workers import Workers
 

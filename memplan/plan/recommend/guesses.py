@@ -57,12 +57,7 @@ OFFLOADED_SLOWER = 3.0
 
 
 def guess(change: JobChange, before: Parallel) -> Guess:
-    """Return the expected effect of a change on a job.
-
-    Args:
-        change: The change.
-        before: How the job is spread without it.
-    """
+    """Return the expected effect of a change on a job."""
     if change.group == "parallel":
         return _of_layout(before, change.made_parallel(before))
     found = [_longest(words) for words in _options(change.text)]

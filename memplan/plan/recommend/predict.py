@@ -126,13 +126,7 @@ class Predictor:
 
 
 def resized(peaks: Peaks, before: JobSpec, after: JobSpec) -> Peaks:
-    """The same step with another micro-batch, and with gradients that wait where it accumulates.
-
-    Args:
-        peaks: Of the step as traced.
-        before: That step.
-        after: The step that is asked for.
-    """
+    """The same step with another micro-batch, and with gradients that wait where it accumulates."""
     ratio = after.batch_size / before.batch_size
     waiting = dict(peaks.get("optimizer", {})).get(Category.GRADIENT, 0.0)
     made: dict[str, dict[Category, float]] = {}

@@ -24,11 +24,6 @@ def known_program(
 ) -> tuple[JobSpec, Search, tuple[str, ...]]:
     """Find the arguments of a program that a search may change; other jobs stay as they are.
 
-    Args:
-        spec: The job as given.
-        search: What is searched.
-        given: Field → argument, where the user said.
-
     Returns:
         The job, its fields as the program's arguments have them; the search without what cannot be changed; a
         sentence for each thing that cannot.

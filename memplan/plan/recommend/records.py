@@ -11,7 +11,7 @@ from memplan.job.parallel import Parallel
 from memplan.job.sayable import Sayable
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.plan.batch.records import CriticalBatch
-from memplan.timing.records import StepTime
+from memplan.timing.rates import StepTime
 from memplan.units import Bytes
 
 Group = Literal[

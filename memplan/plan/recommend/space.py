@@ -1,14 +1,14 @@
-"""All ways to run a job: sets of changes that go together, times the splits of its batch."""
+"""All ways to run a job: sets of changes that go together, times the splits of its batch; what cannot go together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
-from memplan.job.spec import JobSpec, ScriptTarget
+from memplan.job.optimizers import IMPLEMENTATIONS
+from memplan.job.spec import JobSpec, OptimizerName, ScriptTarget
 from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange, single_changes
-from memplan.plan.recommend.exclusions import excluded, under_deepspeed
 from memplan.plan.recommend.programs import program_changes, split_in_words
 from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
@@ -18,6 +18,9 @@ MOST_MICRO_BATCHES = 4096
 """Micro-batches per step at most: more are no training."""
 MOST_OF_A_PROGRAM = 64
 """The same of programs, unless they are given more. Chosen: a program runs each of them while it is traced."""
+UNSHARDABLE: frozenset[OptimizerName] = frozenset({"adamw-8bit", "paged-adamw-8bit", "adafactor"})
+"""Optimizers that stop at FSDP2's DTensors: bitsandbytes' kernels (its issue 1633), and torch's Adafactor, which takes
+the power of a partial norm in place (torch 2.13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +140,58 @@ def _with_splits(base: Candidate, chosen: Sequence[JobChange], search: Search) -
         candidate = with_split(plain, base, split)
         if not excluded(candidate.spec):
             yield Combination(candidate=candidate, changes=tuple(chosen))
+
+
+def excluded(spec: JobSpec) -> bool:
+    """Does a job ask for what cannot be had together?"""
+    return any(rule(spec) for rule in _RULES)
+
+
+def under_deepspeed(spec: JobSpec) -> bool:
+    """Does DeepSpeed's engine run the steps?"""
+    return spec.parallel.data.startswith("zero")
+
+
+def _gradient_is_needed_later(spec: JobSpec) -> bool:
+    """``tracing/in_backward.py`` refuses it."""
+    waits = spec.grad_accum > 1 or spec.clip_grad_norm is not None or spec.precision == "fp16-mixed"
+    return spec.optimizer_in_backward and (waits or under_deepspeed(spec))
+
+
+def _optimizer_takes_no_shards(spec: JobSpec) -> bool:
+    return spec.parallel.data == "fsdp2" and spec.optimizer in UNSHARDABLE
+
+
+def _optimizer_is_not_made_so(spec: JobSpec) -> bool:
+    return spec.optimizer is not None and spec.optimizer_impl not in IMPLEMENTATIONS[spec.optimizer]
+
+
+def _ring_has_no_kernel(spec: JobSpec) -> bool:
+    """Keys and values go around the ring of fused kernels alone (``torch.distributed.tensor.experimental``)."""
+    return spec.parallel.context > 1 and spec.attention == "math"
+
+
+def _adapters_are_not_shared(spec: JobSpec) -> bool:
+    """Layers that transformers shared by columns and rows meet adapters of peft that nobody has shared (peft 0.21)."""
+    return spec.parallel.tensor > 1 and spec.lora is not None
+
+
+def _loss_is_not_in_the_chain(spec: JobSpec) -> bool:
+    """A chunked loss is inside the model's forward, a pipeline's after its last block."""
+    return spec.parallel.pipeline > 1 and spec.loss_chunks > 1
+
+
+def _saved_twice(spec: JobSpec) -> bool:
+    """``tracing/saved.py`` refuses it."""
+    return spec.offload_activations and spec.compress_activations != "none"
+
+
+_RULES: tuple[Callable[[JobSpec], bool], ...] = (
+    _gradient_is_needed_later,
+    _optimizer_takes_no_shards,
+    _optimizer_is_not_made_so,
+    _ring_has_no_kernel,
+    _adapters_are_not_shared,
+    _loss_is_not_in_the_chain,
+    _saved_twice,
+)

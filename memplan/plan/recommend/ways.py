@@ -9,7 +9,6 @@ from memplan.job.spec import JobSpec
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange
-from memplan.plan.recommend.exclusions import excluded
 from memplan.plan.recommend.predict import PredictedStep, Predictor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Search, shares
 from memplan.plan.recommend.space import (
@@ -17,6 +16,7 @@ from memplan.plan.recommend.space import (
     allowed,
     changes_for,
     combine,
+    excluded,
     is_allowed,
     made_of_whole_batches,
     may_be_tried,
@@ -36,14 +36,7 @@ Way = tuple[Combination, PredictedStep]
 
 
 class Ways:
-    """The ways of one search.
-
-    Args:
-        bases: The job as given, or its layouts where it leaves that open.
-        profile: The device.
-        search: For what.
-        traces: What was traced of them.
-    """
+    """The ways of one search."""
 
     def __init__(self, bases: Sequence[Candidate], profile: GpuProfile, search: Search, traces: Traces) -> None:
         self.given = bases[0]

@@ -1,21 +1,30 @@
-"""The sweep: tasks out, rows back, whatever happens to a job or to the cluster."""
+"""The sweep: tasks out, rows back, whatever happens to a job or to the cluster.
+
+A search runs in a process of its own, so that user code can neither end the worker nor stay in it; the worker may be a
+thread of a daemon, as Dask's are, where joblib would start no processes.
+"""
 
 import multiprocessing
 import os
+import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from memplan.errors import EstimateError, MemplanError
 from memplan.hardware.catalog import load_profile
+from memplan.job.isolate import run_isolated
+from memplan.plan.recommend.records import Recommendation
 from memplan.plan.sweep.backends import carried_by
 from memplan.plan.sweep.records import PROCESSES, Sweep, SweepRequest, SweepRow, SweepTask
-from memplan.plan.sweep.task import limit_of, run_task
 from memplan.project.records import Project
 
 T = TypeVar("T")
 R = TypeVar("R")
+PATIENCE = 8
+"""Traces of the longest allowed time, one after another, after which a search is given up beyond its own budget."""
 
 
 def sweep(project: Project, asked: SweepRequest, progress: Callable[[str], None] | None = None) -> Sweep:
@@ -99,3 +108,47 @@ def _notes(project: Project) -> Iterator[str]:
     for job in project.jobs:
         if job.alloc_conf:
             yield f"{job.name}: alloc-conf is not looked at, the search replays PyTorch's own settings"
+
+
+def limit_of(task: SweepTask) -> float:
+    """Seconds after which a search is given up."""
+    search = task.search
+    searched = search.budget_seconds if search.budget_traces is None else search.budget_traces * task.timeout
+    return searched + PATIENCE * task.timeout
+
+
+def run_task(task: SweepTask) -> SweepRow:
+    """Search for one job on one GPU; that there is no answer is a row, too."""
+    started = time.perf_counter()
+    answer, error = _answer(task)
+    return SweepRow(
+        job=task.job,
+        gpu=task.profile.name,
+        gpus=task.search.gpus,
+        answer=answer,
+        error=error,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _answer(task: SweepTask) -> tuple[Recommendation | None, str]:
+    try:
+        return run_isolated(_search, task, timeout=limit_of(task)), ""
+    except MemplanError as error:
+        where = f" ({error.where})" if error.where else ""
+        return None, f"{error.what}{where}" + (f"; {error.hint}" if error.hint else "")
+
+
+def _search(task: SweepTask) -> Recommendation:
+    _enter(task.folder)
+    from memplan.plan.recommend.compose import recommend
+
+    return recommend(task.spec, task.profile, task.search, timeout=task.timeout)
+
+
+def _enter(folder: Path) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        what = f"the worker on {platform.node()} has no folder '{folder}'"
+        raise EstimateError(what, hint="put the project where all machines see it at one place") from error

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.audit.adoption import TOOLS
+from memplan.audit.inspect import TOOLS
 from memplan.audit.records import Audit
 from memplan.findings.identity import identified
 from memplan.findings.records import Finding, Place, Priority
@@ -22,13 +22,7 @@ _INSIDE = "       "
 
 
 def render(audit: Audit, *, width: int = 80, quiet: bool = False, diffs: bool = False) -> list[Text]:
-    """Write an audit as lines of styled text.
-
-    Args:
-        audit: What was found.
-        width: Terminal cells per line.
-        quiet: Only one line for each finding, and the answer.
-        diffs: Show the changes that mend a finding, too.
+    """Write an audit as lines of styled text: ``quiet`` a line for each finding, ``diffs`` with changes that mend.
 
     Returns:
         Lines without line breaks; the last is the answer.

@@ -31,15 +31,7 @@ def render(
     quiet: bool = False,
     explain: bool = False,
 ) -> list[Text]:
-    """Write answers as lines of styled text.
-
-    Args:
-        target: As typed.
-        found: Devices and their answers.
-        width: Terminal cells per line.
-        quiet: Only the verdicts.
-        explain: Also say how many storages were not foreseen.
-    """
+    """Write devices and their answers as lines of styled text; ``quiet`` only the verdicts."""
     width = bounded(width)
     if quiet:
         return [verdict(profile, answer) for profile, answer in found]

@@ -6,7 +6,7 @@ from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAn
 from memplan.report.checkpoint import svg as checkpoint_svg
 from memplan.report.checkpoint.text import joint_words, remarks, run_action, run_name, runs, saved_words, verdict
 from memplan.report.draw.scatter_svg import STYLE
-from memplan.report.html.plain import page, text
+from memplan.report.html.page import page, text
 from memplan.units import format_bytes
 
 

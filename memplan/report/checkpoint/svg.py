@@ -1,6 +1,7 @@
 """The memory-time curve of a checkpoint plan as a stand-alone SVG picture."""
 
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer
+from memplan.report.draw.layout import signed_percent
 from memplan.report.draw.scatter_svg import Dot
 from memplan.report.draw.scatter_svg import render as draw
 from memplan.text import clean
@@ -18,13 +19,9 @@ def render(answer: CheckpointAnswer) -> str:
         [_dot(*point) for point in sorted(points | {(answer.peak_before_bytes, 0.0)})],
         chosen=_dot(answer.peak_after_bytes, answer.overhead_ratio),
         mark=answer.budget_bytes,
-        figure_text=_percent,
+        figure_text=signed_percent,
     )
 
 
 def _dot(size: int, share: float) -> Dot:
-    return Dot(size=size, figure=share, words=f"{format_bytes(size)}, {_percent(share)} time")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:+.1f} %"
+    return Dot(size=size, figure=share, words=f"{format_bytes(size)}, {signed_percent(share)} time")

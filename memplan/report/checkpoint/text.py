@@ -8,7 +8,7 @@ from rich.text import Text
 
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.report.checkpoint.chart import curve_lines
-from memplan.report.draw.layout import bounded, explained, flow, hanging, head_line, pad, stacked
+from memplan.report.draw.layout import bounded, explained, flow, hanging, head_line, pad, signed_percent, stacked
 from memplan.report.endings import STYLES, ending
 from memplan.runtime.checkpoint.records import Action
 from memplan.text import clean
@@ -27,15 +27,7 @@ FIGURE_CELLS = 10
 def render(
     answer: CheckpointAnswer, *, width: int = 80, explain: bool = False, quiet: bool = False, plan_file: str = ""
 ) -> list[Text]:
-    """Write an answer as lines of styled text.
-
-    Args:
-        answer: What was found.
-        width: Terminal cells per line.
-        explain: Also list assumptions and what is not modelled.
-        quiet: Only the verdict.
-        plan_file: Where the plan was written; empty: nowhere.
-    """
+    """Write an answer as lines of styled text, ``quiet`` its verdict; a plan that was written has a file."""
     width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
@@ -71,7 +63,7 @@ def verdict(answer: CheckpointAnswer) -> str:
     """``✓ FEASIBLE  peak 28.46 GiB → 23.47 GiB  +2.0 % time``."""
     before, after = format_bytes(answer.peak_before_bytes), format_bytes(answer.peak_after_bytes)
     word = ending(answer.outcome)
-    return f"{word}  peak {before} → {after}  {_percent(answer.overhead_ratio)} time"
+    return f"{word}  peak {before} → {after}  {signed_percent(answer.overhead_ratio)} time"
 
 
 def remarks(answer: CheckpointAnswer) -> Iterator[str]:
@@ -131,7 +123,7 @@ def block_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
                 f"  {pad(run_name(rows), names)}  ",
                 (pad(run_action(rows[0]), does), "" if rows[0].action is Action.KEEP else "cyan"),
                 f" {format_bytes(kept):>{FIGURE_CELLS}}{format_bytes(before):>{FIGURE_CELLS + 2}}",
-                f"{_percent(share) if share else '':>9}",
+                f"{signed_percent(share) if share else '':>9}",
             )
         )
         if rows[0].saved:
@@ -196,7 +188,3 @@ def apply_lines(answer: CheckpointAnswer, plan_file: str) -> list[Text]:
     lines = [Text(f"add after {clean(place.line)}", style="dim")] if place.line else []
     lines += [Text("import memplan", style="green"), Text(call, style="green")]
     return lines if plan_file else [*lines, Text(WRITTEN, style="dim")]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:+.1f} %"

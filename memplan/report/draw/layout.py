@@ -1,4 +1,4 @@
-"""Fitting text from outside into a fixed number of terminal cells. Nothing here wraps a name or a path."""
+"""Fitting text from outside, and bars, into a fixed number of terminal cells. Nothing here wraps a name or a path."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,6 +14,8 @@ MIN_WIDTH, MAX_WIDTH = 60, 100
 """Cells of a report's lines: tables need the one, and beyond the other eyes lose the line."""
 LABEL_CELLS = 8
 """Width of the label column of the report's first lines (``job``, ``read``)."""
+EIGHTHS = " ▏▎▍▌▋▊▉"
+FULL = "█"
 
 
 def bounded(width: int) -> int:
@@ -64,16 +66,26 @@ def flow(label: str, items: Iterable[str], width: int) -> list[Text]:
     ]
 
 
-def packed(items: Iterable[str], room: int) -> list[str]:
-    """Items separated by dots, as many in each line as there is room for; at least one line."""
+def packed(items: Iterable[str], room: int, separator: str = SEPARATOR) -> list[str]:
+    """Items separated by dots or otherwise, as many in each line as there is room for; at least one line."""
     lines = [""]
     for item in (shorten(item, room) for item in items):
-        joined = f"{lines[-1]}{SEPARATOR}{item}" if lines[-1] else item
+        joined = f"{lines[-1]}{separator}{item}" if lines[-1] else item
         if cell_len(joined) <= room:
             lines[-1] = joined
         else:
             lines.append(item)
     return lines
+
+
+def signed_percent(share: float) -> str:
+    """Return a share more or less: ``+12.1 %``."""
+    return f"{100 * share:+.1f} %"
+
+
+def percent(share: float) -> str:
+    """Return a share: ``12.1 %``."""
+    return f"{100 * share:.1f} %"
 
 
 def stacked(blocks: Iterable[Sequence[Text]], width: int) -> list[Text]:
@@ -101,12 +113,22 @@ def explained(assumptions: Iterable[str], not_modelled: Iterable[str], width: in
 def hanging(head: str, sentence: str, width: int) -> list[str]:
     """A head and a sentence, whose further lines start below its first word."""
     indent = cell_len(head)
-    room = max(1, width - indent)
-    lines = [""]
-    for word in (shorten(word, room) for word in sentence.split()):
-        joined = f"{lines[-1]} {word}".lstrip()
-        if cell_len(joined) <= room:
-            lines[-1] = joined
-        else:
-            lines.append(word)
+    lines = packed(sentence.split(), max(1, width - indent), " ")
     return [(" " * indent if number else head) + line for number, line in enumerate(lines)]
+
+
+def apportion(sizes: Sequence[int], cells: int) -> list[int]:
+    """Share cells out in proportion to non-negative sizes, by largest remainder; none where every size is 0."""
+    total = sum(sizes)
+    if total <= 0:
+        return [0] * len(sizes)
+    shares = [size * cells // total for size in sizes]
+    by_remainder = sorted(range(len(sizes)), key=lambda index: -(sizes[index] * cells % total))
+    for index in by_remainder[: cells - sum(shares)]:
+        shares[index] += 1
+    return shares
+
+
+def bar(eighths: int) -> str:
+    """A bar of so many eighths of a cell."""
+    return FULL * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")

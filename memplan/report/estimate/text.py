@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from memplan.measure.digest_records import HistoryDigest
-from memplan.measure.records import Estimate, KvCache, PeakFacts, Verdict
-from memplan.report.draw.bars import apportion, bar
-from memplan.report.draw.layout import bounded, hanging, packed, pad, source_line, stacked
+from memplan.measure.records import Estimate, KvCache, PeakFacts, TailRisk, Verdict
+from memplan.report.draw.layout import apportion, bar, bounded, hanging, packed, pad, percent, source_line, stacked
 from memplan.report.estimate.explain import caveats, explanation
 from memplan.report.estimate.interval import interval_line
 from memplan.report.estimate.job import job_lines
 from memplan.report.estimate.owners import owner_lines
-from memplan.report.estimate.tail import tail_lines
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.estimate.verdict import NO_COMMANDS, verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
@@ -168,3 +166,18 @@ def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]
 
 def _percent(share: float) -> str:
     return "<1 %" if share < 0.005 else f"{100 * share:.0f} %"
+
+
+def tail_lines(risk: TailRisk | None, width: int) -> list[Text]:
+    """The chance, what it would be at the ends of the peak's interval, and what was drawn."""
+    if risk is None:
+        return []
+    chance = f"{percent(risk.chance)} [{percent(risk.low_chance)} to {percent(risk.high_chance)}]"
+    run = f"{chance} run out of memory within {risk.steps:,} steps of {clean(risk.lengths)}"
+    lines = hanging(f"  {'drawn lengths':{LABEL_CELLS}}  ", run, width)
+    margin = f"  {'':{LABEL_CELLS}}  "
+    interval = f"{percent(risk.least_chance)} to {percent(risk.most_chance)} over the peak's interval"
+    lines += hanging(margin, f"{interval}, which is that of the longest, {risk.longest:,}", width)
+    played = f"{risk.runs:,} runs of {risk.played_steps:,} steps" if risk.runs else "no step fits"
+    peak = f"without a limit a run takes {format_bytes(risk.device_bytes)}"
+    return [Text(line) for line in [*lines, *hanging(margin, f"{peak}; {played} drawn, seed {risk.seed}", width)]]

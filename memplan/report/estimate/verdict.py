@@ -1,4 +1,4 @@
-"""The first block of the text report: one line per GPU, and what would make the step fit."""
+"""The first block of the text report: one line per GPU, what it costs, and what would make the step fit."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memplan.measure.over import over
-from memplan.measure.records import Advice, Estimate, Verdict
-from memplan.report.draw.layout import pad, spread
-from memplan.report.estimate.price import cheapest_lines, price_cells
-from memplan.text import shorten
+from memplan.measure.records import Advice, Estimate, Price, Verdict
+from memplan.report.draw.layout import packed, pad, spread
+from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
 # A verdict is told by a word and a symbol; colour only repeats it.
@@ -104,12 +103,7 @@ def _next_lines(command: str, width: int) -> list[Text]:
     words, room = _SHELL_WORD.findall(command), width - len(indent) - 2
     if any(cell_len(word) > room for word in words):
         words = ["memplan", "recommend,", "with", "the", "same", "words"]
-    lines = [""]
-    for word in words:
-        if lines[-1] and cell_len(f"{lines[-1]} {word}") > room:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".lstrip()
+    lines = packed(words, room, " ")
     ends = [" \\"] * (len(lines) - 1) + [""]
     heads = [label] + [indent] * (len(lines) - 1)
     return [Text.assemble((head, "dim"), line, end) for head, line, end in zip(heads, lines, ends, strict=True) if line]
@@ -117,3 +111,26 @@ def _next_lines(command: str, width: int) -> list[Text]:
 
 def _slowdown(share: float) -> str:
     return f"{100 * share:+.0f} % time" if abs(share) >= 0.005 else "same time"
+
+
+def price_cells(estimates: Sequence[Estimate]) -> list[str]:
+    """Return a cell for each estimate, all of one width: ``2.99 EUR/h``; empty ones where no GPU has a price."""
+    cells = [f"{_amount(each.price)}/h  " if each.price else "" for each in estimates]
+    width = max(map(cell_len, cells))
+    return [pad(cell, width) for cell in cells]
+
+
+def cheapest_lines(estimates: Sequence[Estimate], width: int) -> list[Text]:
+    """Name the cheapest of several GPUs that the job surely fits on, of those with a price."""
+    priced = [
+        (each.price, each.gpu.name) for each in estimates if each.price is not None and each.verdict is Verdict.FITS
+    ]
+    if len(estimates) == 1 or not priced:
+        return []
+    price, name = min(priced, key=lambda each: each[0].per_hour)
+    count = f" for {price.gpus} of them" if price.gpus > 1 else ""
+    return [Text(shorten(f"cheapest that fits: {name}, {_amount(price)} per hour{count}", width))]
+
+
+def _amount(price: Price) -> str:
+    return f"{price.per_hour:,.2f} {clean(price.currency)}".rstrip()

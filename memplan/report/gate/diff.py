@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.gate.compare import with_figures
-from memplan.gate.diff import Diff, RowChange
+from memplan.gate.compare import Diff, RowChange, with_figures
 from memplan.gate.records import Growth
 from memplan.measure.records import Estimate
 from memplan.report.draw.layout import bounded, file_name, hanging, pad, source_line, spread, stacked

@@ -8,7 +8,7 @@ from memplan.measure.graphs import JobGraphs
 from memplan.report.draw.layout import MAX_WIDTH
 from memplan.report.draw.svg import picture
 from memplan.report.graph.text import render as render_text
-from memplan.report.html.plain import page, text
+from memplan.report.html.page import page, text
 from memplan.report.labels import LABELS
 from memplan.report.reuse.svg import COLOURS, OTHER_COLOUR
 from memplan.text import clean

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import Any, Final
 
-from memplan.report.history.figures import Allocation, Totals, allocations, moments
-from memplan.report.history.stacks import StackReader, label
+from memplan.report.history.figures import Allocation, StackReader, Totals, allocations, label, moments
 from memplan.snapshot.recorded_frames import category_of
 from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot
 from memplan.units import format_bytes

@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from memplan.report.history.figures import Allocation, allocations, moments
-from memplan.report.history.stacks import StackReader, label
+from memplan.report.history.figures import Allocation, StackReader, allocations, label, moments
 from memplan.snapshot.recorded_frames import Stack
 from memplan.snapshot.records import DeviceSnapshot, Frame, Snapshot
 

@@ -1,14 +1,34 @@
-"""The frame of the page: template, style and scripts in one file, under a policy that lets nothing else in."""
+"""The frames of pages: template, style and scripts in one file that lets nothing else in; and one without scripts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from html import escape
 from typing import Any, Final
 
 from memplan.page.policy import asset, embedded, policy, script
+from memplan.report.draw import svg
 from memplan.text import clean
 
 SCRIPTS: Final = ("base", "timeline", "map", "treemap", "owners", "main")
 """In the order in which they need one another."""
+STYLE = """
+  :root { color-scheme: light dark }
+  body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; background: #fff }
+  h1 { font-size: 1.3rem; line-height: 1.25; overflow-wrap: anywhere }
+  svg { width: 100%; height: auto }
+  .blocks { overflow-x: auto }
+  table { border-collapse: collapse; width: 100%; margin: 1.2rem 0; font-size: .95rem }
+  th, td { padding: .3rem .6rem; border-bottom: 1px solid #8884; text-align: left; vertical-align: top }
+  th { font-weight: 500 }
+  .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
+  p, th, .saved, footer { color: #57606a; margin: .2rem 0 }
+  p.verdict { color: inherit; font-size: 1.3rem; font-weight: 600 }
+  @media (prefers-color-scheme: dark) { body { background: #0d1117 } p, th, .saved, footer { color: #9198a1 } }
+  @media (max-width: 40rem) {
+    body { margin: 1rem auto } table { font-size: .78rem } th, td { padding: .3rem .2rem; overflow-wrap: anywhere }
+    svg text { font-size: 16px }
+  }
+"""
 
 
 def assemble(context: dict[str, Any], document: Mapping[str, Any], *, template: str = "page.html.j2") -> str:
@@ -46,3 +66,43 @@ def _style() -> str:
 def _script() -> str:
     own = (asset("memplan.report.html", f"{name}.js") for name in SCRIPTS)
     return script(asset("memplan.page", "helpers.js"), *own)
+
+
+def page(title: str, body: Iterable[str], *, picture_style: str) -> str:
+    """An HTML document that needs nothing else, of a plain title and lines of HTML below it.
+
+    ``picture_style`` is CSS of the picture among them (``memplan.report.draw.svg.picture``): the policy names it, too.
+    """
+    allowed = policy(styles=[STYLE, svg.STYLE + picture_style])
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            '<head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
+            f"<title>{text(title)}</title>",
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<style>{STYLE}</style></head>",
+            f"<body><h1>{text(title)}</h1>",
+            *body,
+            "</body></html>\n",
+        ]
+    )
+
+
+def text(plain: str) -> str:
+    """Text from outside, fit to stand in a page."""
+    return escape(clean(plain))
+
+
+def table(words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table whose first columns are words, and the others figures."""
+    kinds = [*([""] * len(words)), *([' class="figure"'] * len(figures))]
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        made = (f"<{tag}{kind}>{text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+    yield f"<table><thead>{row('th', (*words, *figures))}</thead><tbody>"
+    yield from (row("td", cells) for cells in rows)
+    yield "</tbody></table>"

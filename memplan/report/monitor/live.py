@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from memplan.report.draw.bars import bar
-from memplan.report.draw.layout import SEPARATOR, bounded, spread
+from memplan.report.draw.layout import SEPARATOR, bar, bounded, spread
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.records import Check, Health, Level
 from memplan.text import shorten

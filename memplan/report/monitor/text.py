@@ -19,13 +19,7 @@ _NAME_CELLS, _SIZE_CELLS = 14, 13
 
 
 def render(outcome: RunOutcome, *, width: int = 80, quiet: bool = False) -> list[Text]:
-    """Write a run as lines of styled text.
-
-    Args:
-        outcome: What came of it.
-        width: Terminal cells per line.
-        quiet: Only how it ended, and why it ran out of memory.
-    """
+    """Write a run as lines of styled text; ``quiet`` only how it ended, and why it ran out of memory."""
     width = bounded(width)
     blocks = [_post_mortem(outcome.post_mortem, width), [_headline(outcome)]]
     if not quiet:

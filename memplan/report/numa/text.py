@@ -6,9 +6,9 @@ from rich.text import Text
 
 from memplan.report.draw.layout import bounded, flow, hanging, paragraphs, spread, stacked
 from memplan.runtime.numa.commands import Commands, wrapped
-from memplan.runtime.numa.cpulist import format_list
 from memplan.runtime.numa.placement import MachinePlacement, RankPlacement
 from memplan.runtime.numa.records import Device, NumaNode, Topology
+from memplan.runtime.numa.system_files import format_list
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 from memplan.versions import installed
@@ -23,15 +23,7 @@ _STATES = {
 def render(
     topology: Topology, placement: MachinePlacement, lines: Commands, *, width: int = 80, quiet: bool = False
 ) -> list[Text]:
-    """Write a machine and a plan on it as lines of styled text.
-
-    Args:
-        topology: The machine.
-        placement: The plan.
-        lines: What to type.
-        width: Terminal cells per line; commands break with a backslash, so that they can be copied.
-        quiet: Only the commands.
-    """
+    """Write a machine and a plan as lines of styled text; ``quiet`` only the commands, to be copied."""
     width = bounded(width)
     typed = list(_typed(lines, width))
     if quiet:

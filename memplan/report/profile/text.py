@@ -22,14 +22,7 @@ LEAST_PERCENT = 0.0001
 
 
 def render(recording: Recording, overlay: Overlay | None = None, *, width: int = 80, quiet: bool = False) -> list[Text]:
-    """Write a recording as lines of styled text.
-
-    Args:
-        recording: What to show.
-        overlay: It over a plan.
-        width: Terminal cells per line.
-        quiet: Only the last block: the comparison, else the regions.
-    """
+    """Write a recording as lines of styled text; ``quiet`` only the comparison, else the regions."""
     width = bounded(width)
     blocks = [list(_regions(recording, width))]
     if overlay is not None:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from memplan.plan.recommend.records import Evaluated, Recommendation
+from memplan.report.draw.layout import signed_percent
 from memplan.report.draw.scatter_svg import STYLE
-from memplan.report.html.plain import page, table, text
+from memplan.report.html.page import page, table, text
 from memplan.report.recommend.svg import render as render_svg
-from memplan.report.recommend.text import ending_words, percent, rate, remarks, state
+from memplan.report.recommend.text import ending_words, rate, remarks, state
 from memplan.units import format_bytes
 
 
@@ -41,4 +42,5 @@ def _what_ifs(answer: Recommendation) -> Iterator[tuple[str, ...]]:
         if each.saved_bytes is None:
             yield each.candidate.words, each.reason, "", ""
         else:
-            yield each.candidate.words, state(each), format_bytes(each.saved_bytes), percent(each.extra_time or 0.0)
+            time = signed_percent(each.extra_time or 0.0)
+            yield each.candidate.words, state(each), format_bytes(each.saved_bytes), time

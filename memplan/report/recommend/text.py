@@ -23,6 +23,7 @@ from memplan.report.draw.layout import (
     flow,
     hanging,
     head_line,
+    signed_percent,
     stacked,
 )
 from memplan.report.estimate.job import job_items
@@ -40,15 +41,7 @@ FIGURE_CELLS = 11
 def render(
     answer: Recommendation, *, width: int = 80, explain: bool = False, quiet: bool = False, setup_file: str = ""
 ) -> list[Text]:
-    """Write an answer as lines of styled text.
-
-    Args:
-        answer: What was found.
-        width: Terminal cells per line.
-        explain: Also list assumptions and what is not modelled.
-        quiet: Only the verdict.
-        setup_file: Where the best was written; empty: nowhere.
-    """
+    """Write an answer as lines of styled text, ``quiet`` its verdict; a setup that was written has a file."""
     width = bounded(width)
     blocks = [verdict_lines(answer, width)]
     if not quiet:
@@ -133,7 +126,7 @@ def remarks(answer: Recommendation) -> Iterator[str]:
         state = "fits" if given.fits else f"does not fit: {given.reason}"
         yield f"as given: {format_bytes(given.device_bytes)}, {rate(given)}, {state}"
     if answer.cheapest is not None and not answer.remedies and (name := _fewest(answer, answer.cheapest)):
-        yield f"{name}: {answer.cheapest.candidate.words} ({percent(answer.cheapest.extra_time or 0.0)} time)"
+        yield f"{name}: {answer.cheapest.candidate.words} ({signed_percent(answer.cheapest.extra_time or 0.0)} time)"
         if not answer.cheapest.allowed:
             yield "it changes the numerics, and is taken only with --allow"
     if answer.best is not None and answer.best.candidate.spec.precision.startswith("bf16"):
@@ -196,7 +189,7 @@ def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
             words = f"{row.candidate.words}: {row.reason}"
             lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
             continue
-        figures = (format_bytes(row.saved_bytes), percent(row.extra_time or 0.0), state(row))
+        figures = (format_bytes(row.saved_bytes), signed_percent(row.extra_time or 0.0), state(row))
         lines += map(Text, hanging(columns(figures, FIGURE_CELLS) + "  ", row.candidate.words, width))
     unreached = [row.candidate.words for row in answer.what_ifs if row.reason == UNREACHED]
     if unreached:
@@ -248,8 +241,8 @@ def batch_advice(critical: CriticalBatch) -> Iterator[str]:
 
     yield (
         f"a batch of {critical.batch} with noise scale {critical.noise_scale:g} needs "
-        f"{percent(critical.extra_steps)} steps and {percent(critical.extra_samples)} samples beyond the least "
-        "(McCandlish et al. 2018)"
+        f"{signed_percent(critical.extra_steps)} steps and {signed_percent(critical.extra_samples)} samples beyond "
+        "the least (McCandlish et al. 2018)"
     )
     last = max(critical.batch, round(critical.noise_scale))
     if last > critical.batch:
@@ -276,8 +269,3 @@ def next_lines(answer: Recommendation, setup_file: str) -> list[Text]:
 def rate(evaluated: Evaluated) -> str:
     """``12.34 samples/s``."""
     return f"{evaluated.samples_per_second:.2f} {evaluated.candidate.counted}/s"
-
-
-def percent(share: float) -> str:
-    """A share with its sign."""
-    return f"{100 * share:+.1f} %"

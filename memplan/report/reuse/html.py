@@ -2,7 +2,7 @@
 
 from memplan.plan.reuse.answer_records import ReuseAnswer
 from memplan.report.draw.layout import MAX_WIDTH
-from memplan.report.html.plain import page, text
+from memplan.report.html.page import page, text
 from memplan.report.reuse import svg as reuse_svg
 from memplan.report.reuse.text import buffers_in_words, compared, verdict_lines
 from memplan.units import format_bytes

@@ -21,14 +21,7 @@ HEADINGS = f"  {'':{NAME_CELLS}}  {'reserved':>10}  {'frag':>6}  {'drift':>10}  
 
 
 def render(simulation: Simulation, *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
-    """Write a simulation as lines of styled text.
-
-    Args:
-        simulation: What came of it.
-        width: Terminal cells per line.
-        explain: Also list assumptions and what each policy has to say.
-        quiet: Only the recommendation.
-    """
+    """Write a simulation as lines of styled text; ``quiet`` only the recommendation."""
     width = bounded(width)
     blocks = [recommendation_lines(simulation, width)]
     if not quiet:

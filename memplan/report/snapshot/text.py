@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memplan.report.draw.layout import SEPARATOR, bounded, columns, flow, hanging, pad, spread, stacked
+from memplan.report.draw.layout import SEPARATOR, bounded, columns, flow, hanging, pad, percent, spread, stacked
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.places import name_of, source_of
 from memplan.report.snapshot.hints import hints
@@ -31,16 +31,7 @@ _CAUSES = {
 def render(
     name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnalysis, *, width: int, top: int, quiet: bool
 ) -> list[Text]:
-    """Write what a snapshot says as lines of styled text.
-
-    Args:
-        name: The file.
-        analyses: All devices that were looked at.
-        shown: The one to show.
-        width: Terminal cells per line.
-        top: Owners to list at most.
-        quiet: Only the headline.
-    """
+    """Write what a snapshot says of one device as lines of styled text; ``quiet`` only the headline."""
     width = bounded(width)
     headline = _headline(shown)
     blocks = [[headline]]
@@ -66,9 +57,9 @@ def _headline(analysis: SnapshotAnalysis) -> Text:
     if analysis.failures:
         return Text(f"✗ out of memory{SEPARATOR}peak {figures}", style="bold red")
     if not analysis.events:
-        return Text(f"now {figures}{SEPARATOR}{_percent(analysis.slack)} free", style="bold")
+        return Text(f"now {figures}{SEPARATOR}{percent(analysis.slack)} free", style="bold")
     symbol, style = ("!", "bold yellow") if analysis.fragmented else ("✓", "bold green")
-    return Text(f"{symbol} peak {figures}{SEPARATOR}{_percent(analysis.slack)} fragmentation", style=style)
+    return Text(f"{symbol} peak {figures}{SEPARATOR}{percent(analysis.slack)} fragmentation", style=style)
 
 
 def _about(name: str, analyses: Sequence[SnapshotAnalysis], analysis: SnapshotAnalysis, width: int) -> Iterator[Text]:
@@ -139,7 +130,7 @@ def _part(part: PlaceTotal, total: int, width: int) -> Text:
 
 
 def _figures(size: int, total: int, count: int) -> str:
-    return f"  {format_bytes(size):>10}  {_percent(size / total):>6}  {count:>6,}x  "
+    return f"  {format_bytes(size):>10}  {percent(size / total):>6}  {count:>6,}x  "
 
 
 def _now(analysis: SnapshotAnalysis, width: int) -> list[Text]:
@@ -201,14 +192,10 @@ def _row(label: str, peaks: tuple[int, int], found: WhatIf | None, cells: int) -
     reserved, allocated = peaks
     slack = max(0.0, 1 - allocated / reserved) if reserved else 0.0
     fate = {True: "  no OOM", False: "  OOM", None: ""}[found.survives if found else None]
-    figures = columns((format_bytes(reserved), format_bytes(allocated), _percent(slack)), 12)
+    figures = columns((format_bytes(reserved), format_bytes(allocated), percent(slack)), 12)
     return Text("  " + pad(shorten(label, cells - len(fate) - 1) + fate, cells) + figures)
 
 
 def _sentences(analysis: SnapshotAnalysis, width: int) -> list[Text]:
     notes = [Text(line, style="dim") for note in analysis.notes for line in hanging("note: ", clean(note), width)]
     return notes + [Text(line) for hint in hints(analysis) for line in hanging("hint: ", clean(hint), width)]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -21,13 +21,7 @@ _MARKS: Mapping[State, tuple[str, str]] = {
 
 
 def render(answer: Sweep, *, width: int = 80, quiet: bool = False) -> list[Text]:
-    """Write a sweep as lines of styled text.
-
-    Args:
-        answer: What was found.
-        width: Terminal cells per line.
-        quiet: Only the rows, without their configurations.
-    """
+    """Write a sweep as lines of styled text; ``quiet`` only the rows, without their configurations."""
     width = bounded(width)
     blocks = [[_head(answer, width)]] if not quiet else []
     blocks += [list(_table(answer, width, quiet=quiet))]

@@ -17,14 +17,7 @@ _SIZE_CELLS = 14
 
 
 def render(validation: Validation, *, width: int = 80, explain: bool = False, quiet: bool = False) -> list[Text]:
-    """Write a validation as lines of styled text.
-
-    Args:
-        validation: What to show.
-        width: Terminal cells per line.
-        explain: Also list what differs most, every assumption, and what is not modelled.
-        quiet: Only the table of peaks.
-    """
+    """Write a validation as lines of styled text; ``quiet`` only the table of peaks."""
     width = bounded(width)
     blocks = [list(_peaks(validation))]
     if not quiet:

@@ -88,10 +88,6 @@ class Phase:
 def phase_at(schedule: AdaBatch | LinearBatch, moment: int) -> Phase:
     """The batch and learning rate of an epoch (or step), counted from 0.
 
-    Args:
-        schedule: The schedule.
-        moment: In the unit of its interval.
-
     Returns:
         Of AdaBatch, after k changes: a batch of batch · growth^k, no more than ``most``, and a rate per sample of
         decay^k of the first. Of a linear schedule: batch and rate, both grown alike.

@@ -11,11 +11,10 @@ from torch import nn
 
 from memplan.errors import UsageError
 from memplan.runtime.checkpoint.blocks import bare, check_fingerprint, modules_named
-from memplan.runtime.checkpoint.check import check_plan
 from memplan.runtime.checkpoint.host import Host, PinnedHost
 from memplan.runtime.checkpoint.members import put_segments
 from memplan.runtime.checkpoint.mismatch import PlanMismatch
-from memplan.runtime.checkpoint.plan_file import read_plan
+from memplan.runtime.checkpoint.plan_file import check_plan, read_plan
 from memplan.runtime.checkpoint.planned import Recomputing, planned_forwards, put_blocks, refuse_own_checkpointing
 from memplan.runtime.checkpoint.records import Action, BlockPlan, CheckpointPlan, Segment, is_for_gpu
 

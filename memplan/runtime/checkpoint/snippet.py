@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import takewhile
 
 from memplan.errors import UsageError
-from memplan.runtime.checkpoint.check import check_plan
+from memplan.runtime.checkpoint.plan_file import check_plan
 from memplan.runtime.checkpoint.records import Action, CheckpointPlan, is_for_gpu
 from memplan.seam.patch import Patch
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from memplan.runtime.leaks.heap import local_variables, module_variables
 from memplan.runtime.leaks.links import is_a, is_scope, links
 from memplan.runtime.leaks.records import Chain, Link
-from memplan.runtime.leaks.variables import local_variables, module_variables
 
 DEPTH = 40
 """References from a variable to what it keeps: longer ones are linked lists, which repeat themselves."""

@@ -23,9 +23,8 @@ from memplan.runtime.leaks.births import Birth, Births
 from memplan.runtime.leaks.census import Census, census
 from memplan.runtime.leaks.records import Growing, Outcome, Site, TooShort, Verdict
 from memplan.runtime.leaks.report import LeakReport
-from memplan.runtime.leaks.series import Floor
 from memplan.runtime.leaks.sources import source
-from memplan.runtime.leaks.trend import FALSE_ALARMS, FLOORS, PATIENCE, judge
+from memplan.runtime.leaks.trend import FALSE_ALARMS, FLOORS, PATIENCE, Floor, judge
 
 GRACE = 20
 """Steps that pass between the last sampled birth and the census: what lives longer than that is kept, not in use."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from memplan.runtime.leaks.heap import _OWN
 from memplan.runtime.leaks.records import Link
-from memplan.runtime.leaks.variables import _OWN
 
 _PARTS: Mapping[type, tuple[str, ...]] = {
     FunctionType: ("__closure__", "__defaults__", "__kwdefaults__", "__dict__"),

@@ -9,7 +9,12 @@ import psutil
 from memplan.runtime.meters.records import HostReading
 
 _CGROUP = Path("/sys/fs/cgroup")
-"""Where a container sees its own limits (cgroup v2: ``memory.max`` and ``memory.current``)."""
+"""Where a container sees its own limits."""
+_NAMES = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+"""Of the limit, of what counts against it, and of its parts: version 2 of control groups, then version 1."""
 
 
 def host_reading(pid: int | None = None) -> HostReading:
@@ -33,21 +38,24 @@ def host_reading(pid: int | None = None) -> HostReading:
 
 def container_limit() -> int | None:
     """Bytes that a container may use; None where nobody limits it."""
-    try:
-        text = (_CGROUP / "memory.max").read_text("ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+    found = (_text(limit) for limit, _, _ in _NAMES)
+    return next((int(text) for text in found if text.isdigit()), None)
 
 
 def _container_use() -> int:
     """Bytes that count against the limit and cannot be taken back at once: page cache of files that nobody uses can."""
+    for _, use, parts in _NAMES:
+        if (used := _text(use)).isdigit():
+            pairs = (line.split() for line in _text(parts).splitlines())
+            return int(used) - next((int(value) for key, value in pairs if key == "inactive_file"), 0)
+    return 0
+
+
+def _text(name: str) -> str:
     try:
-        used = int((_CGROUP / "memory.current").read_text("ascii"))
-        pairs = (line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines())
-        return used - next((int(value) for key, value in pairs if key == "inactive_file"), 0)
-    except (OSError, ValueError):
-        return 0
+        return (_CGROUP / name).read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 @cache

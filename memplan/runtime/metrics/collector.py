@@ -6,9 +6,8 @@ from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from memplan.runtime.metrics.families import family_of, filled, utf8
 from memplan.runtime.metrics.pools import BUCKET, POOL, TAKE, CountedPool, pool_families
-from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, DeviceRow
+from memplan.runtime.metrics.table import COMPARED, DEVICE, JOB, TREND, DeviceRow, family_of, filled, utf8
 from memplan.runtime.monitor.records import Check, Level, RunPlan
 from memplan.versions import installed
 

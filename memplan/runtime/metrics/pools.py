@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from memplan.runtime.metrics.families import filled, utf8
-from memplan.runtime.metrics.table import metrics
+from memplan.runtime.metrics.table import filled, metrics, utf8
 from memplan.runtime.pools.records import PoolBucket, PoolStatistics
 
 if TYPE_CHECKING:

@@ -3,12 +3,16 @@
 Base units and suffixes as prometheus.io/docs/practices/naming has them; a metric that nobody can tell is left out.
 """
 
-from collections.abc import Callable, Collection
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from memplan.contract.fields import attribute
 from memplan.runtime.meters.records import DeviceReading
 from memplan.runtime.monitor.records import Check, Health, RunPlan
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
+
 
 Of = TypeVar("Of")
 """What a metric is of."""
@@ -123,3 +127,30 @@ JOB = metrics(
     counters={"checks"},
 )
 """For the job."""
+
+
+def utf8(text: str) -> str:
+    """Text that can be written as UTF-8, whatever bytes a path or an argument had."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def family_of(metric: Metric[Of], labels: Sequence[str]) -> Any:
+    """A family without samples."""
+    from prometheus_client import core
+
+    kind = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
+    return kind(metric.name, metric.help, labels=labels)
+
+
+def filled(
+    metrics: Iterable[Metric[Of]], labels: Sequence[str], rows: Iterable[tuple[tuple[str, ...], Of]]
+) -> "Iterator[Family]":
+    """A family for each metric, with a sample for each row of which it can be told."""
+    rows = list(rows)
+    for metric in metrics:
+        family = family_of(metric, labels)
+        for values, of in rows:
+            value = metric.value(of)
+            if value is not None:
+                family.add_metric(values, value)
+        yield family

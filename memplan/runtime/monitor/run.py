@@ -14,10 +14,9 @@ from memplan.runtime.monitor import wire
 from memplan.runtime.monitor.child import Wanted, started
 from memplan.runtime.monitor.judge import judge
 from memplan.runtime.monitor.log import EndLine, Line, Log, OomLine, StartLine
-from memplan.runtime.monitor.merge import Merged
 from memplan.runtime.monitor.outcome import Ending, LevelChange, RunOutcome
 from memplan.runtime.monitor.post_mortem import post_mortem
-from memplan.runtime.monitor.processes import oom_kills
+from memplan.runtime.monitor.processes import Merged, oom_kills
 from memplan.runtime.monitor.records import Check
 from memplan.runtime.monitor.sources import Sources
 from memplan.runtime.monitor.tally import CheckTally

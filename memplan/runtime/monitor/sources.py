@@ -14,8 +14,7 @@ import psutil
 from memplan.errors import MemplanError
 from memplan.runtime.meters.nvml import Nvml, connect
 from memplan.runtime.meters.records import DeviceReading
-from memplan.runtime.monitor.merge import Merged, merge
-from memplan.runtime.monitor.processes import host_of, tree
+from memplan.runtime.monitor.processes import Merged, host_of, merge, tree
 from memplan.runtime.monitor.wire import LARGEST, Message, decode
 
 

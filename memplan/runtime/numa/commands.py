@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memplan.runtime.numa.cpulist import format_list, mask
 from memplan.runtime.numa.placement import MachinePlacement, RankPlacement
 from memplan.runtime.numa.records import Topology
+from memplan.runtime.numa.system_files import format_list, mask
 from memplan.runtime.numa.torchrun import MODES, SINCE, differences
 
 DEFAULT_COMMAND = ("python", "train.py")

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from memplan.errors import UsageError
-from memplan.runtime.numa.cpulist import format_list
-from memplan.runtime.numa.memory import Pinned, pin
+from memplan.runtime.numa.memory import Pinned, pin, traffic
 from memplan.runtime.numa.placement import Demand, MachinePlacement, RankPlacement, State
 from memplan.runtime.numa.records import Core, Device, NumaNode, Topology
-from memplan.runtime.numa.traffic import traffic
+from memplan.runtime.numa.system_files import format_list
 from memplan.units import Bytes, format_bytes
 
 

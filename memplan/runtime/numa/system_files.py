@@ -1,12 +1,15 @@
-"""The files of ``/sys`` and ``/proc``, of this machine or of another one's copy. A missing file is an empty one."""
+"""The files of ``/sys`` and ``/proc``, of this machine or a copy, and the lists in them. A missing one is empty."""
 
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from memplan.errors import UsageError
-from memplan.runtime.numa.cpulist import parse_list
 
 MOST_CHARACTERS = 1 << 20
 """Of one file; those of ``/sys`` have 4096."""
+MAX_CPU = 8191
+"""The most that a kernel is built for (x86: NR_CPUS_RANGE_END)."""
 
 
 class SystemFiles:
@@ -66,3 +69,33 @@ class SystemFiles:
         except OSError as error:
             raise UsageError(f"cannot save the topology to '{folder}': {error.strerror}") from error
         return len(self._texts)
+
+
+def parse_list(text: str) -> tuple[int, ...]:
+    """Numbers of a list, ascending; an empty text is an empty list.
+
+    Raises:
+        ValueError: It is not a list, or names more than a kernel can have.
+    """
+    found: set[int] = set()
+    for part in text.strip().split(",") if text.strip() else ():
+        first, dash, last = part.strip().partition("-")
+        if not (first.isascii() and first.isdigit() and (not dash or (last.isascii() and last.isdigit()))):
+            raise ValueError(f"'{part}' is neither a number nor a range")
+        start, end = int(first[:9]), int((last or first)[:9])
+        if not start <= end <= MAX_CPU:
+            raise ValueError(f"'{part}' is no range of numbers up to {MAX_CPU}")
+        found.update(range(start, end + 1))
+    return tuple(sorted(found))
+
+
+def format_list(numbers: Iterable[int]) -> str:
+    """The shortest list of these numbers."""
+    runs = groupby(enumerate(sorted(set(numbers))), key=lambda pair: pair[1] - pair[0])
+    spans = [[number for _, number in run] for _, run in runs]
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
+
+
+def mask(numbers: Iterable[int]) -> int:
+    """One bit for each number."""
+    return sum(1 << number for number in set(numbers))

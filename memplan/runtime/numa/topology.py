@@ -11,10 +11,10 @@ from itertools import chain
 
 from memplan.runtime.numa import limits
 from memplan.runtime.numa.driver import DriverGpu, nvidia_gpus
+from memplan.runtime.numa.limits import number_gpus
 from memplan.runtime.numa.pci import find_devices
 from memplan.runtime.numa.records import Core, NumaNode, Topology
 from memplan.runtime.numa.system_files import SystemFiles
-from memplan.runtime.numa.visible import number_gpus
 from memplan.units import KIB, Bytes
 
 NODE = "sys/devices/system/node"

@@ -9,9 +9,8 @@ from memplan.runtime.pools.block import PoolBlock
 from memplan.runtime.pools.buckets import rounded
 from memplan.runtime.pools.memory import Memory
 from memplan.runtime.pools.records import PoolFullError
-from memplan.runtime.pools.shelf import Shelf
+from memplan.runtime.pools.shelves import Shelf, SmallBlocks
 from memplan.runtime.pools.slabs import SLAB
-from memplan.runtime.pools.small import SmallBlocks
 from memplan.units import format_bytes
 
 T = TypeVar("T")

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from memplan.runtime.monitor.log import LINES, PLAN, recommended
 from memplan.runtime.monitor.records import Check, Health, RunPlan
-from memplan.runtime.web.points import Column, SeriesPoint, column, key, merge_columns, merge_points, point
-from memplan.runtime.web.thinned import Thinned
+from memplan.runtime.web.points import Column, SeriesPoint, Thinned, column, key, merge_columns, merge_points, point
 from memplan.versions import installed
 
 _LOG = logging.getLogger("memplan")

@@ -9,7 +9,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import measuring
-from memplan.plan.batch.compose import largest_batch, largest_batches
+from memplan.plan.batch.compose import largest_batches
 from memplan.plan.batch.flow import largest_here
 
 MODEL = """
@@ -64,7 +64,7 @@ def test_the_curve_is_what_traces_of_its_points_say(job: JobSpec) -> None:
 @pytest.mark.slow
 def test_the_call_runs_in_a_child_and_leaves_the_room_asked_for(job: JobSpec) -> None:
     profile = replace(load_profile("rtx-3060"), usable_bytes=2 << 30)
-    answer = largest_batch(job, profile, utilization="conservative")
+    [answer] = largest_batches(job, (profile,), utilization="conservative")
     assert answer.device_bytes <= 0.85 * (2 << 30) < answer.next_device_bytes
 
 

@@ -16,10 +16,10 @@ from memplan.measure.local import estimate_here
 from memplan.measure.over import over
 from memplan.measure.records import Verdict
 from memplan.plan.recommend import flow
+from memplan.plan.recommend.bases import usual_rank
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, lost
 from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
-from memplan.plan.recommend.usual import usual_rank
 from memplan.plan.recommend.workers import Workers
 from memplan.report.recommend import text
 from memplan.units import format_bytes

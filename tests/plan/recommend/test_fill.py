@@ -10,8 +10,8 @@ from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
-from memplan.plan.batch.compose import largest_batch
-from memplan.plan.recommend import fill
+from memplan.plan.batch.compose import largest_batches
+from memplan.plan.recommend import bases
 from memplan.plan.recommend.records import Search
 from tests.plan.recommend.models import MODEL
 
@@ -47,8 +47,8 @@ def test_the_batch_is_the_largest_of_the_job_on_its_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     largest = Largest(37)
-    monkeypatch.setattr(fill, "largest_batches", largest)
-    made = fill.filled(job, profile, Search(gpus=gpus), "aggressive", timeout=60)
+    monkeypatch.setattr(bases, "largest_batches", largest)
+    made = bases.filled(job, profile, Search(gpus=gpus), "aggressive", timeout=60)
     assert made == replace(job, batch_size=37)
     ((asked, utilization),) = largest.asked
     assert utilization == "aggressive"
@@ -61,15 +61,15 @@ def test_a_job_of_which_no_sample_fits_cannot_fill_a_device(
     profile: GpuProfile,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fill, "largest_batches", Largest(0))
+    monkeypatch.setattr(bases, "largest_batches", Largest(0))
     with pytest.raises(UsageError, match="not even one sample"):
-        fill.filled(job, profile, Search(), "balanced", timeout=60)
+        bases.filled(job, profile, Search(), "balanced", timeout=60)
 
 
 @pytest.mark.slow
 def test_the_device_is_filled_to_its_target(job: JobSpec, profile: GpuProfile) -> None:
-    made = fill.filled(replace(job, batch_size=1), profile, Search(), "balanced", timeout=600)
-    answer = largest_batch(made, profile, utilization="balanced")
+    made = bases.filled(replace(job, batch_size=1), profile, Search(), "balanced", timeout=600)
+    [answer] = largest_batches(made, (profile,), utilization="balanced")
     assert answer.value == made.batch_size
     assert answer.next_device_bytes is not None
     assert answer.device_bytes <= 0.9 * profile.usable_bytes < answer.next_device_bytes

@@ -21,7 +21,7 @@ from memplan.plan.recommend.phases import Peaks
 from memplan.plan.recommend.predict import Predictor, resized
 from memplan.plan.recommend.records import Candidate, Evaluated, Group, Search, StepLimits
 from memplan.plan.recommend.space import Combination, combine, is_allowed, wanting, with_changes
-from memplan.timing.records import StepTime
+from memplan.timing.rates import StepTime
 from memplan.units import GIB, Bytes
 
 JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=8)

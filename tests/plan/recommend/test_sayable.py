@@ -7,8 +7,7 @@ import pytest
 
 from memplan.cli.app import main
 from memplan.emit.formats import emit
-from memplan.emit.records import FORMATS
-from memplan.emit.says import SAYABLE
+from memplan.emit.records import FORMATS, SAYABLE
 from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.job.parallel import parse_parallel
@@ -121,7 +120,7 @@ def test_nothing_is_traced_before_the_refusal(
 ) -> None:
     monkeypatch.setattr(changes, "find_spec", lambda _: None)
     monkeypatch.setattr(Workers, "run", lambda *_, **__: pytest.fail("a way was traced"))
-    monkeypatch.setattr("memplan.plan.recommend.fill.largest_batches", lambda *_, **__: pytest.fail("batches, too"))
+    monkeypatch.setattr("memplan.plan.recommend.bases.largest_batches", lambda *_, **__: pytest.fail("batches, too"))
     line = ["recommend", "preset:gpt2", "--gpu", "h100-80g", "--gpus", "8", "--emit", "deepspeed", *more]
     assert main(line) == 2
     told = capsys.readouterr()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.reuse import search, search_orders, search_shape
+from memplan.plan.reuse import search, search_shape
 from memplan.plan.reuse.check import problems_of
 from memplan.plan.reuse.decompose import placed
 from memplan.plan.reuse.records import (
@@ -106,9 +106,9 @@ def _check(problem, placement):
     assert problems_of(problem, placement) == ()
 
 
-@given(_problems(), st.sampled_from(search_orders.RULES))
+@given(_problems(), st.sampled_from(search.RULES))
 def test_the_lowest_placement_is_found_and_proved_by_every_rule(problem, rule):
-    with mock.patch.object(search_orders, "RULES", (rule,)):
+    with mock.patch.object(search, "RULES", (rule,)):
         result = search.solve(problem, time_limit=LONG)
     lowest = _lowest(problem)
     if lowest is None:
@@ -119,10 +119,10 @@ def test_the_lowest_placement_is_found_and_proved_by_every_rule(problem, rule):
         _check(problem, result.placement)
 
 
-@given(_problems(), st.integers(0, 20), st.sampled_from(search_orders.RULES))
+@given(_problems(), st.integers(0, 20), st.sampled_from(search.RULES))
 def test_a_capacity_is_kept_or_excluded_as_counting_out_says(problem, capacity, rule):
     problem = Problem(buffers=problem.buffers, capacity=capacity)
-    with mock.patch.object(search_orders, "RULES", (rule,)):
+    with mock.patch.object(search, "RULES", (rule,)):
         result = search.solve(problem, time_limit=LONG)
     lowest = _lowest(problem)
     if lowest is None or lowest > capacity:
@@ -134,9 +134,9 @@ def test_a_capacity_is_kept_or_excluded_as_counting_out_says(problem, capacity, 
 
 
 @settings(max_examples=25, deadline=None)
-@given(_plain_problems(), st.sampled_from(search_orders.RULES))
+@given(_plain_problems(), st.sampled_from(search.RULES))
 def test_no_order_of_putting_buffers_down_is_lower(problem, rule):
-    with mock.patch.object(search_orders, "RULES", (rule,)):
+    with mock.patch.object(search, "RULES", (rule,)):
         result = search.solve(problem, time_limit=LONG)
     assert isinstance(result, OptimalPlacement)
     assert result.placement.height == _lowest_in_any_order(problem)

@@ -17,9 +17,8 @@ from memplan.job.spec import FileTarget
 from memplan.plan.recommend.records import Search
 from memplan.plan.sweep import flow
 from memplan.plan.sweep.backends import carried_by
-from memplan.plan.sweep.flow import sweep
+from memplan.plan.sweep.flow import run_task, sweep
 from memplan.plan.sweep.records import SweepRequest, SweepRow, SweepTask
-from memplan.plan.sweep.task import run_task
 from memplan.project.overrides import Overrides
 from memplan.project.read import load_project
 from tests.contract.goldens import obey

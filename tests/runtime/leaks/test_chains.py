@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memplan.runtime.leaks.chains import path_to, roots
+from memplan.runtime.leaks.heap import local_variables
 from memplan.runtime.leaks.records import Chain
-from memplan.runtime.leaks.variables import local_variables
 
 PATIENT = 300.0
 """Seconds: a search among all that a whole run has left may take longer than a user would wait."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memplan.runtime.leaks import detector, series, trend
+from memplan.runtime.leaks import detector, trend
 from memplan.runtime.leaks.records import Outcome
 from memplan.runtime.meters import cpu
 
@@ -44,4 +44,4 @@ def test_the_page_has_the_outcomes_and_constants_of_the_code() -> None:
     assert f"{100 * trend.FALSE_ALARMS} % a judgement" in PAGE
     assert f"({detector.SAMPLE}, or up to {detector.MOST_SAMPLED} where" in PAGE
     assert detector.GRACE == 20
-    assert f"{series.ROOM:,} bins" in PAGE
+    assert f"{trend.ROOM:,} bins" in PAGE

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.runtime.leaks.records import Growing, TooShort, WarmUp
-from memplan.runtime.leaks.series import Floor
-from memplan.runtime.leaks.trend import BLOCKS, FALSE_ALARMS, FLOORS, PATIENCE, judge, ordered_by_chance
+from memplan.runtime.leaks.trend import BLOCKS, FALSE_ALARMS, FLOORS, PATIENCE, Floor, judge, ordered_by_chance
 
 VALUES = st.lists(st.integers(0, 1 << 40), min_size=PATIENCE, max_size=400)
 CLIMBS = st.builds(

@@ -97,6 +97,15 @@ def test_a_containers_limit_counts_where_it_is_lower(tmp_path: Path, monkeypatch
     assert reading.available == (512 - (200 - 80)) * MIB
 
 
+def test_a_control_group_of_version_1_counts_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory").mkdir()
+    files = {"limit_in_bytes": 512 * MIB, "usage_in_bytes": 200 * MIB, "stat": f"inactive_file {80 * MIB}"}
+    container(tmp_path / "memory", **{name: f"{text}\n" for name, text in files.items()})
+    monkeypatch.setattr(host, "_CGROUP", tmp_path)
+    reading = host.host_reading()
+    assert (reading.total, reading.available) == (512 * MIB, (512 - (200 - 80)) * MIB)
+
+
 @pytest.mark.parametrize("limit", ["max\n", "", str(1 << 62)])
 def test_no_limit_is_the_machines(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unlimited = host.host_reading().total

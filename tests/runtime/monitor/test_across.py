@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from memplan.runtime.monitor.judge import judge
-from memplan.runtime.monitor.merge import cpu_from_outside
+from memplan.runtime.monitor.processes import cpu_from_outside
 from memplan.runtime.monitor.records import Check, Level
 from memplan.units import GIB, MIB
 from tests.runtime.monitor.readings import HOST, card, reading

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.runtime.meters.records import DeviceReading, HostReading, Reading
-from memplan.runtime.monitor.merge import merge
+from memplan.runtime.monitor.processes import merge
 from memplan.runtime.monitor.wire import Message, decode, encode
 from memplan.units import GIB
 from tests.runtime.monitor.readings import HOST, card, from_outside, reading

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.runtime.numa.commands import commands, joined, rank_words, script, wrapped
-from memplan.runtime.numa.cpulist import format_list, mask
 from memplan.runtime.numa.placement import Demand, MachinePlacement
 from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.records import Topology
-from memplan.runtime.numa.system_files import SystemFiles
+from memplan.runtime.numa.system_files import SystemFiles, format_list, mask
 from memplan.runtime.numa.topology import read_topology, this_machine
 from memplan.units import Bytes
 from tests.runtime.numa.conftest import Trees

@@ -9,10 +9,10 @@ import torch
 
 from memplan.runtime.numa import topology as topology_module
 from memplan.runtime.numa.driver import DriverGpu, nvidia_gpus, sysfs_address
+from memplan.runtime.numa.limits import number_gpus
 from memplan.runtime.numa.records import Device
 from memplan.runtime.numa.system_files import SystemFiles
 from memplan.runtime.numa.topology import read_topology, this_machine
-from memplan.runtime.numa.visible import number_gpus
 from tests.runtime.numa.conftest import Trees
 from tests.runtime.numa.machines import DGX_H100, GH200
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memplan.runtime.numa.cpulist import format_list, parse_list
 from memplan.runtime.numa.placement import Demand
 from memplan.runtime.numa.plan import place
 from memplan.runtime.numa.records import Topology
-from memplan.runtime.numa.system_files import SystemFiles
+from memplan.runtime.numa.system_files import SystemFiles, format_list, parse_list
 from memplan.runtime.numa.topology import read_topology, this_machine
 from tests.runtime.numa.check import check
 from tests.runtime.numa.conftest import Trees

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.runtime.pools.shelf import Shelf
+from memplan.runtime.pools.shelves import Shelf
 
 
 @dataclass(frozen=True)

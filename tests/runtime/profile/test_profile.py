@@ -23,7 +23,7 @@ from memplan.runtime.meters import cpu, cuda
 from memplan.runtime.profile import counters
 from memplan.runtime.profile.recording import DOCUMENT, Recording, read, render
 from memplan.runtime.profile.records import Region, Sample
-from memplan.runtime.profile.sampler import Sampler
+from memplan.runtime.profile.session import Sampler
 from tests.runtime.profile.strategies import RECORDINGS
 
 MIB = 1 << 20

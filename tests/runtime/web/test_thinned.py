@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memplan.runtime.web.points import column, merge_columns, merge_points, point
-from memplan.runtime.web.thinned import Thinned
+from memplan.runtime.web.points import Thinned, column, merge_columns, merge_points, point
 from tests.runtime.metrics.checks import check, device
 
 MOST = st.integers(1, 8).map(lambda half: 2 * half)

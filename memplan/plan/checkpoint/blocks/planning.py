@@ -1,7 +1,8 @@
-"""From a job and a budget to a proved plan, in one process: probe, solve, prove, answer. Runs in the child."""
+"""From a job and a budget to a proved plan and its curve: probe, solve, prove, answer. Runs in the child."""
 
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from memplan.hardware.profile import GpuProfile
@@ -11,17 +12,18 @@ from memplan.job.spec import JobSpec
 from memplan.lifetime.roofline import Roofline, computing_precision
 from memplan.measure.context import context_of
 from memplan.plan.checkpoint.blocks.answer.compose import compose_answer
-from memplan.plan.checkpoint.blocks.answer.curve import anchored
 from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
 from memplan.plan.checkpoint.blocks.answer.records import CheckpointAnswer, ParetoPoint
 from memplan.plan.checkpoint.blocks.probe.build import build_problem
 from memplan.plan.checkpoint.blocks.probe.run import probe
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
+from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.prove.search import prove, with_least
 from memplan.plan.checkpoint.blocks.prove.trials import Trials
 from memplan.plan.checkpoint.blocks.request import BlockPlanRequest, check_request
-from memplan.plan.checkpoint.blocks.solve.curve import curve
+from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint, curve
 from memplan.plan.checkpoint.blocks.solve.methods import rough_solver, sketching_solver, solver
+from memplan.units import Bytes
 
 
 def plan_here(
@@ -95,3 +97,56 @@ def plan_here(
             prove_seconds=tracer.seconds - probe_seconds,
         )
     )
+
+
+def anchored(points: Sequence[CurvePoint], proof: Proof) -> tuple[ParetoPoint, ...]:
+    """Put a curve of live bytes and the traced plans on one axis of device peaks.
+
+    What was traced stands where it was traced. What the allocator loses on another choice is interpolated between the
+    traced ones. Where that choice then would beat the proved plan in both, or be smaller than the smallest that was
+    traced, it is left out.
+
+    Returns:
+        Points with rising peaks and falling times; the proved plan is one of them.
+    """
+    if not points:
+        return ()
+    unplanned, seen = proof.found[0], {traced.choice for traced in proof.found}
+    step = unplanned.seconds or 1.0
+
+    def point(traced: TracedPlan) -> ParetoPoint:
+        extra = max(0.0, traced.seconds - unplanned.seconds)
+        return ParetoPoint(peak_bytes=Bytes(traced.device_bytes), overhead_ratio=extra / step)
+
+    def estimate(choice: CurvePoint) -> ParetoPoint:
+        nbytes = choice.peak_bytes + _between(lost, choice.peak_bytes)
+        return ParetoPoint(peak_bytes=Bytes(nbytes), overhead_ratio=choice.seconds / step)
+
+    lost = sorted({max(traced.live): traced.lost_bytes for traced in proof.found}.items())
+    candidates = [*map(point, proof.found), *(estimate(each) for each in points if each.choice not in seen)]
+    plan, least = point(proof.traced), min(traced.device_bytes for traced in proof.found)
+    others = [each for each in candidates if each.peak_bytes >= least and _trades(each, plan)]
+    return tuple(_front([plan, *others]))
+
+
+def _between(known: Sequence[tuple[int, int]], at: int) -> int:
+    """The value at a place by linear interpolation between known ones (place, value), sorted; level at the ends."""
+    after = bisect_left(known, (at,))
+    if after in {0, len(known)}:
+        return known[min(after, len(known) - 1)][1]
+    (left, low), (right, high) = known[after - 1 : after + 1]
+    return low + (high - low) * (at - left) // (right - left)
+
+
+def _trades(point: ParetoPoint, other: ParetoPoint) -> bool:
+    """Is it better in one and worse in the other?"""
+    return (point.peak_bytes - other.peak_bytes) * (point.overhead_ratio - other.overhead_ratio) < 0
+
+
+def _front(points: Iterable[ParetoPoint]) -> Iterator[ParetoPoint]:
+    """Points that no other beats, by peak."""
+    least: float | None = None
+    for point in sorted(points, key=lambda each: (each.peak_bytes, each.overhead_ratio)):
+        if least is None or point.overhead_ratio < least:
+            least = point.overhead_ratio
+            yield point

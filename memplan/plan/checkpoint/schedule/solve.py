@@ -9,8 +9,7 @@ from memplan.plan.checkpoint.schedule.bound import greatest_need, least_extra_co
 from memplan.plan.checkpoint.schedule.deadline import Deadline
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.gap_ilp import again_stages, slack, solve_gaps
-from memplan.plan.checkpoint.schedule.order import low_peak_order
-from memplan.plan.checkpoint.schedule.ordered import OrderedProblem, ordered, useful
+from memplan.plan.checkpoint.schedule.ordered import OrderedProblem, low_peak_order, ordered, useful
 from memplan.plan.checkpoint.schedule.records import (
     FeasibleSchedule,
     InfeasibleSchedule,

@@ -5,8 +5,8 @@ from typing import Any, cast
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.blocks.answer.curve import anchored
 from memplan.plan.checkpoint.blocks.answer.records import ParetoPoint
+from memplan.plan.checkpoint.blocks.planning import anchored
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.prove.records import Proof, TracedPlan
 from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint

@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from memplan.hardware.catalog import load_profile
-from memplan.plan.checkpoint.blocks.answer.certainty import NO_GAP, Certainty, certainty
-from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
+from memplan.plan.checkpoint.blocks.answer.inputs import NO_GAP, AnswerInputs, Certainty, certainty
 from memplan.plan.checkpoint.blocks.problem.records import (
     BlockChoice,
     ChoiceResult,

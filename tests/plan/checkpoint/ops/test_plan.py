@@ -15,8 +15,7 @@ from memplan.plan.checkpoint.ops.solve.best_schedules import sunk
 from memplan.plan.checkpoint.ops.solve.bound import least_again
 from memplan.plan.checkpoint.ops.solve.lazy import lazy_schedule
 from memplan.plan.checkpoint.ops.solve.plan import plan_joint
-from memplan.plan.checkpoint.ops.solve.repeats import representatives
-from memplan.plan.checkpoint.ops.solve.segments import segments
+from memplan.plan.checkpoint.ops.solve.segments import representatives, segments
 from memplan.plan.checkpoint.schedule.check import violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.records import FeasibleSchedule, OptimalSchedule, Schedule

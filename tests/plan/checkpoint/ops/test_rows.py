@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies
 from memplan.plan.checkpoint.ops.capture.problem import JointProblem
 from memplan.plan.checkpoint.ops.solve.best_schedules import BestSchedules
 from memplan.plan.checkpoint.ops.solve.decisions import DecisionProgram
+from memplan.plan.checkpoint.ops.solve.lazy import improve
 from memplan.plan.checkpoint.ops.solve.memory_rows import MemoryRows
-from memplan.plan.checkpoint.ops.solve.neighbourhoods import improve
 from memplan.plan.checkpoint.schedule.figures import figures_of, memory_curve, unplanned
 from memplan.plan.checkpoint.schedule.highs import BinaryProgram, solve_binary
 from memplan.plan.checkpoint.schedule.records import Schedule

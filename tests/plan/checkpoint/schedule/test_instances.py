@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memplan.errors import UsageError
-from memplan.plan.checkpoint.graph.instances import read_instance
+from memplan.plan.checkpoint.graph_file import read_instance
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from tests.plan.checkpoint.schedule.published import files, needs_data
 

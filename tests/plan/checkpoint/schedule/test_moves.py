@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule
 from memplan.plan.checkpoint.schedule.annealing.anneal import Cooling, anneal, forget
 from memplan.plan.checkpoint.schedule.annealing.recompute import recompute
-from memplan.plan.checkpoint.schedule.annealing.sequence import LiveSequence
+from memplan.plan.checkpoint.schedule.annealing.sequence import AcceptanceRule, LiveSequence
 from memplan.plan.checkpoint.schedule.annealing.shift import shift
 from memplan.plan.checkpoint.schedule.check import violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, memory_curve, unplanned

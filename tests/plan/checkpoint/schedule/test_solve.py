@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.plan.checkpoint.graph.instances import read_instance
+from memplan.plan.checkpoint.graph_file import read_instance
 from memplan.plan.checkpoint.schedule.bound import least_extra_cost
 from memplan.plan.checkpoint.schedule.check import violations
 from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
-from memplan.plan.checkpoint.schedule.order import low_peak_order
+from memplan.plan.checkpoint.schedule.ordered import low_peak_order
 from memplan.plan.checkpoint.schedule.records import (
     FeasibleSchedule,
     InfeasibleSchedule,

@@ -7,8 +7,7 @@ from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.job.target import format_target
 from memplan.measure.answer import optimizer_in_words
 from memplan.measure.answer import options as step_options
-from memplan.plan.checkpoint.blocks.answer.certainty import certainty
-from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs
+from memplan.plan.checkpoint.blocks.answer.inputs import AnswerInputs, certainty
 from memplan.plan.checkpoint.blocks.answer.records import BlockRow, CheckpointAnswer
 from memplan.plan.checkpoint.blocks.as_plan import plan_for
 from memplan.plan.checkpoint.blocks.problem.memory import peak

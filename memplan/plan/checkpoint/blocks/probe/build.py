@@ -7,10 +7,9 @@ unplanned step calibrates the rest: ``fixed_bytes`` is what makes the formula of
 from collections.abc import Sequence
 
 from memplan.lifetime.roofline import Roofline
-from memplan.plan.checkpoint.blocks.probe.chain import is_chain
 from memplan.plan.checkpoint.blocks.probe.figures import Figures, Ruler, true_peaks
+from memplan.plan.checkpoint.blocks.probe.kinds import is_chain, position_name
 from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate
-from memplan.plan.checkpoint.blocks.probe.naming import position_name
 from memplan.plan.checkpoint.blocks.probe.read import rounding
 from memplan.plan.checkpoint.blocks.probe.traffic import PassedTensor, Probe, Role, roles, traffic
 from memplan.plan.checkpoint.blocks.problem.memory import position_bytes, with_peaks

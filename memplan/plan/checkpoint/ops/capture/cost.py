@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from memplan.lifetime.roofline import UNKNOWN_BANDWIDTH, UNKNOWN_FLOPS, Roofline
-from memplan.plan.checkpoint.ops.capture.kinds import schema_of
-from memplan.plan.checkpoint.ops.capture.values import storages
+from memplan.plan.checkpoint.ops.capture.values import schema_of, storages
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.ops.capture.capture import JointGraph
 from memplan.plan.checkpoint.ops.capture.cost import Cost
-from memplan.plan.checkpoint.ops.capture.kinds import has_effect, ignores_statistics, is_mutating, runs_once
-from memplan.plan.checkpoint.ops.capture.values import Computation, GraphValues, storages, values_of
+from memplan.plan.checkpoint.ops.capture.values import (
+    Computation,
+    GraphValues,
+    has_effect,
+    ignores_statistics,
+    is_mutating,
+    runs_once,
+    storages,
+    values_of,
+)
 from memplan.plan.checkpoint.schedule.ordered import ordered, useful
 from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule
 from memplan.runtime.partition.split import Order, is_backward_input

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from memplan.plan.checkpoint.ops.solve.repeats import representatives
-from memplan.plan.checkpoint.ops.solve.segments import segments
+from memplan.plan.checkpoint.ops.solve.segments import representatives, segments
 from memplan.plan.checkpoint.schedule.highs import BinaryProgram
 from memplan.plan.checkpoint.schedule.ordered import ordered, useful
 from memplan.plan.checkpoint.schedule.records import RematGraph, Schedule, readers_of

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule, excess
 from memplan.plan.checkpoint.schedule.annealing.recompute import recompute
-from memplan.plan.checkpoint.schedule.annealing.sequence import LiveSequence
+from memplan.plan.checkpoint.schedule.annealing.sequence import AcceptanceRule, LiveSequence, excess
 from memplan.plan.checkpoint.schedule.annealing.shift import shift
 
 if TYPE_CHECKING:

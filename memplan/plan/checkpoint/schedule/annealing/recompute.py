@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule, excess
+from memplan.plan.checkpoint.schedule.annealing.sequence import AcceptanceRule, excess
 
 if TYPE_CHECKING:
     import numpy as np

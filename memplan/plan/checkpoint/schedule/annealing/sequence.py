@@ -1,10 +1,13 @@
-"""A schedule under change: computations in a row, who reads whom, and the memory at each of them.
+"""A schedule under change: computations in a row, who reads whom, their memory, and the rule that accepts changes.
 
 A *computation* is one run of one node; a node has several if it is computed again. They are numbered once and for all,
 so that a move shifts positions but touches no reader. Everything that moves need in bulk stands in numpy arrays.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from memplan.plan.checkpoint.schedule.ordered import OrderedProblem, useful
@@ -12,8 +15,32 @@ from memplan.plan.checkpoint.schedule.ordered import OrderedProblem, useful
 if TYPE_CHECKING:
     import numpy as np
 
+
 SPARE = 3
 """Computations of each node, on average, that a schedule under change has room for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AcceptanceRule:
+    """The rule by which changes of a schedule are accepted, at one temperature."""
+
+    temperature: float
+    """In units of cost; a change that costs this much more is made about once in three times."""
+    weight: float
+    """Cost per byte above the budget and position."""
+    random: Random
+    """Seeded."""
+    noise: "np.ndarray"
+    """Standard Gumbel noise: the least of ``energy - temperature * noise`` is a draw from Boltzmann's distribution."""
+
+    def accepts(self, change: float) -> bool:
+        """Metropolis' rule."""
+        return change <= 0 or self.random.random() < math.exp(-change / self.temperature)
+
+    def draw(self, energies: "np.ndarray") -> int:
+        """Draw one of several states by their energies."""
+        offset = self.random.randrange(len(self.noise) - len(energies))
+        return int((energies - self.temperature * self.noise[offset : offset + len(energies)]).argmin())
 
 
 class LiveSequence:
@@ -122,3 +149,10 @@ class LiveSequence:
         np.subtract.at(changes, self.position[self.last[self.row]] + 1, sizes)
         memory: np.ndarray = np.cumsum(changes[:-1]) + self.load[self.row] - sizes
         return memory
+
+
+def excess(memory: "np.ndarray", budget: float) -> "np.ndarray":
+    """Bytes above the budget at each position."""
+    import numpy as np
+
+    return np.maximum(memory - budget, 0.0)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from memplan.plan.checkpoint.schedule.annealing.acceptance import AcceptanceRule, excess
+from memplan.plan.checkpoint.schedule.annealing.sequence import AcceptanceRule, excess
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from memplan.plan.checkpoint.blocks.problem.memory import peak
 from memplan.plan.checkpoint.blocks.problem.records import BlockChoice, FeasibleChoice, InfeasibleChoice, OptimalChoice
 from memplan.plan.checkpoint.blocks.problem.seconds import extra_seconds
 from memplan.plan.checkpoint.blocks.solve import ilp, rotor
-from memplan.plan.checkpoint.blocks.solve.best import CombinedSolver
+from memplan.plan.checkpoint.blocks.solve.methods import CombinedSolver
 from memplan.plan.checkpoint.blocks.solve.nested import NestedSolver
 from memplan.plan.checkpoint.blocks.solve.nested_least import LeastPeak, least_of
 from tests.plan.checkpoint.blocks.solve.problems import Shape, block_problems, chain, with_states

@@ -6,6 +6,7 @@ an ``id`` and come in any order: networkx sorts them. Moccasin's random layered 
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ from pathlib import Path
 from memplan.errors import UsageError
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
+from memplan.plan.checkpoint.schedule.answer import GraphAnswer, answer_of, budget_of
+from memplan.plan.checkpoint.schedule.figures import figures_of, unplanned
 from memplan.plan.checkpoint.schedule.records import RematGraph
+from memplan.plan.checkpoint.schedule.solve import solve_schedule
 
 _HINT = "give a networkx node-link JSON file of a directed acyclic graph with the costs and sizes of its nodes"
 
@@ -184,3 +188,24 @@ class _Reader:
 
     def _error(self, what: str, where: str) -> UsageError:
         return UsageError(what, where=f"{self._path}: {where}", hint=_HINT)
+
+
+def plan_graph(path: Path, *, budget: int | None, ratio: float | None, time_limit: float) -> GraphAnswer:
+    """Solve a graph from a file.
+
+    Args:
+        path: networkx node-link JSON, in Checkmate's or Moccasin's dialect.
+        budget: Peak in bytes at most; or
+        ratio: the same as a share of the peak of the graph's own order, rounded down.
+        time_limit: Seconds for the search.
+
+    Raises:
+        UsageError: The file is no such graph, or not exactly one of budget and ratio is given.
+    """
+    graph = read_instance(path)
+    before = figures_of(graph, unplanned(graph))
+    limit = budget_of(before, budget, ratio)
+    started = time.perf_counter()
+    result = solve_schedule(graph, limit, time_limit=time_limit)
+    seconds = time.perf_counter() - started
+    return answer_of(graph, before, result, target=str(path), budget=limit, seconds=seconds)

@@ -1,1 +1,0 @@
-"""Checkpoint plans of graphs from files: rematerialisation instances as the literature exchanges them."""
