@@ -33,6 +33,14 @@ _SWITCHES = frozenset({
 })  # fmt: skip
 """Options of launchers without a value (torch/distributed/run.py, accelerate/commands/launch.py,
 deepspeed/launcher/runner.py)."""
+_OF_DEEPSPEED = ("--local_rank=0", "--no_local_rank")
+_SAY_RANK = {
+    "torch.distributed.launch": ("--local-rank=0", "--use_env", "--use-env"),
+    "deepspeed": _OF_DEEPSPEED,
+    "deepspeed.launcher.runner": _OF_DEEPSPEED,
+}
+"""Launcher → how it says the rank as an argument, and by which options it does not (torch/distributed/run.py,
+deepspeed/launcher/launch.py)."""
 _ACCELERATE = {
     "--mixed_precision": "ACCELERATE_MIXED_PRECISION",
     "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
@@ -73,13 +81,11 @@ def parse_words(words: Sequence[str], *, folder: Path = Path(), kind: FileKind |
     first, *rest = words
     launcher = _LAUNCHING_MODULES.get(rest[1]) if first in _PYTHON and rest[:1] == ["-m"] and rest[1:] else None
     if launcher is not None:
-        return _launched(
-            launcher[0], [*launcher[1:], *rest[2:]], folder, says_rank=rest[1].endswith("distributed.launch")
-        )
+        return _launched(launcher[0], [*launcher[1:], *rest[2:]], folder, by=rest[1])
     if first in _PYTHON:
         return ParsedWords(target=_python(rest, folder))
     if first in _STARTERS:
-        return _launched(first, rest, folder)
+        return _launched(first, rest, folder, by=first)
     target = parse_target(first, folder)
     file = target.path if isinstance(target, FileTarget) and target.factory is None else None
     if kind == "script" and file is None:
@@ -160,15 +166,16 @@ def _python(words: Sequence[str], folder: Path) -> ScriptTarget:
     return ScriptTarget(path=existing_file(folder / words[at]), arguments=tuple(words[at + 1 :]))
 
 
-def _launched(launcher: str, words: Sequence[str], folder: Path, *, says_rank: bool = False) -> ParsedWords:
-    """What a launcher would start on each rank; an older one says the rank as an argument unless told ``--use_env``."""
+def _launched(launcher: str, words: Sequence[str], folder: Path, *, by: str) -> ParsedWords:
+    """What a launcher would start on each rank; some say the rank as an argument unless they are told not to."""
     options, program = _split(words[len(_STARTERS[launcher]) :])
     ranks = _number(options, _RANKS) * _number(options, _NODES)
     target = _python(program, folder)
     # One ``--`` behind the program is the launcher's own (``argparse.REMAINDER``).
     arguments = target.arguments[1:] if target.arguments[:1] == ("--",) else target.arguments
-    if says_rank and not {"--use_env", "--use-env"} & options.keys():
-        arguments = ("--local-rank=0", *arguments)
+    says_rank, *silent = _SAY_RANK.get(by, ("",))
+    if says_rank and not options.keys() & set(silent):
+        arguments = (says_rank, *arguments)
     environment = {
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(_number(options, _RANKS)),
         "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",

@@ -110,6 +110,10 @@ class _Row(dict[str, Any]):
         self[name] = value = self._read(name)
         return value
 
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        """What a copy is: what has been read of it."""
+        return dict, (dict(self),)
+
 
 def _said(role: str) -> dict[str, str]:
     return {"role": role, "content": SHORT_TEXT}

@@ -1,5 +1,6 @@
 """Models, tokenizers and data sets of the hub in scripts that nobody has changed."""
 
+import copy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,12 @@ def test_columns_that_nobody_knows_are_those_that_are_read() -> None:
     assert data.features["quote"].dtype == "string"
     assert [sentence for sentence in told if "quote is a text of 128 words" in sentence]
     assert load_dataset(told.append, "someone/other", split="train[:1%]").column_names == ["text"]
+
+
+def test_rows_whose_columns_nobody_knows_can_be_copied() -> None:
+    row = load_dataset(lambda _: None, "someone/questions")["train"][0]
+    text = row["prompt"]
+    assert copy.deepcopy(row) == copy.copy(row) == {"prompt": text}
 
 
 def test_rows_of_pictures_are_transformed_when_they_are_read() -> None:
