@@ -110,9 +110,9 @@ class _Row(dict[str, Any]):
         self[name] = value = self._read(name)
         return value
 
-    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
-        """What a copy is: what has been read of it."""
-        return dict, (dict(self),)
+    def __reduce__(self) -> tuple[type["_Row"], tuple[dict[str, Any], Callable[[str], Any]]]:
+        """How a copy is made, which has any column as well."""
+        return _Row, (dict(self), self._read)
 
 
 def _said(role: str) -> dict[str, str]:

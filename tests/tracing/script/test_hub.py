@@ -171,8 +171,9 @@ def test_columns_that_nobody_knows_are_those_that_are_read() -> None:
 
 def test_rows_whose_columns_nobody_knows_can_be_copied() -> None:
     row = load_dataset(lambda _: None, "someone/questions")["train"][0]
-    text = row["prompt"]
+    unread, text = copy.deepcopy([row]), row["prompt"]
     assert copy.deepcopy(row) == copy.copy(row) == {"prompt": text}
+    assert unread[0]["prompt"] == text
 
 
 def test_rows_of_pictures_are_transformed_when_they_are_read() -> None:
