@@ -315,3 +315,23 @@ def test_columns_that_were_not_read_are_there_after_a_map() -> None:
     named = rows.map(lambda batch: {"word": ["no" if each else "yes" for each in batch["label"]]}, batched=True)
     assert (len(named), named[1]["word"], len(named[1]["text"].split())) == (100, "no", 128)
     assert named.map(lambda row: {"size": len(row["word"])}, remove_columns=["word", "label", "text"])[1] == {"size": 2}
+
+
+OLDER = """
+import torch
+from accelerate import Accelerator, DistributedType
+
+accelerator = Accelerator()
+net = torch.nn.Linear(8, 8)
+net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters()))
+if accelerator.distributed_type == DistributedType.TPU:
+    raise SystemExit("this is no TPU")
+for _ in range(5):
+    accelerator.backward(net(torch.ones(4, 8, device=accelerator.device)).sum())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_script_for_an_older_accelerate_may_ask_for_a_tpu(run: Callable[..., Estimate]) -> None:
+    assert run(OLDER).parameters == 72
