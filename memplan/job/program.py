@@ -1,6 +1,7 @@
 """Words that name a program and its arguments: ``train.py -- --lr 1e-3``, ``-- torchrun --nproc-per-node 8 x.py``."""
 
 import ast
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,8 @@ _NOT_READ = ("--config_file", "--use_deepspeed", "--use_fsdp", "--use_megatron_l
 """Options of ``accelerate launch`` that decide what each rank holds, and are not read."""
 _LEARNS = ("backward", "fit", "train", "step")
 """Methods that only programs call which train."""
+_LONGEST_HEAD = 256
+"""Bytes of a command's first line (``BINPRM_BUF_SIZE``, include/uapi/linux/binfmts.h)."""
 _DIFFERENTIATES = ("grad", "grad_and_value")
 """Functions of ``torch.autograd`` and ``torch.func`` that only programs call which train, or models of forces."""
 
@@ -86,6 +89,8 @@ def parse_words(words: Sequence[str], *, folder: Path = Path(), kind: FileKind |
         return ParsedWords(target=_python(rest, folder))
     if first in _STARTERS:
         return _launched(first, rest, folder, by=first)
+    if rest and (command := _command(first)) is not None:
+        return ParsedWords(target=ScriptTarget(path=command, arguments=tuple(rest)))
     target = parse_target(first, folder)
     file = target.path if isinstance(target, FileTarget) and target.factory is None else None
     if kind == "script" and file is None:
@@ -152,6 +157,16 @@ def _runs(node: ast.stmt) -> bool:
     if isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try):
         return any(_runs(inner) for inner in node.body)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def _command(name: str) -> Path | None:
+    """The file of a command that an installed package brings (``trl``, ``litgpt``), where it is one of Python's."""
+    found = shutil.which(name) if "/" not in name and "\0" not in name else None
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        head = file.readline(_LONGEST_HEAD)
+    return Path(found) if head.startswith(b"#!") and b"python" in head else None
 
 
 def _python(words: Sequence[str], folder: Path) -> ScriptTarget:

@@ -116,6 +116,17 @@ def test_modules_run_as_programs() -> None:
     assert target == ScriptTarget(path=None, module="package.train", arguments=("--lr", "1"))
 
 
+def test_commands_of_installed_packages_are_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, head in (("tunes", "#!/usr/bin/python3 -u"), ("shells", "#!/bin/sh")):
+        (tmp_path / name).write_text(f"{head}\n")
+        (tmp_path / name).chmod(0o755)
+    target = parse_words(["tunes", "sft", "--lr", "1"]).target
+    assert target == ScriptTarget(path=tmp_path / "tunes", arguments=("sft", "--lr", "1"))
+    with pytest.raises(UsageError, match="'shells' is not a target"):
+        parse_words(["shells", "sft"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -335,3 +335,20 @@ for _ in range(5):
 
 def test_a_script_for_an_older_accelerate_may_ask_for_a_tpu(run: Callable[..., Estimate]) -> None:
     assert run(OLDER).parameters == 72
+
+
+COMMAND = """
+import sys
+from accelerate.commands.launch import launch_command, launch_command_parser
+launch_command(launch_command_parser().parse_args(["--num_processes", "1", "inner.py", *sys.argv[1:]]))
+"""
+INNER = OLDER.replace("torch.nn.Linear(8, 8)", "torch.nn.Linear(8, int(sys.argv[1]))").replace(
+    "import torch", "import sys, torch", 1
+)
+
+
+def test_what_a_command_launches_by_accelerate_is_traced(run: Callable[..., Estimate], tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text(INNER)
+    estimate = run(COMMAND, "16")
+    assert estimate.parameters == 8 * 16 + 16
+    assert "accelerate launches inner.py: it runs in the program's own process" in estimate.assumptions
