@@ -53,6 +53,8 @@ class Session:
     """Packages that the program imports and that are not installed, likewise."""
     disk: Disk
     """What DeepSpeed keeps there."""
+    may_leave_out: bool
+    """May turns that repeat the one before them be left out?"""
     started: float
     """Reading of ``time.perf_counter``."""
 
@@ -147,7 +149,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         recorder.references.default_place = "device" if device.kind == "cpu" else "host"
         yield Session(
             recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, missing=missing,
-            disk=disk, started=started,
+            disk=disk, may_leave_out=not spec.no_fold and spec.compile == "eager", started=started,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from memplan.tracing.script.boundaries import StepRepeated
 from memplan.tracing.script.copies import real_copies
 from memplan.tracing.script.engines import Engines
 from memplan.tracing.script.epoch import Epoch
+from memplan.tracing.script.few_micro_batches import FewMicroBatches
 from memplan.tracing.script.games import Games
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
@@ -129,6 +130,8 @@ def following(
     played: dict[str, Maker] = {"gymnasium.wrappers.common": Games(here.decisions).time_limits}
     if here.recorder.device.kind == "cuda":
         played["deepspeed"] = Engines(periods, here.disk).played
+    if here.may_leave_out:
+        played["transformers.trainer"] = FewMicroBatches(here.recorder).of_trainer
     with (
         real_loaders(here.recorder, periods.epoch), real_copies(), surroundings(assume, played), steppers.watching(),
         periods.watching(), periods.calls.skipping(), scripts_run(assume),
