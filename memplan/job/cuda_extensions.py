@@ -22,7 +22,9 @@ HINTS = {
 """Top-level module → what helps."""
 
 PHRASES = {
+    "Ninja is required to load C++ extensions": _PLAIN_PATH,
     "FlashAttention2 has been toggled on": _FLASH,
     "FlashAttention3 has been toggled on": _FLASH,
 }
-"""Words by which transformers says that such a package is missing (modeling_utils.py) → what helps."""
+"""Words by which transformers says that such a package is missing (modeling_utils.py), or torch that kernels of the
+program's own cannot be compiled (utils/cpp_extension.py) → what helps."""

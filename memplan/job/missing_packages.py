@@ -1,13 +1,14 @@
 """Packages that are not installed and that a program imports without using them: the import passes, a use fails.
 
 Many a file of a package imports what only another of its functions needs. Where the program itself is prepared for the
-package to be missing (the import stands under ``try``, or it asks ``find_spec``), it is told so.
+package to be missing (the import stands under ``try``, or it asks ``find_spec``), it is told so. What only shows
+things to people is used, and shows nothing.
 """
 
 import ast
 import importlib.machinery
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FrameType, ModuleType
@@ -19,13 +20,16 @@ from memplan.job.usercode import is_user_file
 
 
 @contextmanager
-def missing_packages() -> Iterator[Sequence[str]]:
+def missing_packages(showing: Callable[[str], importlib.machinery.ModuleSpec | None]) -> Iterator[Sequence[str]]:
     """Let the user's files import packages that are not installed.
+
+    Args:
+        showing: What stands for a module that only shows things to people; None for any other.
 
     Yields:
         A sentence for each, as it comes.
     """
-    finder = _Finder()
+    finder = _Finder(showing)
     sys.meta_path.append(finder)
     try:
         yield finder.told
@@ -38,7 +42,8 @@ def missing_packages() -> Iterator[Sequence[str]]:
 class _Finder:
     """Comes after all others (``importlib.abc.MetaPathFinder``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, showing: Callable[[str], importlib.machinery.ModuleSpec | None]) -> None:
+        self._showing = showing
         self.made: list[str] = []
         self.told: list[str] = []
 
@@ -47,10 +52,12 @@ class _Finder:
         top = name.partition(".")[0]
         if top not in self.made and not _is_unguarded():
             return None
+        shows = self._showing(name)
         if top == name:
-            self.told.append(f"{name} is not installed; it is imported and not used")
+            use = "imported and not used" if shows is None else "told nothing"
+            self.told.append(f"{name} is not installed; it is {use}")
         self.made.append(name)
-        return importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)  # type: ignore[arg-type]
+        return shows or importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)  # type: ignore[arg-type]
 
 
 class _Loader:

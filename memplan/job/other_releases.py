@@ -14,6 +14,7 @@ from types import FrameType, ModuleType
 from memplan.files.read import UnreadableError, read_text
 
 _KEYWORD = re.compile(r"^([\w.]+?)(?:\.__init__)?\(\) got an unexpected keyword argument")
+_RELEASE = re.compile(r"\b(\w+)\.__version__")
 _PAGES = ("requirements*.txt", "environment*.y*ml", "env.y*ml", "setup.py", "setup.cfg", "pyproject.toml", "*.md")
 """Files in which repositories name the releases that they want."""
 _UP = 2
@@ -40,6 +41,12 @@ def other_release(error: BaseException, is_theirs: Callable[[str], bool]) -> str
     return f"{what}: install the one that it was written for"
 
 
+def statement(error: BaseException) -> str:
+    """The line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    return (frames[0].line or "") if frames else ""
+
+
 def _text_of(page: Path) -> str:
     with suppress(UnreadableError):  # A page that cannot be read names nothing.
         return read_text(page)
@@ -59,6 +66,8 @@ def _lacking(error: BaseException) -> str | None:
         owner = error.name
     elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType | type):
         owner = error.obj.__name__ if isinstance(error.obj, ModuleType) else error.obj.__module__
+    elif isinstance(error, AssertionError) and (named := _RELEASE.search(statement(error))):
+        owner = named[1]
     elif isinstance(error, TypeError) and (named := _KEYWORD.match(str(error))):
         owner = _module_of(error, named[1])
     package = owner.partition(".")[0] if isinstance(owner, str) else ""

@@ -1,6 +1,7 @@
 """Words that name a program and its arguments: ``train.py -- --lr 1e-3``, ``-- torchrun --nproc-per-node 8 x.py``."""
 
 import ast
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,14 @@ _SWITCHES = frozenset({
 })  # fmt: skip
 """Options of launchers without a value (torch/distributed/run.py, accelerate/commands/launch.py,
 deepspeed/launcher/runner.py)."""
+_OF_DEEPSPEED = ("--local_rank=0", "--no_local_rank")
+_SAY_RANK = {
+    "torch.distributed.launch": ("--local-rank=0", "--use_env", "--use-env"),
+    "deepspeed": _OF_DEEPSPEED,
+    "deepspeed.launcher.runner": _OF_DEEPSPEED,
+}
+"""Launcher → how it says the rank as an argument, and by which options it does not (torch/distributed/run.py,
+deepspeed/launcher/launch.py)."""
 _ACCELERATE = {
     "--mixed_precision": "ACCELERATE_MIXED_PRECISION",
     "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
@@ -42,6 +51,8 @@ _NOT_READ = ("--config_file", "--use_deepspeed", "--use_fsdp", "--use_megatron_l
 """Options of ``accelerate launch`` that decide what each rank holds, and are not read."""
 _LEARNS = ("backward", "fit", "train", "step")
 """Methods that only programs call which train."""
+_LONGEST_HEAD = 256
+"""Bytes of a command's first line (``BINPRM_BUF_SIZE``, include/uapi/linux/binfmts.h)."""
 _DIFFERENTIATES = ("grad", "grad_and_value")
 """Functions of ``torch.autograd`` and ``torch.func`` that only programs call which train, or models of forces."""
 
@@ -73,13 +84,13 @@ def parse_words(words: Sequence[str], *, folder: Path = Path(), kind: FileKind |
     first, *rest = words
     launcher = _LAUNCHING_MODULES.get(rest[1]) if first in _PYTHON and rest[:1] == ["-m"] and rest[1:] else None
     if launcher is not None:
-        return _launched(
-            launcher[0], [*launcher[1:], *rest[2:]], folder, says_rank=rest[1].endswith("distributed.launch")
-        )
+        return _launched(launcher[0], [*launcher[1:], *rest[2:]], folder, by=rest[1])
     if first in _PYTHON:
         return ParsedWords(target=_python(rest, folder))
     if first in _STARTERS:
-        return _launched(first, rest, folder)
+        return _launched(first, rest, folder, by=first)
+    if rest and (command := _command(first)) is not None:
+        return ParsedWords(target=ScriptTarget(path=command, arguments=tuple(rest)))
     target = parse_target(first, folder)
     file = target.path if isinstance(target, FileTarget) and target.factory is None else None
     if kind == "script" and file is None:
@@ -148,6 +159,16 @@ def _runs(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
+def _command(name: str) -> Path | None:
+    """The file of a command that an installed package brings (``trl``, ``litgpt``), where it is one of Python's."""
+    found = shutil.which(name) if "/" not in name and "\0" not in name else None
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        head = file.readline(_LONGEST_HEAD)
+    return Path(found) if head.startswith(b"#!") and b"python" in head else None
+
+
 def _python(words: Sequence[str], folder: Path) -> ScriptTarget:
     """What ``python`` would run; its own options have no effect on memory."""
     at = next((place for place, word in enumerate(words) if word == "-m" or not word.startswith("-")), None)
@@ -160,15 +181,16 @@ def _python(words: Sequence[str], folder: Path) -> ScriptTarget:
     return ScriptTarget(path=existing_file(folder / words[at]), arguments=tuple(words[at + 1 :]))
 
 
-def _launched(launcher: str, words: Sequence[str], folder: Path, *, says_rank: bool = False) -> ParsedWords:
-    """What a launcher would start on each rank; an older one says the rank as an argument unless told ``--use_env``."""
+def _launched(launcher: str, words: Sequence[str], folder: Path, *, by: str) -> ParsedWords:
+    """What a launcher would start on each rank; some say the rank as an argument unless they are told not to."""
     options, program = _split(words[len(_STARTERS[launcher]) :])
     ranks = _number(options, _RANKS) * _number(options, _NODES)
     target = _python(program, folder)
     # One ``--`` behind the program is the launcher's own (``argparse.REMAINDER``).
     arguments = target.arguments[1:] if target.arguments[:1] == ("--",) else target.arguments
-    if says_rank and not {"--use_env", "--use-env"} & options.keys():
-        arguments = ("--local-rank=0", *arguments)
+    says_rank, *silent = _SAY_RANK.get(by, ("",))
+    if says_rank and not options.keys() & set(silent):
+        arguments = (says_rank, *arguments)
     environment = {
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(_number(options, _RANKS)),
         "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from memplan.errors import EstimateError, MemplanError
 from memplan.job import cuda_extensions
-from memplan.job.other_releases import is_there, other_release
+from memplan.job.other_releases import is_there, other_release, statement
 from memplan.job.own_packages import lacking
 
 P = ParamSpec("P")
@@ -209,6 +209,9 @@ def _own_folders() -> Iterator[Path]:
 def _message(error: BaseException) -> str:
     # format_exception_only also survives a __str__ that raises, and shows notes.
     text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, AssertionError) and not error.args:
+        # All that it says is what is asserted.
+        text += f": {statement(error)}"
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + " …"
 
 

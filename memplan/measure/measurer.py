@@ -119,7 +119,9 @@ class Measurer:
             UsageError: The options do not fit the target.
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
-        return self._lifetimes(every_turn(spec), profile, rank, way, at)
+        found = self._lifetimes(every_turn(spec), profile, rank, way, at)
+        # Of a program only its trace says whether it has turns.
+        return self._lifetimes(replace(spec, no_fold=True), profile, rank, way, at) if found.trace.turns else found
 
     def _lifetimes(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way = "likely", at: str = "") -> Lifetimes:
         """The same; of turns around a ring that are alike, a few, which are as good where they are played."""
@@ -193,7 +195,7 @@ class Measurer:
             except (EstimateError, UsageError) as error:
                 return error
             if not turns_repeat(trace) or (spec.few_micro_batches and not _repeats_late(trace)):
-                return self._traced(every_turn(spec), profile, rank, way, at)
+                return self._traced(replace(every_turn(spec), no_fold=True), profile, rank, way, at)
             if self._kept is not None:
                 self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)

@@ -22,6 +22,7 @@ from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import CacheLayer, DeviceTraits, ModelFacts, Trace
 from memplan.tracing.results import results_of
 from memplan.tracing.scratch.cpu_table import CPU_VERDICTS, unexamined
+from memplan.tracing.script import loggers
 from memplan.tracing.semantics import Semantics, semantics
 from memplan.tracing.sharding.zero.disk import Disk
 from memplan.tracing.sharding.zero.settings import is_approximated, is_zero
@@ -52,6 +53,8 @@ class Session:
     """Packages that the program imports and that are not installed, likewise."""
     disk: Disk
     """What DeepSpeed keeps there."""
+    may_leave_out: bool
+    """May turns that repeat the one before them be left out?"""
     started: float
     """Reading of ``time.perf_counter``."""
 
@@ -128,7 +131,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         disk = stack.enter_context(_deepspeed(spec))
         stack.enter_context(decisions.host_draws.playing())
         stack.enter_context(fake_world())
-        missing = stack.enter_context(missing_packages())
+        missing = stack.enter_context(missing_packages(loggers.showing))
         stack.enter_context(fakes_pass_for_real())
         compiled = stack.enter_context(compiling(spec.compile))
         means = stack.enter_context(semantics(device, spec.attention))
@@ -146,7 +149,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         recorder.references.default_place = "device" if device.kind == "cpu" else "host"
         yield Session(
             recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, missing=missing,
-            disk=disk, started=started,
+            disk=disk, may_leave_out=not spec.no_fold and spec.compile == "eager", started=started,
         )  # fmt: skip
 
 

@@ -145,16 +145,17 @@ class _Later:
         if other.storage == event.storage + self.storages:
             return event.action == "free" or self._is_born(event.storage, other.storage)
         # What the turn before both left may have come among others.
-        return event.action == "free" and event.storage < self.outside <= other.storage and self._is_like(event, other)
+        is_older = event.action == "free" and event.storage < self.outside <= other.storage
+        return is_older and self._is_like(event.storage, other.storage)
 
     def is_op(self, op: Op, other: Op) -> bool:
-        """Is the other op this one in the next turn? What is older than both they share."""
+        """Is the other op this one in the next turn? What is older than both they share, but for their inputs."""
         alike = replace(other, index=op.index, reads=op.reads, writes=op.writes) == op
         pairs = ((op.reads, other.reads), (op.writes, other.writes))
         return alike and all(len(one) == len(two) and all(map(self._is_meant, one, two)) for one, two in pairs)
 
-    def _is_like(self, event: Event, other: Event) -> bool:
-        one, two = self.trace.storages[event.storage], self.trace.storages[other.storage]
+    def _is_like(self, storage: StorageId, other: StorageId) -> bool:
+        one, two = self.trace.storages[storage], self.trace.storages[other]
         return replace(two, id=one.id, birth=one.birth) == one
 
     def _is_born(self, storage: StorageId, other: StorageId) -> bool:
@@ -162,4 +163,11 @@ class _Later:
         return replace(two, id=one.id, birth=OpIndex(two.birth - self.ops)) == one
 
     def _is_meant(self, storage: StorageId, other: StorageId) -> bool:
-        return other == storage + self.storages or (other == storage and storage < self.outside)
+        if other == storage + self.storages:
+            return True
+        return storage < self.outside and (other == storage or self._are_inputs(storage, other))
+
+    def _are_inputs(self, storage: StorageId, other: StorageId) -> bool:
+        """Are they batches that were fetched before the first turn?"""
+        is_input = self.trace.storages[storage].role == "input"
+        return is_input and other < self.outside and self._is_like(storage, other)

@@ -73,7 +73,9 @@ def test_arguments_make_a_program_of_any_file() -> None:
         ("torchrun --standalone --nproc_per_node=4 --nnodes=2 train.py", 8, ()),
         ("torchrun --nnodes 1:4 --nproc-per-node=2 train.py", 8, ()),
         ("accelerate launch --num_processes 2 --multi_gpu train.py x", 2, ("x",)),
-        ("deepspeed --num_gpus=4 train.py --deepspeed ds.json", 4, ("--deepspeed", "ds.json")),
+        ("deepspeed --num_gpus=4 train.py --deepspeed ds.json", 4, ("--local_rank=0", "--deepspeed", "ds.json")),
+        ("deepspeed --no_local_rank train.py", 1, ()),
+        ("python -m deepspeed.launcher.runner train.py --lr 1", 1, ("--local_rank=0", "--lr", "1")),
         ("torchrun --nproc-per-node 8 train.py -- --lr 1", 8, ("--lr", "1")),
         ("python -u train.py --lr 1", 1, ("--lr", "1")),
         ("python -m torch.distributed.run --nproc_per_node 4 train.py", 4, ()),
@@ -112,6 +114,17 @@ def test_what_accelerate_tells_its_programs_is_found() -> None:
 def test_modules_run_as_programs() -> None:
     target = parse_words(["python", "-m", "package.train", "--lr", "1"]).target
     assert target == ScriptTarget(path=None, module="package.train", arguments=("--lr", "1"))
+
+
+def test_commands_of_installed_packages_are_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, head in (("tunes", "#!/usr/bin/python3 -u"), ("shells", "#!/bin/sh")):
+        (tmp_path / name).write_text(f"{head}\n")
+        (tmp_path / name).chmod(0o755)
+    target = parse_words(["tunes", "sft", "--lr", "1"]).target
+    assert target == ScriptTarget(path=tmp_path / "tunes", arguments=("sft", "--lr", "1"))
+    with pytest.raises(UsageError, match="'shells' is not a target"):
+        parse_words(["shells", "sft"])
 
 
 @pytest.mark.parametrize(

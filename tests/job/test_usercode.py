@@ -111,6 +111,19 @@ def test_a_program_for_another_release_of_a_package_is_told_which(line, tmp_path
     assert f"pip install '{name}==0.3.2', as its INSTALL.md says" in caught.value.hint
 
 
+def test_a_bare_assertion_is_told_by_what_it_asserts(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    file = tmp_path / "train.py"
+    file.write_text("import transformers\nassert transformers.__version__ == '0.3.2'  # checked\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EstimateError) as caught, user_code("train.py"):
+        exec(compile(file.read_text(), str(file), "exec"), {})
+    assert caught.value.what.endswith("AssertionError: assert transformers.__version__ == '0.3.2'  # checked")
+    assert "another release of transformers" in (caught.value.hint or "")
+    with pytest.raises(EstimateError, match=r"AssertionError: four\n"), user_code("train.py"):
+        raise AssertionError("four")
+
+
 def test_a_module_that_nothing_imported_is_no_matter_of_releases(tmp_path, monkeypatch):
     (tmp_path / "house").mkdir()
     for file in ("__init__.py", "room.py"):

@@ -21,7 +21,7 @@ _OTHER_NAMES = {
     "deepseek-r1-distill-qwen-(7b|14b|32b)": r"qwen2.5-\1",
     "tinyllama_v1.1": "tinyllama-1.1b",
     "zephyr-7b-(alpha|beta)": "mistral-7b-v0.1",
-    "(llama-7b|vicuna-7b-v1.5)": "llama-2-7b",
+    "(llama-7b(-hf)?|vicuna-7b-v1.5)": "llama-2-7b",
     "deit-base-patch16-224": "vit-b-16",
     "vit-base-patch16-224.*": "vit-b-16",
     "vit-large-patch16-224.*": "vit-l-16",

@@ -30,6 +30,7 @@ Assume = Callable[[str], None]
 Maker = Callable[[ModuleType, ExitStack, Assume], None]
 """Replaces parts of a module until a stack of contexts ends, and may tell what stands in for what."""
 _MAKERS: Mapping[str, Maker] = {
+    "accelerate.utils.dataclasses": hub.older_accelerate,
     "timm.models._builder": weights.timm_weights,
     "torchvision.datasets": datasets.torchvision_datasets,
     "torchvision.utils": datasets.no_pictures,

@@ -41,7 +41,9 @@ class Boundaries(ABC):
         self._depth = 0
         """How many functions of ``torch.func.grad`` run, one within another."""
         self._first: Any = None
-        """The optimizer whose steps count."""
+        """The optimizer, or the engine, whose steps count."""
+        self._is_of_engine = False
+        """Does an engine run, whose optimizers step at its will?"""
 
     @abstractmethod
     def made(self) -> None:
@@ -62,6 +64,13 @@ class Boundaries(ABC):
     def ends_with_backward(self) -> bool:
         """Does the step end with the backward pass that has just ended?"""
         return not self.optimizers
+
+    @contextmanager
+    def of_engine(self) -> Iterator[None]:
+        """Take no step that an optimizer makes in the context for one of the program."""
+        self._is_of_engine = True
+        yield
+        self._is_of_engine = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -96,7 +105,7 @@ class Boundaries(ABC):
         with ExitStack() as stack:
             stack.enter_context(replaced(table))
             for handle in (
-                register_optimizer_step_post_hook(self._stepped),
+                register_optimizer_step_post_hook(self.stepped),
                 register_module_forward_pre_hook(self._called),
             ):
                 stack.callback(handle.remove)
@@ -131,7 +140,10 @@ class Boundaries(ABC):
         if self.optimizers and not self.has_begun and torch.is_grad_enabled():
             self._begin()
 
-    def _stepped(self, optimizer: Any, *_: Any) -> None:
+    def stepped(self, optimizer: Any, *_: Any) -> None:
+        """An optimizer or an engine has stepped."""
+        if self._is_of_engine:
+            return
         self._first = optimizer if self._first is None else self._first
         if optimizer is self._first:
             self._end()

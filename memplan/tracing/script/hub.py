@@ -76,6 +76,13 @@ def older_trainer(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
     stack.enter_context(mock.patch.object(module.Trainer, "__init__", made))
 
 
+def older_accelerate(module: ModuleType, stack: ExitStack, _: Assume) -> None:
+    """Let scripts for accelerate before 0.26 ask for a TPU as they do: what is played is none."""
+    kinds = module.DistributedType
+    if not hasattr(kinds, "TPU"):
+        stack.enter_context(mock.patch.object(kinds, "TPU", kinds.XLA, create=True))
+
+
 def _config_dict(real: Any, assume: Assume) -> Any:
     def get_config_dict(cls: type, name: Any, **kwargs: Any) -> Any:
         try:

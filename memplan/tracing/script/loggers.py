@@ -1,4 +1,4 @@
-"""Experiment trackers: whatever a program tells them goes nowhere."""
+"""Experiment trackers, and what shows things to people: whatever a program tells them goes nowhere."""
 
 import dis
 import importlib.machinery
@@ -12,6 +12,11 @@ NAMES = frozenset(
      "neptune", "clearml", "aim", "swanlab", "trackio", "mlperf_logger", "mlperf_logging"}
 )  # fmt: skip
 """Modules that stand-ins take the place of, installed or not."""
+
+_SHOWING = frozenset(
+    {"altair", "bokeh", "matplotlib", "plotly", "prettytable", "pylab", "seaborn", "tabulate", "tqdm", "visdom"}
+)
+"""Packages whose place stand-ins take where they are not installed: what they are given, they show."""
 
 
 class Nothing:
@@ -61,13 +66,33 @@ class Nothing:
         return "nothing"
 
 
+class _Progress(Nothing):
+    """A bar that shows nothing of what goes on below it (``tqdm``)."""
+
+    def __init__(self, below: Any = (), *_: Any, **given: Any) -> None:
+        self.__dict__["_below"] = given.get("iterable", below)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.__dict__["_below"])
+
+    def __len__(self) -> int:
+        return len(self.__dict__["_below"])
+
+
+def _progress_range(*bounds: int, **_: Any) -> _Progress:
+    return _Progress(range(*bounds))
+
+
+_BARS = {"tqdm": _Progress, "tqdm_notebook": _Progress, "trange": _progress_range, "tnrange": _progress_range}
+
+
 class Inert(ModuleType):
-    """A module whose every name is ``Nothing``."""
+    """A module whose every name is ``Nothing``, or a bar that says how far something is."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Nothing()
+        return _BARS.get(name) or Nothing()
 
 
 class Loader:
@@ -86,6 +111,11 @@ def spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
     if not any(name == known or name.startswith(f"{known}.") for known in NAMES):
         return None
     return inert(name)
+
+
+def showing(name: str) -> importlib.machinery.ModuleSpec | None:
+    """A stand-in of what only shows things; None for everything else."""
+    return inert(name) if name.partition(".")[0] in _SHOWING else None
 
 
 def inert(name: str) -> importlib.machinery.ModuleSpec:

@@ -5,10 +5,14 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
 from unittest import mock
 
 from memplan.errors import EstimateError, MemplanError
+from memplan.job.program import parse_program
 from memplan.job.spec import ScriptTarget
 from memplan.job.usercode import explain, location
 from memplan.tracing.script.absent import Maker, absent
@@ -27,7 +31,7 @@ def surroundings(assume: Callable[[str], None], further: Mapping[str, Maker] | N
         further: Module → what else is replaced in it.
     """
     with ExitStack() as stack:
-        stack.enter_context(absent(assume, further or {}))
+        stack.enter_context(absent(assume, {"accelerate.commands.launch": _launches, **(further or {})}))
         stack.enter_context(weights_left_out(assume))
         stack.enter_context(no_side_effects(assume))
         stack.enter_context(played_processes(assume))
@@ -42,11 +46,7 @@ def run_as_main(target: ScriptTarget) -> None:
         StepRepeated: There are enough steps.
     """
     try:
-        with _as_main(target):
-            if target.module is not None:
-                runpy.run_module(target.module, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(str(target.path), run_name="__main__")
+        _run(target)
     except (StepRepeated, MemplanError, KeyboardInterrupt):
         raise
     except SystemExit as error:
@@ -64,6 +64,26 @@ def nothing_learnt(name: str, boundaries: Boundaries) -> EstimateError:
         f"{name} ended without a training step: {made}",
         hint="give it the arguments with which it trains, behind --",
     )
+
+
+def _launches(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
+    """Run what ``accelerate launch`` would start in this process: other commands call it (``trl sft``)."""
+
+    def launch(arguments: Any) -> None:
+        (_, *words), environment = module.prepare_simple_launcher_cmd_env(arguments)
+        target = cast("ScriptTarget", parse_program(words).target)
+        assume(f"accelerate launches {target.name}: it runs in the program's own process")
+        _run(replace(target, environment=environment))
+
+    stack.enter_context(mock.patch.object(module, "simple_launcher", launch))
+
+
+def _run(target: ScriptTarget) -> None:
+    with _as_main(target):
+        if target.module is not None:
+            runpy.run_module(target.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(str(target.path), run_name="__main__")
 
 
 @contextmanager

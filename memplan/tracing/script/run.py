@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -14,7 +15,9 @@ from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits, ModelPlace, Trace
 from memplan.tracing.script.boundaries import StepRepeated
 from memplan.tracing.script.copies import real_copies
+from memplan.tracing.script.engines import Engines
 from memplan.tracing.script.epoch import Epoch
+from memplan.tracing.script.few_micro_batches import FewMicroBatches
 from memplan.tracing.script.games import Games
 from memplan.tracing.script.loaders import real_loaders
 from memplan.tracing.script.main import nothing_learnt, run_as_main, surroundings
@@ -26,6 +29,9 @@ from memplan.tracing.session import Session, session
 from memplan.tracing.steppers import Steppers
 from memplan.tracing.surroundings import Recorded
 from memplan.tracing.world import scripts_run
+
+if TYPE_CHECKING:
+    from memplan.tracing.script.absent import Maker
 
 BEYOND = "what the program does beyond these steps (an evaluation at the end of an epoch, samples) is not in the figure"
 
@@ -121,9 +127,13 @@ def following(
     for sentence in program.assumptions:
         assume(sentence)
     progress(f"running {program.name}")
-    games = {"gymnasium.wrappers.common": Games(here.decisions).time_limits}
+    played: dict[str, Maker] = {"gymnasium.wrappers.common": Games(here.decisions).time_limits}
+    if here.recorder.device.kind == "cuda":
+        played["deepspeed"] = Engines(periods, here.disk).played
+    if here.may_leave_out:
+        played["transformers.trainer"] = FewMicroBatches(here.recorder).of_trainer
     with (
-        real_loaders(here.recorder, periods.epoch), real_copies(), surroundings(assume, games), steppers.watching(),
+        real_loaders(here.recorder, periods.epoch), real_copies(), surroundings(assume, played), steppers.watching(),
         periods.watching(), periods.calls.skipping(), scripts_run(assume),
     ):  # fmt: skip
         try:

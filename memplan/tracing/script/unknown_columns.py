@@ -59,13 +59,13 @@ class UnknownDataset(Dataset):
     @property
     def features(self) -> dict[str, Any]:
         """What each column holds; any that is asked for is there."""
-        return _Row(super().features, lambda name: Dataset({name: self.column(name)}, self._classes).features[name])
+        return _row(super().features, lambda name: Dataset({name: self.column(name)}, self._classes).features[name])
 
     def stored(self, key: Any) -> Any:
         """Return a column, or rows that have any column that is asked for."""
         if isinstance(key, str):
             return self.column(key)
-        return _Row(super().stored(key), lambda name: Dataset({name: self.column(name)})[key][name])
+        return _row(super().stored(key), lambda name: Dataset({name: self.column(name)})[key][name])
 
     def map(self, function: Callable[..., Any], *, remove_columns: Any = (), **options: Any) -> Dataset:
         """Apply a function; columns that nobody has read yet can be read afterwards, too."""
@@ -99,16 +99,15 @@ class _Names(list[str]):
         return super().__contains__(name)
 
 
-class _Row(dict[str, Any]):
-    """One row or several, which have any column that is asked for."""
+def _row(columns: Mapping[str, Any], read: Callable[[str], Any]) -> dict[str, Any]:
+    """One row or several, which have any column that is asked for, as has what others make of it by its class."""
 
-    def __init__(self, columns: Mapping[str, Any], read: Callable[[str], Any]) -> None:
-        super().__init__(columns)
-        self._read = read
+    class Row(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            self[name] = value = read(name)
+            return value
 
-    def __missing__(self, name: str) -> Any:
-        self[name] = value = self._read(name)
-        return value
+    return Row(columns)
 
 
 def _said(role: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Models, tokenizers and data sets of the hub in scripts that nobody has changed."""
 
+import copy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,7 +116,7 @@ def test_a_name_that_nobody_knows_is_refused_with_the_line(run: Callable[..., Es
      ("Qwen/Qwen2-0.5B-Instruct", "qwen2.5-0.5b"), ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
      ("EleutherAI/pythia-70m-deduped", "pythia-70m"), ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
      ("distilbert-base-uncased-finetuned-sst-2-english", "distilbert-base"), ("google/t5-v1_1-base", "flan-t5-base"),
-     ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b")],
+     ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"), ("decapoda-research/llama-7b-hf", "llama-2-7b")],
 )  # fmt: skip
 def test_names_on_the_hub(name: str, preset: str) -> None:
     found = preset_of(name)
@@ -166,6 +167,14 @@ def test_columns_that_nobody_knows_are_those_that_are_read() -> None:
     assert data.features["quote"].dtype == "string"
     assert [sentence for sentence in told if "quote is a text of 128 words" in sentence]
     assert load_dataset(told.append, "someone/other", split="train[:1%]").column_names == ["text"]
+
+
+def test_rows_whose_columns_nobody_knows_can_be_copied() -> None:
+    row = load_dataset(lambda _: None, "someone/questions")["train"][0]
+    unread, text = copy.deepcopy([row]), row["prompt"]
+    assert copy.deepcopy(row) == copy.copy(row) == {"prompt": text}
+    # As accelerate sends rows to a device.
+    assert unread[0]["prompt"] == type(row)({})["prompt"] == text
 
 
 def test_rows_of_pictures_are_transformed_when_they_are_read() -> None:
@@ -307,3 +316,40 @@ def test_columns_that_were_not_read_are_there_after_a_map() -> None:
     named = rows.map(lambda batch: {"word": ["no" if each else "yes" for each in batch["label"]]}, batched=True)
     assert (len(named), named[1]["word"], len(named[1]["text"].split())) == (100, "no", 128)
     assert named.map(lambda row: {"size": len(row["word"])}, remove_columns=["word", "label", "text"])[1] == {"size": 2}
+
+
+OLDER = """
+import torch
+from accelerate import Accelerator, DistributedType
+
+accelerator = Accelerator()
+net = torch.nn.Linear(8, 8)
+net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters()))
+if accelerator.distributed_type == DistributedType.TPU:
+    raise SystemExit("this is no TPU")
+for _ in range(5):
+    accelerator.backward(net(torch.ones(4, 8, device=accelerator.device)).sum())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_script_for_an_older_accelerate_may_ask_for_a_tpu(run: Callable[..., Estimate]) -> None:
+    assert run(OLDER).parameters == 72
+
+
+COMMAND = """
+import sys
+from accelerate.commands.launch import launch_command, launch_command_parser
+launch_command(launch_command_parser().parse_args(["--num_processes", "1", "inner.py", *sys.argv[1:]]))
+"""
+INNER = OLDER.replace("torch.nn.Linear(8, 8)", "torch.nn.Linear(8, int(sys.argv[1]))").replace(
+    "import torch", "import sys, torch", 1
+)
+
+
+def test_what_a_command_launches_by_accelerate_is_traced(run: Callable[..., Estimate], tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text(INNER)
+    estimate = run(COMMAND, "16")
+    assert estimate.parameters == 8 * 16 + 16
+    assert "accelerate launches inner.py: it runs in the program's own process" in estimate.assumptions

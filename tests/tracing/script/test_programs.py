@@ -1,8 +1,10 @@
 """Programs that train, as people write them: beside a target file of the same step, and beside real runs."""
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.tracing.script.loggers import Inert
 
 TARGET = """
 from net import build
@@ -491,3 +494,25 @@ for each in net:
 def test_what_is_made_on_the_meta_device_takes_no_memory(moved: str, estimated: Callable[..., Estimate]) -> None:
     plain, empty = (estimated(FROZEN.format(made=each), gpu="cpu") for each in (MADE, ON_META + moved))
     assert empty.peak.requested_bytes == plain.peak.requested_bytes
+
+
+SHOWS = """
+import matplotlib.pyplot as plt
+plt.switch_backend("agg")
+figure, (left, right) = plt.subplots(1, 2)
+"""
+
+
+def test_what_only_shows_things_may_be_missing(estimated: Callable[..., Estimate]) -> None:
+    plain, shown = estimated(FROM_RANDOM), estimated(SHOWS + FROM_RANDOM.replace("print(", "left.plot("))
+    assert shown.peak.device_bytes == plain.peak.device_bytes
+    if importlib.util.find_spec("matplotlib") is None:
+        assert "matplotlib is not installed; it is told nothing" in shown.not_modelled
+
+
+def test_a_bar_that_shows_nothing_hands_on_what_it_is_about() -> None:
+    bars: Any = Inert("tqdm")
+    with bars.tqdm(iterable=[3, 4], desc="epoch") as bar:
+        bar.set_postfix(loss=1)
+        assert (len(bar), list(bar)) == (2, [3, 4])
+    assert list(bars.trange(2, 4)) == [2, 3]

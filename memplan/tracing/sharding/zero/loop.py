@@ -31,8 +31,14 @@ _HELD: dict[str, Role] = {
     "fp32_partitioned_groups_flat": "optimizer_state",
     "fp16_partitioned_groups_flat": "parameter",
     "grad_partitions_flat_buffer": "gradient",
+    "fp32_groups_flat": "optimizer_state",
+    "fp16_groups_flat": "parameter",
+    "fp32_groups_flat_partition": "optimizer_state",
+    "bf16_groups_flat": "parameter",
+    "fp32_groups_gradients_flat": "gradient",
 }
-"""What DeepSpeed's optimizers keep from the start, by the name of their attribute (stage_1_and_2.py, stage3.py)."""
+"""What DeepSpeed's optimizers keep from the start, by the name of their attribute (stage_1_and_2.py, stage3.py,
+fused_optimizer.py, bf16_optimizer.py)."""
 
 
 def under_deepspeed(source: ModelSource, spec: JobSpec, surroundings: Surroundings) -> JobSpec:
@@ -97,7 +103,7 @@ def _engine(parts: Parts, spec: JobSpec, surroundings: Surroundings) -> Any:
         surroundings.assume(PARTITIONED)
     engine, *_ = world.library.initialize(model=model, optimizer=parts.optimizer, config=document)
     surroundings.place_model(engine.module)
-    _name(engine)
+    name_parts(engine)
     return engine
 
 
@@ -108,7 +114,7 @@ def _move_buffers(model: torch.nn.Module) -> None:
             module._buffers[name] = None if buffer is None else buffer.cuda()
 
 
-def _name(engine: Any) -> None:
+def name_parts(engine: Any) -> None:
     """Tell what DeepSpeed's own tensors are."""
     claim = ranks().recorder.references.claim
     for attribute, role in _HELD.items():

@@ -58,16 +58,28 @@ def deepspeed_world(parallel: Parallel) -> Iterator[Disk]:
     library, disk = deepspeed(), Disk()
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.enter_context(on_fake_tensors(disk))
+        world = DeepSpeedWorld(library=library, disk=disk, directory=directory)
+        _worlds.append(world)
+        stack.callback(_worlds.pop)
+        yield disk
+
+
+@contextlib.contextmanager
+def on_fake_tensors(disk: Disk) -> Iterator[None]:
+    """Let DeepSpeed, which has been imported, run on fake tensors while the context lasts.
+
+    Args:
+        disk: Takes what is offloaded to NVMe.
+    """
+    with contextlib.ExitStack() as stack:
         for name in _STATEFUL:
             stack.enter_context(_globals_of(importlib.import_module(name)))
         stack.enter_context(warnings.catch_warnings())
         # DeepSpeed calls collectives by names that torch is about to drop.
         warnings.filterwarnings("ignore", category=FutureWarning)
         stack.enter_context(replaced((*_table(disk), *few_views())))
-        world = DeepSpeedWorld(library=library, disk=disk, directory=directory)
-        _worlds.append(world)
-        stack.callback(_worlds.pop)
-        yield disk
+        yield
 
 
 def _table(disk: Disk) -> tuple[Replacement, ...]:
@@ -89,6 +101,9 @@ def _table(disk: Disk) -> tuple[Replacement, ...]:
 _OVERFLOWS = (
     "deepspeed.runtime.zero.stage_1_and_2.DeepSpeedZeroOptimizer.has_overflow",
     "deepspeed.runtime.zero.stage3.DeepSpeedZeroOptimizer_Stage3.has_overflow",
+    # What optimizers in half precision ask that shard nothing.
+    "deepspeed.runtime.utils.CheckOverflow.has_overflow",
+    "deepspeed.runtime.utils.CheckOverflow.check_using_norm",
 )
 
 

@@ -67,7 +67,8 @@ class Tracer:
                 path = Path(folder) / "plan.json"
                 write_plan(plan, path)
                 spec = replace(spec, checkpoint=str(path))
-            trace = trace_for(every_turn(spec), self._profile, load=self._load, seen=self._see, progress=self._progress)
+            whole = replace(every_turn(spec), no_fold=True)
+            trace = trace_for(whole, self._profile, load=self._load, seen=self._see, progress=self._progress)
         self.traces += 1
         self.seconds += time.perf_counter() - started
         return trace
