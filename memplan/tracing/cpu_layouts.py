@@ -37,7 +37,7 @@ def _like(combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], second:
 
     def kernel(*args: Any, **_: Any) -> torch.Tensor:
         operands = args[0], args[second]
-        return as_iterated(combine(*operands), [each for each in operands if each.ndim])
+        return as_iterated(combine(*operands), [each for each in operands if isinstance(each, torch.Tensor)])
 
     return kernel
 

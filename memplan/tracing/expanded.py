@@ -26,12 +26,13 @@ def iterated(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     """
     if type(result) is not FakeTensor or not _is_elementwise(func):
         return result
-    operands = [each for each in args if isinstance(each, torch.Tensor) and each.ndim]
+    operands = [each for each in args if isinstance(each, torch.Tensor)]
     return as_iterated(result, operands[::-1] if func._opname in _READS_SECOND_FIRST else operands)
 
 
 def as_iterated(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return a result as a TensorIterator lays it out; the same where no operand of several is expanded."""
+    operands = [each for each in operands if each.ndim]
     if len(operands) < 2 or not any(map(_is_expanded, operands)):
         return result
     stride = compute_elementwise_output_strides(*(each.expand(result.shape) for each in operands))

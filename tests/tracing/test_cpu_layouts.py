@@ -41,6 +41,7 @@ OF_ROWS = {
     "special_xlog1py": (2, aten.special_xlog1py.default),
     "xlogy.Tensor": (2, aten.xlogy.Tensor),
     "floor_divide": (2, aten.floor_divide.default),
+    "floor_divide by a number": (1, lambda x: aten.floor_divide(x, 2.0)),
     "elu_backward": (2, lambda g, x: aten.elu_backward(g, 1.0, 1.0, 1.0, False, x)),
     "hardsigmoid_backward": (2, aten.hardsigmoid_backward),
     "hardswish_backward": (2, aten.hardswish_backward),

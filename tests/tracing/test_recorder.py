@@ -146,7 +146,7 @@ def test_a_product_with_a_zero_takes_no_more_than_the_upper_end(name: str) -> No
     body()
     real, likely = (peak(run(body)) for run in (real_allocations, recorded_allocations))
     if "running" in name and torch.__version__.startswith("2.6."):
-        pytest.xfail("torch 2.6 sums what a running product with a zero takes in larger parts: the upper end is too low")
+        pytest.xfail("torch 2.6: of a running product with a zero the upper end is too low")
     # C++'s own scalars aside, such as the index of the zero.
     assert likely < real <= peak(recorded_allocations(body, at_most=True)) + 64
 
