@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memplan.errors import MemplanError, UsageError
-from memplan.files.read import read_bytes
+from memplan.files.read import UnreadableError, read_bytes
 from memplan.files.syntax import parse_source
 from memplan.job.options import OPTIONS
 from memplan.job.parallel import ALONE, Parallel
@@ -51,8 +51,8 @@ _NOT_READ = ("--config_file", "--use_deepspeed", "--use_fsdp", "--use_megatron_l
 """Options of ``accelerate launch`` that decide what each rank holds, and are not read."""
 _LEARNS = ("backward", "fit", "train", "step")
 """Methods that only programs call which train."""
-_LONGEST_HEAD = 256
-"""Bytes of a command's first line (``BINPRM_BUF_SIZE``, include/uapi/linux/binfmts.h)."""
+_LARGEST_COMMAND = 1 << 16
+"""Bytes of a file that pip or a distribution writes to start a package; theirs have some hundred."""
 _DIFFERENTIATES = ("grad", "grad_and_value")
 """Functions of ``torch.autograd`` and ``torch.func`` that only programs call which train, or models of forces."""
 
@@ -164,8 +164,12 @@ def _command(name: str) -> Path | None:
     found = shutil.which(name) if "/" not in name and "\0" not in name else None
     if found is None:
         return None
-    with Path(found).open("rb") as file:
-        head = file.readline(_LONGEST_HEAD)
+    try:
+        head = read_bytes(found, most=_LARGEST_COMMAND)
+    except UnreadableError:
+        # A program of machine code, which is larger.
+        return None
+    head = head.partition(b"\n")[0]
     return Path(found) if head.startswith(b"#!") and b"python" in head else None
 
 
