@@ -5,6 +5,7 @@ type decimal ones (``80GB`` is 80 * 10**9 bytes).
 """
 
 import re
+from collections.abc import Sequence
 from typing import NewType
 
 Bytes = NewType("Bytes", int)
@@ -67,6 +68,16 @@ def parse_seconds(text: str) -> float:
     if match is None or match["unit"].lower() not in _SECONDS:
         raise ValueError(f"'{text}' is not a duration; write for example 30s, 500ms or 2m")
     return float(match["number"]) * _SECONDS[match["unit"].lower()]
+
+
+def format_apart(sizes: Sequence[int]) -> list[str]:
+    """Write sizes in units so small that different ones look different: ``1,381.56 MiB`` beside ``1,383.56 MiB``."""
+    told = [format_bytes(size) for size in sizes]
+    for unit, factor in (("MiB", MIB), ("KiB", KIB)):
+        if len(set(told)) == len(set(sizes)):
+            return told
+        told = [f"{size / factor:,.2f} {unit}" for size in sizes]
+    return told if len(set(told)) == len(set(sizes)) else [f"{size:,} B" for size in sizes]
 
 
 def format_bytes(size: int) -> str:

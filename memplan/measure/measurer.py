@@ -119,9 +119,10 @@ class Measurer:
             UsageError: The options do not fit the target.
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
-        found = self._lifetimes(every_turn(spec), profile, rank, way, at)
+        every = every_turn(spec)
+        found = self._lifetimes(every, profile, rank, way, at)
         # Of a program only its trace says whether it has turns.
-        return self._lifetimes(replace(spec, no_fold=True), profile, rank, way, at) if found.trace.turns else found
+        return self._lifetimes(replace(every, no_fold=True), profile, rank, way, at) if found.trace.turns else found
 
     def _lifetimes(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way = "likely", at: str = "") -> Lifetimes:
         """The same; of turns around a ring that are alike, a few, which are as good where they are played."""
@@ -195,7 +196,10 @@ class Measurer:
             except (EstimateError, UsageError) as error:
                 return error
             if not turns_repeat(trace) or (spec.few_micro_batches and not _repeats_late(trace)):
-                return self._traced(replace(every_turn(spec), no_fold=True), profile, rank, way, at)
+                every = every_turn(spec)
+                # Turns of a program are none that the job speaks of.
+                again = replace(spec, no_fold=True) if every == spec else every
+                return self._traced(again, profile, rank, way, at)
             if self._kept is not None:
                 self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)

@@ -41,18 +41,15 @@ def as_iterated(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch
 
 _READS_SECOND_FIRST = frozenset({"threshold_backward"})
 """Kernels whose iterator has the second operand first (Activation.cpp)."""
-_OTHERWISE = frozenset({
-    "clone", "masked_fill", "copysign", "floor_divide", "logit_backward", "native_dropout_backward", "special_xlog1py",
-    "xlogy",
-})  # fmt: skip
-"""Elementwise ops that copy an operand as it lies, and those whose layout is stated for itself (``cpu_layouts``)."""
+_COPIES = frozenset({"masked_fill"})
+"""Elementwise ops that copy an operand as it lies (TensorAdvancedIndexing.cpp)."""
 
 
 @cache
 def _is_elementwise(func: Any) -> bool:
     if not isinstance(func, OpOverload) or func.namespace != "aten" or torch.Tag.pointwise not in func.tags:
         return False
-    return func._opname not in _OTHERWISE and not func._schema.is_mutable
+    return func._opname not in _COPIES and not func._schema.is_mutable
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:

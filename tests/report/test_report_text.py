@@ -17,7 +17,7 @@ from memplan.measure.records import Advice, Estimate, KvCache, Owner, Verdict
 from memplan.report.estimate.owners import grouped
 from memplan.report.estimate.text import breakdown_lines, render
 from memplan.report.estimate.verdict import SYMBOLS, statement
-from memplan.units import GIB, format_bytes
+from memplan.units import GIB, format_apart, format_bytes, parse_size
 from tests.report.estimate_strategies import OWNERS, estimates
 from tests.report.example_estimates import A100, CPU, FITS, H100, LONG, OOM, TIGHT, UNKNOWN, make_estimate
 
@@ -211,3 +211,14 @@ def test_the_timeline_is_that_of_the_one_shown_in_detail(width: int) -> None:
     assert top.index("█") <= pointer.index("^") <= top.rindex("█") + 1
     assert max(map(cell_len, lines)) <= width
     assert not [line for line in plain([FITS], digests=()) if "event by event" in line]
+
+
+@given(st.lists(st.integers(0, 2**45), min_size=2, max_size=5))
+def test_sizes_that_differ_look_different_and_alike_ones_alike(sizes: list[int]) -> None:
+    told = format_apart(sizes)
+    assert [told.index(text) for text in told] == [sizes.index(size) for size in sizes]
+    units = {text.partition(" ")[2] for text in told}
+    if told != [format_bytes(size) for size in sizes]:
+        assert len(units) == 1
+    for size, text in zip(sizes, told, strict=True):
+        assert parse_size(text.replace(",", "")) == pytest.approx(size, rel=0.005)

@@ -9,7 +9,7 @@ from memplan.report.checkpoint.text import rounded_up
 from memplan.report.draw.layout import bounded, flow, hanging, head_line, paragraphs, stacked
 from memplan.report.endings import STYLES, ending
 from memplan.text import clean, shorten
-from memplan.units import format_bytes
+from memplan.units import format_apart, format_bytes
 
 
 def render(answer: GraphAnswer, *, width: int = 80, explain: bool = False, plan_file: str = "") -> list[Text]:
@@ -35,8 +35,8 @@ def _figures(answer: GraphAnswer) -> str:
         return f"one node alone takes {format_bytes(answer.least_feasible_bytes or 0)}"
     if answer.peak_after_bytes is None or answer.overhead_ratio is None:
         return "nothing found"
-    peaks = f"peak {format_bytes(answer.peak_before_bytes)} → {format_bytes(answer.peak_after_bytes)}"
-    return f"{peaks}  {100 * answer.overhead_ratio:+.2f} % cost"
+    before, after = format_apart((answer.peak_before_bytes, answer.peak_after_bytes))
+    return f"peak {before} → {after}  {100 * answer.overhead_ratio:+.2f} % cost"
 
 
 def _apply(plan_file: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from memplan.report.endings import STYLES, ending
 from memplan.runtime.checkpoint.records import Action
 from memplan.text import clean
 from memplan.tracing.records import ModelPlace
-from memplan.units import format_bytes
+from memplan.units import format_apart, format_bytes
 
 WRITTEN = "-o plan.json writes the plan; --code prints it as plain torch"
 ROOMY_WIDTH = 76
@@ -61,7 +61,7 @@ def verdict_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
 
 def verdict(answer: CheckpointAnswer) -> str:
     """``✓ FEASIBLE  peak 28.46 GiB → 23.47 GiB  +2.0 % time``."""
-    before, after = format_bytes(answer.peak_before_bytes), format_bytes(answer.peak_after_bytes)
+    before, after = format_apart((answer.peak_before_bytes, answer.peak_after_bytes))
     word = ending(answer.outcome)
     return f"{word}  peak {before} → {after}  {signed_percent(answer.overhead_ratio)} time"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from memplan.units import format_bytes
+from memplan.units import format_apart
 
 ROWS = 7
 POINT, CHOSEN, MARK = "•", "●", "┊"
@@ -47,7 +47,8 @@ def scatter(points: Sequence[Point], *, chosen: Point | None, mark: int, words: 
     for symbol, shown in ((POINT, points), (CHOSEN, [chosen] if chosen else [])):
         for size, figure in shown:
             cells[round((ROWS - 1) * figure / top) if top > 0 else 0][column(size)] = symbol
-    return _framed(cells, (format_bytes(low), format_bytes(high)), words)
+    left, right = format_apart((low, high))
+    return _framed(cells, (left, right), words)
 
 
 def _framed(cells: list[list[str]], ends: tuple[str, str], words: Words) -> list[Text]:

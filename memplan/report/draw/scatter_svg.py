@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from memplan.report.draw.svg import picture
-from memplan.units import format_bytes
+from memplan.units import format_apart, format_bytes
 
 WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 80, 44, 56, 56
@@ -74,12 +74,13 @@ class _Picture:
 
     def _grid(self, figure_text: Callable[[float], str]) -> Iterator[str]:
         bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-        for step in range(STEPS + 1):
-            figure, size = self._top * step / STEPS, self._low + (self._high - self._low) * step // STEPS
+        sizes = [self._low + (self._high - self._low) * step // STEPS for step in range(STEPS + 1)]
+        for step, (size, told) in enumerate(zip(sizes, format_apart(sizes), strict=True)):
+            figure = self._top * step / STEPS
             y, x = self._y(figure), self._x(size)
             yield f'<line class="{"grid" if step else "axis"}" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
             yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(figure_text(figure))}</text>'
-            yield f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{format_bytes(size)}</text>'
+            yield f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{told}</text>'
         yield f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 12}" text-anchor="middle">device peak</text>'
 
     def _dot(self, kind: str, radius: int, dot: Dot) -> str:
