@@ -15,6 +15,8 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
+from memplan.files import scratch
+
 if TYPE_CHECKING:
     from psutil import Process
 
@@ -66,7 +68,8 @@ def progress(text: str) -> None:
 
 def main(requests: BinaryIO) -> NoReturn:
     """Run the call that waits in ``requests``, send its outcome and end the process without exit hooks."""
-    token, call = pickle.load(requests)  # noqa: S301 - our own parent wrote it.
+    token, base, call = pickle.load(requests)  # noqa: S301 - our own parent wrote it.
+    scratch.lies_below(base)
     _adopt_orphans()
     channel = _take_over_standard_streams(token)
     _CHANNEL.append(channel)

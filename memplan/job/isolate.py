@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, TypeVarTuple
 
 from memplan.errors import EstimateError, MemplanError
+from memplan.files import scratch
 from memplan.job.child import CLOSED, LENGTH_BYTES, descendants, end_all
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def run_isolated(
         MemplanError: As the function raised it; or an internal error (exit 2), with the child's traceback as its cause.
     """
     token = secrets.token_bytes(_TOKEN_BYTES)
-    call = pickle.dumps(sys.path) + pickle.dumps((token, pickle.dumps((function, args))))
+    base = scratch.new_base(secrets.token_hex(8))
+    call = pickle.dumps(sys.path) + pickle.dumps((token, base, pickle.dumps((function, args))))
     process = _start()
     _RUNNING.add(process)
     try:
@@ -86,6 +88,7 @@ def run_isolated(
         # Also on Ctrl-C: the child has its own process group and does not get the terminal's signal.
         _RUNNING.discard(process)
         _end(process)
+        scratch.remove(base)
     return result
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from memplan.errors import EstimateError, ExitCode, MemplanError, UsageError
+from memplan.files.scratch import scratch_folder
 from memplan.job.child import progress
 from memplan.job.isolate import ChildTraceback, run_isolated
 
@@ -43,6 +45,13 @@ def hang():
     progress("tracing step 1")
     while True:
         time.sleep(0.01)
+
+
+def write_scratch_and_hang():
+    with scratch_folder() as folder:
+        Path(folder, "kept").write_text("x")
+        progress(str(folder))
+        time.sleep(60)
 
 
 def hang_at_exit():
@@ -146,6 +155,15 @@ def test_timeout_says_where_the_code_was():
     assert "tracing step 1" in caught.value.what
     first = hang.__code__.co_firstlineno
     assert any((caught.value.where or "").endswith(f"test_isolate.py:{first + line}") for line in range(1, 4))
+
+
+def test_a_timeout_leaves_no_scratch_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    told = []
+    with pytest.raises(EstimateError):
+        run_isolated(write_scratch_and_hang, timeout=2.0, progress=told.append)
+    assert Path(told[0]).is_relative_to(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_timeout_kills_the_whole_group(tmp_path):

@@ -1,11 +1,11 @@
 """Models of transformers trained by its own Trainer (``--loop trainer``): its step, its optimizer, its defaults."""
 
-import tempfile
 from typing import Any, Literal
 
 from torch import nn
 
 from memplan.errors import UsageError
+from memplan.files.scratch import scratch_folder
 from memplan.job.config_files.training_arguments import OPTIM
 from memplan.job.huggingface.build import require
 from memplan.job.parallel import ALONE
@@ -64,9 +64,9 @@ def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cud
     asked: dict[str, Any] = {"max_grad_norm": spec.clip_grad_norm, "optim": _optim(spec) or None}
     # What nobody asked for is Trainer's own.
     asked = {name: value for name, value in asked.items() if value is not None}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         arguments = TrainingArguments(
-            output_dir=folder,
+            output_dir=str(folder),
             per_device_train_batch_size=spec.batch_size,
             gradient_accumulation_steps=spec.grad_accum,
             max_steps=ENDLESS,

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +13,7 @@ from unittest.mock import patch
 import torch
 import torch.fx
 
+from memplan.files.scratch import scratch_folder
 from memplan.seam.compiler import (
     CompiledFxGraph,
     DeviceProperties,
@@ -202,7 +202,7 @@ def _leaving_no_garbage() -> Iterator[None]:
 @contextmanager
 def _own_caches() -> Iterator[None]:
     """Nothing of another device or of a real run is found, and nothing is left: neither files nor a GPU's figures."""
-    with TemporaryDirectory() as folder, patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": folder}):
+    with scratch_folder() as folder, patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(folder)}):
         _forget()
         try:
             yield

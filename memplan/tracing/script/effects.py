@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from memplan.files.scratch import scratch_folder
 from memplan.job.child import ENDING
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.host_reads import NOT_SAVED
@@ -123,14 +124,12 @@ def no_side_effects(assume: Callable[[str], None]) -> Iterator[None]:
         assume: Told what was redirected or refused.
     """
     _GUARD.install()
-    with tempfile.TemporaryDirectory(prefix="memplan-script-", ignore_cleanup_errors=True) as folder:
-        scratch = Path(folder)
-        with _redirected(scratch, assume):
-            _GUARD.scratch, _GUARD.assume = scratch, assume
-            try:
-                yield
-            finally:
-                _GUARD.scratch = None
+    with scratch_folder("memplan-script-") as scratch, _redirected(scratch, assume):
+        _GUARD.scratch, _GUARD.assume = scratch, assume
+        try:
+            yield
+        finally:
+            _GUARD.scratch = None
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from memplan.errors import UsageError
+from memplan.files.scratch import scratch_folder
 from memplan.job.parallel import Parallel
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.sharding.world import current as ranks
@@ -57,7 +57,7 @@ def deepspeed_world(parallel: Parallel) -> Iterator[Disk]:
         raise UsageError(f"--parallel {parallel}: ZeRO beside other parallelism is not built yet")
     library, disk = deepspeed(), Disk()
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory = stack.enter_context(scratch_folder())
         stack.enter_context(on_fake_tensors(disk))
         world = DeepSpeedWorld(library=library, disk=disk, directory=directory)
         _worlds.append(world)

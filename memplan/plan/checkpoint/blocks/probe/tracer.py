@@ -1,13 +1,12 @@
 """Traces a job with any plan in force, and looks at its model when it is first built."""
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memplan.errors import UsageError
+from memplan.files.scratch import scratch_folder
 from memplan.hardware.profile import GpuProfile
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
@@ -61,10 +60,10 @@ class Tracer:
         from memplan.runtime.checkpoint.plan_file import write_plan
 
         started = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder, collector_off():
+        with scratch_folder() as folder, collector_off():
             spec = self._spec
             if plan is not None and (plan.blocks or plan.segments):
-                path = Path(folder) / "plan.json"
+                path = folder / "plan.json"
                 write_plan(plan, path)
                 spec = replace(spec, checkpoint=str(path))
             whole = replace(every_turn(spec), no_fold=True)
