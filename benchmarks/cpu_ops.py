@@ -5,7 +5,8 @@ once more on fake tensors under memplan's recorder. Compared are the peaks of bo
 sample is *announced* where it is not right, but an op that it met is named in ``not_modelled`` (or an assumption was
 made) and the interval holds the truth; else it is *silent*. Usage::
 
-    python benchmarks/cpu_ops.py [--dtype float32] [--only silent] [--turned] [--events] [NAME ...]
+    python benchmarks/cpu_ops.py [--dtype float32] [--only silent] [--turned] [--mixed]
+        [--gradient expanded] [--events] [NAME ...]
 """
 
 import argparse
@@ -155,18 +156,32 @@ def _learning(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in found if leaf.requires_grad]
 
 
+def _turned_ones(like: torch.Tensor) -> torch.Tensor:
+    order = tuple(reversed(range(like.ndim)))
+    return torch.ones_like(like.permute(order), memory_format=torch.contiguous_format).permute(order)
+
+
+GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": torch.ones_like,
+    "expanded": lambda like: torch.ones((), dtype=like.dtype).expand_as(like),
+    "turned": _turned_ones,
+}
+"""How the gradient of the result lies: as after most ops, after a sum or a mean, after a transposition."""
+_gradient = ["dense"]
+
+
 def forward(sample: Sample, arguments: Arguments) -> Any:
     """The operator itself."""
     return sample.call(arguments)
 
 
 def backward(sample: Sample, arguments: Arguments, out: Any) -> Any:
-    """Gradients of all inputs for a given gradient of ones."""
+    """Gradients of all inputs for a given gradient of ones, of the layout that is asked for."""
     results = _learning(out) if sample.differentiable else []
     if not results:
         return None
     return torch.autograd.grad(
-        results, _learning(arguments), [torch.ones_like(each) for each in results], allow_unused=True
+        results, _learning(arguments), [GRADIENTS[_gradient[0]](each) for each in results], allow_unused=True
     )
 
 
@@ -327,7 +342,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="verdicts to print, separated by commas; all without")
     parser.add_argument("--events", action="store_true", help="print both streams")
     parser.add_argument("--turned", action="store_true", help="operands of two dimensions and more lie column-major")
+    parser.add_argument("--gradient", choices=GRADIENTS, default="dense", help="how the gradient of the result lies")
+    parser.add_argument("--mixed", action="store_true", help="every operand but the first is of a wider type")
     options = parser.parse_args()
+    _gradient[:] = [options.gradient]
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
@@ -340,7 +358,9 @@ def main() -> None:
     counted: Counter[str] = Counter()
     worst: dict[str, str] = {}
     found = samples(options.names, getattr(torch, options.dtype), options.most)
-    for chunk in _chunks(map(turned, found) if options.turned else found):
+    for change in (turned,) * options.turned + (mixed,) * options.mixed:
+        found = map(change, found)
+    for chunk in _chunks(found):
         for row in rows(chunk, failures):
             counted[row.verdict] += 1
             if row.verdict == "silent" or worst.get(row.sample.name) != "silent":
@@ -370,6 +390,21 @@ def turned(sample: Sample) -> Sample:
         return operand.detach().permute(order).contiguous().permute(order).requires_grad_(learns)
 
     return replace(sample, arguments=tree_map_only(torch.Tensor, turn, sample.arguments))
+
+
+def mixed(sample: Sample) -> Sample:
+    """The sample with every floating operand but the first in a wider type; many operators refuse that."""
+
+    def widen(operand: torch.Tensor) -> torch.Tensor:
+        if not operand.is_floating_point():
+            return operand
+        wider = torch.float64 if operand.dtype is torch.float32 else torch.float32
+        return operand.detach().to(wider).requires_grad_(operand.requires_grad)
+
+    first, *others = sample.arguments
+    several = isinstance(first, list | tuple)
+    beside, others = tree_map_only(torch.Tensor, widen, (first[1:] if several else (), others))
+    return replace(sample, arguments=(first[:1] + beside if several else first, *others))
 
 
 def enlarge(side: int) -> None:

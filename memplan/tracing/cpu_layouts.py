@@ -14,17 +14,8 @@ import torch
 
 from memplan.seam.dispatcher import Kernel
 from memplan.tracing.expanded import as_iterated
+from memplan.tracing.loss_results import LOSSES, as_it_lies, row_major
 from memplan.tracing.scratch.layouts import memory_format
-
-
-def _row_major(position: int) -> Kernel:
-    """A result like the operand at a position, row-major."""
-    return lambda *args, **_: torch.empty_like(args[position], memory_format=torch.contiguous_format)
-
-
-def _as_it_lies(position: int) -> Kernel:
-    """A result that lies like the operand at a position."""
-    return lambda *args, **_: torch.empty_like(args[position])
 
 
 def _as_images_lie(position: int) -> Kernel:
@@ -110,14 +101,13 @@ LAYOUTS: dict[str, Kernel] = {
     "channel_shuffle": _as_images_lie(0),
     "max_unpool2d": _unpooled,
     "roll": _rolled,
-    "rrelu_with_noise": _row_major(0),
-    "glu_backward": _row_major(1),
-    "log_sigmoid_backward": _as_it_lies(0),
-    **dict.fromkeys(("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"), _row_major(1)),
-    **dict.fromkeys(("_log_softmax_backward_data", "poisson", "_standard_gamma"), _row_major(0)),
-    "normal.float_Tensor": _row_major(1),
-    "binary_cross_entropy_backward": _as_it_lies(1),
-    "soft_margin_loss_backward": _as_it_lies(2),
+    "rrelu_with_noise": row_major(0),
+    "glu_backward": row_major(1),
+    "log_sigmoid_backward": as_it_lies(0),
+    **LOSSES,
+    **dict.fromkeys(("_log_softmax_backward_data", "poisson", "_standard_gamma"), row_major(0)),
+    "normal.float_Tensor": row_major(1),
+    "binary_cross_entropy_backward": as_it_lies(1),
     "log_sigmoid_forward": _log_sigmoid,
     "angle": _angle,
     "native_layer_norm_backward": _layer_norm_backward,

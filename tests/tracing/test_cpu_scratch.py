@@ -678,6 +678,9 @@ def test_padding_and_drawn_pooling_read_rows():
     aten = torch.ops.aten
     compare(aten.reflection_pad1d.default, torch.randn(40, 12).t(), [2, 3])
     compare(aten.replication_pad1d.default, torch.randn(40, 12).t(), [2, 3])
+    gradient, source = torch.ones(()).expand(12, 45), torch.randn(12, 40)
+    compare(aten.reflection_pad1d_backward.default, gradient, source, [2, 3])
+    compare(aten.replication_pad1d_backward.default, gradient, source, [2, 3])
     image = torch.randn(2, 12, 10, 3).permute(0, 3, 1, 2)
     compare(aten.fractional_max_pool2d.default, image, [2, 2], [5, 5], torch.rand(2, 3, 2))
     for layout in (torch.contiguous_format, torch.channels_last):
@@ -722,6 +725,38 @@ def test_padded_volumes_are_matrix_products_on_avx2(inputs, kernel, stride, padd
     rest = ([stride] * 3, [padding] * 3, [1] * 3, False, [0] * 3, 1)
     gradient = torch.randn_like(aten.convolution(source, weight, None, *rest))
     compare(aten.convolution_backward.default, gradient, source, weight, None, *rest, [False, True, False], slack=512)
+
+
+TWO_TYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])
+
+
+@settings(max_examples=25, deadline=None)
+@given(first=TWO_TYPES, second=TWO_TYPES, turned=st.booleans())
+def test_operands_of_any_two_types(first, second, turned):
+    values = torch.rand(64, 48).to(first)
+    values = values.t() if turned else values
+    others, boundaries = torch.rand(values.shape).to(second), torch.linspace(0, 1, 300).to(second)
+    compare(aten.bucketize.Tensor, values, boundaries)
+    compare(aten.searchsorted.Tensor, boundaries, values, right=True)
+    compare(aten.binary_cross_entropy_with_logits.default, values.contiguous(), others, None, None, 2)
+    compare(
+        aten.binary_cross_entropy_with_logits.default,
+        values.contiguous(),
+        others,
+        None,
+        torch.rand(48 + 16 * turned).to(second),
+        0,
+    )
+    compare(aten.ldexp.Tensor, values.contiguous(), others)
+    for reduction in (0, 1, 2):
+        compare(aten.mse_loss.default, values.contiguous(), others, reduction)
+        compare(aten.smooth_l1_loss.default, values.contiguous(), others, reduction)
+    compare(aten.dist.default, values.contiguous(), others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_matrix_is_copied_to_the_type_of_two_vectors(dtype):
+    compare(aten.addr.default, torch.rand(64, 48), torch.rand(64).to(dtype), torch.rand(48).to(dtype))
 
 
 @pytest.mark.parametrize("func", [aten.mul.Tensor, aten.add.Tensor, aten.div.Tensor])

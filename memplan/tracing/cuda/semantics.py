@@ -22,6 +22,7 @@ from memplan.tracing.cuda.rnn import cuda_rnn
 from memplan.tracing.cuda.runtime import cuda_runtime
 from memplan.tracing.cuda.softmax import KERNELS as SOFTMAX
 from memplan.tracing.cuda.streams import Streams
+from memplan.tracing.loss_results import LOSSES
 from memplan.tracing.records import DeviceTraits
 
 
@@ -57,7 +58,7 @@ def cuda_semantics(device: DeviceTraits, *, attention: Attention = "auto") -> It
         semantics = CudaSemantics(device=device, placement=Placement(), streams=streams, flex_attention=flex)
         stack.enter_context(cuda_optimizers())
         stack.enter_context(kernels({**DROPOUT, **SOFTMAX}))
-        stack.enter_context(fake_kernels({**EMBEDDING_BAG, **HISTOGRAM}))
+        stack.enter_context(fake_kernels({**EMBEDDING_BAG, **HISTOGRAM, **LOSSES}))
         stack.enter_context(cuda_norms())
         stack.enter_context(cuda_rnn())
         stack.enter_context(cuda_attention(device.capability, attention, lambda kernel: _count(semantics, kernel)))

@@ -6,8 +6,18 @@ November 2026.
 
 import torch
 
-from memplan.tracing.scratch.cpu_shapes import allocations, argument, copy_bytes, enlarge, nbytes, product
-from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script, within
+from memplan.tracing.scratch.cpu_shapes import (
+    allocations,
+    argument,
+    casts_in_place,
+    common_type,
+    copy_bytes,
+    enlarge,
+    nbytes,
+    product,
+    promoted,
+)
+from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
 REDUCTION_POSITIONS = {
     "aten.mse_loss.default": 2,
@@ -42,37 +52,53 @@ def _elementwise_loss(*, kept: bool, copies: int) -> Rule:
     """
 
     def rule(call: Call) -> Script | None:
+        casts = _casts(call)
         if not is_reduced(call):
-            return None
+            return allocations(casts) if casts else None
         elements = product(loss_shape(call)) * call.out.element_size()
         if kept:
             enlarge(call.out, elements)
-        return within({f"elements {index}": elements for index in range(copies)})
+        again = {f"{key} again": size for key, size in casts.items()}
+        return allocations(casts, {**again, **{f"elements {index}": elements for index in range(copies)}})
 
     return rule
 
 
-def cross_entropy_with_logits(*, buffered: bool) -> Rule:
+def _casts(call: Call) -> dict[str, int]:
+    """Copies of operands that are not of the common type, which the kernels of the CPU alone make."""
+    operands = call.args[:2] if call.device.kind == "cpu" else ()
+    common = common_type(operands) if operands else None
+    return {str(each.dtype): each.numel() * common.itemsize for each in operands if common and each.dtype is not common}
+
+
+def cross_entropy_with_logits(*, on_host: bool) -> Rule:
     """``binary_cross_entropy_with_logits``: ``log_sigmoid``, the weights of positives, the loss by element.
 
     Args:
-        buffered: Does ``log_sigmoid`` take a buffer, and read logits in rows (Activation.cpp
-            ``log_sigmoid_forward_cpu``)?
+        on_host: Does ``log_sigmoid`` take a buffer, and read logits in rows (Activation.cpp
+            ``log_sigmoid_forward_cpu``), and are operands of another type copied?
     """
 
     def rule(call: Call) -> Script:
-        size, positive = nbytes(call.args[0]), argument(call, 3, "pos_weight")
+        logits, target = call.args[:2]
+        size, count, positive = nbytes(logits), logits.numel(), argument(call, 3, "pos_weight")
         steps = [Scratch("alloc", "log sigmoid", size)]
-        if buffered:
+        if on_host:
             steps += [Scratch("alloc", "buffer", size), Scratch("free", "buffer")]
-            copy = copy_bytes(call.args[0])
+            copy = copy_bytes(logits)
             steps[2:2] = [Scratch("alloc", "logits in rows", copy), Scratch("free", "logits in rows")] if copy else []
         if positive is not None:
-            steps += [Scratch("alloc", "weight less one", nbytes(positive)), Scratch("alloc", "factor", size)]
-            steps += [Scratch("free", "weight less one"), Scratch("free", "factor")]
-        if is_reduced(call):
-            steps.append(Scratch("alloc", "elements", size))
-        return Script(before=tuple(steps))
+            factor = promoted(positive.dtype, target.dtype)
+            steps += [Scratch("alloc", "weight less one", nbytes(positive))]
+            steps += [Scratch("alloc", "factor", count * factor.itemsize), Scratch("free", "weight less one")]
+            steps += casts_in_place(logits.dtype, factor, count, "weighted") if on_host else ()
+            steps += [Scratch("free", "factor")]
+        # The loss is of the target's type; the logits and their log-sigmoid are written into it.
+        casts = (line for key in ("product", "loss") for line in casts_in_place(target.dtype, logits.dtype, count, key))
+        written = tuple(casts) if on_host else ()
+        if not is_reduced(call):
+            return Script(before=tuple(steps), after=written)
+        return Script(before=(*steps, Scratch("alloc", "elements", count * target.element_size()), *written))
 
     return rule
 
@@ -115,6 +141,36 @@ def rolled(call: Call) -> Script:
     if not dims:
         return allocations({"in a row": copy_bytes(source)})
     return allocations({f"rolled {count}": nbytes(source) for count in range(1, len(dims))})
+
+
+def among_boundaries(values_at: int) -> Rule:
+    """``bucketize``, ``searchsorted``: operands in rows and of one type, made after the result.
+
+    BucketizationUtils.h ``searchsorted_maybe_trim_input_tensors``.
+
+    Args:
+        values_at: Which argument has the values; the other one of the first two has the boundaries.
+    """
+
+    def rule(call: Call) -> Script | None:
+        searched = {"values": call.args[values_at], "boundaries": call.args[1 - values_at]}
+        rows = searched | {"sorter": argument(call, 5, "sorter")}
+        steps = [Scratch("alloc", f"{key} in rows", copy_bytes(each)) for key, each in rows.items() if copy_bytes(each)]
+        common = common_type(list(searched.values()))
+        for key, each in searched.items():
+            if each.dtype is not common:
+                steps.append(Scratch("alloc", f"{key} cast", each.numel() * common.itemsize))
+                steps += [Scratch("free", f"{key} in rows")] if copy_bytes(each) else []
+        return Script(after=tuple(steps)) if steps else None
+
+    return rule
+
+
+BOUNDARIES: dict[str, Rule] = {
+    "aten.bucketize.Tensor": among_boundaries(0),
+    "aten.searchsorted.Tensor": among_boundaries(1),
+}
+"""Op name → rule."""
 
 
 def distances(call: Call) -> Script | None:

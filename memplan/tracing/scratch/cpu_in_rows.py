@@ -62,6 +62,8 @@ IN_ROWS: dict[str, Rule] = {
     "aten.multilabel_margin_loss_backward.default": in_rows(1, 2, 4),
     "aten.narrow_copy.default": in_rows(0),  # TensorShape.cpp narrow_copy_dense_cpu
     "aten.reflection_pad1d.default": in_rows(0),  # ReflectionPad.cpp
+    "aten.reflection_pad1d_backward.default": in_rows(0),
     "aten.replication_pad1d.default": in_rows(0),
+    "aten.replication_pad1d_backward.default": in_rows(0),
 }
 """Op name → rule."""

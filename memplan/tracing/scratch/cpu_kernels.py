@@ -8,11 +8,13 @@ torch 2.13.0, one thread, November 2026.
 import torch
 
 from memplan.tracing.scratch.common_kernels import (
+    BOUNDARIES,
     ELEMENTWISE_LOSSES,
     PATCHES,
     REDUCTION_POSITIONS,
     cross_entropy_with_logits,
     distances,
+    is_reduced,
     loss_shape,
     rolled,
 )
@@ -23,8 +25,10 @@ from memplan.tracing.scratch.cpu_shapes import (
     INDEX_BYTES,
     allocations,
     argument,
+    casts_in_place,
     contiguous_copies,
     copy_bytes,
+    enlarge,
     is_one_run,
     nbytes,
     product,
@@ -140,14 +144,31 @@ def _averaged(position: int, rule: Rule) -> Rule:
     return averaged
 
 
+def soft_margin(call: Call) -> Script:
+    """Loss.cpp soft_margin_loss_out: the result is written over, by a target that may have another type."""
+    size = product(loss_shape(call))
+    if is_reduced(call):
+        enlarge(call.out, size * call.out.element_size())
+    return Script(after=casts_in_place(call.args[0].dtype, call.args[1].dtype, size))
+
+
+def loss_backward(call: Call) -> Script:
+    """PointwiseOpsKernel.cpp: zeros like the prediction, into which target and gradient are written."""
+    return Script(after=casts_in_place(call.args[1].dtype, call.args[2].dtype, call.out.numel()))
+
+
 _LOSSES = {
     **ELEMENTWISE_LOSSES,
-    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(buffered=True),
+    "aten.soft_margin_loss.default": soft_margin,
+    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(on_host=True),
 }
 
 RULES = {
     **{name: _averaged(REDUCTION_POSITIONS[name], rule) for name, rule in _LOSSES.items()},
     **PATCHES,
+    **BOUNDARIES,
+    "aten.mse_loss_backward.default": loss_backward,
+    "aten.smooth_l1_loss_backward.default": loss_backward,
     **IN_ROWS,
     "aten._euclidean_dist.default": distances,
     "aten.mean.default": mean,

@@ -5,12 +5,11 @@ and what is written in place in another type is computed beside. Held against to
 2.13.0, November 2026.
 """
 
-from functools import reduce
 from itertools import chain
 
 import torch
 
-from memplan.tracing.scratch.cpu_shapes import allocations, nbytes, promoted, results
+from memplan.tracing.scratch.cpu_shapes import allocations, common_type, nbytes, results
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
 _COMPARISONS = "eq ne lt le gt ge"
@@ -21,7 +20,7 @@ _OTHERS = """
     lerp.Scalar maximum.default minimum.default fmax.default fmin.default atan2.default hypot.default
     floor_divide.default logaddexp.default logaddexp2.default logical_and.default logical_or.default
     logical_xor.default addcmul.default addcdiv.default where.self heaviside.default nextafter.default igamma.default
-    igammac.default
+    igammac.default addr.default
 """
 
 
@@ -33,7 +32,7 @@ def cast_operands(call: Call) -> Script | None:
         operands = operands[1:]
     out = results(call)[0]
     writes_into = call.name.split(".")[1].endswith("_")
-    common = _common(operands, values) if writes_into or out.dtype is torch.bool else out.dtype
+    common = common_type(operands, values) if writes_into or out.dtype is torch.bool else out.dtype
     copies = {
         f"cast {index}": tensor.numel() * common.itemsize
         for index, tensor in enumerate(operands)
@@ -42,6 +41,13 @@ def cast_operands(call: Call) -> Script | None:
     if writes_into and out.dtype is not common:
         copies["result"] = out.numel() * common.itemsize
     return allocations(copies) if copies else None
+
+
+def compared(call: Call) -> Script:
+    """ReduceOps.cpp cpu_equal: operands of another type than the common one are copied, and a number comes out."""
+    common = common_type(call.args)
+    casts = (each.numel() * common.itemsize if each.dtype is not common else 0 for each in call.args)
+    return allocations({f"cast {index}": size for index, size in enumerate(casts)})
 
 
 def joined(call: Call) -> Script | None:
@@ -53,14 +59,6 @@ def joined(call: Call) -> Script | None:
         for line in (Scratch("alloc", f"part {index}", nbytes(each)), Scratch("free", f"part {index}"))
     ]
     return Script(after=tuple(lines)) if lines else None
-
-
-def _common(operands: list[torch.Tensor], values: list[object]) -> torch.dtype:
-    """The type that operands are promoted to; those of no dimension, and numbers, count for their kind alone."""
-    ranked = [each.dtype for each in operands if each.ndim] or [each.dtype for each in operands]
-    common = reduce(promoted, ranked)
-    fractions = any(isinstance(value, float) for value in values)
-    return torch.get_default_dtype() if fractions and not (common.is_floating_point or common.is_complex) else common
 
 
 def _both(name: str) -> tuple[str, str]:
@@ -76,4 +74,5 @@ _NAMES = (
 
 RULES: dict[str, Rule] = {both: cast_operands for name in _NAMES for both in _both(name)}
 RULES |= dict.fromkeys(("aten.cat.default", "aten.stack.default"), joined)
+RULES["aten.equal.default"] = compared
 """Op name → rule."""

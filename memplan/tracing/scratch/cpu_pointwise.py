@@ -5,6 +5,7 @@ torch 2.13.0, over torch's own samples of its operators (``benchmarks/cpu_verdic
 """
 
 import math
+from itertools import chain
 
 import torch
 
@@ -12,6 +13,8 @@ from memplan.tracing.scratch.cpu_shapes import (
     INDEX_BYTES,
     allocations,
     argument,
+    casts_in_place,
+    common_type,
     copy_bytes,
     nbytes,
     product,
@@ -122,14 +125,21 @@ def packed(call: Call) -> Script:
 
 def power_of_two(call: Call) -> Script:
     """BinaryOps.cpp ldexp: the power itself."""
-    return allocations({"power": call.args[1].numel() * call.out.element_size()})
+    base, exponent = call.args[:2]
+    power = exponent.dtype if exponent.dtype.is_floating_point else torch.get_default_dtype()
+    sizes = {"power": exponent.numel() * power.itemsize}
+    for key, each, kind in (("base", base, base.dtype), ("exponent", exponent, power)):
+        if kind is not call.out.dtype:
+            sizes[key] = each.numel() * call.out.element_size()
+    return allocations(sizes)
 
 
 def distance(call: Call) -> Script:
     """Distance.cpp dist: the difference, before its norm."""
     shape = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)  # type: ignore[no-untyped-call]
-    common = promoted(call.args[0].dtype, call.args[1].dtype)
-    return allocations({"difference": product(shape) * common.itemsize})
+    common = common_type(call.args[:2])
+    casts = {str(each.dtype): each.numel() * common.itemsize for each in call.args[:2] if each.dtype is not common}
+    return allocations({**casts, "difference": product(shape) * common.itemsize})
 
 
 def log_gamma_of_many(call: Call) -> Script:
@@ -164,14 +174,16 @@ def drawn_without_replacement(call: Call) -> Script:
 
 def margin_backward(call: Call) -> Script:
     """Loss.cpp soft_margin_loss_backward_out: the factor of the gradient, from two more."""
-    size = nbytes(call.args[1])
-    return Script(
-        before=(
-            *(Scratch("alloc", key, size) for key in ("factor", "exponential", "sum")),
-            Scratch("free", "sum"),
-            Scratch("free", "exponential"),
-        )
-    )
+    scores, target = call.args[1:3]
+    count, common = scores.numel(), promoted(scores.dtype, target.dtype)
+    sizes = {"negative": nbytes(target), "product": count * common.itemsize, "factor": count * common.itemsize}
+    lines = [Scratch("alloc", key, size) for key, size in sizes.items()]
+    if scores.dtype is not target.dtype:
+        lines[1:1] = [Scratch("alloc", "cast", count * common.itemsize)]
+        lines[3:3] = [Scratch("free", "cast")]
+    lines += [Scratch("free", "product"), Scratch("free", "negative")]
+    written = (casts_in_place(scores.dtype, kind, count, str(kind)) for kind in {target.dtype, common})
+    return Script(before=tuple(lines), after=tuple(chain.from_iterable(written)))
 
 
 def dropout_backward(call: Call) -> Script:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +67,23 @@ def enlarge(tensor: torch.Tensor, size: int) -> None:
     storage = tensor.untyped_storage()
     if storage.nbytes() < size:
         storage.resize_(size)
+
+
+def common_type(operands: Sequence[torch.Tensor], values: Iterable[object] = ()) -> torch.dtype:
+    """The type that operands are promoted to; those of no dimension, and numbers, count for their kind alone."""
+    ranked = [each.dtype for each in operands if each.ndim] or [each.dtype for each in operands]
+    common = reduce(promoted, ranked)
+    fractions = any(isinstance(value, float) for value in values)
+    return torch.get_default_dtype() if fractions and not (common.is_floating_point or common.is_complex) else common
+
+
+def casts_in_place(into: torch.dtype, other: torch.dtype, count: int, key: str = "cast") -> tuple[Scratch, ...]:
+    """Copies in the common type while so many elements are written in place (TensorIterator.cpp ``compute_types``)."""
+    common = promoted(into, other)
+    beside = ("self", "result") if into is not common else ()
+    copied = (*beside, "other") if other is not common else beside
+    allocs = [Scratch("alloc", f"{key} {each}", count * common.itemsize) for each in copied]
+    return (*allocs, *(Scratch("free", each.key) for each in reversed(allocs)))
 
 
 def allocations(before: Mapping[str, int], after: Mapping[str, int] | None = None) -> Script:

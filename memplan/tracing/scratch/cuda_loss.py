@@ -1,8 +1,9 @@
-"""Scratch of losses and image patches on CUDA: what every device takes, and the buffers of the loss's reduction."""
+"""Scratch of losses, patches and searches on CUDA: what every device takes, and buffers of the loss's reduction."""
 
 from collections.abc import Mapping
 
 from memplan.tracing.scratch.common_kernels import (
+    BOUNDARIES,
     ELEMENTWISE_LOSSES,
     PATCHES,
     cross_entropy_with_logits,
@@ -30,8 +31,8 @@ def _reduced(elements: Rule) -> Rule:
 _LOSSES: Mapping[str, Rule] = {
     **ELEMENTWISE_LOSSES,
     # cuda/Activation.cpp log_sigmoid_forward_cuda ignores the buffer.
-    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(buffered=False),
+    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(on_host=False),
 }
 
-LOSS_RULES: Mapping[str, Rule] = {**{name: _reduced(rule) for name, rule in _LOSSES.items()}, **PATCHES}
+LOSS_RULES: Mapping[str, Rule] = {**{name: _reduced(rule) for name, rule in _LOSSES.items()}, **PATCHES, **BOUNDARIES}
 """Op name → rule."""
