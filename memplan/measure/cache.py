@@ -45,6 +45,9 @@ STEERING = (
 )  # fmt: skip
 """How names of variables begin that torch and the libraries above it read."""
 
+TALKING = "_VERBOSITY"
+"""How names of variables end that only decide what is written: a child process sets them."""
+
 _DISTRIBUTION = (".dist-info", ".egg-info", ".egg-link")
 
 
@@ -95,6 +98,10 @@ class Cache:
                 path.unlink(missing_ok=True)
             self._forget()
 
+    def has(self, key: str) -> bool:
+        """Is there an entry of a key, whether it still holds or not?"""
+        return bool(self._newest_first(key))
+
     def _holds(self, reads: Reads) -> bool:
         same = all(self._file_digest(file) == digest for file, digest in reads.files.items())
         return same and all(variable_digest(name) == digest for name, digest in reads.environment.items())
@@ -122,9 +129,14 @@ class Cache:
                         yield Path(entry.path), status.st_mtime, status.st_size
 
 
-def key_of(*parts: object) -> str:
-    """Return what names the entries of something: its parts, as their ``repr`` tells them, and the surroundings."""
-    return digest_of(repr((FORM, parts, _surroundings())))[:32]
+def key_of(*parts: object, around: str = "") -> str:
+    """Return what names the entries of something: its parts, as their ``repr`` tells them, and the surroundings.
+
+    Args:
+        parts: What it is made of.
+        around: From ``surroundings``, where user code may have changed them meanwhile; empty: they are asked now.
+    """
+    return digest_of(repr((FORM, parts, around or surroundings())))[:32]
 
 
 def this_processor() -> tuple[int | None, str]:
@@ -151,23 +163,26 @@ def _texts(content: Mapping[str, str]) -> dict[str, str]:
     return dict(content)
 
 
-@cache
-def _surroundings() -> str:
-    steering = sorted((name, variable_digest(name)) for name in os.environ if name.startswith(STEERING))
+def surroundings() -> str:
+    """Return the digest of what a job runs in: memplan, the interpreter, what is installed, the folder, variables."""
+    steers = [name for name in os.environ if name.startswith(STEERING) and not name.endswith(TALKING)]
+    steering = sorted((name, variable_digest(name)) for name in steers)
     # The folder: sources are told relative to it.
     place = (str(Path.cwd()), tuple(sys.path), platform.platform(), sys.version)
-    return digest_of(repr((place, steering, _distributions(), _own_source())))
+    return digest_of(repr((place, steering, _distributions(tuple(sys.path)), _own_source())))
 
 
-def _distributions() -> tuple[str, ...]:
+@cache
+def _distributions(path: tuple[str, ...]) -> tuple[str, ...]:
     """Every installed distribution with its version, as its folder is called."""
     names: list[str] = []
-    for folder in dict.fromkeys(sys.path):
+    for folder in dict.fromkeys(path):
         with suppress(OSError):
             names += (path.name for path in Path(folder).iterdir() if path.suffix in _DISTRIBUTION)
     return tuple(sorted(names))
 
 
+@cache
 def _own_source() -> str:
     """Digest of memplan's own files: in a checkout the version does not tell two states apart."""
     package = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
@@ -16,9 +16,14 @@ from memplan.measure.records import RecordedEstimate
 from memplan.measure.savings import Switch
 from memplan.units import Bytes
 
+if TYPE_CHECKING:
+    from memplan.measure.kept_traces import KeptTraces
+
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
 
+Progress = Callable[[str], None]
+"""Told in a few words what happens now."""
 Detail = Literal["figures", "timelines", "histories"]
 """What is kept of each replay: nothing, its digest for a page, or its whole history, too."""
 
@@ -60,55 +65,66 @@ def estimate(
             if progress is not None:
                 progress("nothing has changed since it was last measured")
             return found
-    results, reads = estimate_and_reads(
-        spec,
-        profiles,
-        detail=detail,
-        switches=switches,
-        alloc_conf=alloc_conf,
-        timeout=timeout,
-        folder=cache.folder if cache is not None else None,
-        progress=progress,
+    asked = Asked(spec, tuple(profiles), tuple(switches), alloc_conf, detail)
+    folder = cache.folder if cache is not None else None
+    results, reads = _of_kept_traces(asked, folder, progress) or estimate_and_reads(
+        asked, folder=folder, timeout=timeout, progress=progress
     )
     if answer is not None and reads is not None:
         answer.keep(results, reads)
     return results
 
 
-def estimate_and_reads(
-    spec: JobSpec,
-    profiles: Sequence[GpuProfile],
-    *,
-    detail: Detail,
-    switches: Sequence[Switch] = (),
-    alloc_conf: str,
-    timeout: float,
-    folder: Path | None,
-    progress: Callable[[str], None] | None,
-) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
+class Asked(NamedTuple):
+    """What is estimated."""
+
+    spec: JobSpec
+    profiles: tuple[GpuProfile, ...]
+    switches: tuple[Switch, ...]
+    alloc_conf: str
+    detail: Detail
+
+
+Answered = tuple[tuple[RecordedEstimate, ...], Reads | None]
+"""Estimates, and what of the user's they rest on; None where a file has changed meanwhile."""
+
+
+def _of_kept_traces(asked: Asked, folder: Path | None, progress: Progress | None) -> Answered | None:
+    """Estimate in this process, where every trace that it takes is kept: no user code runs, and torch is not needed."""
+    if folder is None:
+        return None
+    from memplan.measure.kept_traces import KeptAlone, NotKeptError
+    from memplan.measure.traits import traits_of
+
+    kept = KeptAlone(folder)
+    if not all(kept.has(asked.spec, traits_of(asked.spec, profile)) for profile in asked.profiles):
+        return None
+    try:
+        return _estimate(asked, kept, progress or (lambda _: None))
+    except NotKeptError:
+        return None
+
+
+def estimate_and_reads(asked: Asked, *, folder: Path | None, timeout: float, progress: Progress | None) -> Answered:
     """Estimate in a child process, and say what of the user's the answers rest on.
 
-    Other arguments and errors are those of ``estimate``.
-
-    Without a folder for traces nothing that is read is recorded; what was read is None where it changed meanwhile.
+    Arguments and errors are those of ``estimate``. Without a folder for traces nothing that is read is recorded.
     """
-    asked = (spec, tuple(profiles), tuple(switches))
-    return run_isolated(_estimate_in_child, asked, alloc_conf, detail, folder, timeout=timeout, progress=progress)
+    return run_isolated(_estimate_in_child, asked, folder, timeout=timeout, progress=progress)
 
 
-def _estimate_in_child(
-    asked: tuple[JobSpec, tuple[GpuProfile, ...], tuple[Switch, ...]],
-    alloc_conf: str,
-    detail: Detail,
-    folder: Path | None,
-) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:
+def _estimate_in_child(asked: Asked, folder: Path | None) -> Answered:
     from memplan.job.child import progress
     from memplan.measure.kept_traces import kept_traces
-    from memplan.measure.local import estimate_here, record_here
 
     never_collect()
-    spec, profiles, switches = asked
-    kept = kept_traces(folder)
+    return _estimate(asked, kept_traces(folder), progress)
+
+
+def _estimate(asked: Asked, kept: "KeptTraces | None", progress: Progress) -> Answered:
+    from memplan.measure.local import estimate_here, record_here
+
+    spec, profiles, switches, alloc_conf, detail = asked
     if detail == "figures":
         estimates = estimate_here(
             spec, profiles, switches=switches, alloc_conf=alloc_conf, kept=kept, progress=progress

@@ -1,5 +1,6 @@
 """Traces in the cache, for a process that ends with its answer: what it reads from now on is recorded."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -7,23 +8,31 @@ from pathlib import Path
 
 from memplan.job.reads import Reads, record_reads
 from memplan.job.spec import JobSpec
-from memplan.measure.cache import Cache, key_of, this_processor
+from memplan.measure.cache import Cache, key_of, surroundings, this_processor
 from memplan.measure.packed_trace import pack, unpack
 from memplan.tracing.records import DeviceTraits, Trace, Way
 
 
-class KeptTraces:
-    """Finds traces and keeps them; made by ``kept_traces``."""
+class NotKeptError(Exception):
+    """A trace is wanted that is not kept, and must be made."""
 
-    def __init__(self, folder: Path) -> None:
-        self._cache = Cache(folder)
-        self._recorded = record_reads(apart_from=folder)
+
+class KeptTraces:
+    """Finds traces and keeps them; made by ``kept_traces``.
+
+    Args:
+        folder: Where they lie.
+        recorded: Says what this process has read itself.
+    """
+
+    def __init__(self, folder: Path, recorded: Callable[[], Reads | None]) -> None:
+        self._cache, self._recorded, self._around = Cache(folder), recorded, surroundings()
         self._files: dict[str, str] = {}
         self._environment: dict[str, str] = {}
 
     def find(self, spec: JobSpec, traits: DeviceTraits, rank: int, way: Way) -> Trace | None:
         """Return a job's trace, without its graph, where nothing has changed since; else None."""
-        result = self._cache.find(_key(spec, traits, rank, way), lambda content: unpack(content, traits))
+        result = self._cache.find(self._key(spec, traits, rank, way), lambda content: unpack(content, traits))
         if result is None:
             return None
         trace, reads = result
@@ -37,7 +46,12 @@ class KeptTraces:
         if reads is None:
             return
         with suppress(TypeError, ValueError):
-            self._cache.keep(_key(spec, traits, rank, way), pack(trace), reads)
+            self._cache.keep(self._key(spec, traits, rank, way), pack(trace), reads)
+
+    def _key(self, spec: JobSpec, traits: DeviceTraits, rank: int, way: Way) -> str:
+        # Where an option came from changes nothing: what one command traced is found by another.
+        here = this_processor() if traits.kind == "cpu" else None
+        return key_of("trace", replace(spec, provenance={}), traits, rank, way, here, around=self._around)
 
     def reads(self) -> Reads | None:
         """Return what all traces so far rest on, made here or found; None where a file has changed meanwhile."""
@@ -47,13 +61,28 @@ class KeptTraces:
         return Reads(files={**self._files, **reads.files}, environment={**self._environment, **reads.environment})
 
 
+class KeptAlone(KeptTraces):
+    """Finds traces in a process that makes none.
+
+    ``find`` raises a ``NotKeptError`` where there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, lambda: Reads(files={}, environment={}))
+
+    def has(self, spec: JobSpec, traits: DeviceTraits) -> bool:
+        """Is the trace of a job's first rank likely to be found?"""
+        return self._cache.has(self._key(spec, traits, 0, "likely"))
+
+    def find(self, spec: JobSpec, traits: DeviceTraits, rank: int, way: Way) -> Trace:
+        """Return a job's trace, without its graph."""
+        trace = super().find(spec, traits, rank, way)
+        if trace is None:
+            raise NotKeptError
+        return trace
+
+
 @cache
 def kept_traces(folder: Path | None) -> KeptTraces | None:
     """Return the traces that are kept in a folder, the same ones at each call: Python never forgets an audit hook."""
-    return None if folder is None else KeptTraces(folder)
-
-
-def _key(spec: JobSpec, traits: DeviceTraits, rank: int, way: Way) -> str:
-    # Where an option came from changes nothing: what one command traced is found by another.
-    here = this_processor() if traits.kind == "cpu" else None
-    return key_of("trace", replace(spec, provenance={}), traits, rank, way, here)
+    return None if folder is None else KeptTraces(folder, record_reads(apart_from=folder))

@@ -21,12 +21,12 @@ from memplan.measure.folded import folded_trace
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.played import DEFAULT_POLICY, play_idle, play_on_device
+from memplan.measure.traits import traits_of
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.stream import freed_late
 from memplan.tracing.heard import decide, is_small
 from memplan.tracing.records import DeviceTraits, Trace, Way
 from memplan.tracing.sharding.ranks import ranks_to_trace
-from memplan.tracing.sharding.zero.settings import is_zero
 from memplan.tracing.turns import every_turn, turns_repeat
 
 if TYPE_CHECKING:
@@ -257,17 +257,6 @@ def trace_for(
             load or partial(load_source, spec), spec, traits_of(spec, profile), rank=rank, way=way, seen=seen,
             progress=progress,
         )  # fmt: skip
-
-
-def traits_of(spec: JobSpec, profile: GpuProfile) -> DeviceTraits:
-    """Return what of a device changes the step of a job.
-
-    DeepSpeed looks how much memory is free, and flattens weights on the host where it is too little.
-    """
-    traits = DeviceTraits.of(profile)
-    if is_zero(spec.parallel) and profile.total_bytes:
-        return replace(traits, total_bytes=profile.total_bytes)
-    return traits
 
 
 def _in_short(error: EstimateError) -> str:

@@ -217,8 +217,10 @@ def _isolated(*, real: bool) -> Iterator[None]:
     def answer(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
         name = getattr(function, "func", function).__name__
         if name == "_estimate_in_child" and not real:
-            spec, profiles, _ = args[0]
-            answers = (replace((FITS, OOM)[index % 2], target=str(spec.target)) for index, _ in enumerate(profiles))
+            asked = args[0]
+            answers = (
+                replace((FITS, OOM)[index % 2], target=str(asked.spec.target)) for index in range(len(asked.profiles))
+            )
             return tuple(RecordedEstimate(estimate=answer, history=None) for answer in answers), None
         if name not in _RUN_HERE:
             raise EstimateError("model() raised ValueError: a stand-in", where="model.py:3")

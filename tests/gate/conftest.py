@@ -1,6 +1,6 @@
 """The gate in process, on a project of two jobs, with the estimates themselves made by hand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from memplan.cli.app import main
 from memplan.errors import EstimateError, MemplanError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.reads import Reads
-from memplan.job.spec import JobSpec
 from memplan.measure import compose
 from memplan.measure.digest_records import Curve, HistoryDigest
 from memplan.measure.records import Advice, Estimate, RecordedEstimate, Verdict
@@ -42,15 +41,17 @@ class Jobs:
     ran: list[int] = field(default_factory=list)
 
     def estimate(
-        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, detail: str, alloc_conf: str, timeout: float,
-        folder: Path | None, progress: object, switches: object = (),
-    ) -> tuple[tuple[RecordedEstimate, ...], Reads | None]:  # fmt: skip
+        self, asked: compose.Asked, *, folder: Path | None, timeout: float, progress: object
+    ) -> compose.Answered:
+        spec = asked.spec
         self.ran.append(spec.batch_size)
         if spec.batch_size in self.failures:
             raise self.failures[spec.batch_size]
         peak = int(self.peaks[spec.batch_size] * GIB)
-        digest = flat(peak) if detail == "timelines" else None
-        made = (RecordedEstimate(estimate=self._one(each, peak), history=None, digest=digest) for each in profiles)
+        digest = flat(peak) if asked.detail == "timelines" else None
+        made = (
+            RecordedEstimate(estimate=self._one(each, peak), history=None, digest=digest) for each in asked.profiles
+        )
         return tuple(made), Reads(files={}, environment={})
 
     def _one(self, profile: GpuProfile, peak: int) -> Estimate:

@@ -1,6 +1,7 @@
 """An unchanged job is found again; a changed one never."""
 
 import os
+import sys
 import threading
 import time
 import zlib
@@ -120,18 +121,22 @@ def test_other_profiles_are_a_miss(folder: Path) -> None:
 def test_another_memplan_or_another_installed_package_is_a_miss(
     folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, what, lambda: "another")
-    module._surroundings.cache_clear()
+    monkeypatch.setattr(module, what, lambda *_: "another")
     assert find(folder) is None
-    monkeypatch.undo()
-    module._surroundings.cache_clear()
+
+
+def test_the_same_words_in_another_folder_are_a_miss(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find(folder) is None
 
 
 def test_versions_of_installed_packages_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "flash_attn-2.0.dist-info").mkdir()
-    before = module._distributions()
+    before = module._distributions(tuple(sys.path))
     monkeypatch.syspath_prepend(tmp_path)
-    assert {*module._distributions()} - {*before} == {"flash_attn-2.0.dist-info"}
+    assert {*module._distributions(tuple(sys.path))} - {*before} == {"flash_attn-2.0.dist-info"}
     assert any(name.startswith("torch-") for name in before)
 
 

@@ -55,12 +55,14 @@ def test_asked_again_nothing_runs_and_the_answer_is_the_same_to_the_byte(
     assert runs(folder) == 1
 
 
-def test_another_gpu_of_the_same_traits_another_allocator_and_a_page_need_no_trace(
-    folder: Path, memplan: Command, tmp_path: Path
+def test_another_gpu_of_the_same_traits_another_allocator_and_a_page_need_no_process(
+    folder: Path, memplan: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = asked(memplan, "--gpu", "a100-40g")
     for words in (("a100-80g",), ("a100-40g", "--alloc-conf", "expandable_segments:True"), ("a100-40g", "--timeline")):
-        found = asked(memplan, "--gpu", *words)
+        with monkeypatch.context() as patch:
+            patch.setattr(compose, "run_isolated", lambda *_, **__: pytest.fail("a process was started"))
+            found = asked(memplan, "--gpu", *words)
         assert found["timings"]["trace_seconds"] == first["timings"]["trace_seconds"]
         fresh = asked(memplan, "--gpu", *words, "--cache-dir", str(tmp_path / "other"))
         for content in (found, fresh):
