@@ -659,6 +659,20 @@ def test_losses_over_classes_and_margins_read_rows():
     compare(aten.multilabel_margin_loss_backward.default, torch.ones_like(loss), scores, several, 1, is_target)
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_onednn_brings_gradients_into_the_layout_of_their_source(approximate, dtype):
+    source = torch.randn(40, 12, dtype=dtype)
+    for gradient in (torch.ones((), dtype=dtype).expand(40, 12), torch.ones(12, 40, dtype=dtype).t(), source):
+        compare(aten.gelu_backward.default, gradient, source, approximate=approximate)
+
+
+def test_fourier_transforms_write_out_what_is_expanded():
+    gradient = torch.ones((), dtype=torch.complex64).expand(16, 17, 18)
+    compare(aten._fft_c2c.default, gradient, [2], 0, False)
+    compare(aten._fft_r2c.default, torch.ones(()).expand(16, 17, 18), [1, 2], 0, True)
+
+
 def test_rolling_and_choosing_columns():
     aten = torch.ops.aten
     video = torch.randn(2, 6, 8, 10)
@@ -678,6 +692,9 @@ def test_padding_and_drawn_pooling_read_rows():
     aten = torch.ops.aten
     compare(aten.reflection_pad1d.default, torch.randn(40, 12).t(), [2, 3])
     compare(aten.replication_pad1d.default, torch.randn(40, 12).t(), [2, 3])
+    image, grid = torch.randn(2, 3, 16, 16), torch.randn(2, 12, 12, 2)
+    options = (0, 0, False, [True, True])
+    compare(aten.grid_sampler_2d_backward.default, torch.ones(()).expand(2, 3, 12, 12), image, grid, *options)
     gradient, source = torch.ones(()).expand(12, 45), torch.randn(12, 40)
     compare(aten.reflection_pad1d_backward.default, gradient, source, [2, 3])
     compare(aten.replication_pad1d_backward.default, gradient, source, [2, 3])

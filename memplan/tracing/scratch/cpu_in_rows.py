@@ -44,12 +44,25 @@ def columns(call: Call) -> Script | None:
     return in_rows(0)(call) if source.ndim > 1 and dim % source.ndim == 1 else None
 
 
+def as_it_lies_in_onednn(call: Call) -> Script | None:
+    """Activation.cpp gelu_backward_out_cpu: oneDNN works in the layout of a row-major source."""
+    gradient, source = call.args[:2]
+    served = source.dtype is torch.float32 and source.is_contiguous() and source.numel() > 1
+    if not served or call.kwargs.get("approximate", "none") != "none":
+        return None
+    gradients = {"given": gradient, "made": call.out}
+    return allocations({}, {key: nbytes(source) for key, each in gradients.items() if each.stride() != source.stride()})
+
+
 IN_ROWS: dict[str, Rule] = {
     "aten._cdist_forward.default": pairs(0),
     "aten._cdist_backward.default": pairs(1, 0, 4),
     "aten.aminmax.default": lambda call: None if "dim" in call.kwargs else in_rows(0)(call),
     "aten.fractional_max_pool2d.default": in_rows(0),  # FractionalMaxPool2d.cpp
     "aten.fractional_max_pool3d.default": in_rows(0),
+    "aten.gelu_backward.default": as_it_lies_in_onednn,
+    "aten.grid_sampler_2d_backward.default": in_rows(0),  # GridSampler.cpp
+    "aten.grid_sampler_3d_backward.default": in_rows(0),
     "aten.index_select.default": columns,
     "aten.log_sigmoid_forward.default": in_rows(0),  # Activation.cpp log_sigmoid_forward_out_cpu
     "aten.max.default": in_rows(0),  # cpu/ReduceAllOpsKernel.cpp max_all_kernel_impl

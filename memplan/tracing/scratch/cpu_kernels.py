@@ -112,10 +112,12 @@ def embedding_bag_backward(call: Call) -> Script:
     """EmbeddingBag.cpp _embedding_bag_dense_backward_cpu: offsets of bags; indices sorted with origin, or maxima."""
     gradient, indices = call.args[0], call.args[1]
     each = indices.numel() * indices.element_size()
-    missing = each if call.args[3].numel() == 0 else 0
+    missing = each + indices.element_size() if call.args[3].numel() == 0 else 0
+    weights = argument(call, 10, "per_sample_weights")
     before = {"offset to bag": missing, "gradient": copy_bytes(gradient)}
     if call.args[8] != _MAX_OF_BAG:
-        return allocations(before, {"sorted": each, "origin": each, "counts": each})
+        weighted = {} if weights is None else {"weights": nbytes(weights)}
+        return allocations(before, {"sorted": each, "origin": each, "counts": each, **weighted})
     # Of bags that hold anything (all, as far as is known), gathered; then scattered column by column.
     maxima, column = call.args[5], gradient.shape[0] * INDEX_BYTES
     return allocations(before, {"maxima": nbytes(maxima), "gradients": nbytes(gradient), "column": column})

@@ -14,7 +14,12 @@ from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script, within
 
 
 def _copy_bytes(shape: Sequence[int], stride: Sequence[int], dims: Sequence[int], size: int) -> int:
-    """Bytes of the copy that collapsing the dimensions beside ``dims`` takes; none where they lie closely."""
+    """Bytes of the copy that collapsing the dimensions beside ``dims`` takes; none where they lie closely.
+
+    MKL reads no expanded dimensions: they are written out.
+    """
+    if any(step == 0 and length > 1 for step, length in zip(stride, shape, strict=True)):
+        return size
     transformed = {dim % len(shape) for dim in dims}
     others = sorted((stride[dim], shape[dim]) for dim in range(len(shape)) if dim not in transformed and shape[dim] > 1)
     closely = all(below[0] * below[1] == above[0] for below, above in pairwise(others))
