@@ -6,7 +6,8 @@ sample is *announced* where it is not right, but an op that it met is named in `
 made) and the interval holds the truth; else it is *silent*. Usage::
 
     python benchmarks/cpu_ops.py [--dtype float32] [--only silent] [--turned] [--mixed]
-        [--gradient expanded] [--events] [NAME ...]
+        [--autocast] [--gradient expanded]
+        [--events] [NAME ...]
 """
 
 import argparse
@@ -167,12 +168,23 @@ GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "turned": _turned_ones,
 }
 """How the gradient of the result lies: as after most ops, after a sum or a mean, after a transposition."""
-_gradient = ["dense"]
+
+
+@dataclass(slots=True)
+class _Conditions:
+    """Under which all samples run."""
+
+    gradient: str = "dense"
+    autocast: bool = False
+
+
+_conditions = _Conditions()
 
 
 def forward(sample: Sample, arguments: Arguments) -> Any:
     """The operator itself."""
-    return sample.call(arguments)
+    with torch.autocast("cpu", torch.bfloat16, enabled=_conditions.autocast):
+        return sample.call(arguments)
 
 
 def backward(sample: Sample, arguments: Arguments, out: Any) -> Any:
@@ -181,7 +193,7 @@ def backward(sample: Sample, arguments: Arguments, out: Any) -> Any:
     if not results:
         return None
     return torch.autograd.grad(
-        results, _learning(arguments), [GRADIENTS[_gradient[0]](each) for each in results], allow_unused=True
+        results, _learning(arguments), [GRADIENTS[_conditions.gradient](each) for each in results], allow_unused=True
     )
 
 
@@ -342,10 +354,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="verdicts to print, separated by commas; all without")
     parser.add_argument("--events", action="store_true", help="print both streams")
     parser.add_argument("--turned", action="store_true", help="operands of two dimensions and more lie column-major")
+    parser.add_argument("--autocast", action="store_true", help="run operators under autocast to bfloat16")
     parser.add_argument("--gradient", choices=GRADIENTS, default="dense", help="how the gradient of the result lies")
     parser.add_argument("--mixed", action="store_true", help="every operand but the first is of a wider type")
     options = parser.parse_args()
-    _gradient[:] = [options.gradient]
+    _conditions.gradient, _conditions.autocast = options.gradient, options.autocast
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)

@@ -8,6 +8,8 @@ the mask does not ask for. The same was seen in real runs of torch 2.13.0 (Novem
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import torch
 
@@ -23,7 +25,8 @@ Maybe = torch.Tensor | None
 @contextmanager
 def cpu_ways() -> Iterator[None]:
     """Let these ops do as a plain run does, for the length of the context."""
-    with kernels(_COMPOSITES), fake_kernels(_SHAPES):
+    autocast = {"linalg_pinv.atol_rtol_tensor": pinv_under_autocast}
+    with kernels(_COMPOSITES), kernels(autocast, "AutocastCPU"), fake_kernels(_SHAPES):
         yield
 
 
@@ -121,6 +124,26 @@ def _statistics_type(source: torch.Tensor, *others: Maybe) -> torch.dtype:
     )
 
 
+def pinv_under_autocast(matrix: torch.Tensor, **options: Any) -> torch.Tensor:
+    """BatchLinearAlgebra's ``linalg_pinv`` ends in a product, which autocast runs in its own type."""
+    before = _product_type.set(torch.get_autocast_dtype("cpu") if matrix.dtype in _CAST else None)
+    try:
+        with torch.autocast("cpu", enabled=False):
+            found: torch.Tensor = torch.ops.aten.linalg_pinv.atol_rtol_tensor(matrix, **options)
+        return found
+    finally:
+        _product_type.reset(before)
+
+
+def _pinv(matrix: torch.Tensor, **_: object) -> torch.Tensor:
+    kind = _product_type.get() or matrix.dtype
+    return matrix.new_empty((*matrix.shape[:-2], *reversed(matrix.shape[-2:])), dtype=kind)
+
+
+_CAST = frozenset({torch.float32, torch.float16, torch.bfloat16})
+"""aten/src/ATen/autocast_mode.h ``is_autocast_eligible``, and no double."""
+_product_type: ContextVar[torch.dtype | None] = ContextVar("product_type", default=None)
+"""Of the product that runs; None: that of its factors."""
 _COMPOSITES: dict[str, Kernel] = {
     "max_pool1d": max_pool1d,
     "linalg_eigvalsh": linalg_eigvalsh,
@@ -128,6 +151,7 @@ _COMPOSITES: dict[str, Kernel] = {
     "linalg_eigvals": linalg_eigvals,
 }
 _SHAPES: dict[str, Kernel] = {
+    "linalg_pinv.atol_rtol_tensor": _pinv,
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
     **LAYOUTS,

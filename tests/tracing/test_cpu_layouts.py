@@ -96,6 +96,16 @@ def test_rows_lie_as_the_kernel_lays_them(name):
         compare(call, [LAYOUT_OF_ROWS[layout]() for layout in layouts])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_a_pseudo_inverse_under_autocast_has_the_type_of_its_product(dtype, hermitian):
+    def call(matrix):
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.linalg.pinv(matrix, hermitian=hermitian)
+
+    compare(call, [torch.rand(3, 4, 4, dtype=dtype)])
+
+
 @pytest.mark.parametrize("kind", ["reflection_pad", "replication_pad"])
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_padded_images_lie_as_the_kernel_lays_them(kind, dimensions):

@@ -294,8 +294,15 @@ def pseudo_inverse(call: Call) -> Script:
         "right": batch * least * columns * item,
         "values": batch * least * item,
     }
-    held = allocations({**before, "scaled": batch * least * columns * item}).before
-    copy = max(0, nbytes(matrix) - batch * least * columns * item - nbytes(call.out))
+    product = {"scaled": batch * least * columns * item}
+    if call.out.dtype is not matrix.dtype:
+        # Under autocast both factors of the product are cast.
+        product |= {
+            f"{side} cast": batch * least * size * call.out.element_size()
+            for side, size in (("scaled", columns), ("left", rows))
+        }
+    held = allocations({**before, **product}).before
+    copy = max(0, nbytes(matrix) - sum(product.values()) - nbytes(call.out))
     return Script(before=held, after=_passing("more for the factors", copy))
 
 
