@@ -126,11 +126,13 @@ def _statistics_type(source: torch.Tensor, *others: Maybe) -> torch.dtype:
 
 def pinv_under_autocast(matrix: torch.Tensor, **options: Any) -> torch.Tensor:
     """BatchLinearAlgebra's ``linalg_pinv`` ends in a product, which autocast runs in its own type."""
-    before = _product_type.set(torch.get_autocast_dtype("cpu") if matrix.dtype in _CAST else None)
+    kind = torch.get_autocast_dtype("cpu") if matrix.dtype in _CAST else matrix.dtype
+    before = _product_type.set(kind)
     try:
         with torch.autocast("cpu", enabled=False):
             found: torch.Tensor = torch.ops.aten.linalg_pinv.atol_rtol_tensor(matrix, **options)
-        return found
+        # Where it has values it is that of the real kernel.
+        return found.to(kind)
     finally:
         _product_type.reset(before)
 
