@@ -15,6 +15,8 @@ SKIPPED = frozenset({
     ".nox", ".eggs", "build", "dist", ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache", ".pytest_cache",
 })  # fmt: skip
 """Folders that hold no code of one's own; what is named on the command line is looked through all the same."""
+MOST_FILES = 50_000
+"""More are a whole disk rather than somebody's code: PyTorch itself has 3,500."""
 
 
 def files_of(paths: Sequence[Path], exclude: Sequence[str] = ()) -> list[tuple[Path, str]]:
@@ -29,7 +31,7 @@ def files_of(paths: Sequence[Path], exclude: Sequence[str] = ()) -> list[tuple[P
         Where each is, and what reports call it.
 
     Raises:
-        UsageError: A path does not exist; tells all that do not.
+        UsageError: A path does not exist (tells all that do not), or they hold more than ``MOST_FILES``.
     """
     missing = [f"there is no file or folder '{path}'" for path in paths if not path.exists()]
     if missing:
@@ -38,6 +40,11 @@ def files_of(paths: Sequence[Path], exclude: Sequence[str] = ()) -> list[tuple[P
     for path in paths:
         for each in [path] if path.is_file() else _below(path, exclude):
             found.setdefault(real(each), each.as_posix())
+            if len(found) > MOST_FILES:
+                raise UsageError(
+                    f"there are more than {MOST_FILES:,} Python files below '{path}'",
+                    hint="name the folder of your own code, or leave out others by --exclude",
+                )
     return sorted(((path, name) for path, name in found.items()), key=lambda each: each[1])
 
 

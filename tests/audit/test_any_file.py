@@ -179,6 +179,17 @@ def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
         audit([tmp_path / "nothing"])
 
 
+def test_a_whole_disk_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memplan.audit.walk.MOST_FILES", 2)
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("")
+    assert len(audit([tmp_path]).files) == 2
+    (tmp_path / "c.py").write_text("")
+    with pytest.raises(UsageError, match="more than 2 Python files"):
+        audit([tmp_path])
+    assert len(audit([tmp_path], exclude=["c.py"]).files) == 2
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     found = inspect_file(tmp_path / "gone.py", "gone.py", ALL)
     assert [each.problem for each in found.unread] == ["No such file or directory"]
