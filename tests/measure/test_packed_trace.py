@@ -214,10 +214,12 @@ def test_what_is_no_trace_is_refused(change: Callable[[dict[str, Any]], object])
         unpack(changed(change), TRACE.device)
 
 
-def test_a_trace_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     nothing = Reads(files={}, environment={})
-    monkeypatch.setattr(kept_traces, "record_reads", lambda **_: lambda: nothing)
-    kept, job = kept_traces.KeptTraces(tmp_path), (JobSpec(target=FileTarget(path=tmp_path)), TRACE.device, 0)
+    kept, job = (
+        kept_traces.KeptTraces(tmp_path, lambda: nothing),
+        (JobSpec(target=FileTarget(path=tmp_path)), TRACE.device, 0),
+    )
     kept.keep(*job, "likely", replace(TRACE, nvme_bytes=object()))  # type: ignore[arg-type]
     assert kept.find(*job, "likely") is None
     kept.keep(*job, "likely", TRACE)
