@@ -733,6 +733,31 @@ def test_what_pytorch_unrolls_itself_goes_image_by_image_or_group_by_group(group
 
 
 @avx2_machine
+@pytest.mark.parametrize(
+    ("inputs", "side", "outputs", "kernel", "stride", "padding"),
+    [(3, 64, 64, 11, 4, 2), (3, 32, 12, 8, 2, 2), (8, 32, 12, 8, 3, 1), (8, 32, 12, 7, 2, 2), (8, 32, 12, 16, 2, 0)],
+    ids=["AlexNet's first", "eight", "three steps", "seven", "no margin"],
+)
+def test_strided_filters_with_a_margin_are_matrix_products_from_a_width_on_avx2(
+    inputs, side, outputs, kernel, stride, padding
+):
+    source, weight = torch.randn(4, inputs, side, side), torch.randn(outputs, inputs, kernel, kernel)
+    rest = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
+    compare(aten.convolution.default, source, weight, None, *rest)
+
+
+@avx2_machine
+@pytest.mark.parametrize("kernel", [9, 12, 16, 24, 28, 30, 32, 34])
+def test_those_as_large_as_an_image_lie_between_their_ends_on_avx2(kernel):
+    source, weight = torch.randn(4, 8, 32, 32), torch.randn(12, 8, kernel, kernel)
+    call = (aten.convolution.default, (source, weight, None, [2, 2], [2, 2], [1, 1], False, [0, 0], 1), {})
+    real, _ = real_curve(*call)
+    least, _ = predicted_curve(*call, size=lambda step: 0 if step.most else step.nbytes)
+    most, _ = predicted_curve(*call, size=lambda step: step.most or step.nbytes)
+    assert least <= real <= most
+
+
+@avx2_machine
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize(
     ("inputs", "kernel", "stride"), [(1, 3, 1), (2, 2, 2), (3, 3, 1), (4, 2, 2), (5, 3, 1), (8, 3, 1)]

@@ -17,6 +17,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     block,
     by_onednn,
     by_small_products,
+    columns_at_most,
     columns_bytes,
     cut_to_cache,
     filters_bytes,
@@ -26,6 +27,7 @@ from memplan.tracing.scratch.cpu_convolution_shape import (
     reduced_source_bytes,
     refused_by_avx2,
     strided_backward_bytes,
+    too_wide_for_strides,
 )
 from memplan.tracing.scratch.cpu_shapes import lanes, nbytes
 from memplan.tracing.scratch.layouts import format_copy_bytes
@@ -59,7 +61,10 @@ def _forward_onednn(conv: CpuConvolution) -> Script | None:
         # A transposed one computes beside the result what it then adds the bias to.
         beside = plain + SCRATCH_ALIGNMENT if conv.transposed and conv.bias else 0
         script = around({"columns": columns_bytes(conv) + beside, "result": plain}, {}, ("result",))
-        return script if conv.transposed else Script(before=cut_to_cache(script.before))
+        if conv.transposed:
+            return script
+        lines = cut_to_cache(script.before)
+        return Script(before=columns_at_most(lines) if too_wide_for_strides(conv) else lines)
     result = image_bytes(conv, conv.outputs, conv.result_area, width)
     extra = reduced_source_bytes(conv) + padded_bias_bytes(conv, width)
     if conv.transposed:

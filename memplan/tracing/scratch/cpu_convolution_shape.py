@@ -21,6 +21,8 @@ _AVX2_PIXELS = 3
 """Pixels of a row that the AVX2 kernel computes at once (src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``ur_w``)."""
 _CACHE, _LEAST_CACHE = "SC_LEVEL2_CACHE_SIZE", 512 * 1024
 """Where the size of a core's second cache stands, and what is taken elsewhere: that of the machine measured."""
+_WIDEST_STRIDED = 7
+"""Weights in a row of a filter that AVX2's kernel takes with strides and a margin."""
 _STRIDED_BACKWARD_PAGES = 4
 """Buffers of brgemm's strided backward beside its copy of the gradient and its list of products (measured)."""
 _BYTES_OF_PRODUCT = 40
@@ -235,6 +237,13 @@ def filters_bytes(conv: CpuConvolution, inputs_block: int, outputs_block: int) -
     return conv.groups * per_group * conv.taps * conv.itemsize
 
 
+def columns_at_most(lines: Iterable[Scratch]) -> tuple[Scratch, ...]:
+    """Lines whose columns may be fewer: filters as large as an image were met in blocks of a part of the result."""
+    return tuple(
+        line._replace(most=line.nbytes) if line.key == "columns" and line.most is None else line for line in lines
+    )
+
+
 def columns_bytes(conv: CpuConvolution) -> int:
     """Unrolled source patches of one image (of one slice, where there are several) and group, per thread."""
     # A transposed convolution unrolls its result.
@@ -270,7 +279,9 @@ def reduced_source_bytes(conv: CpuConvolution) -> int:
 
 
 def refused_by_avx2(conv: CpuConvolution, *, to_source: bool) -> bool:
-    """Do rows have wider margins than AVX2's kernels compute at once, so that it is a product of matrices?
+    """Do rows have wider margins than AVX2's kernels compute at once, or filters that are too wide for their strides?
+
+    Then it is a product of matrices.
 
     Source: src/cpu/x64/jit_avx2_conv_kernel_f32.cpp ``init_conf`` (``l_pad``, ``l_overflow`` against ``ur_w``, which is
     no more than a row); how many pixels a gradient's kernel takes at most depends on channels, and was not met.
@@ -281,8 +292,15 @@ def refused_by_avx2(conv: CpuConvolution, *, to_source: bool) -> bool:
     """
     if lanes() != AVX2_LANES:
         return False
+    if too_wide_for_strides(conv) and not (to_source or conv.transposed):
+        return True
     row = conv.source_row if to_source else conv.result_row
     return conv.margin > min(_AVX2_PIXELS, row) if to_source == conv.transposed else conv.overhang > row
+
+
+def too_wide_for_strides(conv: CpuConvolution) -> bool:
+    """Has it strides, a margin, and filters wider than AVX2's kernels take then (``init_conf`` there; measured)?"""
+    return conv.kernel[-1] > _WIDEST_STRIDED and conv.padded and conv.strided
 
 
 def padded_bias_bytes(conv: CpuConvolution, width: int) -> int:
