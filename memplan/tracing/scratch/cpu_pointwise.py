@@ -182,7 +182,7 @@ def margin_backward(call: Call) -> Script:
         lines[1:1] = [Scratch("alloc", "cast", count * common.itemsize)]
         lines[3:3] = [Scratch("free", "cast")]
     lines += [Scratch("free", "product"), Scratch("free", "negative")]
-    written = (casts_in_place(scores.dtype, kind, count, str(kind)) for kind in {target.dtype, common})
+    written = (casts_in_place(scores.dtype, kind, count, str(kind)) for kind in dict.fromkeys((target.dtype, common)))
     return Script(before=tuple(lines), after=tuple(chain.from_iterable(written)))
 
 
