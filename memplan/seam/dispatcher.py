@@ -116,6 +116,11 @@ def exists(name: str) -> bool:
     return packet is not None and hasattr(packet, suffix or "default")
 
 
+_FOLDING = frozenset({"matmul", "linear"})
+"""Composites that ask whether a view's base has a gradient (LinearAlgebra.cpp ``should_fold``); among others, such as
+``narrow``, what a mode returns may be no differentiable view."""
+
+
 def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run a composite op's own C++ (or replaced) kernel, as eager PyTorch does.
 
@@ -131,7 +136,7 @@ def decompose(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[
     if op.namespace != "aten" or not has_kernel(name, COMPOSITE) or has_kernel(name, "CPU"):
         return NotImplemented
     with PreserveDispatchKeyGuard():
-        if torch.is_inference_mode_enabled():
+        if name in _FOLDING and torch.is_inference_mode_enabled():
             # Views of weights know there too that their base has a gradient: products are folded by it.
             dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.ADInplaceOrView, False)
         return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

@@ -772,6 +772,7 @@ def test_padded_volumes_are_matrix_products_on_avx2(inputs, kernel, stride, padd
 TWO_TYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])
 
 
+@pytest.mark.filterwarnings("ignore:torch.searchsorted")
 @settings(max_examples=25, deadline=None)
 @given(first=TWO_TYPES, second=TWO_TYPES, turned=st.booleans())
 def test_operands_of_any_two_types(first, second, turned):

@@ -230,6 +230,15 @@ def test_the_fast_path_of_attention(kind, needs_weights):
     check(body)
 
 
+def test_parts_of_inputs_and_weights_in_inference_mode():
+    def body():
+        weight, source = nn.Parameter(torch.randn(16, 32)), torch.randn(4, 16)
+        with torch.inference_mode():
+            return torch.cat([source.narrow(1, 0, 8), source[:, 8:]], 1) @ weight.narrow(1, 0, 16)
+
+    check(body)
+
+
 LOSSES = {
     "logits": F.binary_cross_entropy_with_logits,
     "weighted logits": lambda made, target: F.binary_cross_entropy_with_logits(made, target, weight=target),
