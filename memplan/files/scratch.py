@@ -19,10 +19,11 @@ def lies_below(base: Path) -> None:
 @contextmanager
 def scratch_folder(prefix: str = "memplan-") -> Iterator[Path]:
     """Make a folder for the context, in which further ones lie below it."""
-    for base in _BASES[-1:]:
-        if not base.is_dir():
-            base.mkdir(mode=0o700)
-    with TemporaryDirectory(prefix=prefix, dir=next(iter(_BASES[-1:]), None), ignore_cleanup_errors=True) as folder:
+    base = _BASES[-1] if _BASES else None
+    # Not made anew: a program's own scratch folder is there, and nothing beside it may be made.
+    if base is not None and not base.is_dir():
+        base.mkdir(mode=0o700)
+    with TemporaryDirectory(prefix=prefix, dir=base, ignore_cleanup_errors=True) as folder:
         _BASES.append(Path(folder))
         try:
             yield _BASES[-1]

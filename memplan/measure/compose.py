@@ -18,12 +18,11 @@ from memplan.units import Bytes
 
 if TYPE_CHECKING:
     from memplan.measure.kept_traces import KeptTraces
+    from memplan.measure.measurer import Tell
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds until a job that hangs is given up."""
 
-Progress = Callable[[str], None]
-"""Told in a few words what happens now."""
 Detail = Literal["figures", "timelines", "histories"]
 """What is kept of each replay: nothing, its digest for a page, or its whole history, too."""
 
@@ -66,10 +65,9 @@ def estimate(
                 progress("nothing has changed since it was last measured")
             return found
     asked = Asked(spec, tuple(profiles), tuple(switches), alloc_conf, detail)
+    made = _of_kept_traces(asked, cache, progress) if cache is not None else None
     folder = cache.folder if cache is not None else None
-    results, reads = _of_kept_traces(asked, folder, progress) or estimate_and_reads(
-        asked, folder=folder, timeout=timeout, progress=progress
-    )
+    results, reads = made or estimate_and_reads(asked, folder=folder, timeout=timeout, progress=progress)
     if answer is not None and reads is not None:
         answer.keep(results, reads)
     return results
@@ -89,14 +87,12 @@ Answered = tuple[tuple[RecordedEstimate, ...], Reads | None]
 """Estimates, and what of the user's they rest on; None where a file has changed meanwhile."""
 
 
-def _of_kept_traces(asked: Asked, folder: Path | None, progress: Progress | None) -> Answered | None:
+def _of_kept_traces(asked: Asked, cache: Cache, progress: "Tell | None") -> Answered | None:
     """Estimate in this process, where every trace that it takes is kept: no user code runs, and torch is not needed."""
-    if folder is None:
-        return None
     from memplan.measure.kept_traces import KeptAlone, NotKeptError
     from memplan.measure.traits import traits_of
 
-    kept = KeptAlone(folder)
+    kept = KeptAlone(cache)
     if not all(kept.has(asked.spec, traits_of(asked.spec, profile)) for profile in asked.profiles):
         return None
     try:
@@ -105,7 +101,7 @@ def _of_kept_traces(asked: Asked, folder: Path | None, progress: Progress | None
         return None
 
 
-def estimate_and_reads(asked: Asked, *, folder: Path | None, timeout: float, progress: Progress | None) -> Answered:
+def estimate_and_reads(asked: Asked, *, folder: Path | None, timeout: float, progress: "Tell | None") -> Answered:
     """Estimate in a child process, and say what of the user's the answers rest on.
 
     Arguments and errors are those of ``estimate``. Without a folder for traces nothing that is read is recorded.
@@ -121,7 +117,7 @@ def _estimate_in_child(asked: Asked, folder: Path | None) -> Answered:
     return _estimate(asked, kept_traces(folder), progress)
 
 
-def _estimate(asked: Asked, kept: "KeptTraces | None", progress: Progress) -> Answered:
+def _estimate(asked: Asked, kept: "KeptTraces | None", progress: "Tell") -> Answered:
     from memplan.measure.local import estimate_here, record_here
 
     spec, profiles, switches, alloc_conf, detail = asked

@@ -21,12 +21,12 @@ class KeptTraces:
     """Finds traces and keeps them; made by ``kept_traces``.
 
     Args:
-        folder: Where they lie.
+        entries: Where they lie.
         recorded: Says what this process has read itself.
     """
 
-    def __init__(self, folder: Path, recorded: Callable[[], Reads | None]) -> None:
-        self._cache, self._recorded, self._around = Cache(folder), recorded, surroundings()
+    def __init__(self, entries: Cache, recorded: Callable[[], Reads | None]) -> None:
+        self._cache, self._recorded, self._around = entries, recorded, surroundings()
         self._files: dict[str, str] = {}
         self._environment: dict[str, str] = {}
 
@@ -67,8 +67,8 @@ class KeptAlone(KeptTraces):
     ``find`` raises a ``NotKeptError`` where there is none.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, lambda: Reads(files={}, environment={}))
+    def __init__(self, entries: Cache) -> None:
+        super().__init__(entries, lambda: Reads(files={}, environment={}))
 
     def has(self, spec: JobSpec, traits: DeviceTraits) -> bool:
         """Is the trace of a job's first rank likely to be found?"""
@@ -85,4 +85,4 @@ class KeptAlone(KeptTraces):
 @cache
 def kept_traces(folder: Path | None) -> KeptTraces | None:
     """Return the traces that are kept in a folder, the same ones at each call: Python never forgets an audit hook."""
-    return None if folder is None else KeptTraces(folder, record_reads(apart_from=folder))
+    return None if folder is None else KeptTraces(Cache(folder), record_reads(apart_from=folder))

@@ -25,8 +25,7 @@ Maybe = torch.Tensor | None
 @contextmanager
 def cpu_ways() -> Iterator[None]:
     """Let these ops do as a plain run does, for the length of the context."""
-    autocast = {"linalg_pinv.atol_rtol_tensor": pinv_under_autocast}
-    with kernels(_COMPOSITES), kernels(autocast, "AutocastCPU"), fake_kernels(_SHAPES):
+    with kernels(_COMPOSITES), kernels(_UNDER_AUTOCAST, "AutocastCPU"), fake_kernels(_SHAPES):
         yield
 
 
@@ -146,6 +145,7 @@ _CAST = frozenset({torch.float32, torch.float16, torch.bfloat16})
 """aten/src/ATen/autocast_mode.h ``is_autocast_eligible``, and no double."""
 _product_type: ContextVar[torch.dtype | None] = ContextVar("product_type", default=None)
 """Of the product that runs; None: that of its factors."""
+_UNDER_AUTOCAST: dict[str, Kernel] = {"linalg_pinv.atol_rtol_tensor": pinv_under_autocast}
 _COMPOSITES: dict[str, Kernel] = {
     "max_pool1d": max_pool1d,
     "linalg_eigvalsh": linalg_eigvalsh,

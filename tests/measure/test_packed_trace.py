@@ -16,6 +16,7 @@ from memplan.job.parallel import parse_parallel
 from memplan.job.reads import Reads
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure import kept_traces, measurer
+from memplan.measure.cache import Cache
 from memplan.measure.document import ESTIMATE
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import trace_for
@@ -217,7 +218,7 @@ def test_what_is_no_trace_is_refused(change: Callable[[dict[str, Any]], object])
 def test_a_trace_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     nothing = Reads(files={}, environment={})
     kept, job = (
-        kept_traces.KeptTraces(tmp_path, lambda: nothing),
+        kept_traces.KeptTraces(Cache(tmp_path), lambda: nothing),
         (JobSpec(target=FileTarget(path=tmp_path)), TRACE.device, 0),
     )
     kept.keep(*job, "likely", replace(TRACE, nvme_bytes=object()))  # type: ignore[arg-type]

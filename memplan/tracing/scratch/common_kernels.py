@@ -9,6 +9,7 @@ import torch
 from memplan.tracing.scratch.cpu_shapes import (
     allocations,
     argument,
+    casts,
     casts_in_place,
     common_type,
     copy_bytes,
@@ -52,55 +53,54 @@ def _elementwise_loss(*, kept: bool, copies: int) -> Rule:
     """
 
     def rule(call: Call) -> Script | None:
-        casts = _casts(call)
+        first = _casts(call)
         if not is_reduced(call):
-            return allocations(casts) if casts else None
+            return allocations(first) if first else None
         elements = product(loss_shape(call)) * call.out.element_size()
         if kept:
             enlarge(call.out, elements)
-        again = {f"{key} again": size for key, size in casts.items()}
-        return allocations(casts, {**again, **{f"elements {index}": elements for index in range(copies)}})
+        again = {f"{key} again": size for key, size in first.items()}
+        return allocations(first, {**again, **{f"elements {index}": elements for index in range(copies)}})
 
     return rule
 
 
 def _casts(call: Call) -> dict[str, int]:
-    """Copies of operands that are not of the common type, which the kernels of the CPU alone make."""
-    operands = call.args[:2] if call.device.kind == "cpu" else ()
-    common = common_type(operands) if operands else None
-    return {str(each.dtype): each.numel() * common.itemsize for each in operands if common and each.dtype is not common}
+    """Copies of operands in the common type, which the kernels of the CPU alone make."""
+    operands = call.args[:2]
+    return casts(operands, common_type(operands)) if _on_host(call) else {}
 
 
-def cross_entropy_with_logits(*, on_host: bool) -> Rule:
-    """``binary_cross_entropy_with_logits``: ``log_sigmoid``, the weights of positives, the loss by element.
+def _on_host(call: Call) -> bool:
+    return call.device.kind == "cpu"
 
-    Args:
-        on_host: Does ``log_sigmoid`` take a buffer, and read logits in rows (Activation.cpp
-            ``log_sigmoid_forward_cpu``), and are operands of another type copied?
+
+def cross_entropy_with_logits(call: Call) -> Script:
+    """``log_sigmoid``, the weights of positives, the loss by element.
+
+    On the CPU ``log_sigmoid`` takes a buffer and reads logits in rows (Activation.cpp ``log_sigmoid_forward_cpu``; that
+    of CUDA ignores the buffer), and operands of another type are copied.
     """
-
-    def rule(call: Call) -> Script:
-        logits, target = call.args[:2]
-        size, count, positive = nbytes(logits), logits.numel(), argument(call, 3, "pos_weight")
-        steps = [Scratch("alloc", "log sigmoid", size)]
-        if on_host:
-            steps += [Scratch("alloc", "buffer", size), Scratch("free", "buffer")]
-            copy = copy_bytes(logits)
-            steps[2:2] = [Scratch("alloc", "logits in rows", copy), Scratch("free", "logits in rows")] if copy else []
-        if positive is not None:
-            factor = promoted(positive.dtype, target.dtype)
-            steps += [Scratch("alloc", "weight less one", nbytes(positive))]
-            steps += [Scratch("alloc", "factor", count * factor.itemsize), Scratch("free", "weight less one")]
-            steps += casts_in_place(logits.dtype, factor, count, "weighted") if on_host else ()
-            steps += [Scratch("free", "factor")]
-        # The loss is of the target's type; the logits and their log-sigmoid are written into it.
-        casts = (line for key in ("product", "loss") for line in casts_in_place(target.dtype, logits.dtype, count, key))
-        written = tuple(casts) if on_host else ()
-        if not is_reduced(call):
-            return Script(before=tuple(steps), after=written)
-        return Script(before=(*steps, Scratch("alloc", "elements", count * target.element_size()), *written))
-
-    return rule
+    logits, target = call.args[:2]
+    count, on_host, positive = logits.numel(), _on_host(call), argument(call, 3, "pos_weight")
+    steps = [Scratch("alloc", "log sigmoid", nbytes(logits))]
+    if on_host:
+        copy = copy_bytes(logits)
+        steps += [Scratch("alloc", "buffer", nbytes(logits))]
+        steps += [Scratch("alloc", "logits in rows", copy), Scratch("free", "logits in rows")] if copy else []
+        steps += [Scratch("free", "buffer")]
+    if positive is not None:
+        factor = promoted(positive.dtype, target.dtype)
+        steps += [Scratch("alloc", "weight less one", nbytes(positive))]
+        steps += [Scratch("alloc", "factor", count * factor.itemsize), Scratch("free", "weight less one")]
+        steps += casts_in_place(logits.dtype, factor, count, "weighted") if on_host else ()
+        steps += [Scratch("free", "factor")]
+    # The loss is of the target's type; the logits and their log-sigmoid are written into it.
+    written = [line for key in ("product", "loss") for line in casts_in_place(target.dtype, logits.dtype, count, key)]
+    after = tuple(written) if on_host else ()
+    if not is_reduced(call):
+        return Script(before=tuple(steps), after=after)
+    return Script(before=(*steps, Scratch("alloc", "elements", count * target.element_size()), *after))
 
 
 ELEMENTWISE_LOSSES: dict[str, Rule] = {
@@ -112,6 +112,7 @@ ELEMENTWISE_LOSSES: dict[str, Rule] = {
     # Computed into the result, reduced, then resized; cuda/Loss.cu binary_cross_entropy_out_cuda does the same.
     "aten.binary_cross_entropy.default": _elementwise_loss(kept=True, copies=0),
     "aten.soft_margin_loss.default": _elementwise_loss(kept=True, copies=0),
+    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits,
 }
 """Op name → rule."""
 

@@ -12,7 +12,6 @@ from memplan.tracing.scratch.common_kernels import (
     ELEMENTWISE_LOSSES,
     PATCHES,
     REDUCTION_POSITIONS,
-    cross_entropy_with_logits,
     distances,
     is_reduced,
     loss_shape,
@@ -162,7 +161,6 @@ def loss_backward(call: Call) -> Script:
 _LOSSES = {
     **ELEMENTWISE_LOSSES,
     "aten.soft_margin_loss.default": soft_margin,
-    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(on_host=True),
 }
 
 RULES = {

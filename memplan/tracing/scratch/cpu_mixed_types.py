@@ -9,7 +9,7 @@ from itertools import chain
 
 import torch
 
-from memplan.tracing.scratch.cpu_shapes import allocations, common_type, nbytes, results
+from memplan.tracing.scratch.cpu_shapes import allocations, casts, common_type, nbytes, results
 from memplan.tracing.scratch.rules import Call, Rule, Scratch, Script
 
 _COMPARISONS = "eq ne lt le gt ge"
@@ -33,21 +33,16 @@ def cast_operands(call: Call) -> Script | None:
     out = results(call)[0]
     writes_into = call.name.split(".")[1].endswith("_")
     common = common_type(operands, values) if writes_into or out.dtype is torch.bool else out.dtype
-    copies = {
-        f"cast {index}": tensor.numel() * common.itemsize
-        for index, tensor in enumerate(operands)
-        if tensor.dtype is not common
-    }
+    copies = casts(operands, common)
     if writes_into and out.dtype is not common:
         copies["result"] = out.numel() * common.itemsize
     return allocations(copies) if copies else None
 
 
-def compared(call: Call) -> Script:
-    """ReduceOps.cpp cpu_equal: operands of another type than the common one are copied, and a number comes out."""
-    common = common_type(call.args)
-    casts = (each.numel() * common.itemsize if each.dtype is not common else 0 for each in call.args)
-    return allocations({f"cast {index}": size for index, size in enumerate(casts)})
+def compared(call: Call) -> Script | None:
+    """ReduceOps.cpp cpu_equal: operands are copied to the common type, unless their shapes tell them apart."""
+    one, other = call.args
+    return allocations(casts(call.args, common_type(call.args))) if one.shape == other.shape else None
 
 
 def joined(call: Call) -> Script | None:

@@ -13,6 +13,7 @@ from memplan.tracing.scratch.cpu_shapes import (
     INDEX_BYTES,
     allocations,
     argument,
+    casts,
     casts_in_place,
     common_type,
     copy_bytes,
@@ -138,8 +139,7 @@ def distance(call: Call) -> Script:
     """Distance.cpp dist: the difference, before its norm."""
     shape = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)  # type: ignore[no-untyped-call]
     common = common_type(call.args[:2])
-    casts = {str(each.dtype): each.numel() * common.itemsize for each in call.args[:2] if each.dtype is not common}
-    return allocations({**casts, "difference": product(shape) * common.itemsize})
+    return allocations({**casts(call.args[:2], common), "difference": product(shape) * common.itemsize})
 
 
 def log_gamma_of_many(call: Call) -> Script:

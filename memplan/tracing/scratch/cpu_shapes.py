@@ -77,6 +77,12 @@ def common_type(operands: Sequence[torch.Tensor], values: Iterable[object] = ())
     return torch.get_default_dtype() if fractions and not (common.is_floating_point or common.is_complex) else common
 
 
+def casts(operands: Iterable[torch.Tensor], common: torch.dtype) -> dict[str, int]:
+    """Bytes of the copies of operands that have another type than the common one (``compute_types``, as below)."""
+    others = {f"cast {place}": each for place, each in enumerate(operands) if each.dtype is not common}
+    return {key: each.numel() * common.itemsize for key, each in others.items()}
+
+
 def casts_in_place(into: torch.dtype, other: torch.dtype, count: int, key: str = "cast") -> tuple[Scratch, ...]:
     """Copies in the common type while so many elements are written in place (TensorIterator.cpp ``compute_types``)."""
     common = promoted(into, other)

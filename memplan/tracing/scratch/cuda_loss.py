@@ -6,7 +6,6 @@ from memplan.tracing.scratch.common_kernels import (
     BOUNDARIES,
     ELEMENTWISE_LOSSES,
     PATCHES,
-    cross_entropy_with_logits,
     is_reduced,
     loss_shape,
 )
@@ -28,11 +27,9 @@ def _reduced(elements: Rule) -> Rule:
     return rule
 
 
-_LOSSES: Mapping[str, Rule] = {
-    **ELEMENTWISE_LOSSES,
-    # cuda/Activation.cpp log_sigmoid_forward_cuda ignores the buffer.
-    "aten.binary_cross_entropy_with_logits.default": cross_entropy_with_logits(on_host=False),
+LOSS_RULES: Mapping[str, Rule] = {
+    **{name: _reduced(rule) for name, rule in ELEMENTWISE_LOSSES.items()},
+    **PATCHES,
+    **BOUNDARIES,
 }
-
-LOSS_RULES: Mapping[str, Rule] = {**{name: _reduced(rule) for name, rule in _LOSSES.items()}, **PATCHES, **BOUNDARIES}
 """Op name → rule."""
