@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
         stack.enter_context(_quiet())
         # Torch remembers the functions themselves at the first call: that must come before one of them is replaced.
         device_constructors()
+        _start_autograd()
         stack.enter_context(
             replaced(
                 (
@@ -54,6 +55,17 @@ def fake_world() -> Iterator[FakeTensorMode]:
         # What is asked again is remembered in ``results``; the mode's own memory costs a fifth of a first call.
         mode.cache_enabled = False
         yield stack.enter_context(mode)
+
+
+@cache
+def _start_autograd() -> None:
+    """Autograd starts a thread for each GPU at its first backward, and no fork with such threads runs another.
+
+    A fake mode of a CUDA build without a GPU says that there are eight (torch 2.15): the first comes before it, so that
+    a small job can still be run in a fork (``rehearsal``).
+    """
+    with torch.inference_mode(mode=False):
+        torch.zeros((), requires_grad=True).backward()
 
 
 @contextmanager
