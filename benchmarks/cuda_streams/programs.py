@@ -1,5 +1,6 @@
 """The known programs as generators: set-up up to the first yield, what the snapshot saw up to the second."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ import torch
 
 from cuda_streams import large_lm, medium_lm
 from cuda_streams.snapshot import Stream
+from memplan.tracing.cuda.release import VARIABLE
 from memplan.tracing.place import place_batch, place_model
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
@@ -24,9 +26,10 @@ HOPPER = DeviceTraits(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program with the device that it ran on."""
+    """One program with the device and the release of torch that it ran on."""
 
     device: DeviceTraits
+    release: str
     run: Callable[[Recorder], Iterator[None]]
 
 
@@ -104,19 +107,32 @@ def large_mixed_forward(recorder: Recorder, context: int) -> Iterator[None]:
 
 PROGRAMS = {
     "wedsonlin_medium_256_training_memory_snapshot.pickle": Program(
-        device=AMPERE, run=lambda recorder: medium_training(recorder, 256)
+        device=AMPERE, release="2.11.0", run=lambda recorder: medium_training(recorder, 256)
     ),
     "wedsonlin_medium_128_inference_memory_snapshot.pickle": Program(
-        device=AMPERE, run=lambda recorder: medium_inference(recorder, 128)
+        device=AMPERE, release="2.11.0", run=lambda recorder: medium_inference(recorder, 128)
     ),
     "kkaitlyn_memory_ctx128_fullstep.pickle": Program(
-        device=HOPPER, run=lambda recorder: large_training(recorder, 128)
+        device=HOPPER, release="2.6.0", run=lambda recorder: large_training(recorder, 128)
     ),
     "kkaitlyn_memory_ctx128_forward_mixed.pickle": Program(
-        device=HOPPER, run=lambda recorder: large_mixed_forward(recorder, 128)
+        device=HOPPER, release="2.6.0", run=lambda recorder: large_mixed_forward(recorder, 128)
     ),
 }
 """Snapshot file → program."""
+
+
+@contextmanager
+def as_of(release: str) -> Iterator[None]:
+    """Kernels take what they take in a release of torch, whichever is at hand."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = release
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 @contextmanager
@@ -139,7 +155,7 @@ def predict(program: Program) -> Stream:
     It ends before the recorder leaves: one that waits inside of ``torch.inference_mode()`` puts back, when it ends, the
     dispatcher's state from before, in which the recorder is looked for.
     """
-    with recording(program.device) as recorder, closing(program.run(recorder)) as steps:
+    with as_of(program.release), recording(program.device) as recorder, closing(program.run(recorder)) as steps:
         next(steps)
         first = len(recorder.ledger.events)
         next(steps)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from cuda_streams import large_lm, medium_lm
-from cuda_streams.programs import AMPERE, HOPPER, Program, large_mixed_forward, large_training, recording
+from cuda_streams.programs import AMPERE, HOPPER, Program, as_of, large_mixed_forward, large_training, recording
 
 from memplan.replay.allocator import make_allocator
 from memplan.replay.policy import AllocatorPolicy
@@ -108,7 +108,9 @@ def large_forward(recorder: Recorder, context: int) -> Iterator[None]:
 
 def _medium(run: Callable[..., Iterator[None]], context: int, *, autocast: bool = False) -> Run:
     return Run(
-        program=Program(device=AMPERE, run=functools.partial(run, context=context, autocast=autocast)),
+        program=Program(
+            device=AMPERE, release="2.11.0", run=functools.partial(run, context=context, autocast=autocast)
+        ),
         workload="inference" if run is medium_inference else "full",
         assumptions=(SOME_GPU, AUTOCAST) if autocast else (SOME_GPU,),
     )
@@ -116,7 +118,7 @@ def _medium(run: Callable[..., Iterator[None]], context: int, *, autocast: bool 
 
 def _large(run: Callable[..., Iterator[None]]) -> Run:
     return Run(
-        program=Program(device=HOPPER, run=functools.partial(run, context=128)),
+        program=Program(device=HOPPER, release="2.6.0", run=functools.partial(run, context=128)),
         workload="full",
         assumptions=(RECONSTRUCTED, "building the model leaves no segments behind"),
     )
@@ -175,7 +177,7 @@ def _case(row: Row, run: Run) -> Case:
 def predict(run: Run) -> Prediction:
     """The peaks of what a program does between its two yields, all before it played as well."""
     program = run.program
-    with recording(program.device) as recorder:
+    with as_of(program.release), recording(program.device) as recorder:
         steps = program.run(recorder)
         next(steps)
         first = len(recorder.ledger.events)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from memplan.tracing.cuda.release import VARIABLE
 from tests.tracing.scratch.calls import A100, H100, meta, played, script, strided
 from tests.tracing.scratch.real_scratch import below, events, inside, steps
 
@@ -110,7 +111,8 @@ def test_efficient_attention_backward_in_float():
     assert steps(real) == one * layers
 
 
-def test_each_thread_gets_one_workspace_with_its_first_product():
+def test_each_thread_gets_one_workspace_with_its_first_product(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "2.6.0")  # of the run; from 2.15 on it is taken for each call
     real = [event for event in events("kkaitlyn_memory_ctx128_fullstep") if inside(event, "getNewWorkspace")]
     forward = script("aten.mm.default", meta(8, 8), meta(8, 8), out=meta(8, 8), device=H100)
     backward = script("aten.mm.default", meta(8, 8), meta(8, 8), out=meta(8, 8), device=H100, in_backward=True)
