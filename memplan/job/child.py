@@ -74,15 +74,12 @@ def main(requests: BinaryIO) -> NoReturn:
     channel = _take_over_standard_streams(token)
     _CHANNEL.append(channel)
     from memplan.job.imports import compile_user_code_anew
-    from memplan.job.noise import hush_libraries
+    from memplan.job.noise import flush_output, hush_libraries
 
     hush_libraries()
     compile_user_code_anew()
     kind, body = _outcome(call)
-    for stream in (sys.stdout, sys.stderr):
-        # User code may have closed or replaced them.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+    flush_output()
     channel.send(kind, body)
     _end_descendants()
     # Exit hooks and threads of user code could hang, and nothing is left to clean up.

@@ -1,7 +1,9 @@
 """Warnings of libraries say nothing to who asked memplan: they stay away from standard error, the user's own do not."""
 
+import contextlib
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,3 +56,47 @@ def _users_own(show: Callable[..., None]) -> Callable[..., None]:
             show(message, category, filename, *rest)
 
     return show_users_own
+
+
+_SEEN: set[str] = set()
+"""What has run in this process before."""
+
+
+@contextmanager
+def printed_once(name: str) -> Iterator[None]:
+    """Let what user code prints be seen when it runs for the first time: it runs once for each answer.
+
+    Args:
+        name: What runs.
+    """
+    if name in _SEEN and os.environ.get("MEMPLAN_DEBUG") != "1":
+        with _without_output():
+            yield
+    else:
+        _SEEN.add(name)
+        yield
+
+
+@contextmanager
+def _without_output() -> Iterator[None]:
+    """Also what C code and other processes write."""
+    flush_output()
+    nothing, kept = os.open(os.devnull, os.O_WRONLY), {stream: os.dup(stream) for stream in (1, 2)}
+    for stream in kept:
+        os.dup2(nothing, stream)
+    try:
+        yield
+    finally:
+        flush_output()
+        for stream, former in kept.items():
+            os.dup2(former, stream)
+            os.close(former)
+        os.close(nothing)
+
+
+def flush_output() -> None:
+    """Let what was printed be written now."""
+    for stream in (sys.stdout, sys.stderr):
+        # User code may have closed or replaced them.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()

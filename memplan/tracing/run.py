@@ -7,6 +7,7 @@ import torch
 
 from memplan.errors import UsageError
 from memplan.job.defaults import NoLossError
+from memplan.job.noise import printed_once
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, ScriptTarget
@@ -63,11 +64,17 @@ def trace_job(
     if isinstance(spec.target, ScriptTarget):
         return _program_traced(spec.target, spec, device, rank=rank, way=way, seen=seen, progress=progress)
     given = {each.place: each.number for each in spec.assume}
-    heard = rehearse(load, spec, progress) if way == "heard" else None
+    heard = None
+    if way == "heard":
+        with printed_once(str(spec.target)):
+            heard = rehearse(load, spec, progress)
 
     def run(completed: Completed) -> Trace:
         def traced(decisions: Decisions) -> Trace:
-            return _trace(load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
+            with printed_once(str(spec.target)):
+                return _trace(
+                    load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
+                )
 
         if heard is not None:
             return traced(Decisions(given=given, heard=heard.again()))
@@ -93,7 +100,8 @@ def _program_traced(
     given = {each.place: each.number for each in spec.assume}
 
     def run(decisions: Decisions) -> Trace:
-        return trace_script(target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
+        with printed_once(target.name):
+            return trace_script(target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
 
     trace, decisions = attempt(lambda decisions: (run(decisions), decisions), way, given)
     if way != "likely":

@@ -65,7 +65,7 @@ def _start_autograd() -> None:
     a small job can still be run in a fork (``rehearsal``).
     """
     with torch.inference_mode(mode=False):
-        torch.zeros((), requires_grad=True).backward()
+        torch.autograd.backward(torch.zeros((), requires_grad=True))
 
 
 @contextmanager

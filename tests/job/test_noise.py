@@ -55,3 +55,35 @@ def test_the_command_itself_passes_no_warning_of_a_library_on(monkeypatch: pytes
             warnings.warn_explicit("a library warns", UserWarning, "/usr/lib/site-packages/joblib/parallel.py", 3)
             warnings.warn_explicit("mine", UserWarning, "/home/me/train.py", 3)
     assert shown == ["mine"]
+
+
+PROGRAM = """
+import os, sys
+import torch
+print("from Python")
+sys.stderr.write("a bar\\n")
+model = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+while True:
+    loss = model(torch.randn(8, 4).cuda())
+    if loss.sum() > 0:
+        loss = loss.relu()
+    loss.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_a_program_prints_is_seen_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A condition that data decide has it run a second time."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    said = {}
+    for debug in ("0", "1"):
+        monkeypatch.setenv("MEMPLAN_DEBUG", debug)
+        assert main(["estimate", str(path), "--gpu", "t4", "--no-cache", "--quiet"]) == 0
+        said[debug] = capfd.readouterr().err
+    assert said["0"].count("from Python") == said["0"].count("a bar") == 1
+    assert said["1"].count("from Python") == said["1"].count("a bar") > 1
