@@ -32,8 +32,8 @@ def surroundings(assume: Callable[[str], None], further: Mapping[str, Maker] | N
     """
     with ExitStack() as stack:
         stack.enter_context(absent(assume, {"accelerate.commands.launch": _launches, **(further or {})}))
-        stack.enter_context(weights_left_out(assume))
         stack.enter_context(no_side_effects(assume))
+        stack.enter_context(weights_left_out(assume))
         stack.enter_context(played_processes(assume))
         yield
 
