@@ -1,5 +1,6 @@
 """What is known of an op's results: rules that follow densities, classes and draws through the ops of a step."""
 
+import dataclasses
 import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -155,6 +156,15 @@ def _any(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any
     return Knowledge(density=float((density or 0.0) > 0), is_assumed=density is None)
 
 
+def _any_along(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
+    """``(top_k == expert).any(dim=-1)``: no two of a token's experts are the same, so true elements do not meet."""
+    known = _any(values, args, kwargs, result)
+    density = values.knowledge_of(args[0]).density
+    if not density or not result.numel():
+        return known
+    return dataclasses.replace(known, density=min(1.0, density * args[0].numel() / result.numel()))
+
+
 def _all(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
     """Programs ask whether *all* elements are something to check what they rely on."""
     density = values.knowledge_of(args[0]).density
@@ -239,8 +249,8 @@ RULES: Mapping[Any, Rule] = {
     aten.logical_not.default: _inverted,
     aten.bitwise_not.default: _inverted,
     aten.any.default: _any,
-    aten.any.dim: _any,
-    aten.any.dims: _any,
+    aten.any.dim: _any_along,
+    aten.any.dims: _any_along,
     aten._is_any_true.default: _any,
     aten.all.default: _all,
     aten.all.dim: _all,

@@ -49,6 +49,16 @@ def equal_loop(x: torch.Tensor) -> list[int]:
     return [len(x.repeat_interleave(TOP, 0)[experts.flatten() == expert]) for expert in range(EXPERTS)]
 
 
+def any_of_a_token(x: torch.Tensor) -> list[int]:
+    """DeepSeek's and MiniMind's loops: rows and weights of an expert are as many."""
+    experts, weights = chosen(), torch.rand(TOKENS, TOP)
+    rows = []
+    for expert in range(EXPERTS):
+        mask = experts == expert
+        rows.append(x[mask.any(dim=-1).nonzero().flatten()] * weights[mask].view(-1, 1))
+    return [len(each) for each in rows]
+
+
 def bincount(_: torch.Tensor) -> list[int]:
     return torch.bincount(chosen().flatten(), minlength=EXPERTS).tolist()
 
@@ -69,7 +79,7 @@ def one_hot_sum(_: torch.Tensor) -> list[int]:
 
 @pytest.mark.parametrize(
     "routed",
-    [one_hot_and_where, equal_loop, bincount, histogram, scattered_gates, one_hot_sum],
+    [one_hot_and_where, equal_loop, any_of_a_token, bincount, histogram, scattered_gates, one_hot_sum],
     ids=lambda f: f.__name__,
 )
 def test_every_expert_gets_the_same_share(routed: Callable[[torch.Tensor], list[int]]) -> None:
