@@ -11,6 +11,8 @@ import pytest
 from hypothesis import settings
 
 from memplan.job import isolate
+from memplan.tracing.cuda.release import VARIABLE, since
+from memplan.tracing.world import start_autograd
 from tests.support.command import Command
 from tests.support.forked_child import ForkedChild
 from tests.support.libraries import Library
@@ -35,7 +37,8 @@ _SMALL = 200_000
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_children() -> Iterator[None]:
-    """Children of ``run_isolated`` begin with torch imported."""
+    """Children of ``run_isolated`` begin with torch imported, and before any test's own fake mode, as fresh ones do."""
+    start_autograd()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isolate, "_start", ForkedChild)
         yield
@@ -47,6 +50,15 @@ def libraries(request: pytest.FixtureRequest) -> None:
     for value in vars(request.module).values():
         if isinstance(value, Library):
             value.load()
+
+
+@pytest.fixture(scope="module")
+def workspaces_stay() -> Iterator[None]:
+    """Traces are as of the last release of torch whose cuBLAS keeps its work spaces, where a newer one is at hand."""
+    with pytest.MonkeyPatch.context() as patch:
+        if since("2.15"):
+            patch.setenv(VARIABLE, "2.14.1")
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from memplan.job.loss_items import loss_items
 from memplan.job.spec import FileTarget, HubTarget, JobSpec, Target
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.tracing.cuda.release import VARIABLE
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -135,6 +136,7 @@ def test_the_readme_shows_what_its_first_command_prints() -> None:
     [command] = re.findall(r"\.venv/bin/memplan (estimate .*)", text)
     [shown] = re.findall(r"The first command prints\n\n```text\n(.*?)```", text, re.DOTALL)
     environment = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "FORCE_COLOR"}}
+    environment[VARIABLE] = "2.13.0"  # of which the README is
     printed = subprocess.run(
         [sys.executable, "-m", "memplan", *shlex.split(command)], cwd=ROOT, env=environment,
         capture_output=True, text=True, timeout=300, check=False,

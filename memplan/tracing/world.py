@@ -37,7 +37,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
         stack.enter_context(_quiet())
         # Torch remembers the functions themselves at the first call: that must come before one of them is replaced.
         device_constructors()
-        _start_autograd()
+        start_autograd()
         stack.enter_context(
             replaced(
                 (
@@ -58,7 +58,7 @@ def fake_world() -> Iterator[FakeTensorMode]:
 
 
 @cache
-def _start_autograd() -> None:
+def start_autograd() -> None:
     """Autograd starts a thread for each GPU at its first backward, and no fork with such threads runs another.
 
     A fake mode of a CUDA build without a GPU says that there are eight (torch 2.15): the first comes before it, so that

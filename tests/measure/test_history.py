@@ -17,6 +17,7 @@ from memplan.measure.played import play_on_device
 from memplan.snapshot.records import DeviceSnapshot
 from tests.snapshot.recorded_traces import small_step
 
+pytestmark = pytest.mark.usefixtures("workspaces_stay")
 MIB = 1 << 20
 SPEC = JobSpec(target=FileTarget(path=Path("net.py")))
 

@@ -17,6 +17,7 @@ from memplan.validate.records import PARTS, AllocationStream, Cause
 from memplan.validate.streams import StreamWriter, predicted_stream, recorded_stream
 from tests.support.benchmarks import benchmark
 
+pytestmark = pytest.mark.usefixtures("workspaces_stay")
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("MEMPLAN_DATA", ROOT.parent / "shared" / "data")) / "snapshots"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the recorded snapshots (MEMPLAN_DATA)")

@@ -25,6 +25,7 @@ from memplan.report.recommend import text
 from memplan.units import format_bytes
 from tests.plan.recommend.brute import Traced, evaluated, judged, look_up, trace_all
 
+pytestmark = pytest.mark.usefixtures("workspaces_stay")
 PROFILE = load_profile("rtx-3060")
 SEARCH = Search(processes=2, budget_seconds=1e9, keep=("offload", "optimizer", "lora", "quantize", "precision"))
 MODEL = """

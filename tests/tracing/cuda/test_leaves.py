@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from memplan.tracing.cuda.release import VARIABLE
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.semantics import semantics
@@ -64,7 +65,9 @@ def test_attentions_math_adds_its_mask_in_place():
     assert sums == [[], [scores]]
 
 
-def test_float8_products_give_what_was_asked_for_and_use_the_thread_s_workspace():
+def test_float8_products_give_what_was_asked_for_and_use_the_thread_s_workspace(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "2.14.1")  # Later ones take it for each product.
+
     def run():
         a = torch.randn(32, 64, device="cuda").to(torch.float8_e4m3fn)
         b = torch.randn(48, 64, device="cuda").to(torch.float8_e4m3fn).t()

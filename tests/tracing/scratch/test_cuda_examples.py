@@ -10,6 +10,9 @@ from tests.tracing.scratch.calls import A100, allocated, meta, played, script, s
 BF16 = torch.bfloat16
 
 
+pytestmark = pytest.mark.usefixtures("workspaces_stay")
+
+
 @pytest.mark.parametrize(
     ("items", "bits", "size"), [(512, 14, 1), (2048, 14, 1), (4096, 14, 72_191), (8192, 14, 138_751)]
 )

@@ -14,6 +14,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.tracing.cuda.release import VARIABLE
 from memplan.tracing.script.loggers import Inert
 
 TARGET = """
@@ -442,7 +443,10 @@ def _high(estimate: Estimate) -> int:
     return estimate.peak.allocated_interval.high_bytes
 
 
-def test_what_follows_an_epoch_is_in_the_interval(estimated: Callable[..., Estimate]) -> None:
+def test_what_follows_an_epoch_is_in_the_interval(
+    estimated: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "2.14.1")  # Later ones take more work space for each product than is asked for here.
     epochs = estimated(EVALUATES)
     never = estimated(EVALUATES.replace("for x, y in batches(1024)", "for x, y in ()"))
     assert epochs.peak.requested_bytes == never.peak.requested_bytes, "the figure is that of the steps"
