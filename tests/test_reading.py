@@ -249,6 +249,7 @@ ELSEWHERE = {
     "memplan/runtime/profile/kineto.py": "turns a stream off",
     "memplan/job/child.py": "pipes between processes",
     "memplan/cli/console.py": "turns a stream off",
+    "memplan/job/noise.py": "the system's own files",
     "memplan/job/reads.py": "hashes what the user's code has read itself",
     "memplan/runtime/meters/host.py": "the system's own files",
     "memplan/runtime/monitor/processes.py": "the system's own files",

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memplan.tracing.cpu_layouts import LAYOUTS
 from memplan.tracing.cpu_ways import cpu_ways
+from memplan.tracing.cuda.release import since
 from memplan.tracing.expanded import iterated
 
 aten = torch.ops.aten
@@ -87,7 +88,11 @@ def compare(call, operands):
     assert described[0] == described[1]
 
 
-@pytest.mark.parametrize("name", OF_ROWS)
+REFUSED = {"mse_loss_backward of two types"}
+"""By the kernels of torch 2.6."""
+
+
+@pytest.mark.parametrize("name", [each for each in OF_ROWS if each not in REFUSED or since("2.13")])
 def test_rows_lie_as_the_kernel_lays_them(name):
     count, call = OF_ROWS[name]
     # Three operands in three layouts each tell whose layout it is.

@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from memplan.tracing.cuda.release import since
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch.cpu_table import CPU_RULES
 from memplan.tracing.scratch.rules import Call, Script
@@ -667,6 +668,7 @@ def test_onednn_brings_gradients_into_the_layout_of_their_source(approximate, dt
         compare(aten.gelu_backward.default, gradient, source, approximate=approximate)
 
 
+@pytest.mark.skipif(not since("2.13"), reason="torch 2.6 gives MKL strides that it refuses")
 def test_fourier_transforms_write_out_what_is_expanded():
     gradient = torch.ones((), dtype=torch.complex64).expand(16, 17, 18)
     compare(aten._fft_c2c.default, gradient, [2], 0, False)
@@ -781,15 +783,10 @@ def test_operands_of_any_two_types(first, second, turned):
     others, boundaries = torch.rand(values.shape).to(second), torch.linspace(0, 1, 300).to(second)
     compare(aten.bucketize.Tensor, values, boundaries)
     compare(aten.searchsorted.Tensor, boundaries, values, right=True)
-    compare(aten.binary_cross_entropy_with_logits.default, values.contiguous(), others, None, None, 2)
-    compare(
-        aten.binary_cross_entropy_with_logits.default,
-        values.contiguous(),
-        others,
-        None,
-        torch.rand(48 + 16 * turned).to(second),
-        0,
-    )
+    if since("2.13"):  # Torch 2.6 subtracts in place of the target, whose type the loss then has.
+        weight = torch.rand(48 + 16 * turned).to(second)
+        compare(aten.binary_cross_entropy_with_logits.default, values.contiguous(), others, None, None, 2)
+        compare(aten.binary_cross_entropy_with_logits.default, values.contiguous(), others, None, weight, 0)
     compare(aten.ldexp.Tensor, values.contiguous(), others)
     for reduction in (0, 1, 2):
         compare(aten.mse_loss.default, values.contiguous(), others, reduction)

@@ -5,6 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
+from memplan.tracing.cuda.release import since
 from memplan.tracing.cuda.semantics import cuda_semantics
 from memplan.tracing.records import DeviceTraits
 
@@ -19,7 +20,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "mse_loss_backward" or since("2.13")])
 def test_results_have_the_type_that_the_kernel_gives_them(name: str) -> None:
     real = CALLS[name](PREDICTION, TARGET)
     with cuda_semantics(DeviceTraits(kind="cuda")), FakeTensorMode(allow_non_fake_inputs=True) as mode:

@@ -18,6 +18,7 @@ from memplan.tracing.run import trace_job
 from memplan.tracing.sharding.ranks import ranks_to_trace
 from tests.tracing.jobs import source, spec
 from tests.tracing.sharding.nets import Net, rows
+from tests.tracing.sharding.toy import needs_recent_torch
 from tests.tracing.sharding.traces import GPU, held, rank_of
 
 told: dict[str, object] = {}
@@ -43,7 +44,7 @@ def test_code_that_joins_a_process_group_finds_itself_in_it() -> None:
     assert "RANK" not in os.environ
 
 
-@pytest.mark.parametrize("parallel", ["fsdp=2", "ddp=2", "fsdp1=2", "tp=2"])
+@pytest.mark.parametrize("parallel", ["fsdp=2", "ddp=2", "fsdp1=2", pytest.param("tp=2", marks=needs_recent_torch)])
 def test_collectives_draw_no_random_numbers(parallel: str) -> None:
     """Else a job would run twice more, to find out whether they decide anything, and what it draws would be others."""
     runs = []
