@@ -22,8 +22,8 @@ from memplan.timing.clock import step_time
 from memplan.units import format_bytes
 
 MOST_OPS_OF_ADVICE = 300_000
-"""Ops traced for advice, about a minute of them, after which no further change is tried; counted instead of seconds, so
-that the same job gets the same answer on any machine."""
+"""Ops traced for advice on all devices, about a minute of them, after which no further change is tried; not seconds,
+so that the same job gets the same answer on any machine."""
 NOT_ALL_TRIED = "not every change that could make it fit was tried: each takes as long as the estimate itself"
 NOT_ALL_SWITCHED = "not every optimization was traced on and off: each takes as long as the estimate itself"
 NCCL = ("NCCL's buffers: outside of PyTorch's allocator, hundreds of MiB for each communicator",)
@@ -92,6 +92,7 @@ class _Estimator:
 
     def __init__(self, measurer: Measurer, alloc_conf: str) -> None:
         self._measurer, self._conf = measurer, alloc_conf
+        self._for_advice = 0
 
     def estimates(
         self, spec: JobSpec, profiles: Sequence[GpuProfile], *, advice: bool, switches: Sequence[Switch] = ()
@@ -101,15 +102,17 @@ class _Estimator:
         failed: list[EstimateError] = []
         for profile in profiles:
             try:
-                answer = self._estimate(spec, profile)
+                answers.append(self._estimate(spec, profile))
             except EstimateError as error:
                 failed.append(error)
                 answers.append(unknown(spec, profile, error))
-                continue
-            answer = self._advised(spec, profile, answer) if advice else answer
-            answers.append(self._switched(profile, answer, switches) if switches else answer)
         if len(failed) == len(profiles):
             raise failed[0]
+        # All verdicts come first: what is tried after them is limited for all devices together.
+        for index, (profile, answer) in enumerate(zip(profiles, answers, strict=True)):
+            if answer.verdict is not Verdict.UNKNOWN:
+                advised = self._advised(spec, profile, answer) if advice else answer
+                answers[index] = self._switched(profile, advised, switches) if switches else advised
         return tuple(answers)
 
     def _estimate(self, spec: JobSpec, profile: GpuProfile) -> Estimate:
@@ -129,13 +132,15 @@ class _Estimator:
         if not needs_advice(spec, answer):
             return answer
         said = set[str]()
-        attempt = self._attempts(profile, NOT_ALL_TRIED, said)
+        before = self._measurer.ops
+        attempt = self._attempts(profile, NOT_ALL_TRIED, said, MOST_OPS_OF_ADVICE - self._for_advice)
 
         def timed(changed: JobSpec) -> TimedEstimate:
             return self._timed(changed, profile, attempt(changed))
 
         half: Half = "fp16" if "bfloat16" in profile.lacks else "bf16"
         changes = advise(self._timed(spec, profile, answer), timed, half)
+        self._for_advice += self._measurer.ops - before
         return dataclasses.replace(answer, advice=changes, assumptions=(*answer.assumptions, *said))
 
     def _timed(self, spec: JobSpec, profile: GpuProfile, answer: Estimate) -> TimedEstimate:
@@ -146,12 +151,13 @@ class _Estimator:
     def _switched(self, profile: GpuProfile, answer: Estimate, switches: Sequence[Switch]) -> Estimate:
         """The answer with what each optimization saves, as far as they can be traced within as many ops."""
         said = set[str]()
-        found = savings(switches, answer, self._attempts(profile, NOT_ALL_SWITCHED, said), profile.lacks)
+        attempt = self._attempts(profile, NOT_ALL_SWITCHED, said, MOST_OPS_OF_ADVICE)
+        found = savings(switches, answer, attempt, profile.lacks)
         return dataclasses.replace(answer, savings=found, assumptions=(*answer.assumptions, *said))
 
-    def _attempts(self, profile: GpuProfile, sentence: str, said: set[str]) -> Callable[[JobSpec], Estimate]:
-        """Estimate changed jobs until ``MOST_OPS_OF_ADVICE`` are traced; then a sentence is put among what is said."""
-        most = self._measurer.ops + MOST_OPS_OF_ADVICE
+    def _attempts(self, profile: GpuProfile, sentence: str, said: set[str], left: int) -> Callable[[JobSpec], Estimate]:
+        """Estimate changed jobs until as many ops as are left are traced; then a sentence is put among what is said."""
+        most = self._measurer.ops + left
 
         def attempt(changed: JobSpec) -> Estimate:
             if self._measurer.ops >= most:

@@ -36,9 +36,10 @@ def verdict_lines(estimates: Sequence[Estimate], width: int, commands: Mapping[s
     The last line names the cheapest GPU, where there are prices.
     """
     name_cells = min(_NAME_CELLS, max(len(estimate.gpu.name) for estimate in estimates))
-    lines = []
-    for estimate, price in zip(estimates, price_cells(estimates), strict=True):
-        lines.append(_verdict_line(estimate, name_cells, price, width))
+    prices, lines = price_cells(estimates), []
+    briefly = any(prices) or any(_is_too_long(estimate, name_cells, width) for estimate in estimates)
+    for estimate, price in zip(estimates, prices, strict=True):
+        lines.append(spread(_verdict(estimate, name_cells, price, briefly=briefly), _code(estimate), width))
         lines += [_advice_line(advice, estimate, width) for advice in estimate.advice[:ADVICE_SHOWN]]
         if estimate.verdict is Verdict.UNKNOWN:
             lines += [Text(f"  because  {shorten(reason, width - 11)}") for reason in estimate.not_modelled[:1]]
@@ -48,7 +49,7 @@ def verdict_lines(estimates: Sequence[Estimate], width: int, commands: Mapping[s
 
 
 def statement(estimate: Estimate, *, briefly: bool = False) -> str:
-    """What the verdict says in figures; ``briefly`` without what the device has."""
+    """What the verdict says in figures; ``briefly`` without what the device has, or what is free where little is."""
     usable = estimate.gpu.usable_bytes
     match estimate.verdict:
         case Verdict.UNKNOWN:
@@ -61,7 +62,7 @@ def statement(estimate: Estimate, *, briefly: bool = False) -> str:
             if not _over(estimate):
                 return "fits if the cache is given back"
             free = [f"{format_bytes(estimate.headroom_bytes)} free"] if estimate.headroom_bytes >= 0 else []
-            return ", ".join([*free, _over(estimate)])
+            return _over(estimate) if briefly else ", ".join([*free, _over(estimate)])
         case Verdict.FITS:
             free_bytes = f"{format_bytes(estimate.headroom_bytes)} free"
             return free_bytes if briefly else f"{free_bytes} of {format_bytes(usable)} usable"
@@ -71,14 +72,22 @@ def _over(estimate: Estimate) -> str:
     return over(estimate.peak.device_bytes, estimate.peak.high_bytes, estimate.gpu.usable_bytes)
 
 
-def _verdict_line(estimate: Estimate, name_cells: int, price: str, width: int) -> Text:
+def _verdict(estimate: Estimate, name_cells: int, price: str, *, briefly: bool) -> Text:
     verdict = estimate.verdict
     peak = f"peak {format_bytes(estimate.peak.device_bytes)}, " if verdict != Verdict.UNKNOWN else ""
-    left = Text.assemble(
+    return Text.assemble(
         (f"{SYMBOLS[verdict]} {verdict.upper():{_WORD_CELLS}}", STYLES[verdict]),
-        f"  {pad(estimate.gpu.name, name_cells)}  {price}{peak}{statement(estimate, briefly=bool(price))}",
+        f"  {pad(estimate.gpu.name, name_cells)}  {price}{peak}{statement(estimate, briefly=briefly)}",
     )
-    return spread(left, Text(verdict.code or ""), width)
+
+
+def _code(estimate: Estimate) -> Text:
+    return Text(estimate.verdict.code or "")
+
+
+def _is_too_long(estimate: Estimate, name_cells: int, width: int) -> bool:
+    line, code = _verdict(estimate, name_cells, "", briefly=False), _code(estimate)
+    return line.cell_len + code.cell_len + 2 * bool(code) > width
 
 
 def _advice_line(advice: Advice, estimate: Estimate, width: int) -> Text:
