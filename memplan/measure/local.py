@@ -139,7 +139,9 @@ class _Estimator:
             return self._timed(changed, profile, attempt(changed))
 
         half: Half = "fp16" if "bfloat16" in profile.lacks else "bf16"
-        changes = advise(self._timed(spec, profile, answer), timed, half)
+        so_far = f"{profile.name}: {answer.verdict.upper()} at {format_bytes(answer.peak.device_bytes)}"
+        with self._measurer.saying(f"{so_far}, what would fit? "):
+            changes = advise(self._timed(spec, profile, answer), timed, half)
         self._for_advice += self._measurer.ops - before
         return dataclasses.replace(answer, advice=changes, assumptions=(*answer.assumptions, *said))
 

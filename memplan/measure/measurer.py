@@ -103,6 +103,16 @@ class Measurer:
             self._measured[key] = tuple(self._rank(spec, profile, rank) for rank in ranks)
         return self._measured[key]
 
+    @contextmanager
+    def saying(self, before: str) -> Iterator[None]:
+        """Put a text before whatever is told of the progress."""
+        tell = self.progress
+        self.progress = lambda text: tell(f"{before}{text}")
+        try:
+            yield
+        finally:
+            self.progress = tell
+
     def lifetimes(
         self, spec: JobSpec, profile: GpuProfile, *, rank: int = 0, way: Way = "likely", at: str = ""
     ) -> Lifetimes:
