@@ -24,20 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LIMIT = 600
+LIMIT = 240
 """Seconds of one command."""
 TARGET = """
 import torch
 from train_model import Model
 
 def model(): return Model()
-def batch(batch_size): return torch.randint(8192, (batch_size, 257))
-def loss(logits, batch): return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+def batch(batch_size): return torch.randint(8192, (batch_size, 256))
+def loss(logits, batch): return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.flatten())
 """
 NOTEBOOK = """
 import torch, memplan
 from train_model import Model
-print(memplan.estimate(Model(), torch.randint(8192, (8, 257)), gpu="t4").verdict)
+print(memplan.estimate(Model(), torch.randint(8192, (8, 256)), gpu="t4").verdict)
 """
 TASKS: Sequence[tuple[str, Sequence[str]]] = (
     ("Does Llama-3.1-8B train on an H100?", ("estimate llama-3.1-8b", "estimate preset:llama-3.1-8b --gpu h100-80g")),
@@ -104,7 +104,7 @@ def typed(line: str, folder: Path, environment: dict[str, str]) -> Attempt:
                 command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
             )
         except subprocess.TimeoutExpired:
-            code, said = 124, "no answer within ten minutes"
+            code, said = 124, "no answer within four minutes"
             break
         code, said = done.returncode, done.stdout + done.stderr
         if code not in (0, 1):
