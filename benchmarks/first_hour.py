@@ -104,14 +104,19 @@ def typed(line: str, folder: Path, environment: dict[str, str]) -> Attempt:
                 command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
             )
         except subprocess.TimeoutExpired:
-            code, said = 124, "no answer within four minutes"
+            code, said = 124, f"no answer within {LIMIT} seconds"
             break
         code, said = done.returncode, done.stdout + done.stderr
-        if code not in (0, 1):
+        if not answers(part, code):
             break
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Attempt(typed=line, code=code, seconds=time.perf_counter() - began, cpu=cpu, said=said)
+
+
+def answers(line: str, code: int) -> bool:
+    """Is this the exit code of an answer? memplan's 1 is one (docs/errors-and-exit-codes.md), Python's an exception."""
+    return code == 0 or (code == 1 and not line.startswith("python "))
 
 
 def prepare(folder: Path) -> None:
@@ -144,9 +149,9 @@ def main() -> None:
             attempts: list[Attempt] = []
             for line in lines:
                 attempts.append(typed(line, folder, environment))
-                if attempts[-1].code in (0, 1):
+                if answers(line, attempts[-1].code):
                     break
-            answered = "yes" if attempts[-1].code in (0, 1) else "no"
+            answered = "yes" if answers(attempts[-1].typed, attempts[-1].code) else "no"
             seconds, cpu = (sum(getattr(each, what) for each in attempts) for what in ("seconds", "cpu"))
             print(
                 f"{task:<32} {answered:>8} {len(attempts):>8} {seconds:>8.1f} {cpu:>6.1f}  {attempts[-1].typed}",

@@ -16,6 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from memplan.files import scratch
+from memplan.files.output import flush_output
 
 if TYPE_CHECKING:
     from psutil import Process
@@ -74,7 +75,7 @@ def main(requests: BinaryIO) -> NoReturn:
     channel = _take_over_standard_streams(token)
     _CHANNEL.append(channel)
     from memplan.job.imports import compile_user_code_anew
-    from memplan.job.noise import flush_output, hush_libraries
+    from memplan.job.noise import hush_libraries
 
     hush_libraries()
     compile_user_code_anew()

@@ -1,14 +1,13 @@
 """Warnings of libraries say nothing to who asked memplan: they stay away from standard error, the user's own do not."""
 
-import contextlib
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from memplan.files.output import without_output
 from memplan.job.usercode import is_user_file
 
 _VERBOSITY = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_VERBOSITY": "error", "DIFFUSERS_VERBOSITY": "error"}
@@ -70,33 +69,8 @@ def printed_once(name: str) -> Iterator[None]:
         name: What runs.
     """
     if name in _SEEN and os.environ.get("MEMPLAN_DEBUG") != "1":
-        with _without_output():
+        with without_output(1, 2):
             yield
     else:
         _SEEN.add(name)
         yield
-
-
-@contextmanager
-def _without_output() -> Iterator[None]:
-    """Also what C code and other processes write."""
-    flush_output()
-    nothing, kept = os.open(os.devnull, os.O_WRONLY), {stream: os.dup(stream) for stream in (1, 2)}
-    for stream in kept:
-        os.dup2(nothing, stream)
-    try:
-        yield
-    finally:
-        flush_output()
-        for stream, former in kept.items():
-            os.dup2(former, stream)
-            os.close(former)
-        os.close(nothing)
-
-
-def flush_output() -> None:
-    """Let what was printed be written now."""
-    for stream in (sys.stdout, sys.stderr):
-        # User code may have closed or replaced them.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()

@@ -108,7 +108,7 @@ class _Estimator:
                 answers.append(unknown(spec, profile, error))
         if len(failed) == len(profiles):
             raise failed[0]
-        # All verdicts come first: what is tried after them is limited for all devices together.
+        # All verdicts come first: the advice after them is limited for all devices together.
         for index, (profile, answer) in enumerate(zip(profiles, answers, strict=True)):
             if answer.verdict is not Verdict.UNKNOWN:
                 advised = self._advised(spec, profile, answer) if advice else answer

@@ -113,9 +113,7 @@ class Measurer:
         finally:
             self.progress = tell
 
-    def lifetimes(
-        self, spec: JobSpec, profile: GpuProfile, *, rank: int = 0, way: Way = "likely", at: str = ""
-    ) -> Lifetimes:
+    def lifetimes(self, spec: JobSpec, profile: GpuProfile, *, rank: int = 0, way: Way = "likely") -> Lifetimes:
         """Return the trace of one rank, put in order, with all that runs in it.
 
         Args:
@@ -123,22 +121,21 @@ class Measurer:
             profile: The device that it is traced for.
             rank: Which of several ranks.
             way: How what nobody knows of its data turns out.
-            at: Before whatever is told of the progress.
 
         Raises:
             UsageError: The options do not fit the target.
             EstimateError: User code fails, or an op has no answer on fake tensors.
         """
         every = every_turn(spec)
-        found = self._lifetimes(every, profile, rank, way, at)
+        found = self._lifetimes(every, profile, rank, way)
         # Of a program only its trace says whether it has turns.
-        return self._lifetimes(replace(every, no_fold=True), profile, rank, way, at) if found.trace.turns else found
+        return self._lifetimes(replace(every, no_fold=True), profile, rank, way) if found.trace.turns else found
 
-    def _lifetimes(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way = "likely", at: str = "") -> Lifetimes:
+    def _lifetimes(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way = "likely") -> Lifetimes:
         """The same; of turns around a ring that are alike, a few, which are as good where they are played."""
         key = repr(spec), traits_of(spec, profile), rank, way
         if key not in self._known:
-            self._known[key] = self._traced(spec, profile, rank, way, at)
+            self._known[key] = self._traced(spec, profile, rank, way)
         known = self._known[key]
         if isinstance(known, MemplanError):
             raise known
@@ -190,18 +187,15 @@ class Measurer:
         heard = play_on_device(lifetimes, profile, self._policy, rank=measured.rank)
         return replace(heard, otherwise=(measured, *otherwise))
 
-    def _traced(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way, at: str) -> Lifetimes | MemplanError:
+    def _traced(self, spec: JobSpec, profile: GpuProfile, rank: int, way: Way) -> Lifetimes | MemplanError:
         traits = traits_of(spec, profile)
         trace = self._kept.find(spec, traits, rank, way) if self._kept is not None else None
         if trace is None:
             if self._traces:
                 between_traces()
             self._traces += 1
-            tell = self.progress
             try:
-                trace_with = partial(
-                    trace_for, spec, profile, rank=rank, way=way, progress=lambda text: tell(f"{at}{text}")
-                )
+                trace_with = partial(trace_for, spec, profile, rank=rank, way=way, progress=self.progress)
                 trace = trace_with(load=self._load) if self._load else _folded_or_whole(spec, trace_with)
             except (EstimateError, UsageError) as error:
                 return error
@@ -209,7 +203,7 @@ class Measurer:
                 every = every_turn(spec)
                 # Turns of a program are none that the job speaks of.
                 again = replace(spec, no_fold=True) if every == spec else every
-                return self._traced(again, profile, rank, way, at)
+                return self._traced(again, profile, rank, way)
             if self._kept is not None:
                 self._kept.keep(spec, traits, rank, way, trace)
         self.ops += len(trace.ops)

@@ -90,8 +90,8 @@ class _Tracer:
         """Trace one length and remember it; None takes the job's own."""
         spec = self._spec if length is None else dataclasses.replace(self._spec, seq_len=length)
         where = f"at length {length}: " if length else ""
-        with _in_this_commands_words():
-            trace = self._measurer.lifetimes(spec, self._profile, at=where).trace
+        with _in_this_commands_words(), self._measurer.saying(where):
+            trace = self._measurer.lifetimes(spec, self._profile).trace
         streams = streams_of(trace)
         self.traced[streams.length] = streams
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *trace.assumptions)))

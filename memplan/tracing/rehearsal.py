@@ -12,6 +12,7 @@ import torch
 
 from memplan.errors import EstimateError
 from memplan.job.forked import forked
+from memplan.job.noise import printed_once
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
 from memplan.seam.modes import TorchDispatchMode
@@ -75,7 +76,8 @@ def _hear(load: Callable[[], ModelSource], spec: JobSpec, write: Callable[[str],
     heard = Heard()
     listening = _Listening(heard)
     torch.manual_seed(0)
-    with HostDraws("likely").playing(), torch.compiler.set_stance("force_eager"), listening:
+    quiet = printed_once(str(spec.target))
+    with quiet, HostDraws("likely").playing(), torch.compiler.set_stance("force_eager"), listening:
         loop = _loop(load, spec)
         write(heard.last)
         while heard.steps < STEPS and listening.has_time():

@@ -64,17 +64,11 @@ def trace_job(
     if isinstance(spec.target, ScriptTarget):
         return _program_traced(spec.target, spec, device, rank=rank, way=way, seen=seen, progress=progress)
     given = {each.place: each.number for each in spec.assume}
-    heard = None
-    if way == "heard":
-        with printed_once(str(spec.target)):
-            heard = rehearse(load, spec, progress)
+    heard = rehearse(load, spec, progress) if way == "heard" else None
 
     def run(completed: Completed) -> Trace:
         def traced(decisions: Decisions) -> Trace:
-            with printed_once(str(spec.target)):
-                return _trace(
-                    load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress
-                )
+            return _trace(load, completed, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
 
         if heard is not None:
             return traced(Decisions(given=given, heard=heard.again()))
@@ -100,8 +94,7 @@ def _program_traced(
     given = {each.place: each.number for each in spec.assume}
 
     def run(decisions: Decisions) -> Trace:
-        with printed_once(target.name):
-            return trace_script(target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
+        return trace_script(target, spec, device, rank=rank, decisions=decisions, seen=seen, progress=progress)
 
     trace, decisions = attempt(lambda decisions: (run(decisions), decisions), way, given)
     if way != "likely":
@@ -124,7 +117,7 @@ def _trace(
     progress: Callable[[str], None],
 ) -> Trace:
     asked, spec = spec, _traced_instead(spec)
-    with session(spec, device, rank=rank, decisions=decisions) as here:
+    with printed_once(str(spec.target)), session(spec, device, rank=rank, decisions=decisions) as here:
         progress("building the model")
         source = completed(load(), spec, here.recorder.values.assume)
         for sentence in (*source.assumptions, *_padding(asked, spec)):

@@ -157,7 +157,10 @@ def _any(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any
 
 
 def _any_along(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
-    """``(top_k == expert).any(dim=-1)``: no two of a token's experts are the same, so true elements do not meet."""
+    """``(top_k == expert).any(dim=-1)``: no two of a token's experts are the same, so true elements do not meet.
+
+    Of other masks that is the most.
+    """
     known = _any(values, args, kwargs, result)
     density = values.knowledge_of(args[0]).density
     if not density or not result.numel():

@@ -55,8 +55,8 @@ def largest_here(
         raise UsageError("of a pipeline only the first stage would be looked at", where="--parallel pp")
 
     def trace(value: int) -> Trace:
-        words = f"{variable.replace('_', ' ')} {value}: "
-        return measurer.lifetimes(at(spec, variable, value), profile, at=words).trace
+        with measurer.saying(f"{variable.replace('_', ' ')} {value}: "):
+            return measurer.lifetimes(at(spec, variable, value), profile).trace
 
     def judge(value: int, traced: Trace) -> JudgedStep:
         answer = compose(at(spec, variable, value), profile, play_on_device(build_lifetimes(traced), profile))

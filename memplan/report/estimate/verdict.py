@@ -87,7 +87,7 @@ def _code(estimate: Estimate) -> Text:
 
 def _is_too_long(estimate: Estimate, name_cells: int, width: int) -> bool:
     line, code = _verdict(estimate, name_cells, "", briefly=False), _code(estimate)
-    return line.cell_len + code.cell_len + 2 * bool(code) > width
+    return line.cell_len + code.cell_len + 2 > width  # The two are what ``spread`` leaves between.
 
 
 def _advice_line(advice: Advice, estimate: Estimate, width: int) -> Text:

@@ -3,13 +3,12 @@
 oneDNN's scratchpads and reordered tensors pass through PyTorch's allocator too; memory of other libraries does not.
 """
 
-import os
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch.profiler import ProfilerActivity, profile
+
+from memplan.files.output import without_output
 
 
 class ProfiledEvent(NamedTuple):
@@ -63,12 +62,12 @@ class Profiler:
 
     def start(self) -> None:
         """Begin."""
-        with _without_stderr():
+        with without_output(2):  # Some builds announce start and stop there, from C++.
             self._profile.start()
 
     def finish(self, wanted: Callable[[str], bool]) -> Profiled:
         """End, and collect what was seen of ranges with wanted names."""
-        with _without_stderr():
+        with without_output(2):
             self._profile.stop()
         results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]  # there is one by now
         found = [
@@ -81,20 +80,6 @@ class Profiler:
             events=sorted(_allocations(results.experimental_event_tree()), key=lambda event: event.nanoseconds),
             ranges=sorted(found, key=lambda each: each.start),
         )
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Some builds of torch's profiler announce its start and stop on the standard error, from C++."""
-    sys.stderr.flush()
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)
 
 
 def _allocations(roots: list[Any]) -> Iterator[ProfiledEvent]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from memplan.errors import EstimateError
+from memplan.job.noise import printed_once
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.checkpointing import apply_checkpointing, described
 from memplan.tracing.decisions import Decisions
@@ -65,7 +66,7 @@ def trace_script(
         UsageError: None of its models will do for what is asked.
     """
     program = Program(name=target.name, run=lambda: run_as_main(target), provenance={"model": target.name})
-    with session(spec, device, rank=rank, decisions=decisions) as here:
+    with printed_once(target.name), session(spec, device, rank=rank, decisions=decisions) as here:
         model = ProgramModel(_use(spec, here.recorder, seen))
         looked_at = model.watching() if seen is not None or spec.checkpoint != "none" else nullcontext()
         with played_ranks(here.recorder, spec.parallel, target.environment), looked_at:

@@ -38,11 +38,15 @@ class NoWeights(dict[str, Any]):
             raise self._error
         return self
 
-    def get(self, *_: Any) -> Self:
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the same state, or the default: that is what a program goes on with where it was given one."""
+        return self[key] if default is None else default
+
+    pop = setdefault = get
+
+    def copy(self) -> Self:
         """Return the same state."""
         return self
-
-    pop = setdefault = copy = get
 
     def __delitem__(self, _: str) -> None:
         """Parts that are not loaded take nothing."""

@@ -37,6 +37,13 @@ assert first == 0
 """
 
 
+DEFAULTS = """
+state = torch.load("last.pt", map_location="cpu")
+model.load_state_dict(state.get("model", {}))
+assert list(range(state.get("epoch", 0), 2)) == [0, 1] and state.pop("best", 1.0) == 1.0
+"""
+
+
 @pytest.mark.parametrize(
     "load",
     [
@@ -45,6 +52,7 @@ assert first == 0
         'model.load_state_dict(torch.load("weights.pth"))',
         RENAMED,
         PERHAPS,
+        DEFAULTS,
     ],
 )
 def test_a_model_keeps_what_it_was_built_with(load: str, estimated: Callable[..., Estimate]) -> None:
