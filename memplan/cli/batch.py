@@ -8,6 +8,7 @@ import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profiles_for
+from memplan.cli.job import job_spec
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.findings.utilization import UTILIZATIONS, Utilization
@@ -59,7 +60,7 @@ def batch(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
     problems.add(*_wrong(asked))
-    spec = problems.of(_varied, check.job_spec(target, job, problems), asked)
+    spec = problems.of(_varied, job_spec(target, job, problems), asked)
     profiles = problems.of(profiles_for, asked.gpu, profile_dir)
     problems.raise_if_any()
     from memplan.plan.batch.compose import largest_batches

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, cast
 
-from memplan.cli import check, console, endings, outputs
+from memplan.cli import console, endings, outputs
 from memplan.cli.checkpoint_options import DEFAULT_METHOD, DEFAULT_SLOWDOWN, PlanCommand
 from memplan.cli.device import profile_for
+from memplan.cli.job import job_spec
 from memplan.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def run(command: PlanCommand) -> ExitCode:
         problems.add("--budget-ratio is for graph files and --level op; give --budget")
     if asked.slowdown is not None and asked.budget is not None:
         problems.add("--slowdown asks for the least memory: --budget would change nothing")
-    spec = check.job_spec(command.target, command.job, problems)
+    spec = job_spec(command.target, command.job, problems)
     profile = problems.of(profile_for, command.gpu, command.profile_dir)
     problems.raise_if_any()
     from memplan.runtime.checkpoint.plan_file import write_plan

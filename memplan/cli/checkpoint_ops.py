@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from memplan.cli import check, console, endings, options, outputs
+from memplan.cli import console, endings, options, outputs
 from memplan.cli.checkpoint_options import PlanCommand
 from memplan.cli.device import profile_for
+from memplan.cli.job import job_spec, no_program
 from memplan.errors import ExitCode
 
 OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "inputs", "precision", "mode")
@@ -15,8 +16,8 @@ def run(command: PlanCommand) -> ExitCode:
     """Find an order of a target's compiled step, write it down and report it."""
     asked, problems = command.plan, command.problems
     problems.add(*_wrong(command))
-    spec = check.job_spec(command.target, command.job, problems)
-    problems.of(check.no_program, spec, "--level op captures a model's step alone; --level block plans programs")
+    spec = job_spec(command.target, command.job, problems)
+    problems.of(no_program, spec, "--level op captures a model's step alone; --level block plans programs")
     profile = problems.of(profile_for, command.gpu, command.profile_dir) if command.gpu else None
     problems.raise_if_any()
     from memplan.plan.checkpoint.ops.call import plan_step

@@ -1,8 +1,6 @@
 """``memplan estimate``: does this step fit on that GPU, and what is the peak made of?"""
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,17 +8,16 @@ import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profiles_for
+from memplan.cli.drawn import tail_plan
+from memplan.cli.job import job_spec, lengths_of_job
 from memplan.errors import ExitCode
 from memplan.replay.conf import parse_conf
 
 if TYPE_CHECKING:
     from memplan.hardware.prices import PriceTable
-    from memplan.hardware.profile import GpuProfile
-    from memplan.job.spec import JobSpec
     from memplan.measure.compose import Detail
     from memplan.measure.records import Estimate
     from memplan.measure.savings import Switch
-    from memplan.simulate.tail import TailPlan
 
 AllocConf = Annotated[
     str,
@@ -72,16 +69,18 @@ def estimate(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, outputs.ESTIMATE_FORMATS) or ()
     problems.add(*check.wrong_values({"fail_on": fail_on} if fail_on is not None else {}))
-    spec = check.job_spec(target, job, problems)
+    spec = job_spec(target, job, problems)
+    lengths_of_job(spec, job, drawn, problems)
     profiles = problems.of(profiles_for, gpu, profile_dir)
     problems.of(outputs.check_exports, wanted, profiles or ())
     problems.of(parse_conf, alloc_conf)
     priced = problems.of(_price_table, prices, profile_dir)
-    plan = _tail(problems, spec, job, profiles or (), drawn)
+    plan = tail_plan(profiles or (), drawn, problems)
     if redact and any(output.is_export for output in wanted):
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
     from memplan.measure.compose import estimate as measured
+    from memplan.measure.price import with_price
 
     asked = spec
     switched: tuple[Switch, ...] = ()
@@ -120,7 +119,7 @@ def estimate(
         from memplan.report.redact import redacted
 
         results = redacted(results)
-    estimates = [_with_price(result.estimate, priced, spec.parallel.ranks) for result in results]
+    estimates = [with_price(result.estimate, priced, spec.parallel.ranks) for result in results]
     digests = [result.digest for result in results]
     for output in wanted:
         if output.is_export:
@@ -134,7 +133,7 @@ def estimate(
                 digests=digests,
                 timeline=timeline,
                 plot=plot,
-                commands=_searches(target, job, profiles or ()),
+                commands=outputs.searches(target, job, profiles or ()),
             )
     raise typer.Exit(ExitCode.DONE if exit_zero else exit_code(estimates, fail_on))
 
@@ -143,52 +142,6 @@ def _price_table(file: Path | None, folders: Sequence[Path] | None) -> "PriceTab
     from memplan.hardware.prices import read_prices
 
     return None if file is None else read_prices(file, folders or ())
-
-
-def _with_price(estimate: "Estimate", prices: "PriceTable | None", gpus: int) -> "Estimate":
-    """The estimate with what so many GPUs cost, where the table says it."""
-    from memplan.measure.records import Price
-
-    if prices is None or estimate.gpu.name not in prices.per_hour:
-        return estimate
-    each = prices.per_hour[estimate.gpu.name]
-    return replace(estimate, price=Price(per_hour=gpus * each, gpus=gpus, currency=prices.currency))
-
-
-def _tail(
-    problems: check.Problems,
-    spec: "JobSpec",
-    job: groups.JobOptions,
-    profiles: "Sequence[GpuProfile]",
-    drawn: groups.DrawnOptions,
-) -> "TailPlan | None":
-    """The runs of drawn lengths that are asked for, if any."""
-    if drawn.seq_len_dist is None:
-        if drawn != groups.DrawnOptions():
-            problems.add("--steps and --seed are of drawn lengths: give --seq-len-dist")
-        return None
-    from memplan.simulate.lengths import Fixed
-    from memplan.simulate.tail import TailPlan
-
-    check.lengths(spec, job, drawn, problems)
-    lengths = check.distribution(drawn, problems)
-    if isinstance(lengths, Fixed):
-        problems.add("--seq-len-dist fixed draws nothing: give --seq-len")
-        return None
-    problems.add(
-        *(f"--gpu {each.name} has no limit that drawn lengths could pass" for each in profiles if not each.usable_bytes)
-    )
-    return TailPlan(distribution=lengths, steps=drawn.steps, seed=drawn.seed)
-
-
-def _searches(target: Sequence[str], job: groups.JobOptions, profiles: "Sequence[GpuProfile]") -> dict[str, str]:
-    """The GPU's name → the command that looks for a configuration of this job that fits."""
-    words, program = target[:1], target[1:]
-    behind = ["--", *program] if program else []
-    return {
-        profile.name: shlex.join(["memplan", "recommend", *words, *job.words(), "--gpu", profile.name, *behind])
-        for profile in profiles
-    }
 
 
 def _detail(wanted: Sequence[outputs.Output], *, timeline: bool) -> "Detail":

@@ -8,6 +8,7 @@ import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profile_for
+from memplan.cli.job import job_spec
 from memplan.cli.options import option
 from memplan.errors import ExitCode
 
@@ -50,7 +51,7 @@ def graph(
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(wanted, largest))
-    spec = check.job_spec(target, job, problems)
+    spec = job_spec(target, job, problems)
     profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
     from memplan.measure.graphs import job_graphs

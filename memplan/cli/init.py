@@ -8,6 +8,7 @@ import typer
 
 from memplan.cli import check, console, groups, options
 from memplan.cli.device import profiles_for
+from memplan.cli.job import job_spec
 from memplan.errors import ExitCode, UsageError
 from memplan.project.keys import key_of
 from memplan.project.search import MOST, candidates
@@ -62,7 +63,7 @@ def init(
     problems = check.Problems()
     folder = Path()
     profiles = problems.of(profiles_for, gpu, None) or ()
-    spec = check.job_spec(target, job, problems) if target else None
+    spec = job_spec(target, job, problems) if target else None
     if spec is None and (name is not None or job.typed()):
         problems.add("a name and options are a job's: give its TARGET")
     problems.raise_if_any()

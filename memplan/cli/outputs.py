@@ -1,6 +1,7 @@
 """``--format`` and ``--json``: which reports and exports are written, and where."""
 
 import io
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from memplan.files.write import write_whole
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from memplan.cli.groups import JobOptions
     from memplan.hardware.profile import GpuProfile
     from memplan.measure.digest_records import HistoryDigest
     from memplan.measure.records import Estimate, RecordedEstimate
@@ -133,6 +135,16 @@ def write(
         json=lambda: render_json(estimates, kept if timeline else ()),
         html=lambda: _page(estimates, kept),
     )
+
+
+def searches(target: Sequence[str], job: "JobOptions", profiles: "Sequence[GpuProfile]") -> dict[str, str]:
+    """The GPU's name → the command that looks for a configuration of this job that fits."""
+    words, program = target[:1], target[1:]
+    behind = ["--", *program] if program else []
+    return {
+        profile.name: shlex.join(["memplan", "recommend", *words, *job.words(), "--gpu", profile.name, *behind])
+        for profile in profiles
+    }
 
 
 def _page(estimates: "Sequence[Estimate]", digests: "Sequence[HistoryDigest | None]") -> str:

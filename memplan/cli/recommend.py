@@ -13,6 +13,7 @@ import typer
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profile_for
 from memplan.cli.emit import check_name, peak_tracer, write
+from memplan.cli.job import job_spec
 from memplan.cli.recommend_options import (
     FORMATS,
     GROUPS,
@@ -56,7 +57,7 @@ def recommend(
     emissions = problems.of(_emissions, asked.emit or []) or {}
     budget = problems.of(read_time_limit, asked.time_limit) or (0.0, None)
     host = problems.of(check.size, "--host-memory", device.host_memory)
-    spec = check.job_spec(target, job, problems)
+    spec = job_spec(target, job, problems)
     vary = problems.of(read_vary, asked.vary or []) or {}
     if isinstance(spec.target, ScriptTarget) and (asked.out is not None or asked.emit):
         what = "writes setups, and a program cannot stand in one: its arguments decide what a setup would"

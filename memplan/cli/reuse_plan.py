@@ -8,6 +8,7 @@ import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profile_for
+from memplan.cli.job import job_spec
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.files.read import is_file as readable
@@ -91,7 +92,7 @@ def reuse_plan(
         source: JobSpec | Path = problems.of(_file, options.alone(target), gpu, job)
         problems.add(*check.wrong_values({"timeout": job.timeout}))
     else:
-        source = check.job_spec(target, job, problems)
+        source = job_spec(target, job, problems)
         profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
     with console.progress() as tell:

@@ -8,6 +8,8 @@ import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profile_for
+from memplan.cli.drawn import distribution
+from memplan.cli.job import job_spec, lengths_of_job
 from memplan.cli.options import SIMULATION, option
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file as readable
@@ -81,8 +83,8 @@ def simulate(
         problems.add(*check.wrong_values({"timeout": job.timeout}))
         profile: GpuProfile | None = problems.of(profile_for, gpu, profile_dir) if gpu else None
     else:
-        source = check.job_spec(target, job, problems)
-        check.lengths(source, job, played, problems)
+        source = job_spec(target, job, problems)
+        lengths_of_job(source, job, played, problems)
         profile = problems.of(profile_for, gpu, profile_dir)
     if profile is not None and profile.kind == "cpu":
         problems.add(f"--gpu {profile.name} has no caching allocator to simulate")
@@ -137,7 +139,7 @@ def _scenario(problems: check.Problems, played: ScenarioOptions) -> "Scenario":
         problems.of(parse_conf, text)
     return Scenario(
         steps=played.steps,
-        lengths=check.distribution(played, problems),
+        lengths=distribution(played, problems),
         seed=played.seed,
         confs=confs,
         buckets=(problems.of(parse_buckets, played.buckets) if played.buckets is not None else None) or (),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
+from memplan.cli.job import job_spec
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.job.limits import MAX_COUNT
@@ -87,7 +88,7 @@ def validate(
         problems.add("--out goes with --calibrate alone")
     if not target:
         raise UsageError("a target is missing", hint="memplan validate TARGET, or memplan validate --calibrate")
-    spec = check.job_spec(target, job, problems)
+    spec = job_spec(target, job, problems)
     problems.raise_if_any()
     from memplan.report.validate.json import render as render_json
     from memplan.report.validate.text import render as render_text

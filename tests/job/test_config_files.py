@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memplan.cli import check
 from memplan.cli.app import main
 from memplan.cli.groups import JobOptions
+from memplan.cli.job import job_spec
 from memplan.errors import UsageError
 from memplan.job.adapters import Lora
 from memplan.job.config_files.read import FileSettings, read_config
@@ -438,7 +439,7 @@ def spec_of(folder: Path, *texts: str, **typed: Any) -> JobSpec:
         (folder / f"{number}.conf").write_text(text)
     options = JobOptions(config=[folder / f"{number}.conf" for number in range(len(texts))], given=typed)
     problems = check.Problems()
-    spec = check.job_spec("preset:gpt2", options, problems)
+    spec = job_spec("preset:gpt2", options, problems)
     problems.raise_if_any()
     return spec
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from memplan.cli import check
 from memplan.cli.groups import JobOptions
+from memplan.cli.job import job_spec
 from memplan.cli.options import flag
 from memplan.errors import MemplanError, UsageError
 from memplan.job.options import OPTIONS
@@ -86,7 +87,7 @@ def test_a_job_is_what_the_command_line_makes_of_the_same_words() -> None:
     found = read(job("\n".join(lines))).jobs[0].spec
     problems = check.Problems()
     typed = {name: value for name, value in TYPED.items() if name != "config"}
-    expected = check.job_spec("model.py", JobOptions(given=typed, config=[Path("ds.json")]), problems)
+    expected = job_spec("model.py", JobOptions(given=typed, config=[Path("ds.json")]), problems)
     problems.raise_if_any()
     assert replace(found, provenance={}) == replace(expected, provenance={})
     assert found.provenance.keys() == expected.provenance.keys()
