@@ -56,7 +56,7 @@ def argument_for(target: ScriptTarget, varied: Varied) -> Argument:
     """
     found: dict[str, Argument] = {}
     for argument in _declared(target):
-        found.setdefault(_bare(argument.name), argument)
+        found.setdefault(bare(argument.name), argument)
     for name in _MEANS[varied]:
         if name in found:
             return found[name]
@@ -101,7 +101,7 @@ def precision_words(target: ScriptTarget) -> Mapping[Precision, tuple[str, ...]]
 def _switches(target: ScriptTarget) -> set[str]:
     """Switches that a program's own file declares; those of TrainingArguments where it takes these."""
     found: set[str] = set()
-    for node in _nodes(target):
+    for node in nodes(target):
         match node:
             case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=options):
                 if any(each.arg == "action" for each in options):
@@ -139,7 +139,7 @@ def varied_program(target: ScriptTarget, varied: Varied, name: str | None) -> tu
     return replace(target, varied={**target.varied, varied: known.name}), now
 
 
-def _nodes(target: ScriptTarget) -> Iterator[ast.AST]:
+def nodes(target: ScriptTarget) -> Iterator[ast.AST]:
     """All of a program's own file; nothing where it cannot be read."""
     if target.path is None:
         return
@@ -152,7 +152,7 @@ def _nodes(target: ScriptTarget) -> Iterator[ast.AST]:
 
 def _declared(target: ScriptTarget) -> Iterator[Argument]:
     """Arguments that a program's own file declares."""
-    for node in _nodes(target):
+    for node in nodes(target):
         match node:
             case ast.Call(func=ast.Attribute(attr=method), args=words) if method in _DECLARES:
                 yield from _of_call(words, {each.arg: each.value for each in node.keywords})
@@ -168,7 +168,7 @@ def _declared(target: ScriptTarget) -> Iterator[Argument]:
 def _of_call(words: list[ast.expr], options: Mapping[str | None, ast.expr]) -> Iterator[Argument]:
     names = [word.value for word in words if isinstance(word, ast.Constant) and isinstance(word.value, str)]
     typed = [name for name in names if name.startswith("-")]
-    long = next((name for name in typed if any(_bare(name) in names for names in _MEANS.values())), None)
+    long = next((name for name in typed if any(bare(name) in names for names in _MEANS.values())), None)
     if long is not None:
         yield Argument(long, _number(options.get("default")))
 
@@ -177,5 +177,6 @@ def _number(node: ast.expr | None) -> int | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
 
 
-def _bare(name: str) -> str:
+def bare(name: str) -> str:
+    """An argument's name in lower case, without dashes."""
     return name.lstrip("-").replace("-", "").replace("_", "").lower()

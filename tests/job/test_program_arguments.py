@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from memplan.errors import UsageError
+from memplan.job.device_argument import for_gpu
 from memplan.job.program_arguments import Varied, at, varied_program, with_argument
 from memplan.job.spec import JobSpec, ScriptTarget
 
@@ -73,3 +74,20 @@ def test_a_module_declares_nothing_that_is_read() -> None:
 def test_the_value_may_be_unknown(tmp_path: Path) -> None:
     target, now = varied_program(program(tmp_path, ""), "batch_size", "--size")
     assert (now, target.varied) == (None, {"batch_size": "--size"})
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("parser.add_argument('--accel', action='store_true')\n", (), "give it --accel, behind --"),
+        ("parser.add_argument('-d', '--device', default='cpu')\n", (), "give it --device cuda, behind --"),
+        ("parser.add_argument('--gpu', type=int)\n", (), "give it --gpu 0, behind --"),
+        ("parser.add_argument('--use_cuda', action='store_true')\n", (), "give it --use_cuda, behind --"),
+        ("", ("--no-cuda",), "leave --no-cuda out of its arguments"),
+        ("", ("--device=cpu",), "leave --device=cpu out of its arguments"),
+        ("", ("--lr", "1", "--device", "cpu"), "leave --device cpu out of its arguments"),
+        ("parser.add_argument('--epochs', type=int)\n", (), ""),
+    ],
+)  # fmt: skip
+def test_the_argument_for_the_gpu_is_named(text: str, arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert for_gpu(program(tmp_path, text, *arguments)) == said

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from memplan.errors import EstimateError
+from memplan.job.device_argument import for_gpu
 from memplan.job.noise import printed_once
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.checkpointing import apply_checkpointing, described
@@ -65,7 +66,12 @@ def trace_script(
         EstimateError: The program fails, or trains nothing on the device.
         UsageError: None of its models will do for what is asked.
     """
-    program = Program(name=target.name, run=lambda: run_as_main(target), provenance={"model": target.name})
+    program = Program(
+        name=target.name,
+        run=lambda: run_as_main(target),
+        provenance={"model": target.name},
+        for_gpu=for_gpu(target),
+    )
     with printed_once(target.name), session(spec, device, rank=rank, decisions=decisions) as here:
         model = ProgramModel(_use(spec, here.recorder, seen))
         looked_at = model.watching() if seen is not None or spec.checkpoint != "none" else nullcontext()
@@ -89,6 +95,8 @@ class Program:
     """Tokens per sample, where they are known."""
     assumptions: tuple[str, ...] = ()
     """What is taken for granted."""
+    for_gpu: str = ""
+    """What to change in its arguments so that it takes the GPU; empty: not known."""
 
 
 def followed(here: Session, program: Program, progress: Callable[[str], None], epoch: Epoch | None = None) -> Trace:
@@ -176,8 +184,8 @@ def _trace(here: Session, program: Program, periods: Periods, steppers: Steppers
         # Gradients make small constants of which nobody says where they lie: a model or its input must be there.
         there = [entry for entry in there if entry.role in ("parameter", "input")]
     if recorder.device.kind == "cuda" and not there:
-        what = f"{program.name} puts nothing on the GPU"
-        raise EstimateError(what, hint="give it the argument that chooses the device, or estimate it with --gpu cpu")
+        hint = f"{program.for_gpu or 'give it the argument for the device'}; or estimate it with --gpu cpu"
+        raise EstimateError(f"{program.name} puts nothing on the GPU", hint=hint)
     return here.trace(
         periods.steps, periods.facts(), seq_len=program.seq_len, provenance=program.provenance, batch=(),
         optimizers=steppers.names,
