@@ -166,7 +166,7 @@ def _unknown(name: str, known: Mapping[str, str], *, where: str | None = None) -
     """The error for a name that is neither a profile nor an alias; ``known`` leads from both to profile names."""
     key = normalise(name)
     begun = [other for other in known if key and other.startswith(key)]
-    near = dict.fromkeys(known[other] for other in (*begun, *difflib.get_close_matches(key, known, n=4)))
+    near = dict.fromkeys(known[other] for other in (*begun, *difflib.get_close_matches(key, known, n=4, cutoff=0.5)))
     guess = f"did you mean {' or '.join(list(near)[:4])}? " if near else ""
     return UsageError(f"unknown GPU '{name}'", where=where, hint=guess + "`memplan gpus` lists every profile")
 

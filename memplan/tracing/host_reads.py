@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from memplan.seam.fake import FakeTensor, unset_fake_temporarily
+from memplan.seam.modes import disable_current_modes
 from memplan.seam.patches.world import FAKE_TENSOR
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.guesses import Guesses
@@ -68,7 +69,7 @@ def _array(tensor: torch.Tensor, values: Guesses) -> Any:
     elements = known.value if known.value is not None else known.drawn
     if elements is not None:
         values.read_drawn(known)
-        with unset_fake_temporarily():
+        with disable_current_modes():  # The array stands for the tensor's own memory, which is counted.
             return elements.detach().clone().numpy()
     values.assume(ONES)
     with unset_fake_temporarily():

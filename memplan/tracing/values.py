@@ -3,7 +3,7 @@
 Knowledge of elements travels with tensors, each kind where it is known:
 
 * the *value* itself, of small tensors made from constants (a loop counter, an optimizer's ``step``): ops on such
-  tensors are also run for real;
+  tensors are also run for real; of larger ones until an op does more than copy them;
 * the *density* of a mask: the share of elements that are true or one (one-hot routing over E experts: 1/E);
 * the number of *classes* of an index tensor (``topk`` over E experts, ``randint(0, V)``);
 * the *last* of positions (``arange(length)``), which a table of learned positions has or has not;
@@ -23,7 +23,7 @@ import torch
 
 from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 from memplan.seam.pytree import tree_map
-from memplan.tracing.draws import DRAWS, EVEN_DRAWS
+from memplan.tracing.draws import DRAWS, EVEN_DRAWS, MOST_DRAWN
 from memplan.tracing.expanded import iterated
 from memplan.tracing.guesses import Guesses
 from memplan.tracing.integers import BOUNDING, COUNTING, bound_of
@@ -35,13 +35,19 @@ from memplan.tracing.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLAS
 _WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
 """Ops whose answers have real tensors among them, which say all about themselves."""
 
-TEACHERS = DRAWS | EVEN_DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING
+_COPYING = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.clone.default, torch.ops.aten.detach.default})
+"""Ops whose results hold what their tensor holds: of a program's own data (an array, a list) it is kept, so that what
+goes back to NumPy is what came from there."""
+
+TEACHERS = DRAWS | EVEN_DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING | _COPYING
 """Ops whose results something is known of whatever their arguments are."""
 
 
 def runs_for_real(func: Any, known: Sequence[Knowledge]) -> bool:
-    """Is an op run on values as well? It is where all of them are known and none is drawn at random."""
-    return all(each.value is not None for each in known) and torch.Tag.nondeterministic_seeded not in func.tags
+    """Is an op run on values as well? It is where all of them are known and small and none is drawn at random."""
+    return torch.Tag.nondeterministic_seeded not in func.tags and all(
+        each.value is not None and each.value.numel() <= SMALL for each in known
+    )
 
 
 class Values(Guesses):
@@ -104,10 +110,9 @@ class Values(Guesses):
     def _learnt(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Sequence[Knowledge]
     ) -> Sequence[Knowledge]:
-        if func in CONSTANTS or (known and runs_for_real(func, known)):
-            values = self._run_for_real(func, args, kwargs, result)
-            if values:
-                return [Knowledge(value=value) for value in values]
+        values = self._elements(func, args, kwargs, result, known)
+        if values:
+            return [Knowledge(value=value) for value in values]
         if func in _WHOLE:
             # A tensor would keep itself alive by what is known of it: a copy is known.
             with unset_fake_temporarily():
@@ -124,6 +129,17 @@ class Values(Guesses):
             return [kept for _ in tensors_in(result)]
         return ()
 
+    def _elements(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Sequence[Knowledge]
+    ) -> list[torch.Tensor]:
+        """The elements of results where they follow from what is known; else none."""
+        values: list[torch.Tensor] = []
+        if func in CONSTANTS or (known and runs_for_real(func, known)):
+            values = self._run_for_real(func, args, kwargs, result)
+        if not values and func in _COPYING and (data := self._data(args[0])) is not None:
+            return [data]
+        return values
+
     def _run_for_real(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> list[torch.Tensor]:
@@ -139,6 +155,14 @@ class Values(Guesses):
                 return []
             # A constant of the user's own must not change when an in-place op changes what is known of its copy.
             return [value.clone() for value in values] if func in CONSTANTS else values
+
+    def _data(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """A copy of the elements of a tensor of a program's own data; None where they are not known, or too many."""
+        data = self.knowledge_of(tensor).value if isinstance(tensor, FakeTensor) else tensor
+        if data is None or data.numel() > MOST_DRAWN or type(data) is not torch.Tensor:
+            return None
+        with unset_fake_temporarily():
+            return data.detach().clone()
 
     def _real(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -54,6 +54,38 @@ def test_an_array_keeps_the_memory_of_its_tensor() -> None:
     assert 6 * WIDTH * 4 in held
 
 
+MANY = 40_000
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: torch.randint(0, 10, (MANY,)), lambda: torch.from_numpy(np.arange(MANY) % 10).clone()],
+    ids=["drawn", "data"],
+)
+def test_an_array_takes_no_memory_beside_its_tensor(made: Callable[[], torch.Tensor]) -> None:
+    def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        assert made().numpy().max() == 9
+        return output.sum()
+
+    recorded = forward_of(loss)
+    sizes = [recorded.storages[event.storage].nbytes for event in recorded.events if event.action == "alloc"]
+    assert sizes.count(8 * MANY) == len(recorded.steps)
+
+
+def test_data_that_are_copied_and_go_back_are_what_they_were() -> None:
+    labels = torch.from_numpy(np.arange(MANY) % 10)
+
+    def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        copied = labels.clone()
+        assert np.bincount(copied.numpy()).tolist() == [MANY // 10] * 10
+        copied.add_(1)
+        copied[:5] = 0
+        assert copied.numpy().max() == 1  # What an op made of many is not kept: ones stand in for it.
+        return output.sum()
+
+    forward_of(loss)
+
+
 def test_a_gradient_is_no_array() -> None:
     def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
         with pytest.raises(RuntimeError, match="requires grad"):
