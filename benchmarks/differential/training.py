@@ -52,6 +52,15 @@ WRAPS = (
               "    lambda t: t.float() if t.dtype == torch.bfloat16 else t,\n):\n    x = {block}(x)"),
     Wrap(name="save_on_cpu", feature="saved tensor hooks",
          call="with torch.autograd.graph.save_on_cpu():\n    x = {block}(x)"),
+    Wrap(name="read_back", feature="arrays", above="import numpy as np\n",
+         call="x = {block}(x)\nseen = np.abs(x.detach().float().numpy()).mean()\nx = x * 0.5"),
+    Wrap(name="shuffled", feature="arrays", above="import numpy as np\n",
+         call="order = torch.randperm(x.shape[0]).numpy()\nx = {block}(x)[torch.from_numpy(np.argsort(order).copy())]"),
+    Wrap(name="counted_labels", feature="arrays", above="import numpy as np\n",
+         call="labels = torch.randint(0, 10, (20_000,))\ncounts = np.bincount(labels.numpy(), minlength=10)\n"
+              "x = {block}(x) * float(counts.sum() > 0)"),
+    Wrap(name="copied_data", feature="arrays", above="import numpy as np\n",
+         call="data = torch.from_numpy(np.arange(5_000) % 7).clone()\nmost = int(np.array(data).max())\nx = {block}(x) * most"),
     Wrap(name="sequential_checkpoint", feature="checkpoint", keeps_shape=True,
          call="x = torch.utils.checkpoint.checkpoint_sequential([{block}, {block}], 2, x, use_reentrant=False)"),
 )  # fmt: skip
