@@ -14,12 +14,15 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cpu_truth import _header
 from differential.draw import FEATURES, draw
 from differential.judge import Judgement, Row, Verdict, compared, judge, table
+from differential.program import Program
 from differential.run import of_file, usual_words
+from differential.scripts import main_of
 from differential.shrink import shrunk
 from differential.write import source
 
@@ -31,16 +34,21 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Judge the programs, each in the order of its number."""
     usual = usual_words()
     numbers = options.numbers or range(options.programs)
-    tasks = [(number, options.seed, options.only, usual) for number in numbers]
+    tasks = [(number, options.seed, options.only, options.scripts, usual) for number in numbers]
     # Workers fork from here, where torch and memplan are imported, and fork once more for each program.
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
-        for (number, seed, only, _), judged in zip(tasks, pool.imap(_judged, tasks), strict=True):
-            yield Row(number, draw(seed, number, only), judged)
+        for (*drawn, _), judged in zip(tasks, pool.imap(_judged, tasks), strict=True):
+            yield Row(drawn[0], _drawn(*drawn), judged)
 
 
-def _judged(task: tuple[int, int, str, frozenset[str]]) -> Judgement:
-    number, seed, only, usual = task
-    return judge(draw(seed, number, only), usual)
+def _judged(task: tuple[int, int, str, bool, frozenset[str]]) -> Judgement:
+    *drawn, usual = task
+    return judge(_drawn(*drawn), usual)
+
+
+def _drawn(number: int, seed: int, only: str, scripts: bool) -> Program:
+    program = draw(seed, number, only)
+    return replace(program, main=main_of(seed, number)) if scripts else program
 
 
 def judge_files(paths: Sequence[Path], batch_size: int) -> None:
@@ -79,6 +87,7 @@ def main() -> None:
     )
     parser.add_argument("--save", type=Path, help="folder for the files of all programs that are not right")
     parser.add_argument("--shrink", type=int, default=0, help="how many failures to make small")
+    parser.add_argument("--scripts", action="store_true", help="with main parts: a whole run is the truth")
     parser.add_argument("--files", type=Path, nargs="*", help="target files to judge instead of drawn programs")
     parser.add_argument("--batch-size", type=int, default=8, help="of these files")
     options = parser.parse_args()

@@ -102,6 +102,34 @@ class Optimizer:
     """Real steps after which the peak has settled."""
 
 
+class Part(NamedTuple):
+    """Lines of a script's main part."""
+
+    name: str
+    lines: str
+    """With ``{b}``, the batch size; loops have ``...`` where the step is."""
+
+
+Place = Literal["module", "function", "class"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Main:
+    """The main part of a program that is a script."""
+
+    loop: Part
+    """Where batches come from."""
+    beside: Part
+    """What is done behind each step."""
+    place: Place
+    """Where it stands."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Rows of the table that it counts for."""
+        return f"batches {self.loop.name}", f"beside {self.beside.name}", f"in a {self.place}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """One optimizer step."""
@@ -155,6 +183,8 @@ class Program:
     optimizer: Optimizer
     loop: Loop
     setup: Setup
+    main: Main | None = None
+    """Makes a script of it; None: it is a target file."""
 
     @property
     def steps(self) -> int:
@@ -166,7 +196,8 @@ class Program:
         """Rows of the table that it counts for."""
         pieces = [chosen.piece.feature for block in self.blocks for chosen in block.pieces]
         others = (self.loss, self.optimizer, self.loop, self.setup, *(block.wrap for block in self.blocks))
-        return frozenset([*pieces, *(each.feature for each in others)]) - {""}
+        parts = self.main.features if self.main else ()
+        return frozenset([*pieces, *(each.feature for each in others), *parts]) - {""}
 
     @property
     def words(self) -> str:
@@ -177,7 +208,7 @@ class Program:
         ]
         start = f"{self.start.kind}{[self.batch_size, self.start.channels, *self.start.size]}"
         ends = [self.loss.name, self.optimizer.name, self.loop.name, self.setup.name]
-        return " ".join([start, *blocks, *ends])
+        return " ".join([start, *blocks, *ends, *(self.main.features if self.main else ())])
 
 
 class DoesNotFitError(Exception):

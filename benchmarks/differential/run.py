@@ -7,6 +7,7 @@ modes, generators) dies with its child.
 import json
 import os
 import random
+import runpy
 import signal
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from differential.training import LOSSES, OPTIMIZERS, PLAIN_LOOP, PLAIN_SETUP, P
 from differential.write import source
 from memplan.errors import MemplanError
 from memplan.hardware.catalog import load_profile
-from memplan.job.spec import FileTarget, JobSpec
+from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 
 SECONDS = 240
@@ -103,7 +104,7 @@ def real(program: Program, path: Path, steps: int) -> Outcome:
         cpu_measure.train(target, options)
 
     def body() -> Outcome:
-        _seed()
+        seed()
         return cpu_measure.summarize(*cpu_measure.run(whole))
 
     return in_child(body)
@@ -113,7 +114,7 @@ def predicted(program: Program, path: Path) -> Outcome:
     """What memplan answers for the ``cpu`` profile: peak, ends of the interval, and what it says beside them."""
 
     def body() -> Outcome:
-        _seed()
+        seed()
         spec = JobSpec(
             target=FileTarget(path=path),
             batch_size=program.batch_size,
@@ -121,24 +122,29 @@ def predicted(program: Program, path: Path) -> Outcome:
             clip_grad_norm=program.loop.clip_grad_norm,
             precision="bf16-mixed" if program.loop.autocast else "fp32",
         )
-        (answer,) = estimate_here(spec, [_CPU], advice=False)
-        peak = answer.peak
-        return {
-            "peak": peak.requested_bytes,
-            "low": peak.low_bytes,
-            "high": peak.high_bytes,
-            "steps": answer.steps_traced,
-            "words": [*answer.assumptions, *answer.not_modelled],
-            "at": [str(peak.phase), peak.op, peak.source],
-        }
+        return answer_for(spec)
 
     return in_child(body)
+
+
+def answer_for(spec: JobSpec) -> Outcome:
+    """What memplan answers for a job."""
+    (answer,) = estimate_here(spec, [_CPU], advice=False)
+    peak = answer.peak
+    return {
+        "peak": peak.requested_bytes,
+        "low": peak.low_bytes,
+        "high": peak.high_bytes,
+        "steps": answer.steps_traced,
+        "words": [*answer.assumptions, *answer.not_modelled],
+        "at": [str(peak.phase), peak.op, peak.source],
+    }
 
 
 def both(program: Program) -> tuple[Outcome, Outcome]:
     """Truth and prediction of a program, over as many steps: one that never repeats is predicted no further."""
     with _written(program) as path:
-        return both_of(program, path)
+        return both_of(program, path) if program.main is None else both_of_script(path)
 
 
 def of_file(path: Path, batch_size: int) -> tuple[Outcome, Outcome]:
@@ -156,6 +162,25 @@ def both_of(program: Program, path: Path) -> tuple[Outcome, Outcome]:
     return (real(program, path, more) if more > program.steps else truth), guess
 
 
+def both_of_script(path: Path) -> tuple[Outcome, Outcome]:
+    """Truth and prediction of a script; truth is all of it, so that it holds what follows the steps that are traced."""
+
+    def whole() -> None:
+        runpy.run_path(str(path), run_name="__main__")
+
+    def body() -> Outcome:
+        seed()
+        sys.argv[:] = [str(path)]
+        return cpu_measure.summarize(*cpu_measure.run(whole))
+
+    def guess() -> Outcome:
+        seed()
+        return answer_for(JobSpec(target=ScriptTarget(path=path)))
+
+    truth = in_child(body)
+    return truth, {} if "error" in truth else in_child(guess)
+
+
 @contextmanager
 def _written(program: Program) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +189,8 @@ def _written(program: Program) -> Iterator[Path]:
         yield path
 
 
-def _seed() -> None:
+def seed() -> None:
+    """One thread, and the same numbers each time."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random.seed(0)

@@ -1,8 +1,9 @@
-"""A program written out as a target file that a person can read."""
+"""A program written out as a file that a person can read."""
 
 from textwrap import indent
 
 from differential.program import Program, Shape, shapes
+from differential.scripts import written
 
 _HEAD = """import copy
 import functools
@@ -40,6 +41,7 @@ def source(program: Program) -> str:
     above[program.setup.above] = above[program.loop.above] = None
     net = _module("Net", makes, [*calls, "return x"])
     parts = [_HEAD, *(text.strip("\n") for text in above if text), *blocks, net, *_functions(program, last)]
+    parts += [written(program.main, program)] if program.main else []
     return "\n\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
