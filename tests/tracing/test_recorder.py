@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
 from memplan.tracing.calls import describe, flops_formula
+from memplan.tracing.cpu_ways import cpu_ways
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
 from memplan.tracing.scratch.cpu_table import CPU_RULES
@@ -23,7 +24,7 @@ Tensors = list[torch.Tensor]
 
 @contextlib.contextmanager
 def recording():
-    with fake_world():
+    with cpu_ways(), fake_world():
         recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, Values(worst_case=False))
         recorder.recording = True
         with recorder.watching():
@@ -73,6 +74,7 @@ STEPS: dict[str, Callable[[Tensors], torch.Tensor]] = {
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=7))
+@example(["layer norm", "transpose", "gather"])
 def test_a_program_allocates_and_frees_as_it_does_for_real(names: list[str]) -> None:
     def body() -> object:
         weight = torch.ones(8, 8, requires_grad=True)
