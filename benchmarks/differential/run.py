@@ -104,7 +104,7 @@ def real(program: Program, path: Path, steps: int) -> Outcome:
         cpu_measure.train(target, options)
 
     def body() -> Outcome:
-        seed()
+        _seed()
         return cpu_measure.summarize(*cpu_measure.run(whole))
 
     return in_child(body)
@@ -114,7 +114,7 @@ def predicted(program: Program, path: Path) -> Outcome:
     """What memplan answers for the ``cpu`` profile: peak, ends of the interval, and what it says beside them."""
 
     def body() -> Outcome:
-        seed()
+        _seed()
         spec = JobSpec(
             target=FileTarget(path=path),
             batch_size=program.batch_size,
@@ -122,12 +122,12 @@ def predicted(program: Program, path: Path) -> Outcome:
             clip_grad_norm=program.loop.clip_grad_norm,
             precision="bf16-mixed" if program.loop.autocast else "fp32",
         )
-        return answer_for(spec)
+        return _answer_for(spec)
 
     return in_child(body)
 
 
-def answer_for(spec: JobSpec) -> Outcome:
+def _answer_for(spec: JobSpec) -> Outcome:
     """What memplan answers for a job."""
     (answer,) = estimate_here(spec, [_CPU], advice=False)
     peak = answer.peak
@@ -169,13 +169,13 @@ def both_of_script(path: Path) -> tuple[Outcome, Outcome]:
         runpy.run_path(str(path), run_name="__main__")
 
     def body() -> Outcome:
-        seed()
+        _seed()
         sys.argv[:] = [str(path)]
         return cpu_measure.summarize(*cpu_measure.run(whole))
 
     def guess() -> Outcome:
-        seed()
-        return answer_for(JobSpec(target=ScriptTarget(path=path)))
+        _seed()
+        return _answer_for(JobSpec(target=ScriptTarget(path=path)))
 
     truth = in_child(body)
     return truth, {} if "error" in truth else in_child(guess)
@@ -189,7 +189,7 @@ def _written(program: Program) -> Iterator[Path]:
         yield path
 
 
-def seed() -> None:
+def _seed() -> None:
     """One thread, and the same numbers each time."""
     torch.set_num_threads(1)
     torch.manual_seed(0)

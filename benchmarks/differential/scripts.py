@@ -10,7 +10,7 @@ from textwrap import indent
 from differential.program import Main, Part, Place, Program
 
 _PLAIN = "output = net(items[0])\nvalue = loss(output, items)\nvalue.backward()\nopt.step()\nopt.zero_grad()\n"
-LOOPS = (
+BATCHES = (
     Part(name="anew", lines="for step in range(8):\n    items = batch({b})\n    ..."),
     Part(name="one_batch", lines="items = batch({b})\nfor step in range(8):\n    ..."),
     Part(name="loader", lines="data = TensorDataset(*batch(3 * {b}))\nloader = DataLoader(data, batch_size={b}, shuffle=True)\n"
@@ -80,7 +80,7 @@ class Samples(Dataset):
 def main_of(seed: int, number: int) -> Main:
     """The main part of one program of a run."""
     rng = random.Random(f"{seed}/{number}/main")
-    return Main(loop=rng.choice(LOOPS), beside=rng.choice(BESIDE), place=rng.choice(PLACES))
+    return Main(loop=rng.choice(BATCHES), beside=rng.choice(BESIDE), place=rng.choice(PLACES))
 
 
 def written(main: Main, program: Program) -> str:

@@ -1,9 +1,8 @@
 """The argument of a program that puts it on the GPU, read off its own parser."""
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from memplan.job.program_arguments import bare, nodes
+from memplan.job.program_arguments import bare, declared_names
 from memplan.job.spec import ScriptTarget
 
 _SWITCHES = ("accel", "cuda", "usecuda", "usegpu", "gpu")
@@ -19,7 +18,7 @@ def for_gpu(target: ScriptTarget) -> str:
     kept = next(_against(target.arguments), None)
     if kept is not None:
         return f"leave {kept} out of its arguments"
-    found = dict(_declared(target))
+    found = dict(_typed(target))
     word = next((found[name] for name in (*_SWITCHES, *_VALUES) if name in found), None)
     return f"give it {word}, behind --" if word else ""
 
@@ -35,17 +34,12 @@ def _against(words: Sequence[str]) -> Iterator[str]:
             yield word if has_value else f"{word} {following}"
 
 
-def _declared(target: ScriptTarget) -> Iterator[tuple[str, str]]:
-    """Names of such arguments that a program's own file declares, and what is typed of each."""
-    for node in nodes(target):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=options):
-                takes_none = any(each.arg == "action" for each in options)
-                typed = [word.value for word in words if isinstance(word, ast.Constant) and isinstance(word.value, str)]
-                for name in typed:
-                    if takes_none and bare(name) in _SWITCHES:
-                        yield bare(name), name
-                    elif not takes_none and name.startswith("-") and bare(name) in _VALUES:
-                        yield bare(name), f"{name} {_VALUES[bare(name)]}"
-            case _:
-                pass
+def _typed(target: ScriptTarget) -> Iterator[tuple[str, str]]:
+    """Names of such arguments that a program declares, and what is typed of each; without those that are typed now."""
+    for name, action in declared_names(target):
+        if not name.startswith("-") or name in target.arguments:
+            continue
+        if action is not None and "store_false" not in action and bare(name) in _SWITCHES:
+            yield bare(name), name
+        elif action is None and bare(name) in _VALUES:
+            yield bare(name), f"{name} {_VALUES[bare(name)]}"

@@ -98,19 +98,22 @@ def precision_words(target: ScriptTarget) -> Mapping[Precision, tuple[str, ...]]
     return {_AUTOCAST[name]: (name,) for name in _AUTOCAST if name in _switches(target)}
 
 
-def _switches(target: ScriptTarget) -> set[str]:
-    """Switches that a program's own file declares; those of TrainingArguments where it takes these."""
-    found: set[str] = set()
-    for node in nodes(target):
+def declared_names(target: ScriptTarget) -> Iterator[tuple[str, str | None]]:
+    """Names of arguments that a program's own file declares, and each one's action; None where it takes a value."""
+    for node in _nodes(target):
         match node:
             case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=options):
-                if any(each.arg == "action" for each in options):
-                    found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
-            case ast.Name(id="TrainingArguments"):
-                found |= _AUTOCAST.keys()
+                action = next((ast.unparse(each.value) for each in options if each.arg == "action"), None)
+                yield from ((str(word.value), action) for word in words if isinstance(word, ast.Constant))
             case _:
                 pass
-    return found
+
+
+def _switches(target: ScriptTarget) -> set[str]:
+    """Switches that a program's own file declares; those of TrainingArguments where it takes these."""
+    found = {name for name, action in declared_names(target) if action is not None}
+    takes_those = any(isinstance(node, ast.Name) and node.id == "TrainingArguments" for node in _nodes(target))
+    return found | (_AUTOCAST.keys() if takes_those else set())
 
 
 def at(spec: JobSpec, varied: Varied, value: int) -> JobSpec:
@@ -139,7 +142,7 @@ def varied_program(target: ScriptTarget, varied: Varied, name: str | None) -> tu
     return replace(target, varied={**target.varied, varied: known.name}), now
 
 
-def nodes(target: ScriptTarget) -> Iterator[ast.AST]:
+def _nodes(target: ScriptTarget) -> Iterator[ast.AST]:
     """All of a program's own file; nothing where it cannot be read."""
     if target.path is None:
         return
@@ -152,7 +155,7 @@ def nodes(target: ScriptTarget) -> Iterator[ast.AST]:
 
 def _declared(target: ScriptTarget) -> Iterator[Argument]:
     """Arguments that a program's own file declares."""
-    for node in nodes(target):
+    for node in _nodes(target):
         match node:
             case ast.Call(func=ast.Attribute(attr=method), args=words) if method in _DECLARES:
                 yield from _of_call(words, {each.arg: each.value for each in node.keywords})

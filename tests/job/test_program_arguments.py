@@ -83,6 +83,8 @@ def test_the_value_may_be_unknown(tmp_path: Path) -> None:
         ("parser.add_argument('-d', '--device', default='cpu')\n", (), "give it --device cuda, behind --"),
         ("parser.add_argument('--gpu', type=int)\n", (), "give it --gpu 0, behind --"),
         ("parser.add_argument('--use_cuda', action='store_true')\n", (), "give it --use_cuda, behind --"),
+        ("parser.add_argument('--cuda', action='store_false')\n", (), ""),
+        ("parser.add_argument('--accel', action='store_true')\n", ("--accel",), ""),
         ("", ("--no-cuda",), "leave --no-cuda out of its arguments"),
         ("", ("--device=cpu",), "leave --device=cpu out of its arguments"),
         ("", ("--lr", "1", "--device", "cpu"), "leave --device cpu out of its arguments"),

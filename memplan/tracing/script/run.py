@@ -70,7 +70,7 @@ def trace_script(
         name=target.name,
         run=lambda: run_as_main(target),
         provenance={"model": target.name},
-        for_gpu=for_gpu(target),
+        for_gpu=lambda: for_gpu(target),
     )
     with printed_once(target.name), session(spec, device, rank=rank, decisions=decisions) as here:
         model = ProgramModel(_use(spec, here.recorder, seen))
@@ -95,8 +95,8 @@ class Program:
     """Tokens per sample, where they are known."""
     assumptions: tuple[str, ...] = ()
     """What is taken for granted."""
-    for_gpu: str = ""
-    """What to change in its arguments so that it takes the GPU; empty: not known."""
+    for_gpu: Callable[[], str] = str
+    """Says what to change in its arguments so that it takes the GPU; empty: not known."""
 
 
 def followed(here: Session, program: Program, progress: Callable[[str], None], epoch: Epoch | None = None) -> Trace:
@@ -184,7 +184,7 @@ def _trace(here: Session, program: Program, periods: Periods, steppers: Steppers
         # Gradients make small constants of which nobody says where they lie: a model or its input must be there.
         there = [entry for entry in there if entry.role in ("parameter", "input")]
     if recorder.device.kind == "cuda" and not there:
-        hint = f"{program.for_gpu or 'give it the argument for the device'}; or estimate it with --gpu cpu"
+        hint = f"{program.for_gpu() or 'give it the argument for the device'}; or estimate it with --gpu cpu"
         raise EstimateError(f"{program.name} puts nothing on the GPU", hint=hint)
     return here.trace(
         periods.steps, periods.facts(), seq_len=program.seq_len, provenance=program.provenance, batch=(),
