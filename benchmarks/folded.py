@@ -39,6 +39,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "lora": {"lora": parse_lora("r=16")},
     "fsdp=8": {"parallel": parse_parallel("fsdp=8"), "checkpoint": "full"},
     "tp=2": {"parallel": parse_parallel("tp=2")},
+    "clip": {"clip_grad_norm": 1.0},
+    "trainer": {"loop": "trainer"},
     "inference": {"mode": "inference"},
 }
 """Name → what it changes of bf16 and AdamW."""

@@ -74,7 +74,6 @@ def _may_be_folded(spec: JobSpec) -> bool:
         and spec.mode in ("train", "inference")
         and spec.checkpoint in ("none", "full")
         and spec.compile == "eager"
-        and spec.loop == "plain"
         and (spec.lora is None or spec.lora.config is None)
         and parallel.data in _BY_BLOCK
         and parallel.pipeline == 1

@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 from memplan.hardware.catalog import load_profile
+from memplan.job.adapters import Lora
 from memplan.job.source import Depth, ModelSource
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.measure.folded import depths_to_trace, folded_trace
 from memplan.measure.measurer import trace_for
+from memplan.tracing.fold.continued import continued
 from memplan.tracing.records import Folded, Trace
 
 Fold = Callable[..., Trace | Folded | None]
@@ -88,6 +90,7 @@ def bare(trace: Trace) -> Trace:
         ("h100-80g", {"checkpoint": "full", "optimizer": "sgd-momentum"}),
         pytest.param("h100-80g", {"optimizer_in_backward": True}, marks=pytest.mark.slow),
         ("h100-80g", {"mode": "inference"}),
+        ("h100-80g", {"clip_grad_norm": 1.0}),
     ],
 )
 def test_a_folded_trace_is_the_whole_one(fold_of: Fold, gpu: str, changes: dict[str, object]) -> None:
@@ -115,10 +118,44 @@ def test_kinds_that_alternate_are_folded_by_their_period(fold_of: Fold) -> None:
     assert bare(trace) == bare(traced(SPEC, whole))
 
 
-def test_an_aggregate_that_grows_with_depth_is_traced_in_full(fold_of: Fold) -> None:
-    found = fold_of(replace(SPEC, clip_grad_norm=1.0), source())
+def test_norms_that_clipping_stacks_are_not_folded_beyond_one_kernel(
+    fold_of: Fold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(SPEC, clip_grad_norm=1.0)
+    norms = 4 * (6 * BLOCKS + 3)
+    monkeypatch.setattr("memplan.tracing.fold.traces.MOST_STACKED", norms)
+    assert isinstance(fold_of(spec, source()), Trace)
+    monkeypatch.setattr("memplan.tracing.fold.traces.MOST_STACKED", norms - 1)
+    found = fold_of(spec, source())
     assert isinstance(found, Folded)
     assert found.refused
+
+
+def test_what_imports_say_once_is_no_difference_between_depths(fold_of: Fold) -> None:
+    whole = source()
+    first, *later = [traced(SPEC, source(blocks)) for blocks in (2, 4, 5)]
+    told = replace(first, assumptions=("said once", *first.assumptions))
+    trace = continued([told, *later], BLOCKS - 2)
+    assert trace is not None
+    assert trace.assumptions == ("said once", *traced(SPEC, whole).assumptions)
+    counted = [
+        replace(each, assumptions=(*each.assumptions, f"{blocks} blocks"))
+        for blocks, each in zip((2, 4, 5), (first, *later), strict=True)
+    ]
+    deep = continued(counted, BLOCKS - 2)
+    assert deep is not None
+    assert deep.assumptions[-1] == f"{BLOCKS} blocks"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"lora": Lora(), "precision": "bf16"}, {"grad_accum": 2}])
+def test_the_loop_of_a_trainer_is_folded(changes: dict[str, object]) -> None:
+    spec = JobSpec(target=PresetTarget(name="smollm2-135m"), loop="trainer", seq_len=32, **changes)  # type: ignore[arg-type]
+    profile = load_profile("h100-80g")
+    trace_for(spec, profile)
+    trace = folded_trace(spec, lambda shallow: trace_for(spec, profile, load=lambda: shallow))
+    assert isinstance(trace, Trace)
+    assert bare(trace) == bare(trace_for(spec, profile))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from memplan.tracing.fold.folding import fold
 from memplan.tracing.fold.modules import modules_of
 from memplan.tracing.fold.stream import same, widened
-from memplan.tracing.fold.traces import are_alike, decode, encode, is_sound
+from memplan.tracing.fold.traces import are_alike, decode, encode, grows_little, is_sound
 from memplan.tracing.fold.words import Vocabulary
 from memplan.tracing.records import Trace
 
@@ -42,6 +42,7 @@ def continued(traces: Sequence[Trace], depth: int) -> Trace | None:
         traces: Of models of the depths of ``folding.DEPTHS``.
         depth: How deep the model is, in periods of blocks above the first.
     """
+    traces, once = _said_always(traces)
     words = Vocabulary()
     streams = [encode(trace, words) for trace in traces]
     if not are_alike(traces) or any(
@@ -52,7 +53,32 @@ def continued(traces: Sequence[Trace], depth: int) -> Trace | None:
     if folding is None:
         return None
     promised = folding.at(depth)
-    return decode(promised, words, traces[0]) if is_sound(promised, words) else None
+    whole = decode(promised, words, traces[0]) if is_sound(promised, words) else None
+    if whole is None or not grows_little(whole):
+        return None
+    return replace(
+        whole,
+        assumptions=(*once["assumptions"], *whole.assumptions),
+        not_modelled=(*once["not_modelled"], *whole.not_modelled),
+    )
+
+
+def _said_always(traces: Sequence[Trace]) -> tuple[Sequence[Trace], dict[str, tuple[str, ...]]]:
+    """The traces without what the first one alone said, and that.
+
+    A library's imports say once in a process what they found: they are nobody's who comes later.
+    """
+    first, *later = traces
+    once: dict[str, tuple[str, ...]] = {}
+    for name in ("assumptions", "not_modelled"):
+        said = [getattr(trace, name) for trace in later]
+        extra = tuple(text for text in getattr(first, name) if all(text not in each for each in said))
+        kept = tuple(text for text in getattr(first, name) if text not in extra)
+        # Sentences that tell of the depth stand in all of them, each with its own number.
+        is_once = all(len(each) == len(kept) for each in said)
+        once[name] = extra if is_once else ()
+        first = replace(first, **{name: kept}) if is_once else first
+    return (first, *later), once
 
 
 def _bare(trace: Trace) -> Trace:

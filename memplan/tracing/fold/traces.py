@@ -20,6 +20,11 @@ from memplan.units import Bytes, OpIndex, StorageId
 _OP, _NEW, _READ, _WRITE, _FREE, _BEGIN, _END, _COUNT, _SAID, _LEFT_OUT, _ORIGIN, _FORMER, _TURN, _PAST = range(14)
 """Kinds of tokens, the first part of their words."""
 _REFERENCES = (_READ, _WRITE, _FREE)
+GROWING = frozenset({"aten.stack.default", "aten._foreach_norm.Scalar", "aten._foreach_powsum.Scalar"})
+"""Ops on lists whose storages grow by so many bytes for every tensor: their sizes are integers, not parts of words."""
+MOST_STACKED = 1 << 13
+"""Bytes up to which what is stacked is reduced in one block on every device (ATen, native/cuda/Reduce.cuh: splits begin
+at 16 values a thread): 2,048 norms in fp32."""
 _KEPT = ("device", "repeats", "seq_len", "nvme_bytes", "batch", "optimizers", "unsure", "cache")
 """Fields that no depth may change."""
 
@@ -63,6 +68,12 @@ def is_sound(stream: TokenStream, words: Vocabulary) -> bool:
     return bool(in_time and len(np.unique(freed)) == len(freed) and (born[ids] == meant[refers]).all())
 
 
+def grows_little(trace: Trace) -> bool:
+    """Is all that is stacked small enough for the kernels that shallow traces showed?"""
+    stacked = (each for each in trace.storages if trace.ops[each.birth].name == "aten.stack.default")
+    return all(each.nbytes <= MOST_STACKED for each in stacked)
+
+
 def _facts(trace: Trace, words: Vocabulary) -> Iterator[Token]:
     yield words.number(_COUNT), (trace.model.parameters, trace.model.trainable_parameters)
     said = [(_SAID, "", text) for text in trace.assumptions] + [(_LEFT_OUT, "", text) for text in trace.not_modelled]
@@ -73,7 +84,7 @@ def _facts(trace: Trace, words: Vocabulary) -> Iterator[Token]:
 
 def _run(trace: Trace, words: Vocabulary) -> Iterator[Token]:
     """Ops and events as they came: an event follows the op that it names."""
-    born = [_birth(storage, words) for storage in trace.storages]
+    born = [_birth(storage, words, grows=_grows(storage, trace.ops)) for storage in trace.storages]
     refer = {kind: [words.number(kind, word) for word, _ in born] for kind in _REFERENCES}
     marks = _marks(trace, words)
     done, events = 0, trace.events
@@ -110,10 +121,16 @@ def _op(op: Op, words: Vocabulary, *, is_causal: bool) -> Token:
     return words.number(_OP, op.name, op.phase, module, op.source, is_causal), (op.flops, op.bytes_moved, *numbers)
 
 
-def _birth(storage: Storage, words: Vocabulary) -> Token:
+def _grows(storage: Storage, ops: Sequence[Op]) -> bool:
+    """Is a storage one of those that grow with the number of tensors? What has an upper end of its own is not."""
+    return storage.most_bytes is None and bool(ops) and ops[storage.birth].name in GROWING
+
+
+def _birth(storage: Storage, words: Vocabulary, *, grows: bool) -> Token:
     name, numbers = taken_apart(storage.name)
-    kind = (storage.nbytes, storage.place, storage.role, storage.stream, storage.most_bytes, storage.spare)
-    return words.number(_NEW, *kind, name), (*numbers, storage.pending)
+    size, by_line = (None, (storage.nbytes,)) if grows else (storage.nbytes, ())
+    kind = (size, storage.place, storage.role, storage.stream, storage.most_bytes, storage.spare)
+    return words.number(_NEW, *kind, name), (*numbers, storage.pending, *by_line)
 
 
 class _Decoder:
@@ -169,18 +186,19 @@ class _Decoder:
     def _storages(self) -> Iterator[Storage]:
         births = np.maximum(self._ops_before[self._kinds == _NEW] - 1, 0).tolist()
         for index, (birth, (word, integers)) in enumerate(zip(births, self._tokens(_NEW), strict=True)):
-            _, nbytes, place, role, stream, most_bytes, spare, name = word
+            _, size, place, role, stream, most_bytes, spare, name = word
+            said = name.count(GAP)
             yield Storage(
                 id=StorageId(index),
-                nbytes=nbytes,
+                nbytes=integers[said + 1] if size is None else size,
                 place=place,
                 role=role,
                 birth=birth,
-                name=put_together(name, tuple(integers[: name.count(GAP)])),
+                name=put_together(name, tuple(integers[:said])),
                 stream=stream,
                 most_bytes=most_bytes,
                 spare=spare,
-                pending=integers[name.count(GAP)],
+                pending=integers[said],
             )
 
     def _events(self) -> Iterator[Event]:
