@@ -65,6 +65,9 @@ def main() -> None:
 def _estimated(programs: Sequence[Mapping[str, str]], folder: Path) -> Iterator[str]:
     answered = 0
     for program in programs:
+        if not (folder / program["folder"]).exists():
+            yield f"{program['name']:24} {program['folder']} is not there"
+            continue
         done = _run(["estimate", "--no-cache", "--quiet"], program["words"], folder / program["folder"])
         answered += done.code == 0
         yield f"{program['name']:24} exit {done.code}  {done.cpu_seconds:6.1f} s  {_peak(done):>12}  {program['words']}"

@@ -8,7 +8,7 @@ import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profiles_for
-from memplan.cli.job import job_spec
+from memplan.cli.job import as_most_run_it, job_spec
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.findings.utilization import UTILIZATIONS, Utilization
@@ -63,6 +63,7 @@ def batch(
     spec = problems.of(_varied, job_spec(target, job, problems), asked)
     profiles = problems.of(profiles_for, asked.gpu, profile_dir)
     problems.raise_if_any()
+    spec = as_most_run_it(spec, job, profiles)
     from memplan.plan.batch.compose import largest_batches
 
     with console.progress() as tell:

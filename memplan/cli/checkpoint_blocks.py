@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from memplan.cli import console, endings, outputs
 from memplan.cli.checkpoint_options import DEFAULT_METHOD, DEFAULT_SLOWDOWN, PlanCommand
 from memplan.cli.device import profile_for
-from memplan.cli.job import job_spec
+from memplan.cli.job import as_most_run_it, job_spec
 from memplan.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def run(command: PlanCommand) -> ExitCode:
     spec = job_spec(command.target, command.job, problems)
     profile = problems.of(profile_for, command.gpu, command.profile_dir)
     problems.raise_if_any()
+    spec = as_most_run_it(spec, command.job, [profile], by_trainer=False)
     from memplan.runtime.checkpoint.plan_file import write_plan
 
     slowdown = asked.slowdown

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from memplan.cli import console, endings, options, outputs
 from memplan.cli.checkpoint_options import PlanCommand
 from memplan.cli.device import profile_for
-from memplan.cli.job import job_spec, no_program
+from memplan.cli.job import as_most_run_it, job_spec, no_program
 from memplan.errors import ExitCode
 
 OF_OP_LEVEL = ("allow_network", "trust_remote_code", "batch_size", "seq_len", "inputs", "precision", "mode")
@@ -20,6 +20,7 @@ def run(command: PlanCommand) -> ExitCode:
     problems.of(no_program, spec, "--level op captures a model's step alone; --level block plans programs")
     profile = problems.of(profile_for, command.gpu, command.profile_dir) if command.gpu else None
     problems.raise_if_any()
+    spec = as_most_run_it(spec, command.job, [profile], by_trainer=False)
     from memplan.plan.checkpoint.ops.call import plan_step
     from memplan.report.checkpoint import graph as checkpoint_graph
     from memplan.report.checkpoint import json as checkpoint_json

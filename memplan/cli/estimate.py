@@ -9,7 +9,7 @@ import typer
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profiles_for
 from memplan.cli.drawn import tail_plan
-from memplan.cli.job import job_spec, lengths_of_job
+from memplan.cli.job import as_most_run_it, job_spec, lengths_of_job
 from memplan.errors import ExitCode
 from memplan.replay.conf import parse_conf
 
@@ -79,6 +79,7 @@ def estimate(
     if redact and any(output.is_export for output in wanted):
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
+    spec = as_most_run_it(spec, job, profiles or ())
     from memplan.measure.compose import estimate as measured
     from memplan.measure.price import with_price
 

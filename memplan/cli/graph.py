@@ -8,7 +8,7 @@ import typer
 
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profile_for
-from memplan.cli.job import job_spec
+from memplan.cli.job import as_most_run_it, job_spec
 from memplan.cli.options import option
 from memplan.errors import ExitCode
 
@@ -54,6 +54,7 @@ def graph(
     spec = job_spec(target, job, problems)
     profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
+    spec = as_most_run_it(spec, job, [profile])
     from memplan.measure.graphs import job_graphs
 
     with console.progress() as tell:

@@ -14,6 +14,7 @@ from memplan.job.options import OPTIONS, OptionField, spelled
 from memplan.job.spec import FileKind, JobSpec, ScriptTarget
 
 if TYPE_CHECKING:
+    from memplan.hardware.profile import GpuProfile
     from memplan.job.config_files.read import FileSettings
 
 TARGET_FILE = "memplan init SCRIPT --target-file FILE writes a target file from the program's own code"
@@ -55,6 +56,25 @@ def job_spec(target: str | Sequence[str], options: JobOptions, problems: Problem
     if asked is not None and asked.parallel != ALONE:
         values["parallel"] = asked.parallel
     return JobSpec(target=asked and asked.target, provenance=provenance | {"target": "TARGET"}, **values)
+
+
+def as_most_run_it(
+    spec: JobSpec, options: JobOptions, profiles: "Iterable[GpuProfile | None]", *, by_trainer: bool = True
+) -> JobSpec:
+    """The job as most people run it where nobody said how; files that say how (``--config``) say it by silence, too.
+
+    Args:
+        spec: The job.
+        options: What was typed of it.
+        profiles: The cards that it is for, as far as they are known.
+        by_trainer: May transformers' Trainer train it?
+    """
+    from memplan.job.as_loaded import as_loaded
+
+    if options.config:
+        return spec
+    has_bfloat16 = all("bfloat16" not in profile.lacks for profile in profiles if profile is not None)
+    return as_loaded(spec, has_bfloat16=has_bfloat16, by_trainer=by_trainer)
 
 
 def no_program(spec: JobSpec, why: str) -> None:

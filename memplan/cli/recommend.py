@@ -13,7 +13,7 @@ import typer
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profile_for
 from memplan.cli.emit import check_name, peak_tracer, write
-from memplan.cli.job import job_spec
+from memplan.cli.job import as_most_run_it, job_spec
 from memplan.cli.recommend_options import (
     FORMATS,
     GROUPS,
@@ -66,6 +66,7 @@ def recommend(
         problems.add("--vary names an argument of a program, and this is none")
     profile = problems.of(profile_for, device.gpu, profile_dir)
     problems.raise_if_any()
+    spec = as_most_run_it(spec, job, [profile], by_trainer=False)
     from memplan.plan.recommend.bases import filled
     from memplan.plan.recommend.compose import recommend as find
 

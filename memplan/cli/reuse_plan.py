@@ -8,13 +8,13 @@ import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profile_for
-from memplan.cli.job import job_spec
+from memplan.cli.job import as_most_run_it, job_spec
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.files.read import is_file as readable
+from memplan.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from memplan.job.spec import JobSpec
     from memplan.plan.reuse.answer_records import ReuseAnswer
 
 PANEL = "Plan"
@@ -95,6 +95,8 @@ def reuse_plan(
         source = job_spec(target, job, problems)
         profile = problems.of(profile_for, gpu, profile_dir)
     problems.raise_if_any()
+    if isinstance(source, JobSpec):
+        source = as_most_run_it(source, job, [profile])
     with console.progress() as tell:
         answer = plan_reuse(
             source,

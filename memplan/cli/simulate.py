@@ -9,14 +9,14 @@ import typer
 from memplan.cli import check, console, groups, options, outputs
 from memplan.cli.device import profile_for
 from memplan.cli.drawn import distribution
-from memplan.cli.job import job_spec, lengths_of_job
+from memplan.cli.job import as_most_run_it, job_spec, lengths_of_job
 from memplan.cli.options import SIMULATION, option
 from memplan.errors import ExitCode, UsageError
 from memplan.files.read import is_file as readable
+from memplan.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from memplan.hardware.profile import GpuProfile
-    from memplan.job.spec import JobSpec
     from memplan.simulate.compose import Scenario
 
 TargetWords = Annotated[
@@ -91,6 +91,8 @@ def simulate(
     scenario = _scenario(problems, played)
     threshold = problems.of(parse_threshold, played.fail_on) if played.fail_on is not None else None
     problems.raise_if_any()
+    if isinstance(source, JobSpec):
+        source = as_most_run_it(source, job, [profile])
     from memplan.report.simulate.json import render as render_json
     from memplan.report.simulate.text import render as render_text
     from memplan.simulate.compose import simulate as run

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from memplan.cli import check, console, groups, options, outputs
-from memplan.cli.job import job_spec
+from memplan.cli.job import as_most_run_it, job_spec
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.job.limits import MAX_COUNT
@@ -90,6 +90,7 @@ def validate(
         raise UsageError("a target is missing", hint="memplan validate TARGET, or memplan validate --calibrate")
     spec = job_spec(target, job, problems)
     problems.raise_if_any()
+    spec = as_most_run_it(spec, job, [])
     from memplan.report.validate.json import render as render_json
     from memplan.report.validate.text import render as render_text
     from memplan.validate.compose import validate as run

@@ -142,7 +142,11 @@ class JobSpec:
     )  # fmt: skip
     """Inputs given on the command line; they replace the target's ``batch``."""
     precision: Precision = option(
-        "fp32", help="Number format:", on_job_line="always", by_hand="cast the model, or run it under torch.autocast"
+        "fp32",
+        help="Number format:",
+        on_job_line="always",
+        default="fp32; of hf: and preset: as transformers loads them",
+        by_hand="cast the model, or run it under torch.autocast",
     )
     """``bf16``/``fp16`` cast the whole model; ``-mixed`` keeps fp32 weights under autocast, fp16 with a GradScaler."""
     optimizer: OptimizerName | None = option(
@@ -152,7 +156,8 @@ class JobSpec:
     """None takes the target's own ``optimizer``, else adamw."""
     loop: Loop = option(
         "plain", help="Who trains a model of transformers: a loop written by hand, or transformers' Trainer:",
-        training_only=True, page="targets.md#loop", by_hand="train with transformers.Trainer",
+        default="plain; for hf: and preset: trainer, where it can", training_only=True, page="targets.md#loop",
+        by_hand="train with transformers.Trainer",
     )  # fmt: skip
     """Who trains ``hf:`` and ``preset:`` targets: memplan's plain loop, or transformers' Trainer."""
     loss: str | None = option(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memplan.errors import MemplanError, in_one_line
+from memplan.job.as_loaded import as_loaded
 from memplan.job.config_files.read import FileSettings, merge, read_config, with_given
 from memplan.job.limits import wrong_values
 from memplan.job.options import OPTIONS
@@ -30,6 +31,8 @@ class JobSurroundings:
     """Key → value from the command line or the environment; GPUs by the names of their profiles."""
     gpus_of: Callable[[str], tuple[str, ...]]
     """The names of the profiles that a name or pattern means; raises ``UsageError`` where there is none."""
+    has_bfloat16: Callable[[Iterable[str]], bool] = lambda _: True
+    """Can all of these profiles' cards multiply in bfloat16?"""
 
 
 def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
@@ -62,9 +65,10 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
         **{field: f"{around.file.name}:{values['name']}.{key_of(field)}" for field in (*fields, "target")},
     }
     run = {field_of(key): shared[key] for key in ("timeout", "alloc-conf") if key in shared}
+    spec = JobSpec(target=values["target"], provenance=provenance, **spec_values)
     return ProjectJob(
         name=values["name"],
-        spec=JobSpec(target=values["target"], provenance=provenance, **spec_values),
+        spec=spec if "config" in values else as_loaded(spec, has_bfloat16=around.has_bfloat16(shared["gpus"])),
         gpus=shared["gpus"],
         policy=Policy(**{field_of(key): shared[key] for key in POLICY if key in shared}),
         line=line,

@@ -55,6 +55,9 @@ def load_project(
         defaults={key: value for key, value in top.items() if key not in ONCE},
         winning={key: value for key, value in winning.items() if key not in ONCE},
         gpus_of=gpus_of,
+        has_bfloat16=lambda names: (
+            not any("bfloat16" in gpu.lacks for gpu in load_profiles([*names], profile_dirs=folders))
+        ),
     )
     jobs, wrong = _jobs(table.get("job"), around, text)
     problems += [*wrong, *_unwanted(overrides.jobs, table.get("job"), file)]

@@ -33,6 +33,8 @@ DRAWS |= {aten.randint.generator, aten.randint.low_generator, aten.randperm.gene
 """Ops that draw integers."""
 EVEN_DRAWS = frozenset({aten.rand.default, aten.rand.generator, aten.uniform_.default})
 """Ops that draw evenly from a range."""
+SEEDS = frozenset({aten.random_.default})
+"""Ops that draw from all integers of a type: the seeds of samplers (torch/utils/data/sampler.py RandomSampler)."""
 
 
 class Draws:
@@ -48,7 +50,10 @@ class Draws:
             self._generator = torch.Generator().manual_seed(SEED)
 
     def drawn(self, func: Any, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
-        """The elements of what an op of ``DRAWS`` or ``EVEN_DRAWS`` returns; None where they are too many."""
+        """The elements of what one of these ops returns; None where they are too many."""
+        if func in SEEDS:
+            is_few = result.numel() <= MOST_EVEN and result.dtype is torch.int64
+            return self._seeds(result) if is_few else None
         if func in EVEN_DRAWS:
             return self._evenly(*_range(args[1:3] if func is aten.uniform_.default else ()), result)
         numbers = [each for each in args if isinstance(each, int)]
@@ -73,6 +78,10 @@ class Draws:
             if self._way in extremes:
                 share.fill_(extremes[self._way])
             return (low + share * (high - low)).to(result.dtype)
+
+    def _seeds(self, result: torch.Tensor) -> torch.Tensor:
+        with unset_fake_temporarily():
+            return torch.empty(tuple(result.shape), dtype=torch.int64).random_(generator=self._generator)
 
     def carried(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, known: Mapping[int, Knowledge]

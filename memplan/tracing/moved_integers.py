@@ -33,21 +33,30 @@ def settled(trace: Trace, decisions: Decisions, run: Callable[[Decisions], Trace
         EstimateError: An integer decides that nothing bounds.
     """
 
-    def decide(places: Collection[Place]) -> bool:
+    def again(places: Collection[Place] = (), *, largest: bool = True) -> list[tuple[str, int]]:
+        """What the program allocates where these integers are others."""
+        forced = {**decisions.forced, **dict.fromkeys(places, largest)}
+        with forgotten_modules():
+            return sizes(run(Decisions(decisions.way, forced, given=given, moved=places)))
+
+    def decide(places: Collection[Place], alike: Collection[list[tuple[str, int]]]) -> bool:
         """Does the program allocate something else where these integers are others?"""
         for largest in (True, False):
-            forced = {**decisions.forced, **dict.fromkeys(places, largest)}
-            again = Decisions(decisions.way, forced, given=given, moved=places)
             try:
-                with forgotten_modules():
-                    return sizes(run(again)) != sizes(trace)
+                return again(places, largest=largest) not in alike
             except EstimateError:
                 # The program cannot do with this integer: a smaller one may be in order.
                 continue
         return len(places) > 1
 
     integers = decisions.integers
-    deciding = [place for place in integers if len(integers) == 1 or decide([place])] if decide([*integers]) else []
+    alike = [sizes(trace)]
+    moved = decide([*integers], alike)
+    if moved:
+        # What is made once in a process (a library's caches) is missing when a program runs again, whatever it reads.
+        alike.append(again())
+        moved = alike[0] == alike[1] or decide([*integers], alike)
+    deciding = [place for place in integers if len(integers) == 1 or decide([place], alike)] if moved else []
     unbounded = [integers[place] for place in deciding if not integers[place].is_bounded]
     if unbounded:
         raise _asked(unbounded)

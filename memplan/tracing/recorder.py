@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):
             if kind not in PLAIN and not issubclass(kind, FakeTensor):
                 # A wrapper subclass (DTensor …): let it desugar, its inner ops come back here.
                 return NotImplemented
-        kwargs = kwargs or {}
+        kwargs = _unnumbered(kwargs or {})
         if self._muted:
             return func(*args, **kwargs)
         if self.host_is_real and self._stays_real(func, args, kwargs):
@@ -259,3 +259,14 @@ class Recorder(TorchDispatchMode):
     def _teaches(self, func: Any, operator: Operator) -> bool:
         """Can an op change what is known, even where nothing is known of its arguments?"""
         return func in TEACHERS or bool(operator.mutated)
+
+
+def _unnumbered(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of an op whose device is the CPU without a number, which real tensors have none of.
+
+    Launchers of several ranks place tensors on ``cpu:1``; fake ones would keep the number, and mix with no others.
+    """
+    device = kwargs.get("device")
+    if device is None or device.index is None or device.type != "cpu":
+        return kwargs
+    return {**kwargs, "device": torch.device("cpu")}

@@ -23,7 +23,7 @@ import torch
 
 from memplan.seam.fake import FakeTensor, unset_fake_temporarily
 from memplan.seam.pytree import tree_map
-from memplan.tracing.draws import DRAWS, EVEN_DRAWS, MOST_DRAWN
+from memplan.tracing.draws import DRAWS, EVEN_DRAWS, MOST_DRAWN, SEEDS
 from memplan.tracing.expanded import iterated
 from memplan.tracing.guesses import Guesses
 from memplan.tracing.integers import BOUNDING, COUNTING, bound_of
@@ -39,7 +39,9 @@ _COPYING = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.clone.de
 """Ops whose results hold what their tensor holds: of a program's own data (an array, a list) it is kept, so that what
 goes back to NumPy is what came from there."""
 
-TEACHERS = DRAWS | EVEN_DRAWS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING | _COPYING
+TEACHERS = (
+    DRAWS | EVEN_DRAWS | SEEDS | frozenset(RULES) | frozenset(RESULT_CLASSES) | CONSTANTS | _WHOLE | COUNTING | _COPYING
+)
 """Ops whose results something is known of whatever their arguments are."""
 
 
@@ -72,7 +74,7 @@ class Values(Guesses):
             result: Its result.
             known: What is known of its tensor arguments, in order.
         """
-        if func in DRAWS or func in EVEN_DRAWS:
+        if func in DRAWS or func in EVEN_DRAWS or func in SEEDS:
             (rule,) = self._learnt(func, args, kwargs, result, known) or (NOTHING,)
             return (dataclasses.replace(rule, drawn=self.draws.drawn(func, args, result)),)
         learnt = self._learnt(func, args, kwargs, result, known)

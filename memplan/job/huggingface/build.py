@@ -22,16 +22,13 @@ from memplan.job.huggingface.tasks import (
 )
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec
+from memplan.versions import at_least
 
 if TYPE_CHECKING:
     import torch
 
 # transformers 5, trainer.py: `config.use_cache = args.use_cache`, whose default is False (training_args.py).
 TRAINER_TURNS_CACHE_OFF = 5
-# transformers 5, modeling_utils.py from_pretrained: ``dtype`` is "auto", the configuration's, where nothing is given.
-LOADS_THE_TYPE = 5
-_PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
-"""Type of weights → what ``--precision`` calls it."""
 
 
 def require(library: str, *, where: str) -> None:
@@ -171,14 +168,19 @@ def _settle_cache(config: Any, spec: JobSpec) -> str:
 
 
 def _type_said(config: Any, spec: JobSpec) -> tuple[str, ...]:
-    """Say where nobody gave a precision, and weights are not fp32 as transformers loads them."""
+    """Say what type weights have where nobody gave a precision, and where transformers loads them in another."""
+    # It reads the catalog of presets, which builds on this module.
+    from memplan.job.as_loaded import HALF, LOADS_THE_TYPE, said
+
     version = importlib.metadata.version("transformers")
     dtype = getattr(config, "dtype", None) or getattr(text_part(config), "dtype", None)
     loaded = str(dtype).removeprefix("torch.")
+    if stands := said(spec):
+        return stands
     is_given = spec.provenance.get("precision", "default") != "default" or spec.precision != "fp32"
-    if is_given or loaded not in _PRECISIONS or int(version.split(".")[0]) < LOADS_THE_TYPE:
+    if is_given or loaded not in HALF or not at_least(version, LOADS_THE_TYPE):
         return ()
-    asked = f"--precision {_PRECISIONS[loaded]}"
+    asked = f"--precision {HALF[loaded]}"
     return (f"weights are fp32; transformers {version} loads them in {loaded}, their configuration's type: {asked}",)
 
 

@@ -34,6 +34,8 @@ class Preset:
     """Tokens per sample where the user gives none: the published context, at most 2048. None for images."""
     max_seq_len: int | None
     """Longest sequence that learned positions allow; None where positions are computed."""
+    dtype: str
+    """Type that transformers loads the published weights in: the configuration's ``dtype``, else that of the file."""
     parameters: int
     """Published parameter count, tied weights counted once."""
     source: str
@@ -80,6 +82,7 @@ def _preset(name: str, facts: Mapping[str, Any], shared_config: Mapping[str, Any
         config={**shared_config, **facts["config"], **unset},
         seq_len=facts.get("seq_len"),
         max_seq_len=facts.get("max_seq_len"),
+        dtype=facts.get("dtype", "float32"),
         parameters=facts["parameters"],
         source=facts["source"],
     )

@@ -11,17 +11,6 @@ ENDLESS = 1_000_000
 """Batches of an epoch, more than are ever asked for: loops fetch ahead from what has no length."""
 
 
-def of_own_loop(spec: JobSpec) -> dict[str, bool]:
-    """Return the options that shape memplan's own loop alone, and whether each is given."""
-    return {
-        "--keep-gradients": spec.keep_gradients,
-        "--optimizer-in-backward": spec.optimizer_in_backward,
-        "--offload-activations": spec.offload_activations,
-        "--compress-activations": spec.compress_activations != "none",
-        "--replay-buffer": spec.replay_buffer > 0,
-    }
-
-
 class Batches:
     """Makes batches one after another, on the host."""
 

@@ -11,7 +11,8 @@ from memplan.job.optimizers import make_optimizer
 from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import JobSpec, Precision
-from memplan.tracing.fitting.batches import batches_of, of_own_loop
+from memplan.job.trainer_options import of_own_loop
+from memplan.tracing.fitting.batches import batches_of
 
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 """Top-level package of the class → the module that has its Trainer."""

@@ -6,13 +6,13 @@ from torch import nn
 
 from memplan.errors import UsageError
 from memplan.files.scratch import scratch_folder
-from memplan.job.config_files.training_arguments import OPTIM
 from memplan.job.huggingface.build import require
-from memplan.job.parallel import ALONE
 from memplan.job.source import ModelSource
 from memplan.job.spec import HubTarget, JobSpec, PresetTarget
+from memplan.job.trainer_options import optim, refused
 from memplan.job.usercode import user_code
-from memplan.tracing.fitting.batches import ENDLESS, of_own_loop
+from memplan.tracing.adapters import required
+from memplan.tracing.fitting.batches import ENDLESS
 
 BATCHES = 1000
 """Of an epoch, whose samples are shuffled as a tensor of so many numbers."""
@@ -35,16 +35,7 @@ def check(model: nn.Module, source: ModelSource, spec: JobSpec) -> None:
     is_known = isinstance(spec.target, HubTarget | PresetTarget) and source.loss is None
     if not is_known or not any(isinstance(each, PreTrainedModel) for each in hosts):
         raise UsageError("--loop trainer is for models of transformers: hf: and preset: targets", where="--loop")
-    given = {
-        "--mode": spec.mode != "train",
-        "--parallel": spec.parallel != ALONE,
-        "--loss": spec.loss is not None,
-        "--precision fp16 (its scaler needs fp32 weights: fp16-mixed)": spec.precision == "fp16",
-        f"--optimizer {spec.optimizer}": spec.optimizer is not None and spec.optimizer not in OPTIM,
-        f"--optimizer-impl {spec.optimizer_impl}": _optim(spec) is None,
-        **of_own_loop(spec),
-    }
-    useless = ", ".join(option for option, is_given in given.items() if is_given)
+    useless = ", ".join(refused(spec))
     if useless:
         hint = "leave --loop out, or estimate the program that does it: memplan estimate train.py -- ARGS"
         raise UsageError(f"--loop trainer does not take {useless}", where="--loop", hint=hint)
@@ -52,6 +43,8 @@ def check(model: nn.Module, source: ModelSource, spec: JobSpec) -> None:
 
 def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cuda", "cpu"]) -> None:
     """Train until somebody stops it."""
+    # What its modules do when they are imported (loggers looked for, functions compiled) is nobody's step.
+    required("transformers.trainer", "--loop trainer", "transformers")
     from transformers import Trainer, TrainingArguments
 
     make = source.batch
@@ -61,7 +54,7 @@ def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cud
         with user_code("batch()"):
             return make(len(rows), spec.seq_len or source.default_seq_len)
 
-    asked: dict[str, Any] = {"max_grad_norm": spec.clip_grad_norm, "optim": _optim(spec) or None}
+    asked: dict[str, Any] = {"max_grad_norm": spec.clip_grad_norm, "optim": optim(spec) or None}
     # What nobody asked for is Trainer's own.
     asked = {name: value for name, value in asked.items() if value is not None}
     with scratch_folder() as folder:
@@ -81,12 +74,3 @@ def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cud
         )
         rows: Any = [{}] * (spec.batch_size * BATCHES)
         Trainer(model=model, args=arguments, data_collator=collate, train_dataset=rows).train()
-
-
-def _optim(spec: JobSpec) -> str | None:
-    """What TrainingArguments calls the optimizer; empty: its default; None: it has none of that kind."""
-    if spec.optimizer_impl == "auto":
-        return "" if spec.optimizer is None else OPTIM.get(spec.optimizer, "")
-    if spec.optimizer in (None, "adamw"):
-        return {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}.get(spec.optimizer_impl)
-    return None

@@ -42,7 +42,15 @@ def continued(traces: Sequence[Trace], depth: int) -> Trace | None:
         traces: Of models of the depths of ``folding.DEPTHS``.
         depth: How deep the model is, in periods of blocks above the first.
     """
-    traces, once = _said_always(traces)
+    assumed = _said_once([trace.assumptions for trace in traces])
+    left_out = _said_once([trace.not_modelled for trace in traces])
+    first, *later = traces
+    first = replace(
+        first,
+        assumptions=_without(first.assumptions, assumed),
+        not_modelled=_without(first.not_modelled, left_out),
+    )
+    traces = (first, *later)
     words = Vocabulary()
     streams = [encode(trace, words) for trace in traces]
     if not are_alike(traces) or any(
@@ -56,29 +64,21 @@ def continued(traces: Sequence[Trace], depth: int) -> Trace | None:
     whole = decode(promised, words, traces[0]) if is_sound(promised, words) else None
     if whole is None or not grows_little(whole):
         return None
-    return replace(
-        whole,
-        assumptions=(*once["assumptions"], *whole.assumptions),
-        not_modelled=(*once["not_modelled"], *whole.not_modelled),
-    )
+    return replace(whole, assumptions=(*assumed, *whole.assumptions), not_modelled=(*left_out, *whole.not_modelled))
 
 
-def _said_always(traces: Sequence[Trace]) -> tuple[Sequence[Trace], dict[str, tuple[str, ...]]]:
-    """The traces without what the first one alone said, and that.
+def _said_once(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What the first trace of a process says and no later one: what imports of libraries found.
 
-    A library's imports say once in a process what they found: they are nobody's who comes later.
+    Sentences that tell of the depth stand in all traces, each with its own number: then nothing is said once.
     """
-    first, *later = traces
-    once: dict[str, tuple[str, ...]] = {}
-    for name in ("assumptions", "not_modelled"):
-        said = [getattr(trace, name) for trace in later]
-        extra = tuple(text for text in getattr(first, name) if all(text not in each for each in said))
-        kept = tuple(text for text in getattr(first, name) if text not in extra)
-        # Sentences that tell of the depth stand in all of them, each with its own number.
-        is_once = all(len(each) == len(kept) for each in said)
-        once[name] = extra if is_once else ()
-        first = replace(first, **{name: kept}) if is_once else first
-    return (first, *later), once
+    first, *later = said
+    once = tuple(text for text in first if all(text not in each for each in later))
+    return once if all(len(each) == len(first) - len(once) for each in later) else ()
+
+
+def _without(said: tuple[str, ...], once: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text for text in said if text not in once)
 
 
 def _bare(trace: Trace) -> Trace:

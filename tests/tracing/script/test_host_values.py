@@ -47,3 +47,38 @@ def test_the_interval_holds_the_longest_batch(read: str, estimated: Callable[...
 def test_each_trace_draws_alike(estimated: Callable[..., Estimate]) -> None:
     text = PROGRAM.format(batch=LENGTHS.format(read=READS[0]))
     assert estimated(text).peak == estimated(text).peak
+
+
+def test_the_seed_of_a_sampler_is_a_number(estimated: Callable[..., Estimate]) -> None:
+    seeded = """
+import torch
+from net import build
+
+model = build()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+seed = int(torch.empty((), dtype=torch.int64).random_().item())
+generator = torch.Generator().manual_seed(seed)
+while True:
+    rows = 4 + int(torch.randint(4, (1,), generator=generator))
+    model(torch.randn(rows, 64)).square().mean().backward()
+    optimizer.step()
+"""
+    assert not [each for each in estimated(seeded, gpu="cpu").assumptions if "integer read" in each]
+
+
+def test_the_cpu_has_no_number(estimated: Callable[..., Estimate]) -> None:
+    program = """
+import torch
+from net import build
+
+device = torch.device("cpu", 1)
+model = build().to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    loss = (model(torch.randn(4, 64, device="cpu:0")) - torch.zeros(4, 10)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+    plain = program.replace('("cpu", 1)', '("cpu")').replace("cpu:0", "cpu")
+    found, expected = (estimated(text, gpu="cpu").peak.requested_bytes for text in (program, plain))
+    assert found == expected

@@ -93,3 +93,16 @@ def test_of_several_integers_those_that_decide_are_asked_for(estimated: Callable
     with pytest.raises(EstimateError) as caught:
         estimated(text)
     assert caught.value.where == f"train.py:{LINE}"
+
+
+def test_what_a_library_makes_once_is_not_laid_to_an_integer(
+    estimated: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colorsys.MADE", [], raising=False)
+    made = "colorsys.MADE.append(torch.zeros(5000, device='cuda').sum())"
+    once = f"rows = 8\n    import colorsys\n    colorsys.MADE or {made}"
+    read = estimated(PROGRAM.format(read=ITEM, use=once))
+    assert f"the integer read at train.py:{LINE} is taken to be 1" in read.assumptions
+    monkeypatch.setattr("colorsys.MADE", [])
+    with pytest.raises(EstimateError, match="decides how much memory"):
+        estimated(PROGRAM.format(read=ITEM, use=once.replace("rows = 8", "rows = number")))
