@@ -19,8 +19,10 @@ from memplan.gate.run import Answer, Task, run
 from memplan.gate.saved import Entries
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
+from memplan.job.as_loaded import ORIGIN
 from memplan.measure.cache import Cache
 from memplan.measure.digest_records import HistoryDigest
+from memplan.measure.records import Estimate
 from memplan.project.records import Project, ProjectJob
 
 
@@ -148,6 +150,20 @@ def _notes(project: Project, rows: Sequence[Row], entries: Entries | None, asked
     pairs = {(each.before.torch_version, each.after.torch_version) for each in compared}
     for before, after in sorted(pair for pair in pairs if _release(pair[0]) != _release(pair[1])):
         yield f"the baseline was made with torch {before}, this is {after}: growth may come from there"
+    for row in rows:
+        if row.comparison and (newer := newer_defaults(row.comparison.before, row.comparison.after)):
+            what = f"{row.job}: the baseline was made under older defaults; now {' and '.join(newer)} by themselves"
+            yield f"{what}: growth may come from there"
+
+
+def newer_defaults(before: Estimate, after: Estimate) -> list[str]:
+    """Options that nobody chose, then or now, and that stand for something else now (``job.as_loaded``)."""
+    origins = ((field, before.provenance.get(field), after.provenance.get(field, "")) for field in after.options)
+    return [f"{field} is {after.options[field]}" for field, then, now in origins if then == "default" and _chosen(now)]
+
+
+def _chosen(origin: str) -> bool:
+    return origin.startswith(ORIGIN)
 
 
 def _release(version: str) -> str:

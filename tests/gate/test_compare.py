@@ -1,11 +1,13 @@
 """What grew, and by how much."""
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.gate.compare import compare
+from memplan.gate.flow import newer_defaults
 from memplan.measure.records import Estimate
 from memplan.report.gate.growth import grouped_growth
 from tests.gate.cases import owning
@@ -84,3 +86,16 @@ def test_a_line_is_told_as_it_is_now_and_a_moved_line_is_no_growth() -> None:
     assert compare(before, moved).growth == ()
     (only,) = compare(before, grown).growth
     assert (only.before, only.after, only.source) == (5, 33, "m.py:60")
+
+
+def test_choices_that_nobody_made_and_that_are_others_now_are_told() -> None:
+    then = replace(owning(), options={"precision": "fp32"}, provenance={"precision": "default", "loop": "default"})
+    now = replace(
+        then,
+        options={"precision": "bf16", "loop": "trainer"},
+        provenance={"precision": "transformers==5.24.0", "loop": "transformers==5.24.0"},
+    )
+    assert newer_defaults(then, now) == ["precision is bf16", "loop is trainer"]
+    assert newer_defaults(now, now) == []
+    typed = replace(now, provenance={"precision": "memplan.toml:job.precision", "loop": "default"})
+    assert newer_defaults(then, typed) == []

@@ -22,7 +22,7 @@ def cases() -> tuple[list[Case], list[Excluded]]:
     """All rows of litgpt's: those that can be run, and the others with the reason; none without the data."""
     found: list[Case] = []
     excluded: list[Excluded] = []
-    for identity, measured in _figures().items():
+    for identity, measured in figures().items():
         recipe = RECIPES.get(identity)
         if recipe is None:
             reason = EXCLUDED.get(identity, "no recipe")
@@ -32,7 +32,7 @@ def cases() -> tuple[list[Case], list[Excluded]]:
     return found, excluded
 
 
-def _figures() -> dict[str, int]:
+def figures() -> dict[str, int]:
     """Id → published bytes, from the figure as reported: ``peak_gib`` has been rounded once more."""
     folder = Path(os.environ.get("MEMPLAN_DATA", _BENCHMARKS.parents[1] / "shared" / "data"))
     path = folder / "measured" / "measured.csv"
