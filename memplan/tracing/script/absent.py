@@ -36,6 +36,7 @@ _MAKERS: Mapping[str, Maker] = {
     "torchvision.utils": datasets.no_pictures,
     "diffusers.configuration_utils": hub_pipelines.configurations,
     "diffusers.models.modeling_utils": hub_pipelines.models,
+    "fsspec.implementations.http": downloads.of_fsspec,
     "requests": downloads.of_requests,
     "datasets": hub_datasets.installed_datasets,
     "huggingface_hub": hub_uploads.no_uploads,

@@ -48,6 +48,15 @@ def of_requests(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
     stack.enter_context(mock.patch.object(module.Session, "request", request))
 
 
+def of_fsspec(module: ModuleType, stack: ExitStack, assume: Assume) -> None:
+    """Let ``fsspec``'s files of the web find what is known."""
+
+    def open_(_: Any, path: str, *__: Any, **___: Any) -> io.BytesIO:
+        return io.BytesIO(content(path, assume))
+
+    stack.enter_context(mock.patch.object(module.HTTPFileSystem, "_open", open_))
+
+
 def content(url: str, assume: Assume) -> bytes:
     """Return what stands for the file of an address.
 

@@ -50,6 +50,17 @@ def test_a_known_text_has_its_length_and_characters(read: str, estimated: Callab
     assert any("input.txt is not downloaded" in sentence for sentence in estimate.assumptions)
 
 
+def test_files_of_the_web_by_fsspec_are_known_too(estimated: Callable[..., Estimate]) -> None:
+    pytest.importorskip("aiohttp")
+    read = f"""
+import fsspec
+with fsspec.open("{SHAKESPEARE}", "r") as file:
+    text = file.read()
+assert len(text) == 1_115_394
+"""
+    assert estimated(read + TRAINS.format(rows=32)).repeats
+
+
 def test_any_other_text_has_words_and_characters(estimated: Callable[..., Estimate]) -> None:
     read = """
 import re, requests
