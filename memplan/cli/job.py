@@ -74,7 +74,11 @@ def as_most_run_it(
     if options.config:
         return spec
     has_bfloat16 = all("bfloat16" not in profile.lacks for profile in profiles if profile is not None)
-    return as_loaded(spec, has_bfloat16=has_bfloat16, by_trainer=by_trainer)
+    found = as_loaded(spec, has_bfloat16=has_bfloat16)
+    if by_trainer or found.loop == spec.loop:
+        return found
+    console.tell("note: this is for a loop written by hand (--loop plain), which can do more than Trainer\n")
+    return as_loaded(spec, has_bfloat16=has_bfloat16, by_trainer=False)
 
 
 def no_program(spec: JobSpec, why: str) -> None:

@@ -111,7 +111,7 @@ def test_an_interrupt_prints_the_best_so_far(
     proof = dataclasses.replace(answer().proof, ending="best_of_proved", proved=2, gap=0.1234)
     found = dataclasses.replace(answer(), interrupted=True, ended="budget", proof=proof)
     monkeypatch.setattr(compose, "recommend", lambda *_, **__: found)
-    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090"]) == 130
+    assert main(["recommend", "preset:gpt2", "--gpu", "rtx-4090", "--loop", "plain"]) == 130
     said = capsys.readouterr()
     assert "BEST OF WHAT WAS PROVED" in said.out
     assert "2 of 12, at most 12.4 % from the best" in said.out

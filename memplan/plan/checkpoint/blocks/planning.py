@@ -3,6 +3,7 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from memplan.hardware.profile import GpuProfile
@@ -50,6 +51,9 @@ def plan_here(
     probing = probe(tracer, trace, roofline, offload=request.offload, progress=progress)
     link = profile.host_link_bandwidth if request.offload else 0.0
     problem = build_problem(probing.probes, probing.kinds, probing.menus, roofline, host_link_bandwidth=link)
+    if not tracer.called_alike(probing.probes[0].reading.cut.modules):
+        # A segment calls each of its blocks as the first one was called.
+        problem = replace(problem, chain=False)
     probe_seconds = tracer.seconds
 
     trials = Trials(

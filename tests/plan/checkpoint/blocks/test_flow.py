@@ -236,3 +236,38 @@ def test_where_nothing_flat_fits_blocks_of_several_containers_are_nested() -> No
     deep = plan_here(job(), device("cpu"), asked, load=lambda: given)
     assert deep.plan.segments
     assert deep.peak_after_bytes < flat.peak_after_bytes
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 32)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x + self.down(torch.relu(self.up(x * mask)))
+        return result
+
+
+class Masking(nn.Module):
+    """As BERT: blocks that take a mask, and a head of modules that takes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Masked() for _ in range(4))
+        self.head = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x, torch.ones_like(x))
+        result: torch.Tensor = self.head(x)
+        return result
+
+
+def test_what_is_called_otherwise_than_the_blocks_beside_it_joins_none_of_their_segments() -> None:
+    given = source(Masking, lambda size: torch.randn(size, 200, 32), loss=lambda output, _: output.sum())
+    request = BlockPlanRequest(budget_bytes=1, pareto=False)
+    least = plan_here(job(), device("cpu"), request, load=lambda: given)
+    assert {block.removeprefix("blocks.") for segment in least.plan.segments for block in segment.blocks} <= set("0123")
+    assert "not planned: head (called otherwise)" in least.assumptions
+    named = replace(request, blocks=("blocks.*", "head"))
+    assert not plan_here(job(), device("cpu"), named, load=lambda: given).plan.segments

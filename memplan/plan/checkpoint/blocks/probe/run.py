@@ -54,16 +54,23 @@ def probe(
     base = _worth_planning(unplanned, tracer)
     if not base.runs:
         raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
+    rows = [name for name in base.cut.modules if name not in tracer.alone]
+    if rows and tracer.called_alike(rows) and not tracer.called_alike(base.cut.modules):
+        # Beside repeated blocks, whose segments save more, nobody asked for what stands alone.
+        found = _probed(tracer, read(unplanned, cut(unplanned, rows)), roofline, offload=offload, progress=progress)
+        return replace(found, notes=(*found.notes, f"not planned: {_alone(base, tracer)} (called otherwise)"))
     try:
         return _probed(tracer, base, roofline, offload=offload, progress=progress)
     except MemplanError as error:
-        rows = [name for name in base.cut.modules if name not in tracer.alone]
         if not rows or len(rows) == len(base.cut.modules):
             raise
         # Beside repeated blocks nobody asked for what stands alone: what cannot run again is left as it is.
-        alone = ", ".join(name for name in base.cut.modules if name in tracer.alone)
         found = _probed(tracer, read(unplanned, cut(unplanned, rows)), roofline, offload=offload, progress=progress)
-        return replace(found, notes=(*found.notes, f"not planned: {alone} ({error.what})"))
+        return replace(found, notes=(*found.notes, f"not planned: {_alone(base, tracer)} ({error.what})"))
+
+
+def _alone(base: StepReading, tracer: Tracer) -> str:
+    return ", ".join(name for name in base.cut.modules if name in tracer.alone)
 
 
 def _probed(

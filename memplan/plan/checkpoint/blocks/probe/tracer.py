@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from memplan.errors import UsageError
@@ -43,6 +44,7 @@ class Tracer:
         """Names of the model's blocks; known after the first trace."""
         self.alone: frozenset[str] = frozenset()
         """Those of them that nobody named and that do not repeat."""
+        self._calls: dict[str, tuple[str, ...]] = {}
         self.fingerprint: Fingerprint | None = None
         """Of the model with all of its blocks; known after the first trace."""
         self.place: ModelPlace | None = None
@@ -72,6 +74,11 @@ class Tracer:
         self.seconds += time.perf_counter() - started
         return trace
 
+    def called_alike(self, blocks: Sequence[str]) -> bool:
+        """Do blocks take the same arguments, so that one of them can be called as another is, in a segment?"""
+        found = {self._calls[name] for name in blocks}
+        return len(found) < 2 or all(len(parameters) == 1 for parameters in found)
+
     def _see(self, model: "nn.Module", place: ModelPlace | None) -> None:
         """Look at the model once, and refuse one without blocks."""
         from memplan.runtime.checkpoint.blocks import fingerprint, modules_named, repeated_blocks
@@ -84,4 +91,5 @@ class Tracer:
             raise UsageError(f"{type(model).__name__} has no modules to plan", hint=existing_modules(model))
         self.blocks, self.place = blocks, place
         self.alone = frozenset() if self._patterns else frozenset(blocks).difference(repeated_blocks(model))
+        self._calls = {name: tuple(signature(model.get_submodule(name).forward).parameters) for name in blocks}
         self.fingerprint = fingerprint(model, blocks)
