@@ -45,7 +45,7 @@ FUSED = {"falcon-7b": "query_key_value", "phi-3-mini": "qkv_proj"}
 QUANTIZE = {"nf4": "nf4", "nf4-dq": "nf4-double"}
 MIB = 1 << 20
 BERT = {
-    "hf-bertlarge-8-bitAdam": ("--batch-size", "4", "--optimizer", "adamw8bit"),
+    "hf-bertlarge-8-bitAdam": ("--batch-size", "4", "--optimizer", "adamw8bit", "--precision", "fp32"),
     "hf-bertlarge-all+Adafactor": (
         *("--batch-size", "1", "--grad-accum", "4", "--optimizer", "adafactor"),
         *("--checkpoint", "full", "--precision", "fp16-mixed"),
